@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Makes .libtorch/torch ready: a link to the libtorch that the build links and the programs load.
+# In: $LIBTORCH (a libtorch or torch folder of your own), else a Python that already has torch 2.11, else pip.
+# KILN_LIBTORCH=cpu|cuda chooses the flavour that pip fetches; without it, cuda where an NVIDIA driver is found.
+# KILN_PYTHON names the Python to ask (default python3). Safe to run again, to run twice at once, and to kill.
+set -euo pipefail
+
+VERSION=2.11.0
+root=$(cd "$(dirname "$0")/.." && pwd)
+home=$root/.libtorch
+python=${KILN_PYTHON:-python3}
+
+fail() { printf 'libtorch.sh: %s\n' "$*" >&2; exit 1; }
+say() { printf 'libtorch: %s\n' "$*" >&2; }
+
+is_usable() { [ -e "$1/lib/libtorch_cpu.so" ] && [ -e "$1/lib/libc10.so" ] && [ -e "$1/lib/libtorch.so" ] && [ -d "$1/include/torch" ]; }
+
+# The link changes in one rename, so a reader sees the old one or the new one.
+point_to() {
+  ln -sfn "$1" "$home/torch.next.$$"
+  mv -T "$home/torch.next.$$" "$home/torch"
+}
+
+wanted_flavour() {
+  case "${KILN_LIBTORCH:-}" in
+    cpu|cuda) printf '%s' "$KILN_LIBTORCH" ;;
+    '') if [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; then printf cuda; else printf cpu; fi ;;
+    *) fail "KILN_LIBTORCH is \`$KILN_LIBTORCH\`; it must be cpu or cuda" ;;
+  esac
+}
+
+# The folder of a torch $VERSION that Python already has, of the flavour wanted (a CUDA one also serves where none was asked for).
+torch_of_python() {
+  command -v "$python" >/dev/null 2>&1 || return 0
+  "$python" - "$VERSION" "${KILN_LIBTORCH:-}" "$1" <<'PY' 2>/dev/null || true
+import importlib.util, os, re, sys
+version, asked, flavour = sys.argv[1:]
+spec = importlib.util.find_spec("torch")
+if spec and spec.origin:
+    folder = os.path.dirname(spec.origin)
+    found = re.search(r"__version__ = ['\"]([^'\"]+)", open(os.path.join(folder, "version.py")).read())
+    has_cuda = os.path.exists(os.path.join(folder, "lib", "libtorch_cuda.so"))
+    fits = has_cuda if flavour == "cuda" else (not has_cuda if asked else True)
+    if found and found.group(1).split("+")[0] == version and fits:
+        print(folder)
+PY
+}
+
+check_pip() {
+  command -v "$python" >/dev/null 2>&1 || fail "no \`$python\` found; install Python 3 with pip, or set LIBTORCH to a libtorch $VERSION folder"
+  "$python" -m pip --version >/dev/null 2>&1 || fail "\`$python\` has no pip; install python3-pip, or set LIBTORCH to a libtorch $VERSION folder"
+}
+
+# Some distributions refuse pip outside a virtual environment even for --target; this is a folder of ours.
+pip_install() { PIP_BREAK_SYSTEM_PACKAGES=1 "$python" -m pip install --quiet --disable-pip-version-check --no-warn-script-location --no-compile "$@"; }
+
+fetch_cpu() {
+  pip_install --no-deps --target "$1" "torch==$VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+  local lib=$1/torch/lib
+  rm -f "$lib"/libtorch_cuda*.so "$lib"/libtorch_nvshmem.so "$lib"/libtorch_python.so "$lib"/libc10_cuda.so "$lib"/libcaffe2_nvrtc.so "$lib"/libshm.so "$lib"/libtorch.so
+  # The linker asks for libtorch.so, which only ties the parts together; an empty one serves and is dropped.
+  "${CC:-cc}" -shared -o "$lib/libtorch.so" -Wl,-soname,libtorch.so -x c /dev/null
+  # What only Python needs.
+  find "$1/torch" -mindepth 1 -maxdepth 1 ! -name lib ! -name include ! -name share ! -name version.py -exec rm -rf {} +
+}
+
+fetch_cuda() { pip_install --target "$1" "torch==$VERSION"; }
+
+main() {
+  mkdir -p "$home"
+  exec 9>"$home/lock"
+  flock 9
+  rm -rf "$home"/partial.* "$home"/torch.next.*
+
+  if [ -n "${LIBTORCH:-}" ]; then
+    is_usable "$LIBTORCH" || fail "LIBTORCH is \`$LIBTORCH\`, which lacks lib/libtorch_cpu.so or include/torch; point it at a libtorch $VERSION folder or unset it"
+    [ "$(realpath "$LIBTORCH")" = "$(realpath -m "$home/torch")" ] || point_to "$(realpath "$LIBTORCH")"
+    return
+  fi
+
+  local flavour; flavour=$(wanted_flavour)
+  local chosen=$home/$flavour-$VERSION/torch
+  if [ ! -e "$chosen" ]; then
+    local found; found=$(torch_of_python "$flavour")
+    if [ -n "$found" ] && is_usable "$found"; then
+      [ "$(readlink "$home/torch" 2>/dev/null || true)" = "$found" ] || say "using torch $VERSION of $python"
+      point_to "$found"
+      return
+    fi
+    check_pip
+    case $flavour in
+      cpu) say "fetching torch $VERSION with pip, CPU flavour: about 540 MB to download, 640 MB on disk, a minute or two" ;;
+      cuda) say "fetching torch $VERSION with pip, CUDA flavour: about 2.5 GB to download, 4.7 GB on disk, several minutes" ;;
+    esac
+    local partial=$home/partial.$$ started=$SECONDS
+    mkdir -p "$partial"
+    "fetch_$flavour" "$partial"
+    is_usable "$partial/torch" || fail "pip's torch $VERSION lacks the libraries that kiln links; see $partial"
+    rm -rf "${chosen%/torch}"
+    mv -T "$partial" "${chosen%/torch}"
+    say "ready after $((SECONDS - started)) s: $(du -sh "${chosen%/torch}" | cut -f1) in .libtorch/$flavour-$VERSION"
+  fi
+  point_to "$flavour-$VERSION/torch"
+}
+main

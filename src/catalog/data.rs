@@ -1,0 +1,298 @@
+//! The `data` section: which text a trial reads, how it is cut into samples, and how it is loaded.
+
+use std::{borrow::Cow, fmt};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// What the model reads: its kind, where it lies, how it is cut into samples and loaded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Data {
+    /// No data: for `matmul`, which makes its own operands.
+    None(NoData),
+    /// WikiText-2, token version: 2,088,628 training words, vocabulary 33,278.
+    #[serde(rename = "wikitext2")]
+    Wikitext2(Wikitext2),
+    /// Tiny Shakespeare: 1,115,394 characters; the first 90 % train, the rest validates.
+    Tinyshakespeare(Tinyshakespeare),
+    /// Any UTF-8 text file of your own, plain, `.gz` or `.xz`.
+    Text(TextFile),
+    /// A small text that the program makes itself: the same on every machine, nothing to download.
+    Generated(Generated),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoData {}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Wikitext2 {
+    /// Folder that holds train, valid and test; else `$KILN_DATA/wikitext-2`, else `data/wikitext-2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What a token is.
+    #[serde(default = "word")]
+    pub tokenizer: Tokenizer,
+    #[serde(flatten)]
+    pub sampling: TextSampling,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tinyshakespeare {
+    /// Folder that holds input.txt; else `$KILN_DATA/tinyshakespeare`, else `data/tinyshakespeare`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What a token is.
+    #[serde(default = "character")]
+    pub tokenizer: Tokenizer,
+    #[serde(flatten)]
+    pub sampling: TextSampling,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TextFile {
+    /// The file; a relative path is resolved against the directory kiln starts in.
+    pub path: String,
+    /// What a token is.
+    #[serde(default = "character")]
+    pub tokenizer: Tokenizer,
+    /// Share of the file, from its end, that is kept for validation.
+    #[serde(default = "tenth")]
+    #[schemars(range(min = 0.0, max = 0.5))]
+    pub valid_fraction: f64,
+    #[serde(flatten)]
+    pub sampling: TextSampling,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Generated {
+    /// Length of the text, in characters.
+    #[serde(default = "characters")]
+    #[schemars(range(min = 1000, max = 100_000_000))]
+    pub characters: u64,
+    /// What a token is.
+    #[serde(default = "character")]
+    pub tokenizer: Tokenizer,
+    /// Share of the text, from its end, that is kept for validation.
+    #[serde(default = "tenth")]
+    #[schemars(range(min = 0.0, max = 0.5))]
+    pub valid_fraction: f64,
+    #[serde(flatten)]
+    pub sampling: TextSampling,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+/// How text is cut into samples of `seq_len + 1` tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TextSampling {
+    /// Tokens from one sample's start to the next; the model's `seq_len` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub stride: Option<u64>,
+    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement.
+    #[serde(default)]
+    pub sampling: Sampling,
+}
+
+/// How batches are made ahead of need. None of this changes a sample, an order or a loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Loader {
+    /// Threads that make batches; 0 makes them in the training thread; `auto` takes half the cores, at most 8.
+    #[serde(default)]
+    pub num_workers: NumWorkers,
+    /// Batches that each worker may have ready.
+    #[serde(default = "prefetch")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub prefetch: u64,
+    /// Whether workers live across epochs; otherwise each epoch starts new ones.
+    #[serde(default = "yes")]
+    pub persistent_workers: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tokenizer {
+    /// White-space separated words, `<eos>` at each line's end.
+    Word,
+    Character,
+    Byte,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Sampling {
+    #[default]
+    Shuffled,
+    Random,
+}
+
+/// A number of workers, or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum NumWorkers {
+    Count(u64),
+    Auto(Auto),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    Auto,
+}
+
+impl NumWorkers {
+    /// The number of workers on a machine (or in a container) with this many cores.
+    pub fn resolve(self, cores: u64) -> u64 {
+        match self {
+            Self::Count(count) => count,
+            Self::Auto(_) => (cores / 2).clamp(1, 8),
+        }
+    }
+}
+
+impl Default for NumWorkers {
+    fn default() -> Self {
+        Self::Count(0)
+    }
+}
+
+impl fmt::Display for NumWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Auto(_) => write!(f, "auto"),
+        }
+    }
+}
+
+impl JsonSchema for NumWorkers {
+    fn schema_name() -> Cow<'static, str> {
+        "NumWorkers".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1024}, {"const": "auto"}]})
+    }
+}
+
+fn word() -> Tokenizer {
+    Tokenizer::Word
+}
+fn character() -> Tokenizer {
+    Tokenizer::Character
+}
+fn tenth() -> f64 {
+    0.1
+}
+fn characters() -> u64 {
+    200_000
+}
+fn prefetch() -> u64 {
+    2
+}
+fn yes() -> bool {
+    true
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self::None(NoData {})
+    }
+}
+
+impl Data {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::None(_) => "none",
+            Self::Wikitext2(_) => "wikitext2",
+            Self::Tinyshakespeare(_) => "tinyshakespeare",
+            Self::Text(_) => "text",
+            Self::Generated(_) => "generated",
+        }
+    }
+
+    pub fn is_text(&self) -> bool {
+        !matches!(self, Self::None(_))
+    }
+
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Wikitext2(data) => data.path.as_deref(),
+            Self::Tinyshakespeare(data) => data.path.as_deref(),
+            Self::Text(data) => Some(&data.path),
+            Self::None(_) | Self::Generated(_) => None,
+        }
+    }
+
+    /// Puts another path in, if this kind has one.
+    pub fn set_path(&mut self, path: String) {
+        match self {
+            Self::Wikitext2(data) => data.path = Some(path),
+            Self::Tinyshakespeare(data) => data.path = Some(path),
+            Self::Text(data) => data.path = path,
+            Self::None(_) | Self::Generated(_) => {}
+        }
+    }
+
+    pub fn tokenizer(&self) -> Option<Tokenizer> {
+        match self {
+            Self::None(_) => None,
+            Self::Wikitext2(data) => Some(data.tokenizer),
+            Self::Tinyshakespeare(data) => Some(data.tokenizer),
+            Self::Text(data) => Some(data.tokenizer),
+            Self::Generated(data) => Some(data.tokenizer),
+        }
+    }
+
+    pub fn sampling(&self) -> Option<&TextSampling> {
+        match self {
+            Self::None(_) => None,
+            Self::Wikitext2(data) => Some(&data.sampling),
+            Self::Tinyshakespeare(data) => Some(&data.sampling),
+            Self::Text(data) => Some(&data.sampling),
+            Self::Generated(data) => Some(&data.sampling),
+        }
+    }
+
+    pub fn loader(&self) -> Option<&Loader> {
+        match self {
+            Self::None(_) => None,
+            Self::Wikitext2(data) => Some(&data.loader),
+            Self::Tinyshakespeare(data) => Some(&data.loader),
+            Self::Text(data) => Some(&data.loader),
+            Self::Generated(data) => Some(&data.loader),
+        }
+    }
+
+    pub fn loader_mut(&mut self) -> Option<&mut Loader> {
+        match self {
+            Self::None(_) => None,
+            Self::Wikitext2(data) => Some(&mut data.loader),
+            Self::Tinyshakespeare(data) => Some(&mut data.loader),
+            Self::Text(data) => Some(&mut data.loader),
+            Self::Generated(data) => Some(&mut data.loader),
+        }
+    }
+}
+
+/// What is known of a data set under one tokenizer without training on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataFacts {
+    pub train_tokens: u64,
+    pub valid_tokens: u64,
+    pub vocabulary: u64,
+    /// SHA-256 over the uncompressed bytes of every part that is read, as hex.
+    pub sha256: String,
+}

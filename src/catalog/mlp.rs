@@ -1,0 +1,67 @@
+//! `mlp`: the smallest model, for tests and tutorials; its keys, parameter count and FLOPs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Contradiction;
+
+/// Next-token model without recurrence: embeds the last `context` tokens, concatenates them, one hidden layer, logits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mlp {
+    /// Tokens looked back at for each prediction; positions before the sample's start read as zeros.
+    #[serde(default = "context")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub context: u64,
+    /// Width of a token's embedding.
+    #[serde(default = "d_model")]
+    #[schemars(range(min = 1, max = 65_536))]
+    pub d_model: u64,
+    /// Width of the hidden layer.
+    #[serde(default = "hidden")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub hidden: u64,
+    /// Tokens per sample; at least `context`.
+    #[serde(default = "seq_len")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub seq_len: u64,
+    /// Rows of the token table; the data's vocabulary if not given. It may exceed the data's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub vocabulary: Option<u64>,
+}
+
+fn context() -> u64 {
+    8
+}
+fn d_model() -> u64 {
+    32
+}
+fn hidden() -> u64 {
+    128
+}
+fn seq_len() -> u64 {
+    64
+}
+
+impl Mlp {
+    fn layer_parameters(&self, vocabulary: u64) -> u64 {
+        (self.context * self.d_model + 1) * self.hidden + (self.hidden + 1) * vocabulary
+    }
+
+    pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
+        vocabulary * self.d_model + self.layer_parameters(vocabulary)
+    }
+
+    /// Per token 6 N, N without the input embedding, times the sample's tokens. Source: `MEASUREMENT.md` 9.
+    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> u64 {
+        6 * self.layer_parameters(vocabulary) * self.seq_len
+    }
+
+    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+        if self.seq_len < self.context {
+            return vec![("context", format!("`context` {} is longer than `seq_len` {}", self.context, self.seq_len))];
+        }
+        Vec::new()
+    }
+}

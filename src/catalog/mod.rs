@@ -1,0 +1,88 @@
+//! What is known before anything runs: the fields of each model and data kind, their parameter and FLOP formulas, the data
+//! sets with their addresses and hashes, the tokenizers. Nothing here knows of an experiment file or a device.
+
+mod gpt;
+mod matmul;
+mod mlp;
+
+pub mod data;
+pub mod dataset;
+pub mod fetch;
+pub mod text;
+pub mod tokenizer;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use data::Data;
+pub use gpt::Gpt;
+pub use matmul::Matmul;
+pub use mlp::Mlp;
+
+/// The model to train: its kind and its shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Model {
+    Gpt(Gpt),
+    Mlp(Mlp),
+    Matmul(Matmul),
+}
+
+/// A fault of one key that only shows when several keys are looked at together: ``("num_heads", "`num_heads` 6 does not divide `d_model` 256")``.
+pub type Contradiction = (&'static str, String);
+
+impl Model {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Gpt(_) => "gpt",
+            Self::Mlp(_) => "mlp",
+            Self::Matmul(_) => "matmul",
+        }
+    }
+
+    /// Tokens of input per sample; `None` for a model that reads no text.
+    pub fn seq_len(&self) -> Option<u64> {
+        match self {
+            Self::Gpt(gpt) => Some(gpt.seq_len),
+            Self::Mlp(mlp) => Some(mlp.seq_len),
+            Self::Matmul(_) => None,
+        }
+    }
+
+    /// The vocabulary the model is built for: its own if it names one, else the data's; `None` if neither is known.
+    pub fn vocabulary(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Gpt(gpt) => gpt.vocabulary.or(data_vocabulary),
+            Self::Mlp(mlp) => mlp.vocabulary.or(data_vocabulary),
+            Self::Matmul(_) => None,
+        }
+    }
+
+    /// Trainable parameters, as the built model counts them; `None` while the vocabulary is unknown.
+    pub fn parameters(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(data_vocabulary)?)),
+            Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(data_vocabulary)?)),
+            Self::Matmul(_) => Some(0),
+        }
+    }
+
+    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while the vocabulary is unknown.
+    /// Source: `MEASUREMENT.md` 9.
+    pub fn flops_per_sample(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Gpt(gpt) => Some(gpt.flops_per_sample(self.vocabulary(data_vocabulary)?)),
+            Self::Mlp(mlp) => Some(mlp.flops_per_sample(self.vocabulary(data_vocabulary)?)),
+            Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
+        }
+    }
+
+    /// What this model's own keys say against one another.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        match self {
+            Self::Gpt(gpt) => gpt.contradictions(),
+            Self::Mlp(mlp) => mlp.contradictions(),
+            Self::Matmul(_) => Vec::new(),
+        }
+    }
+}

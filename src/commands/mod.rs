@@ -1,0 +1,117 @@
+//! One file per verb: joins the parts, owns no logic of its own. Here stands the list of verbs, and the one place where an
+//! outcome of a command becomes an exit status.
+
+mod calibrate;
+mod check;
+mod completions;
+mod data;
+mod ls;
+mod plan;
+mod run;
+mod schema;
+
+use std::{fmt, io::Write, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings, tables to compare.
+#[derive(Parser)]
+#[command(name = "kiln", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Check experiment files: every problem at once, with its place.
+    Check(check::Args),
+    /// Show the trials that would run.
+    Plan(plan::Args),
+    /// Run an experiment, or resume an unfinished run of it.
+    Run(run::Args),
+    /// List the runs under results/.
+    Ls(ls::Args),
+    /// Measure the matrix-product peak of a device per precision, for MFU.
+    Calibrate(calibrate::Args),
+    /// List, fetch and verify data sets.
+    Data(data::Args),
+    /// Print the JSON Schema of the experiment file.
+    Schema(schema::Args),
+    /// Print a completion script for a shell.
+    Completions(completions::Args),
+}
+
+/// How a command ended, as an exit status (`DESIGN.md` §1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// 0: every trial has a result.
+    Success = 0,
+    /// 1: some trial failed, timed out or was killed; or the command could not do its work.
+    Failed = 1,
+    /// 2: bad file or command line.
+    BadInput = 2,
+    /// 3: the machine cannot run it.
+    CannotRun = 3,
+    /// 130: interrupted.
+    Interrupted = 130,
+}
+
+/// A command that did not get to its end: what to print and which status to exit with.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    pub(crate) status: Status,
+    pub(crate) message: String,
+}
+
+impl Stop {
+    pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
+        Self { status, message: message.to_string() }
+    }
+
+    pub(crate) fn bad_input(message: impl fmt::Display) -> Self {
+        Self::new(Status::BadInput, message)
+    }
+}
+
+/// Writes to standard output; a reader that went away (`kiln plan | head`) ends the command quietly.
+pub(crate) fn print(text: &str) -> Result<(), Stop> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Stop::new(Status::Failed, format!("standard output could not be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { Status::BadInput as u8 } else { 0 });
+        }
+    };
+    let ended = match cli.verb {
+        Verb::Check(args) => check::run(args),
+        Verb::Plan(args) => plan::run(args),
+        Verb::Run(args) => run::run(args),
+        Verb::Ls(args) => ls::run(args),
+        Verb::Calibrate(args) => calibrate::run(args),
+        Verb::Data(args) => data::run(args),
+        Verb::Schema(args) => schema::run(args),
+        Verb::Completions(args) => completions::run(args),
+    };
+    match ended {
+        Ok(status) => ExitCode::from(status as u8),
+        Err(stop) => {
+            let _ = writeln!(std::io::stderr(), "{}", stop.message);
+            ExitCode::from(stop.status as u8)
+        }
+    }
+}
+
+/// The whole command line, for completions.
+pub(crate) fn command_line() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}

@@ -1,0 +1,10 @@
+//! `kiln schema`.
+
+use super::{Status, Stop};
+
+#[derive(clap::Args)]
+pub(super) struct Args {}
+
+pub(super) fn run(_args: Args) -> Result<Status, Stop> {
+    Err(Stop::new(Status::Failed, "`kiln schema` is being built"))
+}

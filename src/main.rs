@@ -1,0 +1,7 @@
+//! Passes the arguments on, prints the error, sets the exit status.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kiln::commands::main()
+}

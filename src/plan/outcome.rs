@@ -1,0 +1,59 @@
+//! How a trial ended.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How one attempt of a trial ended. `killed` and `interrupted` are not final: a resume makes another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Completed,
+    /// Host or device ran out of memory.
+    Oom,
+    /// The loss became NaN or infinite.
+    Diverged,
+    Failed,
+    /// Over `run.timeout`, or silent for `run.stall`.
+    TimedOut,
+    /// Not run, because another point's outcome decided it.
+    Skipped,
+    /// Ended from outside: by a signal, or with its parent.
+    Killed,
+    /// The user stopped the run.
+    Interrupted,
+}
+
+impl Outcome {
+    pub const ALL: [Self; 8] =
+        [Self::Completed, Self::Oom, Self::Diverged, Self::Failed, Self::TimedOut, Self::Skipped, Self::Killed, Self::Interrupted];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Oom => "oom",
+            Self::Diverged => "diverged",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed-out",
+            Self::Skipped => "skipped",
+            Self::Killed => "killed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Whether a resume leaves the trial as it is.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Killed | Self::Interrupted)
+    }
+
+    /// Whether the trial has a result (exit status 0), good or bad.
+    pub fn is_result(self) -> bool {
+        matches!(self, Self::Completed | Self::Oom | Self::Diverged | Self::Skipped)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

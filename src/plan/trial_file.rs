@@ -1,0 +1,49 @@
+//! `trial.yaml`: all that a child is told. The parent writes it, the child reads it, nothing else passes between them but messages.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::TrialId;
+use crate::{
+    catalog::{Data, Model},
+    spec::{Engine, Measure, Train},
+};
+
+/// Version of the file.
+pub const TRIAL_FILE: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialFile {
+    /// Format version, [`TRIAL_FILE`].
+    pub kiln_trial: u32,
+    pub trial: TrialId,
+    pub attempt: u64,
+    pub model: Model,
+    /// `num_workers` is a number here, `path` absolute or absent.
+    pub data: Data,
+    /// `cpu_threads` is a number here.
+    pub train: Train,
+    pub measure: Measure,
+    pub engine: Engine,
+    pub device: ChildDevice,
+    /// `$KILN_DATA`, absolute, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_folder: Option<PathBuf>,
+    /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json go here.
+    pub folder: PathBuf,
+    /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
+    pub run_anchor_nanoseconds: i64,
+    /// Dense peak of the device at this precision, FLOP/s, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_flops: Option<f64>,
+}
+
+/// The one device a child sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChildDevice {
+    Cpu,
+    /// The only CUDA device that `CUDA_VISIBLE_DEVICES` leaves visible.
+    Cuda,
+}

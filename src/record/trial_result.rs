@@ -1,0 +1,93 @@
+//! `trial.json`: what the child measured, written once at its end (a temporary file, then a rename).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Outcome, TrialId};
+
+/// All that one attempt measured inside the child. Missing is `None`, never 0 or NaN.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// Format version, 1.
+    pub kiln_trial_result: u32,
+    pub trial: TrialId,
+    pub attempt: u64,
+    pub outcome: Outcome,
+    #[serde(default)]
+    pub reason: Option<String>,
+    #[serde(default)]
+    pub parameters: Option<u64>,
+    /// Model FLOPs of one sample, forward and backward.
+    #[serde(default)]
+    pub flops_per_sample: Option<u64>,
+    /// Optimizer updates made, warm-up included.
+    pub steps: u64,
+    /// Wall time of the measured window, evaluation cut out.
+    #[serde(default)]
+    pub window_seconds: Option<f64>,
+    /// Steps before the window.
+    pub left_out_steps: u64,
+    /// Start and end of the window, CLOCK_MONOTONIC.
+    #[serde(default)]
+    pub window_started_nanoseconds: Option<u64>,
+    #[serde(default)]
+    pub window_ended_nanoseconds: Option<u64>,
+    #[serde(default)]
+    pub samples_per_second: Option<f64>,
+    #[serde(default)]
+    pub tokens_per_second: Option<f64>,
+    #[serde(default)]
+    pub median_step_seconds: Option<f64>,
+    /// Wall time of one epoch's training at the window's rate.
+    #[serde(default)]
+    pub epoch_seconds: Option<f64>,
+    /// Share of the window the trainer was blocked in the loader.
+    #[serde(default)]
+    pub data_wait_fraction: Option<f64>,
+    /// Time workers were busy making the window's batches, summed over workers.
+    #[serde(default)]
+    pub load_seconds: Option<f64>,
+    /// Share of the window spent copying batches to the device.
+    #[serde(default)]
+    pub transfer_fraction: Option<f64>,
+    #[serde(default)]
+    pub evaluation_seconds: Option<f64>,
+    #[serde(default)]
+    pub checkpoint_seconds: Option<f64>,
+    /// Mean loss of the last `log_every` steps, nats per token.
+    #[serde(default)]
+    pub train_loss: Option<f64>,
+    #[serde(default)]
+    pub valid_loss: Option<f64>,
+    /// From the start of training until `train.target` was reached, evaluation included.
+    #[serde(default)]
+    pub seconds_to_target: Option<f64>,
+    /// Allocator peaks of the device over the window; `None` on the CPU.
+    #[serde(default)]
+    pub peak_allocated_bytes: Option<u64>,
+    #[serde(default)]
+    pub peak_reserved_bytes: Option<u64>,
+    #[serde(default)]
+    pub allocator_retries: Option<u64>,
+    #[serde(default)]
+    pub device_name: Option<String>,
+    #[serde(default)]
+    pub cpu_threads: Option<u64>,
+    /// Samples dropped at the end of each epoch because they fill no whole step.
+    #[serde(default)]
+    pub dropped_samples_per_epoch: Option<u64>,
+    #[serde(default)]
+    pub train_samples: Option<u64>,
+    #[serde(default)]
+    pub data_sha256: Option<String>,
+    /// Version of libtorch as compiled against, and libraries as loaded (from the process's own maps): name to path or version.
+    #[serde(default)]
+    pub libraries: BTreeMap<String, String>,
+    /// Switches that decide numbers: TF32, cuDNN benchmark and deterministic.
+    #[serde(default)]
+    pub flags: BTreeMap<String, String>,
+    /// Why a cell that a reader would ask about is empty: column to reason.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
+}

@@ -1,0 +1,531 @@
+//! The types of an experiment file (format 1). A key of the file, its field here and its column in the tables share one name.
+//!
+//! Doc comments are the descriptions of `kiln schema`; a default written here is a format-1 default and is frozen.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    catalog::{Data, Model, data::Auto},
+    units::TimeSpan,
+};
+
+/// One experiment, resolved: every layer merged, every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Version of this file format; 1.
+    #[schemars(range(min = 1, max = 1))]
+    pub kiln: u32,
+    /// The folder under `results/`: letters, digits, `.`, `_`, `-`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"))]
+    pub name: String,
+    /// What the experiment is for, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    pub model: Model,
+    #[serde(default)]
+    pub data: Data,
+    #[serde(default)]
+    pub train: Train,
+    #[serde(default)]
+    pub measure: Measure,
+    #[serde(default)]
+    pub sweep: Sweep,
+    #[serde(default)]
+    pub run: Run,
+    #[serde(default)]
+    pub record: RecordOptions,
+}
+
+/// How the model is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Train {
+    /// Examples in one forward pass on one device.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub batch_size: u64,
+    /// Forward passes per optimizer step.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub grad_accumulation: u64,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
+    /// Passes over the training data; give this or `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub epochs: Option<u64>,
+    /// Optimizer updates; give this or `epochs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub steps: Option<u64>,
+    pub optimizer: Optimizer,
+    pub learning_rate_schedule: LearningRateSchedule,
+    /// Largest global norm of the gradient over all parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub clip_norm: Option<f64>,
+    /// Seed of weights, order, dropout; repeats use seed, seed + 1, ….
+    #[schemars(range(min = 0, max = 4_294_967_295_u64))]
+    pub seed: u64,
+    pub evaluate: Evaluate,
+    /// What to reach; its seconds, samples and energy are recorded, training goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
+    /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
+    pub cpu_threads: CpuThreads,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Self {
+            batch_size: 8,
+            grad_accumulation: 1,
+            precision: Precision::F32,
+            epochs: None,
+            steps: None,
+            optimizer: Optimizer::default(),
+            learning_rate_schedule: LearningRateSchedule::default(),
+            clip_norm: None,
+            seed: 1,
+            evaluate: Evaluate::default(),
+            target: None,
+            cpu_threads: CpuThreads::Auto(Auto::Auto),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Precision {
+    #[serde(rename = "f32")]
+    F32,
+    /// bf16 matrix products under autocast; parameters, gradients and optimizer in f32.
+    #[serde(rename = "amp-bf16")]
+    AmpBf16,
+}
+
+impl Precision {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::AmpBf16 => "amp-bf16",
+        }
+    }
+}
+
+/// The update rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Optimizer {
+    /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+    Adamw {
+        #[serde(default = "learning_rate")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        learning_rate: f64,
+        #[serde(default = "beta1")]
+        #[schemars(range(min = 0.0, max = 0.999_999_9))]
+        beta1: f64,
+        #[serde(default = "beta2")]
+        #[schemars(range(min = 0.0, max = 0.999_999_9))]
+        beta2: f64,
+        #[serde(default = "epsilon")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        epsilon: f64,
+        #[serde(default = "weight_decay")]
+        #[schemars(range(min = 0.0))]
+        weight_decay: f64,
+        #[serde(default)]
+        weight_decay_on: WeightDecayOn,
+    },
+    /// Stochastic gradient descent; weight decay is added to the gradient.
+    Sgd {
+        #[serde(default = "sgd_learning_rate")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        learning_rate: f64,
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.999_999_9))]
+        momentum: f64,
+        #[serde(default)]
+        nesterov: bool,
+        #[serde(default)]
+        #[schemars(range(min = 0.0))]
+        weight_decay: f64,
+        #[serde(default)]
+        weight_decay_on: WeightDecayOn,
+    },
+}
+
+impl Optimizer {
+    pub fn learning_rate(&self) -> f64 {
+        match self {
+            Self::Adamw { learning_rate, .. } | Self::Sgd { learning_rate, .. } => *learning_rate,
+        }
+    }
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::Adamw {
+            learning_rate: learning_rate(),
+            beta1: beta1(),
+            beta2: beta2(),
+            epsilon: epsilon(),
+            weight_decay: weight_decay(),
+            weight_decay_on: WeightDecayOn::All,
+        }
+    }
+}
+
+fn learning_rate() -> f64 {
+    1e-3
+}
+fn beta1() -> f64 {
+    0.9
+}
+fn beta2() -> f64 {
+    0.999
+}
+fn epsilon() -> f64 {
+    1e-8
+}
+fn weight_decay() -> f64 {
+    0.01
+}
+fn sgd_learning_rate() -> f64 {
+    0.1
+}
+
+/// Which tensors weight decay touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightDecayOn {
+    #[default]
+    All,
+    /// Tensors of two or more dimensions only: no biases, no norms.
+    Matrices,
+}
+
+/// How the learning rate moves over the steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LearningRateSchedule {
+    Constant {
+        /// Steps over which the rate rises linearly from near 0.
+        #[serde(default)]
+        #[schemars(range(min = 0, max = 1_000_000_000))]
+        warmup_steps: u64,
+    },
+    /// Falls on a line to `final_fraction` of the rate at the last step.
+    Linear {
+        #[serde(default)]
+        #[schemars(range(min = 0, max = 1_000_000_000))]
+        warmup_steps: u64,
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        final_fraction: f64,
+    },
+    /// Falls on half a cosine to `final_fraction` of the rate at the last step.
+    Cosine {
+        #[serde(default)]
+        #[schemars(range(min = 0, max = 1_000_000_000))]
+        warmup_steps: u64,
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        final_fraction: f64,
+    },
+}
+
+impl Default for LearningRateSchedule {
+    fn default() -> Self {
+        Self::Constant { warmup_steps: 0 }
+    }
+}
+
+/// When and how the validation data is gone through. It always is at the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Evaluate {
+    /// `end`, `epoch`, or a number of steps.
+    pub every: EvaluateEvery,
+    /// Evaluation batch as a multiple of `batch_size`.
+    #[schemars(range(min = 1, max = 1024))]
+    pub batch_multiple: u64,
+}
+
+impl Default for Evaluate {
+    fn default() -> Self {
+        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EvaluateEvery {
+    Steps(u64),
+    Moment(EvaluateMoment),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvaluateMoment {
+    End,
+    Epoch,
+}
+
+impl JsonSchema for EvaluateEvery {
+    fn schema_name() -> Cow<'static, str> {
+        "EvaluateEvery".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1_000_000_000}, {"enum": ["end", "epoch"]}]})
+    }
+}
+
+/// A quality to reach.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Validation loss, in nats per token, at or below which the target is reached.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub valid_loss: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CpuThreads {
+    Count(u64),
+    Auto(Auto),
+}
+
+impl CpuThreads {
+    /// The number of threads on a machine (or in a container) with this many cores.
+    pub fn resolve(self, cores: u64) -> u64 {
+        match self {
+            Self::Count(count) => count,
+            Self::Auto(_) => cores.max(1),
+        }
+    }
+}
+
+impl JsonSchema for CpuThreads {
+    fn schema_name() -> Cow<'static, str> {
+        "CpuThreads".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, {"const": "auto"}]})
+    }
+}
+
+/// How numbers are made. Changes no loss and no trial id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Steps left out of timing; warm-up lasts until these and `warmup_seconds` have passed.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub warmup_steps: u64,
+    /// Seconds left out of timing.
+    #[schemars(range(min = 0.0, max = 86_400.0))]
+    pub warmup_seconds: f64,
+    /// Time between hardware samples; at least 100ms.
+    pub sample_interval: TimeSpan,
+    /// Steps between two reads of the loss; reading it waits for the device.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub log_every: u64,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Self { warmup_steps: 10, warmup_seconds: 2.0, sample_interval: TimeSpan::from_millis(500), log_every: 10 }
+    }
+}
+
+/// One varied key and its values, in file order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// Dotted key, such as `train.batch_size`.
+    pub key: String,
+    pub values: Vec<Value>,
+}
+
+/// What varies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sweep {
+    /// Every combination of these values; the last key varies fastest.
+    pub grid: serde_json::Map<String, Value>,
+    /// Keys walked together, crossed with the grid.
+    pub zip: serde_json::Map<String, Value>,
+    /// Points added one by one.
+    pub include: Vec<serde_json::Map<String, Value>>,
+    /// Points dropped: each entry drops all points that match every key it names. A quoted comparison (`">8"`) is a condition.
+    pub exclude: Vec<serde_json::Map<String, Value>>,
+    /// Seeds per point: seed, seed + 1, ….
+    #[schemars(range(min = 1, max = 1000))]
+    pub repeats: u64,
+    pub order: Order,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self {
+            grid: serde_json::Map::new(),
+            zip: serde_json::Map::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            repeats: 1,
+            order: Order::Interleaved,
+        }
+    }
+}
+
+/// In which order trials run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// All points with the first seed, then all with the second: drift hits every point alike.
+    #[default]
+    Interleaved,
+    /// All seeds of the first point, then of the second.
+    Listed,
+    /// Interleaved, each round shuffled by `train.seed`.
+    Shuffled,
+}
+
+/// How trials are run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Run {
+    pub engine: Engine,
+    /// `auto`, `cpu`, `all`, or a list of GPU indices (nvidia-smi's) or UUIDs.
+    pub devices: Devices,
+    /// Longest time of one attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<TimeSpan>,
+    /// Longest silence of a trial before it counts as stalled.
+    pub stall: TimeSpan,
+    pub on_oom: OnOom,
+    /// Further attempts of a trial that failed.
+    #[schemars(range(min = 0, max = 100))]
+    pub retries: u64,
+    /// Whether a GPU that others use is waited for (`wait`) and then refused.
+    pub require_idle_device: bool,
+    /// How long to wait for an idle device.
+    pub wait: TimeSpan,
+    /// Lets the device cool between trials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cool_down: Option<CoolDown>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            engine: Engine::Libtorch,
+            devices: Devices::Named(DeviceName::Auto),
+            timeout: None,
+            stall: TimeSpan::from_secs(600),
+            on_oom: OnOom::Record,
+            retries: 0,
+            require_idle_device: true,
+            wait: TimeSpan::from_secs(0),
+            cool_down: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// burn on libtorch: CPU and CUDA.
+    Libtorch,
+    /// burn's own pure-Rust backend: CPU, for machines without libtorch.
+    Flex,
+}
+
+impl Engine {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Libtorch => "libtorch",
+            Self::Flex => "flex",
+        }
+    }
+}
+
+/// Which devices trials may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Devices {
+    Named(DeviceName),
+    List(Vec<DeviceId>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceName {
+    Auto,
+    Cpu,
+    All,
+}
+
+/// nvidia-smi's index, or a UUID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum DeviceId {
+    Index(u32),
+    Uuid(String),
+}
+
+impl JsonSchema for Devices {
+    fn schema_name() -> Cow<'static, str> {
+        "Devices".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [
+            {"enum": ["auto", "cpu", "all"]},
+            {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1023}, {"type": "string", "pattern": "^(GPU|MIG)-.+$"}]}},
+        ]})
+    }
+}
+
+/// What an out-of-memory does to the points after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnOom {
+    /// A row with outcome `oom`; the next trial starts.
+    Record,
+}
+
+/// Waits between trials until the device is cool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CoolDown {
+    #[schemars(range(min = 20, max = 110))]
+    pub below_celsius: u32,
+    /// The longest wait.
+    #[serde(default = "two_minutes")]
+    pub at_most: TimeSpan,
+}
+
+fn two_minutes() -> TimeSpan {
+    TimeSpan::from_secs(120)
+}
+
+/// What may be written down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecordOptions {
+    /// `masked` hides serial numbers, other users' process names and PIDs.
+    pub identity: Identity,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Identity {
+    #[default]
+    Masked,
+    Full,
+}

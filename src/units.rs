@@ -1,0 +1,148 @@
+//! Quantities and how they print: one place decides how seconds, bytes, watts, degrees and shares look on a page.
+//!
+//! In code and tables a number is plain and its unit is in its name (`step_seconds`, `peak_memory_bytes`).
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A length of time as a person writes it in an experiment file: `500ms`, `30m`, `1h 30m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeSpan(pub Duration);
+
+impl TimeSpan {
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
+
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// Reads `30m`, `500ms`, `1h 30m`; the error says what is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is no length of time; write a number with a unit, such as `500ms`, `2s`, `30m` or `1h 30m`");
+        let span: jiff::SignedDuration = text.parse().map_err(|_| refuse())?;
+        Duration::try_from(span).map(Self).map_err(|_| refuse())
+    }
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::SignedDuration::try_from(self.0) {
+            Ok(span) => write!(f, "{span:#}"),
+            Err(_) => write!(f, "{} s", self.0.as_secs()),
+        }
+    }
+}
+
+impl Serialize for TimeSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for TimeSpan {
+    fn schema_name() -> Cow<'static, str> {
+        "TimeSpan".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "time-span", "examples": ["500ms", "2s", "30m"]})
+    }
+}
+
+/// Bytes, printed in binary units: `1.5 GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        write!(f, "{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A share of 1, printed as percent: `3.4 %`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Fraction(pub f64);
+
+impl fmt::Display for Fraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} %", self.0 * 100.0)
+    }
+}
+
+/// Seconds, printed with as much as a person reads: `0.53 s`, `41 s`, `12 min 5 s`, `3 h 20 min`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Seconds(pub f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0;
+        match seconds {
+            s if s < 0.1 => write!(f, "{:.1} ms", s * 1e3),
+            s if s < 9.995 => write!(f, "{s:.2} s"),
+            s if s < 59.5 => write!(f, "{s:.0} s"),
+            s if s < 3569.5 => write!(f, "{} min {} s", (s.round() as u64) / 60, (s.round() as u64) % 60),
+            s => write!(f, "{} h {} min", (s / 60.0).round() as u64 / 60, (s / 60.0).round() as u64 % 60),
+        }
+    }
+}
+
+/// A large count in few digits: `13.9 M`, `854.8 G`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Count(pub f64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            n if n < 1e4 => return write!(f, "{n:.0}"),
+            n if n < 1e6 => (n / 1e3, "k"),
+            n if n < 1e9 => (n / 1e6, "M"),
+            n if n < 1e12 => (n / 1e9, "G"),
+            n if n < 1e15 => (n / 1e12, "T"),
+            n => (n / 1e15, "P"),
+        };
+        write!(f, "{value:.1} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_spans_read_and_print_the_way_people_write_them() {
+        for text in ["500ms", "30m", "2s", "1h 30m"] {
+            assert_eq!(TimeSpan::parse(text).unwrap().to_string(), text);
+        }
+        assert!(TimeSpan::parse("-3s").unwrap_err().contains("30m"));
+        assert!(TimeSpan::parse("5").is_err());
+    }
+
+    #[test]
+    fn quantities_print_with_few_digits() {
+        assert_eq!(Bytes(1536).to_string(), "1.5 KiB");
+        assert_eq!(Fraction(0.034).to_string(), "3.4 %");
+        assert_eq!(Seconds(725.0).to_string(), "12 min 5 s");
+        assert_eq!(Seconds(59.7).to_string(), "1 min 0 s");
+        assert_eq!(Count(854_770_176.0).to_string(), "854.8 M");
+    }
+}
