@@ -1,0 +1,45 @@
+# kiln: the two commands of the README are `make sweep` and `make test`; both set up what they need.
+
+EXPERIMENT ?= experiments/quickstart.yaml
+ARGS ?=
+target := $(or $(CARGO_TARGET_DIR),target)
+kiln := $(target)/release/kiln
+
+.PHONY: help sweep test check check-gpu bench bench-pytorch libtorch build bundle clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+sweep: build ## run EXPERIMENT (experiments/quickstart.yaml), with ARGS for `kiln run`
+	@$(kiln) run $(EXPERIMENT) $(ARGS)
+
+test: libtorch ## all tests that need no GPU
+	cargo test --workspace --release
+
+check: libtorch ## formatting, lints, tests
+	cargo fmt --all -- --check
+	cargo clippy --workspace --release --all-targets -- -D warnings
+	cargo test --workspace --release
+
+check-gpu: build ## what only a GPU can show; says what it skipped
+	@scripts/check-gpu.sh $(kiln)
+
+bench: build ## the runner's own cost, as a CSV under target/
+	cargo bench -p kiln --bench runner_cost
+
+bench-pytorch: libtorch ## the same GPT in kiln and in PyTorch, interleaved (needs a Python with torch: KILN_PYTHON)
+	benches/against-pytorch.sh
+
+libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)
+	@command -v cargo >/dev/null || { echo "make: no cargo found; install Rust (see rust-version in Cargo.toml)" >&2; exit 3; }
+	@command -v $(or $(CXX),c++) >/dev/null || { echo "make: no C++ compiler found; install g++ or clang" >&2; exit 3; }
+	@scripts/libtorch.sh
+
+build: libtorch
+	@cargo build --workspace --release
+
+bundle: ## a folder for a GPU host that has the same torch: programs, experiments, small data
+	@scripts/bundle.sh
+
+clean: ## build products and fetched libtorch; results stay
+	rm -rf target bundle .libtorch
