@@ -36,11 +36,7 @@ pub const WIKITEXT2: Dataset = Dataset {
     licence: "CC BY-SA 3.0, GFDL",
     address: "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/",
     files: &[
-        DatasetFile {
-            name: "train.txt",
-            bytes: 10_797_148,
-            sha256: "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
-        },
+        DatasetFile { name: "train.txt", bytes: 10_797_148, sha256: "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f" },
         DatasetFile { name: "valid.txt", bytes: 1_121_681, sha256: "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8" },
         DatasetFile { name: "test.txt", bytes: 1_256_449, sha256: "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0" },
     ],
@@ -53,11 +49,7 @@ pub const TINYSHAKESPEARE: Dataset = Dataset {
     about: "tiny Shakespeare, characters of plays",
     licence: "MIT (text: public domain)",
     address: "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
-    files: &[DatasetFile {
-        name: "input.txt",
-        bytes: 1_115_394,
-        sha256: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-    }],
+    files: &[DatasetFile { name: "input.txt", bytes: 1_115_394, sha256: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" }],
 };
 
 pub const ALL: [&Dataset; 2] = [&WIKITEXT2, &TINYSHAKESPEARE];

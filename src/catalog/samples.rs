@@ -74,7 +74,7 @@ impl Epoch {
 
 /// Samples of `seq_len + 1` tokens, one every `stride` tokens.
 pub fn sample_count(tokens: u64, seq_len: u64, stride: u64) -> u64 {
-    match tokens.checked_sub(seq_len.saturating_add(1)) {
+    match seq_len.checked_add(1).and_then(|sample| tokens.checked_sub(sample)) {
         Some(room) => room / stride.max(1) + 1,
         None => 0,
     }

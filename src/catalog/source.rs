@@ -132,8 +132,7 @@ mod tests {
         let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
         xz.write_all(&text).unwrap();
         std::fs::write(folder.path().join("c.xz"), xz.finish().unwrap()).unwrap();
-        let sums: Vec<_> =
-            ["a", "b", "c"].map(|name| sha256_of_file(&existing(&folder.path().join(name)).unwrap()).unwrap()).into_iter().collect();
+        let sums: Vec<_> = ["a", "b", "c"].map(|name| sha256_of_file(&existing(&folder.path().join(name)).unwrap()).unwrap()).into_iter().collect();
         assert_eq!(sums[0].1, text.len() as u64);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
         assert_eq!(read(&folder.path().join("c.xz")).unwrap(), text);

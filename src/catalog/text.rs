@@ -73,12 +73,8 @@ pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataE
     let vocabulary = Vocabulary::build(tokenizer, &text.train, &text.valid);
     let train = vocabulary.encode(&text.train).map_err(DataError::UnknownToken)?;
     let valid = vocabulary.encode(&text.valid).map_err(DataError::UnknownToken)?;
-    let facts = DataFacts {
-        train_tokens: train.len() as u64,
-        valid_tokens: valid.len() as u64,
-        vocabulary: vocabulary.len() as u64,
-        sha256: text.sha256,
-    };
+    let facts =
+        DataFacts { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: vocabulary.len() as u64, sha256: text.sha256 };
     Ok(LoadedText { train, valid, vocabulary, facts })
 }
 
