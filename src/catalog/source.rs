@@ -76,10 +76,10 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(whole)
 }
 
-/// Reads the file's uncompressed bytes as they are needed; what to undo is told by the ending.
-pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+/// Reads a file's uncompressed bytes as they are needed; the ending of `named` tells what to undo.
+fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
     let file = BufReader::new(File::open(path)?);
-    Ok(match path.extension().and_then(|ending| ending.to_str()) {
+    Ok(match named.extension().and_then(|ending| ending.to_str()) {
         Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
         Some("xz") => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
         _ => Box::new(file),
@@ -89,13 +89,13 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
 /// All uncompressed bytes of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::new();
-    let result = open(path).and_then(|mut reader| reader.read_to_end(&mut bytes));
+    let result = open(path, path).and_then(|mut reader| reader.read_to_end(&mut bytes));
     result.map(|_| bytes).map_err(|error| DataError::Read { path: path.to_owned(), error })
 }
 
-/// SHA-256 of a file's uncompressed bytes, as hex, and their number.
-pub fn sha256_of_file(path: &Path) -> io::Result<(String, u64)> {
-    let mut reader = open(path)?;
+/// SHA-256 of a file's uncompressed bytes, as hex, and their number. `named` is the file, or what it will be called.
+pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
+    let mut reader = open(path, named)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     let mut bytes = 0;
@@ -132,7 +132,10 @@ mod tests {
         let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
         xz.write_all(&text).unwrap();
         std::fs::write(folder.path().join("c.xz"), xz.finish().unwrap()).unwrap();
-        let sums: Vec<_> = ["a", "b", "c"].map(|name| sha256_of_file(&existing(&folder.path().join(name)).unwrap()).unwrap()).into_iter().collect();
+        let sums = ["a", "b", "c"].map(|name| {
+            let path = existing(&folder.path().join(name)).unwrap();
+            sha256_of(&path, &path).unwrap()
+        });
         assert_eq!(sums[0].1, text.len() as u64);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
         assert_eq!(read(&folder.path().join("c.xz")).unwrap(), text);
