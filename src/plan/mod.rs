@@ -9,7 +9,7 @@ mod expand;
 mod id;
 mod order;
 mod outcome;
-mod overrides;
+pub(crate) mod overrides;
 mod points;
 mod problem;
 mod settings;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// Puts `value` at the dotted `key`: a map whose `kind` differs starts anew, `steps` displaces `epochs` and the reverse, `null`
 /// restores the default.
-pub(super) fn apply_override(sections: &mut Value, key: &str, value: &Value) {
+pub(crate) fn apply_override(sections: &mut Value, key: &str, value: &Value) {
     let (parent, last) = key.rsplit_once('.').unwrap_or(("", key));
     let mut place = sections;
     for part in parent.split('.').filter(|part| !part.is_empty()) {
@@ -38,6 +38,23 @@ fn set(map: &mut Map<String, Value>, parent: &str, last: &str, value: &Value) {
             }
         }
         _ => drop(map.insert(last.to_owned(), value.clone())),
+    }
+}
+
+/// Lays one tree over another.
+pub(crate) fn merge(below: &mut Value, above: &Value) {
+    let (Value::Object(below), Value::Object(above)) = (below, above) else { return };
+    for (key, value) in above {
+        match (below.get_mut(key), value) {
+            (Some(section @ Value::Object(_)), Value::Object(keys)) if key != "sweep" => {
+                let mut wrapped = serde_json::json!({ key: section.clone() });
+                for (name, value) in keys {
+                    apply_override(&mut wrapped, &format!("{key}.{name}"), value);
+                }
+                *section = wrapped[key].take();
+            }
+            _ => drop(below.insert(key.clone(), value.clone())),
+        }
     }
 }
 
