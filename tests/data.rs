@@ -1,5 +1,7 @@
 //! `kiln data` and the downloader behind it, against a small server on loopback.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},

@@ -81,7 +81,7 @@ pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataE
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText, DataError> {
     let mut hasher = Sha256::new();
     let mut parts = Vec::new();
-    for path in source::locate(data, data_folder)? {
+    for path in locate(data, data_folder)? {
         let bytes = source::read(&path)?;
         hasher.update(&bytes);
         parts.push(utf8(path, bytes)?);

@@ -77,6 +77,9 @@ fn to_json(experiment: &Experiment, plan: &Plan, finder: &FactFinder, ended: &Ha
     for trial in &plan.trials {
         let mut value = serde_json::to_value(trial)?;
         value["axes"] = trial.axes.iter().cloned().collect::<Map<String, Value>>().into();
+        let epoch = plan.epoch_of(trial);
+        value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();
+        value["dropped_samples_per_epoch"] = epoch.map(|epoch| epoch.dropped_samples()).into();
         if let Some(outcome) = ended.get(&trial.id) {
             value["outcome"] = outcome.name().into();
         }

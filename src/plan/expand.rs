@@ -13,7 +13,7 @@ use super::{
     settings::{Sections, Settings},
 };
 use crate::{
-    catalog::{Data, data::DataFacts},
+    catalog::{Data, data::DataFacts, samples::Epoch},
     spec::{Experiment, Order},
 };
 
@@ -26,9 +26,16 @@ pub struct Plan {
     pub order: Order,
     /// Dotted keys of the axes, in file order.
     pub axes: Vec<String>,
+    /// One pass over the training data, by [`Trial::point`]; `None` where the model reads none or its size is unknown.
+    pub epochs: Vec<Option<Epoch>>,
 }
 
 impl Plan {
+    /// What one epoch of this trial goes through.
+    pub fn epoch_of(&self, trial: &Trial) -> Option<Epoch> {
+        self.epochs.get(trial.point as usize).copied().flatten()
+    }
+
     /// Bytes the run will need, hardware samples left out; `None` while some trial's steps are unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
         self.trials.iter().map(disk::trial_bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
@@ -42,7 +49,15 @@ impl Plan {
 pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>, devices_per_trial: u64) -> Result<Plan, Vec<PlanProblem>> {
     let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
     let sweep = expand_sweep(&experiment.sweep, |key| sections.get(key))?;
-    let mut planner = Planner { sections, axes: sweep.axes, known: HashMap::new(), facts, devices: devices_per_trial, problems: Problems::default() };
+    let mut planner = Planner {
+        sections,
+        axes: sweep.axes,
+        known: HashMap::new(),
+        facts,
+        devices: devices_per_trial,
+        epochs: Vec::new(),
+        problems: Problems::default(),
+    };
     let mut ids = UsedIds::default();
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
@@ -52,12 +67,12 @@ pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts
         ids.refuse_twins(number, &axes, &trials, &mut planner.problems);
         by_point.push(trials);
     }
-    let axes = planner.axes;
+    let (axes, epochs) = (planner.axes, planner.epochs);
     planner.problems.none_or(())?;
     let points = by_point.len() as u64;
     let order = order_trials(points, repeats, experiment.sweep.order, experiment.train.seed);
     let trials = in_order(by_point, &order);
-    Ok(Plan { trials, points, repeats, order: experiment.sweep.order, axes })
+    Ok(Plan { trials, points, repeats, order: experiment.sweep.order, axes, epochs })
 }
 
 /// Takes each point's trials out in the given order and numbers them.
@@ -75,6 +90,8 @@ struct Planner<'a> {
     known: HashMap<String, Option<DataFacts>>,
     facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
     devices: u64,
+    /// Of the points so far; they count only if there are no problems.
+    epochs: Vec<Option<Epoch>>,
     problems: Problems,
 }
 
@@ -97,6 +114,7 @@ impl Planner<'_> {
         if !faults.is_empty() {
             return self.refuse(axes, faults);
         }
+        self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts.train_tokens, self.devices)));
         match Identity::new(&settings.model, &settings.data, &settings.train, settings.swept_run.clone()) {
             Ok(identity) => self.trials(point, axes, &settings, facts.as_ref(), identity, repeats),
             Err(error) => self.refuse(axes, vec![("model".to_owned(), error.to_string())]),
@@ -110,7 +128,6 @@ impl Planner<'_> {
         Vec::new()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a point's parts, each used once to fill a trial")]
     fn trials(
         &self,
         point: u64,

@@ -63,6 +63,10 @@ pub(super) fn footer(name: &str, plan: &Plan, notes: &[String], ended: &HashMap<
         plural(plan.repeats, "repeat"),
         plural(plan.trials.len() as u64, "trial"),
     );
+    let most_dropped = plan.epochs.iter().flatten().map(|epoch| epoch.dropped_samples()).max().unwrap_or(0);
+    if most_dropped > 0 {
+        let _ = writeln!(text, "at an epoch's end up to {} that fill no whole step are left out", plural(most_dropped, "sample"));
+    }
     let done = plan.trials.iter().filter(|trial| ended.get(&trial.id).is_some_and(|outcome| outcome.is_final())).count();
     if done > 0 {
         let _ = writeln!(text, "{done} of them have ended already; a resume skips these");

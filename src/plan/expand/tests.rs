@@ -72,14 +72,17 @@ fn seeds_expand_inside_each_point_and_rounds_interleave() {
 
 #[test]
 fn steps_and_sizes_are_known_before_anything_runs() {
-    let first = &plan(DESIGN).unwrap().trials[0];
+    let plan = plan(DESIGN).unwrap();
+    let first = &plan.trials[0];
     // (2,088,628 - 129) / 128 + 1 samples, four to a step, five epochs.
     assert_eq!(first.steps, Some(16_317 / 4 * 5));
     assert_eq!(first.effective_batch_size, 4);
+    let dropped = |number: usize| plan.epoch_of(&plan.trials[number]).unwrap().dropped_samples();
+    assert_eq!((plan.epoch_of(first).unwrap().samples, dropped(0), dropped(38)), (16_317, 1, 16_317 % 48));
     assert_eq!(first.parameters, first.model.parameters(None));
-    let plan = expand(&read(DESIGN), &|_| None, 1).unwrap();
-    assert_eq!((plan.trials[0].steps, plan.expected_disk_bytes()), (None, None));
-    assert!(plan.trials[0].parameters.is_some(), "the file names the vocabulary");
+    let unknown = expand(&read(DESIGN), &|_| None, 1).unwrap();
+    assert_eq!((unknown.trials[0].steps, unknown.expected_disk_bytes()), (None, None));
+    assert!(unknown.trials[0].parameters.is_some(), "the file names the vocabulary");
 }
 
 #[test]
