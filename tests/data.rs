@@ -270,7 +270,9 @@ fn an_unknown_set_is_bad_input_with_a_suggestion() {
     let folder = tempfile::tempdir().unwrap();
     let output = kiln(folder.path(), None, &["data", "fetch", "wikitext"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("unknown data set `wikitext`; did you mean `wikitext2`?"), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "unknown data set `wikitext`; did you mean `wikitext2`?\n");
+    let output = kiln(folder.path(), None, &["data", "verify", "mnist"]);
+    assert_eq!(stderr(&output), "unknown data set `mnist`; known are wikitext2, tinyshakespeare\n");
 }
 
 #[test]

@@ -96,28 +96,16 @@ impl From<FetchError> for Trouble {
 /// Downloads the file, going on from an earlier part if there is one.
 pub fn fetch(download: &Download, patience: Patience, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
     let part = Part::open(&download.destination)?;
-    let agent = agent(&download.url, patience);
+    let session = Session { agent: agent(&download.url, patience), download, patience };
     let resumed = part.done > 0;
-    match receive_and_check(&agent, download, part, patience, progress) {
+    match session.receive_and_check(part, progress) {
         // The part may have been another version's, and the server unable to tell: begin anew, once.
         Err(FetchError::WrongHash { kept, .. }) if resumed => {
-            receive_and_check(&agent, download, Part::open(&download.destination)?, patience, progress)?;
+            session.receive_and_check(Part::open(&download.destination)?, progress)?;
             part::remove(&kept).map_err(|error| FetchError::Write { path: kept, error })
         }
         ended => ended,
     }
-}
-
-fn receive_and_check(
-    agent: &Agent,
-    download: &Download,
-    mut part: Part,
-    patience: Patience,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<(), FetchError> {
-    receive_stubbornly(agent, download, &mut part, patience, progress)?;
-    progress(Progress::Checking);
-    part.finish(download)
 }
 
 fn agent(url: &str, patience: Patience) -> Agent {
@@ -138,67 +126,76 @@ fn is_loopback(url: &str) -> bool {
     ["http://127.", "http://localhost", "http://[::1]"].iter().any(|start| url.starts_with(start))
 }
 
-fn receive_stubbornly(
-    agent: &Agent,
-    download: &Download,
-    part: &mut Part,
+struct Session<'a> {
+    agent: Agent,
+    download: &'a Download,
     patience: Patience,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<(), FetchError> {
-    let mut tries = 0;
-    loop {
-        let before = part.done;
-        let reason = match receive(agent, &download.url, part, progress) {
-            Ok(()) => return Ok(()),
-            Err(Trouble::Final(error)) => return Err(error),
-            Err(Trouble::Passing(reason)) => reason,
-        };
-        tries = if part.done > before { 1 } else { tries + 1 };
-        if tries >= patience.attempts {
-            let url = download.url.clone();
-            return Err(match part.done {
-                0 => FetchError::Unreachable { url, reason },
-                _ => FetchError::BrokenOff { url, attempts: tries, reason },
-            });
-        }
-        let wait = patience.first_wait * 2_u32.saturating_pow(tries - 1).min(64);
-        progress(Progress::Retry { reason, wait });
-        std::thread::sleep(wait);
-    }
 }
 
-/// One try: asks for what is missing and takes what comes.
-fn receive(agent: &Agent, url: &str, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), Trouble> {
-    let mut request = agent.get(url);
-    if part.done > 0 {
-        request = request.header(header::RANGE, format!("bytes={}-", part.done));
-        if let Some(etag) = &part.etag {
-            request = request.header(header::IF_RANGE, etag);
+impl Session<'_> {
+    fn receive_and_check(&self, mut part: Part, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+        self.receive_stubbornly(&mut part, progress)?;
+        progress(Progress::Checking);
+        part.finish(self.download)
+    }
+
+    fn receive_stubbornly(&self, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+        let mut tries = 0;
+        loop {
+            let before = part.done;
+            let reason = match self.receive(part, progress) {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Final(error)) => return Err(error),
+                Err(Trouble::Passing(reason)) => reason,
+            };
+            tries = if part.done > before { 1 } else { tries + 1 };
+            if tries >= self.patience.attempts {
+                let url = self.download.url.clone();
+                return Err(match part.done {
+                    0 => FetchError::Unreachable { url, reason },
+                    _ => FetchError::BrokenOff { url, attempts: tries, reason },
+                });
+            }
+            let wait = self.patience.first_wait * 2_u32.saturating_pow(tries - 1).min(64);
+            progress(Progress::Retry { reason, wait });
+            std::thread::sleep(wait);
         }
     }
-    let response = request.call().map_err(|error| trouble_of(url, error))?;
-    match response.status() {
-        StatusCode::OK => {
-            part.start_over(etag_of(&response))?;
-            let total = number(&response, header::CONTENT_LENGTH);
-            take(response.into_body(), part, total, progress)
+
+    /// One try: asks for what is missing and takes what comes.
+    fn receive(&self, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), Trouble> {
+        let url = &self.download.url;
+        let mut request = self.agent.get(url);
+        if part.done > 0 {
+            request = request.header(header::RANGE, format!("bytes={}-", part.done));
+            if let Some(etag) = &part.etag {
+                request = request.header(header::IF_RANGE, etag);
+            }
         }
-        StatusCode::PARTIAL_CONTENT => match content_range(&response) {
-            Some((start, total)) if start == part.done => take(response.into_body(), part, total, progress),
-            _ => {
+        let response = request.call().map_err(|error| trouble_of(url, error))?;
+        match response.status() {
+            StatusCode::OK => {
+                part.start_over(etag_of(&response))?;
+                let total = number(&response, header::CONTENT_LENGTH);
+                take(response.into_body(), part, total, progress)
+            }
+            StatusCode::PARTIAL_CONTENT => match content_range(&response) {
+                Some((start, total)) if start == part.done => take(response.into_body(), part, total, progress),
+                _ => {
+                    part.start_over(None)?;
+                    Err(Trouble::Passing("the server sent another range than was asked for".to_owned()))
+                }
+            },
+            StatusCode::RANGE_NOT_SATISFIABLE if part.done > 0 => {
+                // `bytes */1234`: all is here already, or the file is another one now.
+                if range_total(&response) == Some(part.done) {
+                    return Ok(());
+                }
                 part.start_over(None)?;
-                Err(Trouble::Passing("the server sent another range than was asked for".to_owned()))
+                Err(Trouble::Passing("the server has no such range".to_owned()))
             }
-        },
-        StatusCode::RANGE_NOT_SATISFIABLE if part.done > 0 => {
-            // `bytes */1234`: all is here already, or the file is another one now.
-            if range_total(&response) == Some(part.done) {
-                return Ok(());
-            }
-            part.start_over(None)?;
-            Err(Trouble::Passing("the server has no such range".to_owned()))
+            status => Err(trouble_of_status(url, status)),
         }
-        status => Err(trouble_of_status(url, status)),
     }
 }
 

@@ -89,8 +89,8 @@ fn named(names: &[String]) -> Result<Vec<&'static Dataset>, Stop> {
 fn unknown(name: &str) -> Stop {
     let names = dataset::ALL.map(|set| set.name);
     let near = names.iter().find(|known| strsim::damerau_levenshtein(known, name) <= 3);
-    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    Stop::bad_input(format!("unknown data set `{name}`{hint} Known are {}", names.join(", ")))
+    let hint = near.map_or_else(|| format!("known are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
+    Stop::bad_input(format!("unknown data set `{name}`; {hint}"))
 }
 
 fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, Stop> {

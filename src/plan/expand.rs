@@ -116,7 +116,7 @@ impl Planner<'_> {
         }
         self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts.train_tokens, self.devices)));
         match Identity::new(&settings.model, &settings.data, &settings.train, settings.swept_run.clone()) {
-            Ok(identity) => self.trials(point, axes, &settings, facts.as_ref(), identity, repeats),
+            Ok(identity) => repeat(&self.first_trial(point, axes, settings, facts.as_ref()), identity, repeats),
             Err(error) => self.refuse(axes, vec![("model".to_owned(), error.to_string())]),
         }
     }
@@ -128,41 +128,26 @@ impl Planner<'_> {
         Vec::new()
     }
 
-    fn trials(
-        &self,
-        point: u64,
-        axes: &[(String, Value)],
-        settings: &Settings,
-        facts: Option<&DataFacts>,
-        mut identity: Identity,
-        repeats: u64,
-    ) -> Vec<Trial> {
+    /// The point's trial with its first seed, and without number and id.
+    fn first_trial(&self, point: u64, axes: &[(String, Value)], settings: Settings, facts: Option<&DataFacts>) -> Trial {
         let vocabulary = facts.map(|facts| facts.vocabulary);
         let train = &settings.train;
-        let first = Trial {
+        Trial {
             id: TrialId(String::new()),
             number: 0,
             point,
             repeat: 0,
             axes: axes.to_vec(),
-            model: settings.model.clone(),
-            data: settings.data.clone(),
-            train: train.clone(),
-            engine: settings.engine,
-            devices: settings.devices.clone(),
             parameters: settings.model.parameters(vocabulary),
             flops_per_sample: settings.model.flops_per_sample(vocabulary),
             effective_batch_size: train.batch_size.saturating_mul(train.grad_accumulation).saturating_mul(self.devices),
             steps: settings.steps(facts, self.devices),
-        };
-        let mut trials = Vec::new();
-        for repeat in 0..repeats {
-            let seed = train.seed.saturating_add(repeat);
-            let mut trial = Trial { id: identity.with_seed(seed), repeat, ..first.clone() };
-            trial.train.seed = seed;
-            trials.push(trial);
+            model: settings.model,
+            data: settings.data,
+            train: settings.train,
+            engine: settings.engine,
+            devices: settings.devices,
         }
-        trials
     }
 
     fn facts_of(&mut self, data: &Data) -> Option<DataFacts> {
@@ -172,6 +157,18 @@ impl Planner<'_> {
         }
         self.known.get(&key).cloned().flatten()
     }
+}
+
+/// One trial per seed, each with its id.
+fn repeat(first: &Trial, mut identity: Identity, repeats: u64) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for repeat in 0..repeats {
+        let seed = first.train.seed.saturating_add(repeat);
+        let mut trial = Trial { id: identity.with_seed(seed), repeat, ..first.clone() };
+        trial.train.seed = seed;
+        trials.push(trial);
+    }
+    trials
 }
 
 /// What a text's facts depend on: not how it is cut or loaded.

@@ -26,8 +26,8 @@ fn set(map: &mut Map<String, Value>, parent: &str, last: &str, value: &Value) {
         map.clear();
     }
     match (parent, last) {
-        ("train", "steps") => drop(map.shift_remove("epochs")),
-        ("train", "epochs") => drop(map.shift_remove("steps")),
+        ("train", "steps") if !value.is_null() => drop(map.shift_remove("epochs")),
+        ("train", "epochs") if !value.is_null() => drop(map.shift_remove("steps")),
         _ => {}
     }
     match (map.get_mut(last), value) {
@@ -69,6 +69,7 @@ mod tests {
         let mut sections = json!({"model": {"kind": "gpt", "d_model": 8}, "train": {"epochs": 3, "optimizer": {"kind": "adamw", "beta1": 0.5}}});
         apply_override(&mut sections, "train.steps", &json!(7));
         apply_override(&mut sections, "train.optimizer", &json!({"beta2": 0.9}));
+        apply_override(&mut sections, "train.epochs", &Value::Null);
         assert_eq!(sections["train"], json!({"steps": 7, "optimizer": {"kind": "adamw", "beta1": 0.5, "beta2": 0.9}}));
         apply_override(&mut sections, "train.optimizer", &json!({"kind": "sgd"}));
         apply_override(&mut sections, "model.kind", &json!("mlp"));

@@ -1,6 +1,6 @@
 //! A reason why an experiment cannot be planned.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use serde_json::Value;
 
@@ -57,21 +57,43 @@ pub fn show(value: &Value) -> String {
 
 /// The problems of all points, the same fault kept once with the number of its points.
 #[derive(Default)]
-pub(super) struct Problems(Vec<PlanProblem>);
+pub(super) struct Problems {
+    found: Vec<PlanProblem>,
+    /// Where a point's fault stands in `found`, by key and message.
+    places: HashMap<(String, String), usize>,
+}
 
 impl Problems {
     pub(super) fn add_for_point(&mut self, axes: &[(String, Value)], key: String, message: String) {
-        match self.0.iter_mut().find(|problem| problem.key == key && problem.message == message) {
+        let next = self.found.len();
+        let place = *self.places.entry((key.clone(), message.clone())).or_insert(next);
+        match self.found.get_mut(place) {
             Some(known) => known.points += 1,
-            None => self.0.push(PlanProblem { key, axes: axes.to_vec(), points: 1, message }),
+            None => self.found.push(PlanProblem { key, axes: axes.to_vec(), points: 1, message }),
         }
     }
 
     pub(super) fn add(&mut self, problem: PlanProblem) {
-        self.0.push(problem);
+        self.found.push(problem);
     }
 
     pub(super) fn none_or<T>(self, value: T) -> Result<T, Vec<PlanProblem>> {
-        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
+        if self.found.is_empty() { Ok(value) } else { Err(self.found) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_swept_key_is_pointed_at_where_it_is_swept() {
+        let problem =
+            |key: &str| PlanProblem { key: key.to_owned(), axes: vec![("model.d_model".to_owned(), json!(6))], points: 1, message: String::new() };
+        assert_eq!(problem("model.d_model").place(|_| false), "sweep.grid.model.d_model");
+        assert_eq!(problem("model.d_model").place(|_| true), "sweep.zip.model.d_model");
+        assert_eq!(problem("model.num_heads").place(|_| true), "model.num_heads");
     }
 }
