@@ -86,7 +86,7 @@ impl Gpt {
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
-        if self.num_heads > 0 && self.d_model % self.num_heads != 0 {
+        if self.num_heads > 0 && !self.d_model.is_multiple_of(self.num_heads) {
             return vec![("num_heads", format!("`num_heads` {} does not divide `d_model` {}", self.num_heads, self.d_model))];
         }
         Vec::new()

@@ -65,3 +65,26 @@ impl Mlp {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bengio() -> Mlp {
+        Mlp { context: 8, d_model: 32, hidden: 128, seq_len: 64, vocabulary: None }
+    }
+
+    #[test]
+    fn parameters_and_flops_are_those_of_the_layers_written_out() {
+        let (table, hidden, logits) = (65 * 32, 8 * 32 * 128 + 128, 128 * 65 + 65);
+        assert_eq!(bengio().parameters(65), table + hidden + logits);
+        assert_eq!(bengio().parameters(65), 43_361);
+        assert_eq!(bengio().flops_per_sample(65), 6 * (hidden + logits) * 64);
+    }
+
+    #[test]
+    fn the_context_fits_in_the_sample() {
+        assert!(bengio().contradictions().is_empty());
+        assert_eq!(Mlp { seq_len: 7, ..bengio() }.contradictions(), vec![("context", "`context` 8 is longer than `seq_len` 7".to_owned())]);
+    }
+}

@@ -7,7 +7,12 @@ mod mlp;
 
 pub mod data;
 pub mod dataset;
+pub mod facts;
 pub mod fetch;
+pub mod generated;
+pub mod random;
+pub mod samples;
+pub mod source;
 pub mod text;
 pub mod tokenizer;
 

@@ -1,10 +1,206 @@
-//! `kiln data`.
+//! `kiln data`: what data sets there are, fetching them, and holding files against their published hashes.
 
-use super::{Status, Stop};
+use std::{
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::Subcommand;
+use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Status, Stop, print};
+use crate::{
+    catalog::{
+        dataset::{self, Dataset, DatasetFile},
+        fetch::{self, Download, Patience, Progress},
+        source,
+    },
+    units::Bytes,
+};
 
 #[derive(clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: DataVerb,
+}
 
-pub(super) fn run(_args: Args) -> Result<Status, Stop> {
-    Err(Stop::new(Status::Failed, "`kiln data` is being built"))
+#[derive(Subcommand)]
+enum DataVerb {
+    /// Show the data sets that kiln knows, and which are here.
+    List,
+    /// Download data sets; goes on where an earlier download stopped.
+    Fetch(FetchArgs),
+    /// Hold files against the published sha256, plain, .gz or .xz.
+    Verify {
+        /// Data sets; all that are here if none is named.
+        names: Vec<String>,
+    },
+}
+
+#[derive(clap::Args)]
+struct FetchArgs {
+    /// Data sets, as `kiln data list` names them.
+    #[arg(required = true)]
+    names: Vec<String>,
+    /// Folder that the set's folder goes into; $KILN_DATA if set, else data/.
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// Address of a mirror, laid out as DIR is: URL/<folder>/<file>.
+    #[arg(long, value_name = "URL")]
+    from: Option<String>,
+    /// Tries in a row that bring nothing before giving up.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let data_folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    match args.verb {
+        DataVerb::List => list(data_folder.as_deref()),
+        DataVerb::Fetch(args) => fetch_sets(&args, data_folder.as_deref()),
+        DataVerb::Verify { names } => verify(&names, data_folder.as_deref()),
+    }
+}
+
+fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["data.kind", "what", "size", "licence", "here"]);
+    for set in dataset::ALL {
+        let here = place_of(set, data_folder).map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
+        table.add_row([set.name, set.about, &Bytes(set.bytes()).to_string(), set.licence, &here]);
+    }
+    table.add_row(["generated", "a text that kiln makes itself", "any", "–", "nothing to fetch"]);
+    table.add_row(["text", "a file of your own", "any", "yours", "`data.path`"]);
+    print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks what is here.\n", table.trim_fmt()))?;
+    Ok(Status::Success)
+}
+
+/// The first folder that holds any file of the set.
+fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
+    let has_some = |folder: &PathBuf| set.files.iter().any(|file| source::existing(&folder.join(file.name)).is_some());
+    source::folders(set.folder, None, data_folder).into_iter().find(has_some)
+}
+
+fn named(names: &[String]) -> Result<Vec<&'static Dataset>, Stop> {
+    names.iter().map(|name| dataset::find(name).ok_or_else(|| unknown(name))).collect()
+}
+
+fn unknown(name: &str) -> Stop {
+    let names = dataset::ALL.map(|set| set.name);
+    let near = names.iter().find(|known| strsim::damerau_levenshtein(known, name) <= 3);
+    let hint = near.map_or_else(|| format!("known are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
+    Stop::bad_input(format!("unknown data set `{name}`; {hint}"))
+}
+
+fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, Stop> {
+    let to = args.to.as_deref().or(data_folder).unwrap_or(Path::new("data"));
+    for set in named(&args.names)? {
+        print(&format!("{}: {}, licence {}\n", set.name, set.about, set.licence))?;
+        for file in set.files {
+            fetch_file(set, file, &to.join(set.folder), args)?;
+        }
+    }
+    Ok(Status::Success)
+}
+
+fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<(), Stop> {
+    let destination = folder.join(file.name);
+    if let Some(present) = source::existing(&destination) {
+        check_file(&present, file)
+            .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; move it away and fetch again, it is not overwritten")))?;
+        return print(&format!("{} is here already, sha256 as published\n", present.display()));
+    }
+    let url = match &args.from {
+        Some(mirror) => format!("{}/{}/{}", mirror.trim_end_matches('/'), set.folder, file.name),
+        None => format!("{}{}", set.address, file.name),
+    };
+    let download = Download { url, destination, sha256: file.sha256.to_owned() };
+    let patience = Patience { attempts: args.attempts, ..Patience::default() };
+    let bar = Bar::new(file);
+    let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
+    bar.0.finish_and_clear();
+    ended.map_err(|error| Stop::new(Status::Failed, error))?;
+    print(&format!("{} fetched ({}), sha256 as published\n", download.destination.display(), Bytes(file.bytes)))
+}
+
+/// A bar on a terminal, a line now and then elsewhere.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(file: &DatasetFile) -> Self {
+        let bar = ProgressBar::new(file.bytes);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(file.name);
+        Self(bar)
+    }
+
+    fn show(&self, file: &DatasetFile, progress: Progress) {
+        match progress {
+            Progress::Bytes { done, total } => {
+                self.0.set_length(total.unwrap_or(file.bytes));
+                self.0.set_position(done);
+            }
+            Progress::Retry { reason, wait } => self.say(&format!("{}: {reason}; trying again in {} ms", file.name, wait.as_millis())),
+            Progress::Checking => self.0.set_message("checking"),
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if std::io::stderr().is_terminal() {
+            self.0.println(line);
+        } else {
+            // Nothing can be said if standard error is gone.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+}
+
+fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> {
+    let asked = named(names)?;
+    let sets = if asked.is_empty() { dataset::ALL.to_vec() } else { asked };
+    let mut status = Status::Success;
+    for set in sets {
+        match place_of(set, data_folder) {
+            Some(folder) => status = worse(status, verify_set(set, &folder)?),
+            None => {
+                let places: Vec<String> = source::folders(set.folder, None, data_folder).iter().map(|folder| folder.display().to_string()).collect();
+                print(&format!("{}: not here (looked in {}); `kiln data fetch {0}` gets it\n", set.name, places.join(", ")))?;
+                if !names.is_empty() {
+                    status = Status::Failed;
+                }
+            }
+        }
+    }
+    Ok(status)
+}
+
+fn worse(one: Status, other: Status) -> Status {
+    if one == Status::Success { other } else { one }
+}
+
+fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
+    let mut status = Status::Success;
+    for file in set.files {
+        let line = match source::existing(&folder.join(file.name)) {
+            None => Err(format!("{} is missing", folder.join(file.name).display())),
+            Some(path) => check_file(&path, file).map(|()| format!("{} is as published", path.display())),
+        };
+        if line.is_err() {
+            status = Status::Failed;
+        }
+        let (Ok(line) | Err(line)) = line;
+        print(&format!("{}: {line}\n", set.name))?;
+    }
+    Ok(status)
+}
+
+fn check_file(path: &Path, file: &DatasetFile) -> Result<(), String> {
+    let (found, bytes) = source::sha256_of(path, path).map_err(|error| format!("{} could not be read: {error}", path.display()))?;
+    if found == file.sha256 {
+        return Ok(());
+    }
+    Err(format!("{} is another file: {bytes} bytes with sha256 {found}, published are {} with {}", path.display(), file.bytes, file.sha256))
 }

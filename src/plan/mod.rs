@@ -1,9 +1,25 @@
 //! What will run: an experiment becomes an ordered list of trials with stable ids. No clock, no disk, no GPU.
+//!
+//! In: an [`Experiment`](crate::spec::Experiment) and what is known of its data. Out: a [`Plan`], or every [`PlanProblem`] at once. A [`Strategy`] hands
+//! its trials to the schedule one by one.
 
+mod condition;
+mod disk;
+mod expand;
+mod id;
+mod order;
 mod outcome;
+pub(crate) mod overrides;
+mod points;
+mod problem;
+mod settings;
+mod strategy;
 mod trial;
 mod trial_file;
 
+pub use expand::{Plan, expand};
 pub use outcome::Outcome;
+pub use problem::{PlanProblem, show};
+pub use strategy::{Grid, Strategy};
 pub use trial::{Trial, TrialId};
 pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile};

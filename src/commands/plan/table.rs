@@ -1,0 +1,111 @@
+//! A plan as a person reads it: one line per trial, and below it what the whole amounts to.
+
+use std::{collections::HashMap, fmt::Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::{
+    plan::{Outcome, Plan, Trial, TrialId, show},
+    units::{Bytes, Count},
+};
+
+/// Columns: number, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective batch, steps.
+pub(super) fn table(plan: &Plan) -> String {
+    let mut header: Vec<String> = vec!["#".to_owned(), "trial".to_owned()];
+    header.extend(plan.axes.iter().cloned());
+    if plan.repeats > 1 {
+        header.push("seed".to_owned());
+    }
+    header.extend(["parameters", "FLOPs/sample", "effective batch", "steps"].map(str::to_owned));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    table.add_rows(plan.trials.iter().map(|trial| row(trial, plan.repeats)));
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+fn row(trial: &Trial, repeats: u64) -> Vec<String> {
+    let mut cells = vec![trial.number.to_string(), trial.id.to_string()];
+    cells.extend(trial.axes.iter().map(|(_, value)| show(value)));
+    if repeats > 1 {
+        cells.push(trial.train.seed.to_string());
+    }
+    cells.push(count(trial.parameters));
+    cells.push(count(trial.flops_per_sample));
+    cells.push(trial.effective_batch_size.to_string());
+    cells.push(trial.steps.map_or_else(unknown, |steps| steps.to_string()));
+    cells
+}
+
+fn count(number: Option<u64>) -> String {
+    number.map_or_else(unknown, |number| Count(number as f64).to_string())
+}
+
+/// What the notes below the table explain.
+fn unknown() -> String {
+    "?".to_owned()
+}
+
+/// `notes` say why some cells are unknown; `ended` what an unfinished run already has.
+pub(super) fn footer(name: &str, plan: &Plan, notes: &[String], ended: &HashMap<TrialId, Outcome>) -> String {
+    let mut text = String::new();
+    let disk = match plan.expected_disk_bytes() {
+        Some(bytes) => format!("about {} under results/{name}/", Bytes(bytes)),
+        None => "disk unknown".to_owned(),
+    };
+    let order = serde_json::to_value(plan.order).map(|order| show(&order)).unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "{} × {} = {}, order {order}; {disk}, hardware samples not counted",
+        plural(plan.points, "point"),
+        plural(plan.repeats, "repeat"),
+        plural(plan.trials.len() as u64, "trial"),
+    );
+    let most_dropped = plan.epochs.iter().flatten().map(|epoch| epoch.dropped_samples()).max().unwrap_or(0);
+    if most_dropped > 0 {
+        let _ = writeln!(text, "at an epoch's end up to {} that fill no whole step are left out", plural(most_dropped, "sample"));
+    }
+    let done = plan.trials.iter().filter(|trial| ended.get(&trial.id).is_some_and(|outcome| outcome.is_final())).count();
+    if done > 0 {
+        let _ = writeln!(text, "{done} of them have ended already; a resume skips these");
+    }
+    for note in notes {
+        let _ = writeln!(text, "unknown (?): {note}");
+    }
+    text
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Experiment;
+
+    fn plan(sweep: &str) -> Plan {
+        let yaml = format!("{{kiln: 1, name: x, model: {{kind: matmul}}, train: {{steps: 10}}, sweep: {{{sweep}}}}}");
+        let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
+        let experiment: Experiment = serde_json::from_value(value).unwrap();
+        crate::plan::expand(&experiment, &|_| None, 1).unwrap()
+    }
+
+    #[test]
+    fn what_a_resume_skips_is_counted() {
+        let plan = plan("grid: {model.size: [1000, 2000]}");
+        let ended = |outcome| HashMap::from([(plan.trials[0].id.clone(), outcome)]);
+        let says = |outcome| footer("x", &plan, &[], &ended(outcome)).contains("1 of them have ended already");
+        assert!(says(Outcome::Completed) && says(Outcome::Failed));
+        assert!(!says(Outcome::Interrupted), "an interrupted trial runs again");
+    }
+
+    #[test]
+    fn seeds_are_shown_where_there_are_repeats() {
+        assert!(!table(&plan("repeats: 1")).contains("seed"));
+        assert!(table(&plan("repeats: 2")).contains("seed"));
+        assert!(footer("x", &plan("repeats: 2"), &[], &HashMap::new()).starts_with("1 point × 2 repeats = 2 trials, order interleaved; about"));
+    }
+}

@@ -1,0 +1,23 @@
+//! How much room a plan needs under `results/`: an estimate from the rows it will write, hardware samples left out (their
+//! number depends on time).
+
+use super::Trial;
+use crate::spec::{EvaluateEvery, EvaluateMoment};
+
+/// One row of steps.csv: step, times, loss, learning rate, gradient norm.
+const STEP_ROW_BYTES: u64 = 120;
+/// One row of epochs.csv.
+const EPOCH_ROW_BYTES: u64 = 160;
+/// trial.yaml, trial.json, stderr.txt and the trial's rows in trials.csv and snapshots.csv, in whole file blocks.
+const TRIAL_BYTES: u64 = 24 * 1024;
+
+/// Bytes one trial leaves behind; `None` while its steps are unknown.
+pub(super) fn trial_bytes(trial: &Trial) -> Option<u64> {
+    let steps = trial.steps?;
+    let evaluations = match trial.train.evaluate.every {
+        EvaluateEvery::Steps(every) => steps / every.max(1) + 1,
+        EvaluateEvery::Moment(EvaluateMoment::Epoch) => trial.train.epochs.unwrap_or(1) + 1,
+        EvaluateEvery::Moment(EvaluateMoment::End) => 1,
+    };
+    Some(TRIAL_BYTES.saturating_add(steps.saturating_mul(STEP_ROW_BYTES)).saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES)))
+}

@@ -1,0 +1,45 @@
+//! In which order the trials of all points run.
+
+use crate::{catalog::random::SplitMix64, spec::Order};
+
+/// Every (point, repeat) once, both counted from 0. `seed` decides `shuffled`, which shuffles each round of repeats for itself.
+pub(super) fn order_trials(points: u64, repeats: u64, order: Order, seed: u64) -> Vec<(u64, u64)> {
+    if order == Order::Listed {
+        return (0..points).flat_map(|point| (0..repeats).map(move |repeat| (point, repeat))).collect();
+    }
+    let mut random = SplitMix64::new(seed);
+    let mut trials = Vec::new();
+    for repeat in 0..repeats {
+        let mut round: Vec<u64> = (0..points).collect();
+        if order == Order::Shuffled {
+            random.shuffle(&mut round);
+        }
+        trials.extend(round.into_iter().map(|point| (point, repeat)));
+    }
+    trials
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interleaved_goes_round_by_round_and_listed_point_by_point() {
+        assert_eq!(order_trials(2, 2, Order::Interleaved, 1), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(order_trials(2, 2, Order::Listed, 1), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn shuffled_keeps_rounds_whole_and_repeats_with_the_seed() {
+        let shuffled = order_trials(20, 2, Order::Shuffled, 1);
+        assert_eq!(shuffled, order_trials(20, 2, Order::Shuffled, 1));
+        assert_ne!(shuffled, order_trials(20, 2, Order::Shuffled, 2));
+        for (repeat, round) in shuffled.chunks(20).enumerate() {
+            let mut points: Vec<u64> = round.iter().map(|(point, _)| *point).collect();
+            assert_ne!(points, (0..20).collect::<Vec<_>>());
+            points.sort_unstable();
+            assert_eq!(points, (0..20).collect::<Vec<_>>());
+            assert!(round.iter().all(|(_, each)| *each == repeat as u64));
+        }
+    }
+}

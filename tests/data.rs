@@ -1,0 +1,328 @@
+//! `kiln data` and the downloader behind it, against a small server on loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use kiln::catalog::fetch::{Download, FetchError, Patience, Progress, fetch};
+use sha2::{Digest, Sha256};
+
+/// How the server answers, one entry per request; the last one also answers all further requests.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// Honours ranges.
+    Ranges,
+    /// Honours ranges, and closes the connection after this many bytes of the body.
+    CutAfter(usize),
+    /// Sends the whole whatever is asked for.
+    WholeOnly,
+    Status(u16),
+}
+
+struct Server {
+    address: String,
+    /// First line and `range` of each request.
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start(body: Vec<u8>, answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (seen, answers) = (requests.clone(), answers.to_vec());
+        thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let answer = answers[number.min(answers.len() - 1)];
+                // A client that went away is the client's business.
+                let _ = respond(stream.unwrap(), &body, answer, &seen);
+            }
+        });
+        Self { address, requests }
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn respond(mut stream: TcpStream, body: &[u8], answer: Answer, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let first = lines.next().unwrap()?;
+    let (mut range, mut condition) = (None, None);
+    for line in lines {
+        let line = line?.to_lowercase();
+        match line.split_once(": ") {
+            Some(("range", value)) => range = value.strip_prefix("bytes=").and_then(|value| value.strip_suffix('-')?.parse::<usize>().ok()),
+            Some(("if-range", value)) => condition = Some(value.to_owned()),
+            _ => {}
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    seen.lock().unwrap().push(format!("{first} {range:?}"));
+    let etag = format!("\"{}\"", &sha256(body)[..8]);
+    let range = range.filter(|_| condition.is_none_or(|condition| condition == etag));
+    let (start, cut) = match answer {
+        Answer::Status(status) => return write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+        Answer::Ranges => (range, None),
+        Answer::CutAfter(bytes) => (range, Some(bytes)),
+        Answer::WholeOnly => (None, None),
+    };
+    let rest = &body[start.unwrap_or(0).min(body.len())..];
+    match start {
+        Some(start) if rest.is_empty() => {
+            return write!(stream, "HTTP/1.1 416 x\r\ncontent-range: bytes */{}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", start);
+        }
+        Some(start) => {
+            write!(stream, "HTTP/1.1 206 x\r\ncontent-range: bytes {start}-{}/{}\r\n", body.len() - 1, body.len())?;
+        }
+        None => write!(stream, "HTTP/1.1 200 OK\r\n")?,
+    }
+    write!(stream, "etag: {etag}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", rest.len())?;
+    stream.write_all(&rest[..cut.unwrap_or(rest.len()).min(rest.len())])
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+fn body() -> Vec<u8> {
+    (0..300_000_u32).flat_map(|number| number.to_le_bytes()).collect()
+}
+
+const QUICK: Patience = Patience { attempts: 3, first_wait: Duration::from_millis(1), silence: Duration::from_secs(5) };
+
+struct Fetched {
+    result: Result<(), FetchError>,
+    progress: Vec<Progress>,
+    requests: Vec<String>,
+    destination: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// Fetches `body` from a server that answers so; `part` and its ETag are there from an earlier try.
+fn fetch_from(answers: &[Answer], part: Option<(&[u8], Option<&str>)>, expected: &[u8]) -> Fetched {
+    let server = Server::start(body(), answers);
+    let folder = tempfile::tempdir().unwrap();
+    let destination = folder.path().join("set/file.txt");
+    if let Some((part, etag)) = part {
+        std::fs::create_dir(folder.path().join("set")).unwrap();
+        std::fs::write(folder.path().join("set/file.txt.part"), part).unwrap();
+        if let Some(etag) = etag {
+            std::fs::write(folder.path().join("set/file.txt.part.etag"), etag).unwrap();
+        }
+    }
+    let download = Download { url: format!("{}/set/file.txt", server.address), destination: destination.clone(), sha256: sha256(expected) };
+    let mut progress = Vec::new();
+    let result = fetch(&download, QUICK, &mut |step| progress.push(step));
+    Fetched { result, progress, requests: server.requests(), destination, _folder: folder }
+}
+
+fn names_beside(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_whole_file_arrives_and_leaves_nothing_beside_it() {
+    let fetched = fetch_from(&[Answer::Ranges], None, &body());
+    fetched.result.unwrap();
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+    assert_eq!(names_beside(&fetched.destination), ["file.txt"]);
+    let total = body().len() as u64;
+    assert!(fetched.progress.contains(&Progress::Bytes { done: total, total: Some(total) }), "{:?}", fetched.progress.last());
+}
+
+#[test]
+fn a_download_goes_on_where_an_earlier_one_stopped() {
+    let fetched = fetch_from(&[Answer::Ranges], Some((&body()[..1000], None)), &body());
+    fetched.result.unwrap();
+    assert_eq!(fetched.requests, ["GET /set/file.txt HTTP/1.1 Some(1000)"]);
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+}
+
+#[test]
+fn a_part_that_is_whole_already_is_only_checked() {
+    let fetched = fetch_from(&[Answer::Ranges], Some((&body(), None)), &body());
+    fetched.result.unwrap();
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+}
+
+#[test]
+fn a_part_of_another_version_is_not_gone_on_with() {
+    let fetched = fetch_from(&[Answer::Ranges], Some((&[7; 1000], Some("\"another\""))), &body());
+    fetched.result.unwrap();
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+    // Without an ETag only the hash can tell; then it is fetched anew, once.
+    let fetched = fetch_from(&[Answer::Ranges], Some((&[7; 1000], None)), &body());
+    fetched.result.unwrap();
+    assert_eq!(fetched.requests.len(), 2);
+    assert_eq!(names_beside(&fetched.destination), ["file.txt"]);
+}
+
+#[test]
+fn a_cut_in_the_middle_is_taken_up_again() {
+    let fetched = fetch_from(&[Answer::CutAfter(500_000), Answer::CutAfter(100_000), Answer::Ranges], None, &body());
+    fetched.result.unwrap();
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+    let ends: Vec<&str> = fetched.requests.iter().map(|request| request.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(ends, ["None", "Some(500000)", "Some(600000)"]);
+    assert_eq!(fetched.progress.iter().filter(|step| matches!(step, Progress::Retry { .. })).count(), 2);
+}
+
+#[test]
+fn a_server_without_ranges_starts_over() {
+    let fetched = fetch_from(&[Answer::CutAfter(500_000), Answer::WholeOnly], None, &body());
+    fetched.result.unwrap();
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+}
+
+#[test]
+fn what_keeps_breaking_off_is_given_up_and_kept() {
+    let fetched = fetch_from(&[Answer::CutAfter(1000), Answer::CutAfter(0)], None, &body());
+    let error = fetched.result.unwrap_err();
+    assert!(matches!(error, FetchError::BrokenOff { attempts: 3, .. }), "{error}");
+    assert_eq!(std::fs::read(fetched.destination.with_extension("txt.part")).unwrap(), body()[..1000]);
+}
+
+#[test]
+fn another_file_than_published_is_kept_aside() {
+    let fetched = fetch_from(&[Answer::Ranges], None, b"what was published");
+    let error = fetched.result.unwrap_err().to_string();
+    assert!(error.contains(&sha256(&body())) && error.contains("file.txt.bad"), "{error}");
+    assert_eq!(names_beside(&fetched.destination), ["file.txt.bad"]);
+}
+
+#[test]
+fn an_absent_file_is_said_at_once_and_a_busy_server_is_asked_again() {
+    let fetched = fetch_from(&[Answer::Status(404)], None, &body());
+    assert!(matches!(fetched.result.unwrap_err(), FetchError::Absent { status: 404, .. }));
+    assert_eq!(fetched.requests.len(), 1);
+    let fetched = fetch_from(&[Answer::Status(403)], None, &body());
+    assert!(matches!(fetched.result.unwrap_err(), FetchError::Refused { status: 403, .. }));
+    let fetched = fetch_from(&[Answer::Status(503), Answer::Ranges], None, &body());
+    fetched.result.unwrap();
+    let fetched = fetch_from(&[Answer::Status(503)], None, &body());
+    let error = fetched.result.unwrap_err();
+    assert!(matches!(error, FetchError::Unreachable { .. }) && error.to_string().contains("HTTP 503"), "{error}");
+    assert_eq!(fetched.requests.len(), 3);
+}
+
+#[test]
+fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let download = Download { url: format!("http://127.0.0.1:{port}/x"), destination: folder.path().join("x"), sha256: sha256(b"") };
+    let error = fetch(&download, QUICK, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("is there a network?"), "{error}");
+}
+
+#[test]
+fn two_at_once_do_not_write_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = std::fs::File::create(folder.path().join("x.part")).unwrap();
+    held.try_lock().unwrap();
+    let download = Download { url: "http://127.0.0.1:1/x".to_owned(), destination: folder.path().join("x"), sha256: sha256(b"") };
+    assert!(matches!(fetch(&download, QUICK, &mut |_| {}), Err(FetchError::Busy { .. })));
+}
+
+fn kiln(folder: &Path, data: Option<&Path>, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.current_dir(folder).args(arguments).env_remove("KILN_DATA");
+    if let Some(data) = data {
+        command.env("KILN_DATA", data);
+    }
+    command.output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn the_list_names_every_set_with_its_licence() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = kiln(folder.path(), None, &["data", "list"]);
+    assert!(output.status.success());
+    for part in ["wikitext2", "CC BY-SA 3.0", "tinyshakespeare", "1.1 MiB", "generated"] {
+        assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
+    }
+}
+
+#[test]
+fn an_unknown_set_is_bad_input_with_a_suggestion() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = kiln(folder.path(), None, &["data", "fetch", "wikitext"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stderr(&output), "unknown data set `wikitext`; did you mean `wikitext2`?\n");
+    let output = kiln(folder.path(), None, &["data", "verify", "mnist"]);
+    assert_eq!(stderr(&output), "unknown data set `mnist`; known are wikitext2, tinyshakespeare\n");
+}
+
+#[test]
+fn fetch_refuses_what_is_not_the_published_file() {
+    let server = Server::start(b"not Shakespeare".to_vec(), &[Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &server.address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("86c4e6aa9db7c042"), "{}", stderr(&output));
+    assert_eq!(server.requests(), ["GET /tinyshakespeare/input.txt HTTP/1.1 None"]);
+    assert!(!folder.path().join("data/tinyshakespeare/input.txt").exists());
+    let absent = Server::start(Vec::new(), &[Answer::Status(404)]);
+    let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &absent.address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("HTTP 404"), "{}", stderr(&output));
+}
+
+#[test]
+fn verify_tells_absent_and_changed_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = kiln(folder.path(), None, &["data", "verify"]);
+    assert!(output.status.success() && stdout(&output).contains("tinyshakespeare: not here"), "{}", stdout(&output));
+    assert_eq!(kiln(folder.path(), None, &["data", "verify", "tinyshakespeare"]).status.code(), Some(1));
+    let set = folder.path().join("data/tinyshakespeare");
+    std::fs::create_dir_all(&set).unwrap();
+    std::fs::write(set.join("input.txt"), "First Citizen:").unwrap();
+    let output = kiln(folder.path(), None, &["data", "verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("is another file: 14 bytes"), "{}", stdout(&output));
+    let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("not overwritten"), "{}", stderr(&output));
+    assert_eq!(std::fs::read(set.join("input.txt")).unwrap(), b"First Citizen:");
+}
+
+#[test]
+fn the_published_file_is_fetched_verified_and_not_fetched_twice() {
+    let Some(real) = std::env::var_os("KILN_DATA").map(PathBuf::from) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let verified = kiln(&real, Some(&real), &["data", "verify", "wikitext2", "tinyshakespeare"]);
+    assert!(verified.status.success(), "{}", stdout(&verified));
+    let server = Server::start(std::fs::read(real.join("tinyshakespeare/input.txt")).unwrap(), &[Answer::CutAfter(400_000), Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    for (times, word) in [(2, "fetched"), (2, "is here already")] {
+        let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &server.address, "--to", "kept"]);
+        assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
+        assert_eq!(server.requests().len(), times);
+    }
+    let kept = folder.path().join("kept");
+    assert!(kiln(folder.path(), Some(&kept), &["data", "verify", "tinyshakespeare"]).status.success());
+}

@@ -1,0 +1,131 @@
+//! `kiln plan`, driven as a program.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Instant,
+};
+
+use serde_json::Value;
+
+/// `kiln plan` in this folder, with no data but `data/` and a cache of its own.
+fn plan(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.current_dir(folder).arg("plan").args(arguments).env_remove("KILN_DATA").env("XDG_CACHE_HOME", folder.join("cache"));
+    command.output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn experiment(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(name).display().to_string()
+}
+
+fn folder_with(yaml: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.yaml"), yaml).unwrap();
+    folder
+}
+
+#[test]
+fn the_quickstart_is_planned_as_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = plan(folder.path(), &[&experiment("quickstart.yaml")]);
+    assert_eq!(stdout(&output), include_str!("expected/plan-quickstart.txt"));
+    assert!(output.status.success());
+}
+
+#[test]
+fn every_experiment_is_planned_without_its_data_and_says_what_it_does_not_know() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, trials) in [("quickstart.yaml", 4), ("wikitext2-gpt-batch.yaml", 5), ("shakespeare-char.yaml", 1), ("device-matmul.yaml", 8)] {
+        let plan = json(&plan(folder.path(), &[&experiment(name), "--json"]));
+        assert_eq!(plan["trials"].as_array().unwrap().len(), trials, "{name}");
+    }
+    let output = plan(folder.path(), &[&experiment("wikitext2-gpt-batch.yaml")]);
+    assert!(output.status.success());
+    assert!(stdout(&output).contains("27.3 M") && stdout(&output).contains("kiln data fetch wikitext2"), "{}", stdout(&output));
+}
+
+#[test]
+fn real_data_gives_the_steps() {
+    let Some(data) = std::env::var_os("KILN_DATA").map(PathBuf::from) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.current_dir(folder.path()).args(["plan", "--json", &experiment("wikitext2-gpt-batch.yaml")]);
+    let plan = json(&command.env("KILN_DATA", data).env("XDG_CACHE_HOME", folder.path()).output().unwrap());
+    // (2,088,628 - 129) / 128 + 1 = 16,317 samples.
+    let steps: Vec<u64> = plan["trials"].as_array().unwrap().iter().map(|trial| trial["steps"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [4, 8, 16, 24, 32].map(|batch| 16_317 / batch * 5));
+    assert_eq!(plan["trials"][4]["dropped_samples_per_epoch"], 16_317 % 32);
+    assert_eq!(plan["notes"], serde_json::json!([]));
+}
+
+#[test]
+fn set_changes_a_key_and_pins_an_axis() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = experiment("quickstart.yaml");
+    let plan = json(&plan(folder.path(), &[&file, "--json", "--set", "train.batch_size=16", "--set", "train.epochs=2"]));
+    let trials = plan["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 2);
+    assert_eq!(trials[0]["axes"], serde_json::json!({"train.batch_size": 16, "data.num_workers": 0}));
+    assert_eq!((&trials[0]["train"]["epochs"], trials[0]["train"].get("steps")), (&2.into(), None));
+}
+
+#[test]
+fn what_cannot_be_planned_is_bad_input_that_names_every_fault() {
+    let folder = folder_with(
+        "{kiln: 1, name: x, model: {kind: gpt, num_heads: 5, vocabulary: 10}, data: {kind: generated},
+        sweep: {grid: {train.batch_size: [8, 100000]}}}",
+    );
+    let output = plan(folder.path(), &["x.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    for part in ["x.yaml", "`num_heads` 5 does not divide `d_model` 256", "`model.vocabulary` is 10", "one step takes 100000 samples", "and 1 more"] {
+        assert!(stderr(&output).contains(part), "{part} is not in: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn facts_of_an_own_text_are_counted_once_and_kept() {
+    let folder = folder_with("{kiln: 1, name: x, model: {kind: mlp}, data: {kind: text, path: own.txt}, train: {batch_size: 1}}");
+    std::fs::write(folder.path().join("own.txt"), "to be or not to be\n".repeat(100)).unwrap();
+    let first = json(&plan(folder.path(), &["x.yaml", "--json"]));
+    // 1,900 characters, 1,710 of them for training: (1,710 - 65) / 64 + 1 samples.
+    assert_eq!(first["trials"][0]["steps"], 26);
+    assert_eq!(std::fs::read_dir(folder.path().join("cache/kiln")).unwrap().count(), 1);
+    assert_eq!(json(&plan(folder.path(), &["x.yaml", "--json"])), first);
+}
+
+#[test]
+fn ten_thousand_trials_are_planned_and_printed_in_about_a_second() {
+    let list = |from: u32| (from..from + 100).collect::<Vec<_>>();
+    let yaml = format!(
+        "{{kiln: 1, name: x, model: {{kind: gpt}}, data: {{kind: generated}}, train: {{steps: 5}},
+        sweep: {{grid: {{train.batch_size: {:?}, data.num_workers: {:?}}}}}}}",
+        list(1),
+        list(0)
+    );
+    let folder = folder_with(&yaml);
+    let started = Instant::now();
+    let output = plan(folder.path(), &["x.yaml"]);
+    let seconds = started.elapsed().as_secs_f64();
+    assert!(stdout(&output).contains("10000 trials"), "{}", stderr(&output));
+    // Under 1 s is the aim; twice that leaves room for a machine that does other work.
+    assert!(seconds < 2.0, "{seconds} s");
+}
