@@ -6,7 +6,7 @@ use super::{
     keys::{self, Field, Fields, Shape, Tagged, join},
     node::{Entry, Node},
     problem::{Location, Problem},
-    suggest::{did_you_mean, listed, nearest},
+    suggest::{listed, nearest},
     value::{allowed, fault},
 };
 
@@ -127,29 +127,29 @@ pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: boo
         let written = key.replace('.', ": {") + ": …" + &"}".repeat(key.matches('.').count());
         return format!("; a dotted key is for `sweep` and `--set`, here write `{written}`");
     }
-    let elsewhere: Vec<String> =
-        keys::every_key().into_iter().map(|known| known.path).filter(|known| known.rsplit('.').next() == Some(key)).collect();
-    if let Some(found) = elsewhere.iter().find(|found| found.rsplit_once('.').map_or("", |(parent, _)| parent) != path)
-        && key != "kind"
-    {
-        return format!("; did you mean `{found}`?");
+    let every = keys::every_key();
+    let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
+    let elsewhere = every.iter().find(|known| last(&known.path) == key && keys::join(path, key) != known.path);
+    if let Some(known) = elsewhere.filter(|_| key != "kind") {
+        return format!("; did you mean {}?", with_kind(known));
     }
     let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
     let allowed: Vec<&str> = more.into_iter().chain(fields.names()).collect();
     if let Some(name) = nearest(key, allowed.iter().copied()) {
         return format!("; did you mean `{name}`?");
     }
-    let everywhere: Vec<String> = keys::every_key().into_iter().map(|known| known.path).collect();
-    let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-    let near =
-        nearest(key, everywhere.iter().map(|path| path.rsplit('.').next().unwrap_or_default()).filter(|name| *name != "kind").collect::<Vec<_>>());
-    match near.and_then(|name| everywhere.iter().find(|path| last(path) == name)) {
-        Some(found) if key.len() > 3 => format!("; did you mean `{found}`?"),
+    let names: Vec<String> = every.iter().map(|known| last(&known.path)).filter(|name| name != "kind").collect();
+    let near = nearest(key, names.iter().map(String::as_str));
+    match near.and_then(|name| every.iter().find(|known| last(&known.path) == name)) {
+        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known)),
         _ => format!("; allowed here: {}", listed(&allowed, "and")),
     }
 }
 
-/// The error of a name that is none of the allowed.
-pub(super) fn no_such<'a>(what: &str, name: &str, allowed: impl IntoIterator<Item = &'a str>) -> String {
-    format!("{what} `{name}`{}", did_you_mean(name, allowed))
+/// `` `train.optimizer.momentum` (kind `sgd`) ``.
+fn with_kind(known: &keys::KnownKey) -> String {
+    match &known.kind {
+        Some((_, kind)) => format!("`{}` (kind `{kind}`)", known.path),
+        None => format!("`{}`", known.path),
+    }
 }

@@ -219,19 +219,18 @@ pub(super) fn every_key() -> Vec<KnownKey> {
 #[derive(Clone, Debug)]
 pub(super) struct KnownKey {
     pub(super) path: String,
-    /// `train.optimizer` and `sgd`, for a key that only this kind has.
+    /// `train.optimizer` and `sgd`: the map around it, and the kind that has this key.
     pub(super) kind: Option<(String, String)>,
-    pub(super) shape: Shape,
 }
 
 fn collect(fields: &Fields, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
     for field in &fields.0 {
         let path = join(path, &field.name);
-        keys.push(KnownKey { path: path.clone(), kind: kind.cloned(), shape: field.shape.clone() });
+        keys.push(KnownKey { path: path.clone(), kind: kind.cloned() });
         match &field.shape {
             Shape::Map(fields) => collect(fields, &path, kind, keys),
             Shape::Tagged(tagged) => {
-                keys.push(KnownKey { path: join(&path, "kind"), kind: None, shape: kind_choice(tagged) });
+                keys.push(KnownKey { path: join(&path, "kind"), kind: None });
                 for (name, fields) in &tagged.0 {
                     collect(fields, &path, Some(&(path.clone(), name.clone())), keys);
                 }
@@ -330,9 +329,12 @@ mod tests {
         let keys = every_key();
         assert!(keys.len() > 80, "{}", keys.len());
         for key in &keys {
-            let free = matches!(key.shape, Shape::Free) || matches!(&key.shape, Shape::List(items) if matches!(**items, Shape::Free));
+            let kinds = |path: &str| key.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
+            let Found::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
+            let shape = &shapes[0];
+            let free = matches!(shape, Shape::Free) || matches!(shape, Shape::List(items) if matches!(**items, Shape::Free));
             assert_eq!(free, ["sweep.grid", "sweep.zip", "sweep.include", "sweep.exclude"].contains(&key.path.as_str()), "{}", key.path);
-            assert!(!matches!(key.shape, Shape::Text(Some(Pattern::Unknown))), "{}", key.path);
+            assert!(!matches!(shape, Shape::Text(Some(Pattern::Unknown))), "{}", key.path);
         }
     }
 

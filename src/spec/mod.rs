@@ -19,6 +19,7 @@ mod problem;
 mod read;
 mod resolved;
 mod scalar;
+mod schema;
 mod suggest;
 mod sweep;
 mod value;
@@ -35,6 +36,7 @@ pub use experiment::{
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
+pub use schema::schema;
 pub use sweep::condition;
 
 /// Which experiment is asked for.

@@ -181,7 +181,7 @@ impl Builder {
             self.refuse_tag(&location, &tag);
         }
         if self.open.len() >= MOST_DEPTH {
-            return Err(Problem::new(&location, "", format!("nested more than {MOST_DEPTH} deep; an experiment file needs five levels")));
+            return Err(Problem::new(&location, "", too_deep()));
         }
         self.open.push(Open { node: Node { content, location }, anchor, key: Waiting::ForKey });
         Ok(())
@@ -258,6 +258,9 @@ impl Builder {
 
     fn syntax(&self, text: &str, error: &ScanError) -> Problem {
         let (line, column) = (error.marker().line(), error.marker().col() + 1);
+        if error.info().contains("recursion limit") {
+            return Problem::new(&Location::at(&self.source, line.max(1), column), "", too_deep());
+        }
         let lines: Vec<&str> = text.lines().collect();
         // The scanner may stop one line after the tab.
         for number in [line, line.saturating_sub(1)] {
@@ -270,6 +273,10 @@ impl Builder {
         }
         Problem::new(&Location::at(&self.source, line.max(1), column), self.path(), format!("not valid YAML: {}", error.info()))
     }
+}
+
+fn too_deep() -> String {
+    format!("nested more than {MOST_DEPTH} deep; an experiment file needs five levels")
 }
 
 /// The key of a map's next entry, or why it cannot be one.
