@@ -1,10 +1,18 @@
-//! `kiln completions`.
+//! `kiln completions`: a completion script for a shell.
 
-use super::{Status, Stop};
+use clap_complete::{Shell, generate};
+
+use super::{Status, Stop, command_line, print};
 
 #[derive(clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// Which shell.
+    shell: Shell,
+}
 
-pub(super) fn run(_args: Args) -> Result<Status, Stop> {
-    Err(Stop::new(Status::Failed, "`kiln completions` is being built"))
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let mut script = Vec::new();
+    generate(args.shell, &mut command_line(), "kiln", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(Status::Success)
 }

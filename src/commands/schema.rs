@@ -1,10 +1,13 @@
-//! `kiln schema`.
+//! `kiln schema`: the JSON Schema of the experiment file, for editors.
 
-use super::{Status, Stop};
+use super::{Status, Stop, print};
+use crate::spec;
 
 #[derive(clap::Args)]
 pub(super) struct Args {}
 
 pub(super) fn run(_args: Args) -> Result<Status, Stop> {
-    Err(Stop::new(Status::Failed, "`kiln schema` is being built"))
+    let text = serde_json::to_string_pretty(&spec::schema()).map_err(|error| Stop::new(Status::Failed, error))?;
+    print(&(text + "\n"))?;
+    Ok(Status::Success)
 }

@@ -1,8 +1,157 @@
 //! What was asked: the YAML layers of an experiment, read, checked whole and merged into one [`Experiment`].
+//!
+//! In comes a [`Request`]: a file, variables, `--set`s. Out goes a [`Loaded`] experiment in which every value knows the layer it
+//! came from, or [`Problems`]: all that is wrong, each with its place. What a point of the sweep is, and whether the data is
+//! there, is left to others.
 
+mod check;
+mod contradictions;
 mod experiment;
+mod future;
+mod keys;
+#[cfg(test)]
+mod layering_tests;
+mod layers;
+mod merge;
+mod node;
+mod overrides;
+mod problem;
+mod read;
+mod resolved;
+mod scalar;
+mod schema;
+mod suggest;
+mod sweep;
+mod value;
 
+use std::path::PathBuf;
+
+use node::Node;
+
+pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
     Axis, CoolDown, CpuThreads, DeviceId, DeviceName, Devices, Engine, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity,
     LearningRateSchedule, Measure, OnOom, Optimizer, Order, Precision, RecordOptions, Run, Sweep, Target, Train, WeightDecayOn,
 };
+pub use overrides::{apply_override, apply_point};
+pub use problem::{Location, Problem, Problems};
+pub use resolved::{Origin, write_resolved};
+pub use schema::schema;
+pub use sweep::condition;
+
+/// Which experiment is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    pub file: PathBuf,
+    /// `train.batch_size=8`; values are YAML. Later ones win.
+    pub set: Vec<String>,
+    /// The environment; only `KILN_…` names with a double underscore count.
+    pub variables: Vec<(String, String)>,
+}
+
+/// A checked experiment, and where each of its values comes from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub experiment: Experiment,
+    /// Every resolved value in document order, defaults included.
+    pub origins: Vec<Origin>,
+    tree: Node,
+    top: Location,
+}
+
+impl Loaded {
+    /// Where a dotted key is written, or else the nearest section around it.
+    pub fn locate(&self, key: &str) -> Option<Location> {
+        let location = contradictions::locate(&self.tree, key, &self.top);
+        let parent = || key.rsplit_once('.').map_or_else(|| self.top.clone(), |(parent, _)| contradictions::locate(&self.tree, parent, &self.top));
+        let given = |location: &Location| location.position.is_some() || location.source.starts_with("--set") || location.source.starts_with("KILN_");
+        Some(location).filter(given).or_else(|| Some(parent()).filter(given)).or_else(|| Some(self.top.clone()))
+    }
+
+    /// Where the value of an axis stands (`grid` or `zip`), or the axis itself without an index.
+    pub fn axis_location(&self, section: &str, key: &str, index: Option<usize>) -> Option<Location> {
+        let entry = self.tree.get_path(&["sweep", section])?.entry(key)?;
+        match index {
+            Some(index) => entry.value.items().get(index).map(|value| value.location.clone()),
+            None => Some(entry.key_location.clone()),
+        }
+    }
+
+    /// Where the entry of `include` or `exclude` stands.
+    pub fn point_location(&self, section: &str, index: usize) -> Option<Location> {
+        self.tree.get_path(&["sweep", section])?.items().get(index).map(|point| point.location.clone())
+    }
+}
+
+/// Reads, checks and merges one experiment.
+///
+/// # Errors
+/// Every problem of every layer, sorted by file and line.
+pub fn load(request: &Request) -> Result<Loaded, Problems> {
+    let merged = merge_checked(request, true)?;
+    let experiment: Experiment = serde_json::from_value(merged.tree.to_json()).map_err(|error| {
+        let message = format!("this file passed every check and still does not fit the types: {error}; this is a fault of kiln, please report it");
+        Problems::from(Problem::new(&merged.top, "", message))
+    })?;
+    let problems = contradictions::check(&experiment, &merged.user, &merged.top);
+    if !problems.is_empty() {
+        return Err(Problems::new(problems));
+    }
+    Ok(Loaded { experiment, origins: resolved::origins(&merged.tree), tree: merged.tree, top: merged.top })
+}
+
+/// Checks a file that others extend: every key that it has, but not what it leaves to them.
+///
+/// # Errors
+/// Every problem, sorted by file and line.
+pub fn check_fragment(request: &Request) -> Result<(), Problems> {
+    merge_checked(request, false).map(drop)
+}
+
+struct Merged {
+    /// What the layers give.
+    user: Node,
+    /// With the defaults beneath.
+    tree: Node,
+    top: Location,
+}
+
+fn merge_checked(request: &Request, whole: bool) -> Result<Merged, Problems> {
+    let read = layers::read(request);
+    let mut problems = read.problems;
+    let top = Location { source: request.file.display().to_string().into(), position: Some((1, 1)) };
+    let count = read.layers.len();
+    let mut layers = Vec::new();
+    for (index, layer) in read.layers.into_iter().enumerate() {
+        problems.extend(own_faults(&layer));
+        merge::lay(&mut layers, layer);
+        let tree = merge::merged(&layers);
+        problems.extend(check::walk(&tree, whole && read.whole && index + 1 == count, &top));
+        problems.extend(sweep::check(&tree));
+        if let Some(layer) = layers.last_mut() {
+            merge::strip_nulls(&mut layer.tree);
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Problems::new(problems));
+    }
+    let user = merge::merged(&layers);
+    layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
+    Ok(Merged { tree: merge::merged(&layers), user, top })
+}
+
+/// What only one layer by itself shows: the layer is no map, or gives two keys of which one displaces the other.
+fn own_faults(layer: &merge::Layer) -> Vec<Problem> {
+    if !layer.tree.is_map() {
+        let message = format!("the file is {}; it must be a map of keys: `kiln`, `name`, `model`, …", layer.tree.found());
+        return vec![Problem::new(&layer.tree.location, "", message)];
+    }
+    let given = |key| layer.tree.get("train").and_then(|train| train.entry(key)).filter(|entry| !entry.value.is_null());
+    match (given("steps"), given("epochs")) {
+        (Some(steps), Some(epochs)) => {
+            let later = if steps.key_location > epochs.key_location { steps } else { epochs };
+            vec![Problem::new(&later.key_location, "train.epochs", "`train.steps` and `train.epochs` are both given; keep one of them")]
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Walks a merged tree against the table of keys and collects every problem: unknown keys, wrong types, values out of range,
+//! missing keys, keys whose feature is not there yet.
+
+use super::{
+    future,
+    keys::{self, Field, Fields, Shape, Tagged, join},
+    node::{Entry, Node},
+    problem::{Location, Problem},
+    suggest::{listed, nearest},
+    value::{allowed, fault},
+};
+
+/// Checks every key of a tree but what only the whole experiment can show.
+///
+/// `whole` says that no further layer comes on top, so that a missing key is missing; `top` is where the file begins.
+pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
+    let mut checker = Checker { problems: Vec::new(), whole };
+    if tree.is_map() {
+        checker.fields("", keys::table(), tree, top, None);
+    }
+    checker.problems
+}
+
+/// The faults of a value (a map of keys too) that stands for `key` outside its section: a value of an axis.
+pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
+    let mut checker = Checker { problems: Vec::new(), whole: true };
+    let default = keys::field(key).and_then(|field| field.default.clone());
+    let field = Field { name: String::new(), shape: shape.clone(), default, required: false };
+    checker.field(key, &field, node, &node.location);
+    checker.problems
+}
+
+struct Checker {
+    problems: Vec<Problem>,
+    whole: bool,
+}
+
+impl Checker {
+    fn push(&mut self, location: &Location, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(location, key, message));
+    }
+
+    /// The keys of one map; `kind` is given where the map has one.
+    fn fields(&mut self, path: &str, fields: &Fields, node: &Node, owner: &Location, kind: Option<(&Tagged, &str)>) {
+        for entry in node.entries() {
+            let full = join(path, &entry.key);
+            match fields.get(&entry.key) {
+                Some(field) => self.field(&full, field, &entry.value, &entry.key_location),
+                None if entry.key == "kind" && kind.is_some() => {}
+                None => self.unknown(path, fields, entry, kind),
+            }
+        }
+        let missing = |field: &&Field| field.required && node.get(&field.name).is_none_or(Node::is_null);
+        for field in fields.0.iter().filter(missing).filter(|_| self.whole).collect::<Vec<_>>() {
+            let full = join(path, &field.name);
+            let of_kind = kind.map(|(_, kind)| format!(" of kind `{kind}`")).unwrap_or_default();
+            self.push(owner, &full, format!("`{full}`{of_kind} is missing; it must be {}", allowed(&field.shape)));
+        }
+    }
+
+    fn field(&mut self, path: &str, field: &Field, node: &Node, owner: &Location) {
+        match &field.shape {
+            _ if node.is_null() => {}
+            Shape::Map(fields) if node.is_map() => self.fields(path, fields, node, owner, None),
+            Shape::Tagged(tagged) if node.is_map() => self.tagged(path, tagged, field.default_kind(), node, owner),
+            Shape::Free => {}
+            Shape::List(item) if matches!(**item, Shape::Free) => {}
+            shape => self.problems.extend(fault(path, shape, node)),
+        }
+    }
+
+    fn tagged(&mut self, path: &str, tagged: &Tagged, default_kind: Option<&str>, node: &Node, owner: &Location) {
+        let kind_path = join(path, "kind");
+        let given = node.get("kind").filter(|node| !node.is_null());
+        if let Some(kind) = given {
+            let faults = fault(&kind_path, &keys::kind_choice(tagged), kind);
+            let sound = faults.is_empty();
+            self.problems.extend(faults);
+            if !sound {
+                return self.any_kind(path, tagged, node);
+            }
+        }
+        match given.and_then(Node::text).or(default_kind) {
+            Some(kind) => {
+                if let Some(fields) = tagged.kind(kind) {
+                    self.fields(path, fields, node, owner, Some((tagged, kind)));
+                }
+            }
+            None => {
+                if self.whole {
+                    self.push(owner, &kind_path, format!("`{kind_path}` is missing; it must be {}", listed(&tagged.names(), "or")));
+                }
+                self.any_kind(path, tagged, node);
+            }
+        }
+    }
+
+    /// The keys of a map whose kind is unknown: each must belong to some kind.
+    fn any_kind(&mut self, path: &str, tagged: &Tagged, node: &Node) {
+        let mut union = Fields::default();
+        for field in tagged.0.iter().flat_map(|(_, fields)| &fields.0) {
+            if union.get(&field.name).is_none() {
+                union.0.push(Field { required: false, ..field.clone() });
+            }
+        }
+        self.fields(path, &union, node, &node.location, Some((tagged, "")));
+    }
+
+    fn unknown(&mut self, path: &str, fields: &Fields, entry: &Entry, kind: Option<(&Tagged, &str)>) {
+        let full = join(path, &entry.key);
+        let message = future::key(&full).unwrap_or_else(|| {
+            let others = kind.map(|(tagged, kind)| (tagged.kinds_with(&entry.key), kind));
+            match others {
+                Some((others, kind)) if !others.is_empty() => {
+                    format!("`{full}` is no key of kind `{kind}`; it belongs to kind {}", listed(&others, "or"))
+                }
+                _ => format!("unknown key `{full}`{}", unknown_hint(path, fields, &entry.key, kind.is_some())),
+            }
+        });
+        self.push(&entry.key_location, &full, message);
+    }
+}
+
+/// What the writer of an unknown key may have meant.
+pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: bool) -> String {
+    if path.is_empty() && key.contains('.') {
+        let written = key.replace('.', ": {") + ": …" + &"}".repeat(key.matches('.').count());
+        return format!("; a dotted key is for `sweep` and `--set`, here write `{written}`");
+    }
+    let every = keys::every_key();
+    let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
+    let elsewhere = every.iter().find(|known| last(&known.path) == key && keys::join(path, key) != known.path);
+    if let Some(known) = elsewhere.filter(|_| key != "kind") {
+        return format!("; did you mean {}?", with_kind(known));
+    }
+    let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
+    let allowed: Vec<&str> = more.into_iter().chain(fields.names()).collect();
+    if let Some(name) = nearest(key, allowed.iter().copied()) {
+        return format!("; did you mean `{name}`?");
+    }
+    let names: Vec<String> = every.iter().map(|known| last(&known.path)).filter(|name| name != "kind").collect();
+    let near = nearest(key, names.iter().map(String::as_str));
+    match near.and_then(|name| every.iter().find(|known| last(&known.path) == name)) {
+        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known)),
+        _ => format!("; allowed here: {}", listed(&allowed, "and")),
+    }
+}
+
+/// `` `train.optimizer.momentum` (kind `sgd`) ``.
+fn with_kind(known: &keys::KnownKey) -> String {
+    match &known.kind {
+        Some((_, kind)) => format!("`{}` (kind `{kind}`)", known.path),
+        None => format!("`{}`", known.path),
+    }
+}

@@ -1,0 +1,180 @@
+//! Keys that are each sound but not together.
+//!
+//! [`contradictions`] looks at one point of the sweep; the experiment's own values are looked at when the file is checked,
+//! unless an axis varies one of the keys involved: then the plan asks for each of its points.
+
+use std::time::Duration;
+
+use super::{
+    experiment::{DeviceName, Devices, Engine, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
+    node::Node,
+    problem::{Location, Problem},
+    sweep::{axis_keys, may_vary},
+};
+use crate::catalog::{Data, Model};
+
+/// What `matmul` does not do: a key of `train` that it would read and ignore.
+pub(super) const IGNORED_BY_MATMUL: [&str; 7] =
+    ["epochs", "grad_accumulation", "optimizer", "learning_rate_schedule", "clip_norm", "evaluate", "target"];
+
+/// One point of a sweep, everything resolved.
+#[derive(Clone, Copy, Debug)]
+pub struct Point<'a> {
+    pub model: &'a Model,
+    pub data: &'a Data,
+    pub train: &'a Train,
+    pub engine: Engine,
+    pub devices: &'a Devices,
+}
+
+/// A fault of keys that do not go together: where to look, which keys make it, what to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Dotted key.
+    pub key: String,
+    /// Dotted keys, or sections, whose values decide it.
+    pub involved: Vec<&'static str>,
+    pub message: String,
+}
+
+fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> Fault {
+    Fault { key: key.to_owned(), involved: involved.to_vec(), message: message.into() }
+}
+
+/// What the keys of one point say against one another.
+pub fn contradictions(point: &Point<'_>) -> Vec<Fault> {
+    let own = point.model.contradictions().into_iter().map(|(key, message)| fault(&format!("model.{key}"), &["model"], message));
+    own.chain(of_length(point)).chain(of_data(point)).chain(of_training(point.train)).chain(of_engine(point)).collect()
+}
+
+fn of_length(point: &Point<'_>) -> Vec<Fault> {
+    let both = ["train.steps", "train.epochs"];
+    match (point.train.steps, point.train.epochs, point.model) {
+        (None, None, _) => vec![fault("train", &both, "neither `train.steps` nor `train.epochs` is given; give one of them")],
+        (Some(_), Some(_), _) => vec![fault("train.epochs", &both, "`train.steps` and `train.epochs` are both given; keep one of them")],
+        _ => Vec::new(),
+    }
+}
+
+fn of_data(point: &Point<'_>) -> Vec<Fault> {
+    let involved = ["model.kind", "data.kind"];
+    let (model, data) = (point.model.kind(), point.data.kind());
+    match point.model.seq_len() {
+        Some(_) if !point.data.is_text() => {
+            let message = format!("model kind `{model}` reads text, but `data.kind` is `none`; name one, such as `data: {{kind: generated}}`");
+            vec![fault("data.kind", &involved, message)]
+        }
+        None if point.data.is_text() => {
+            vec![fault("data.kind", &involved, format!("model kind `{model}` reads no data, but `data.kind` is `{data}`; remove the `data` section"))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn of_training(train: &Train) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let (LearningRateSchedule::Constant { warmup_steps }
+    | LearningRateSchedule::Linear { warmup_steps, .. }
+    | LearningRateSchedule::Cosine { warmup_steps, .. }) = train.learning_rate_schedule;
+    if let Some(steps) = train.steps.filter(|steps| warmup_steps > *steps) {
+        let message = format!("the learning rate would still rise at the end: `warmup_steps` {warmup_steps} is more than `train.steps` {steps}");
+        faults.push(fault("train.learning_rate_schedule.warmup_steps", &["train.steps", "train.learning_rate_schedule"], message));
+    }
+    if let Optimizer::Sgd { nesterov: true, momentum: 0.0, .. } = train.optimizer {
+        let message = "`nesterov` needs momentum; set `train.optimizer.momentum`, such as 0.9";
+        faults.push(fault("train.optimizer.nesterov", &["train.optimizer"], message));
+    }
+    faults
+}
+
+fn of_engine(point: &Point<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if point.engine == Engine::Flex && point.train.precision == Precision::AmpBf16 {
+        let message = "engine `flex` computes in `f32` alone; set `train.precision: f32`, or `run.engine: libtorch`";
+        faults.push(fault("train.precision", &["run.engine", "train.precision"], message));
+    }
+    let gpu = !matches!(point.devices, Devices::Named(DeviceName::Auto | DeviceName::Cpu));
+    if point.engine == Engine::Flex && gpu {
+        let message = "engine `flex` runs on the CPU; set `run.devices: cpu`, or `run.engine: libtorch`";
+        faults.push(fault("run.devices", &["run.engine", "run.devices"], message));
+    }
+    faults
+}
+
+/// The contradictions of a whole experiment, with their places in `tree`, which holds what the layers give, defaults left out.
+pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location) -> Vec<Problem> {
+    let run = &experiment.run;
+    let point = Point { model: &experiment.model, data: &experiment.data, train: &experiment.train, engine: run.engine, devices: &run.devices };
+    let axes = axis_keys(tree);
+    let varied = |key: &str| axes.iter().any(|axis| within(axis, key) || within(key, axis));
+    let mut faults = contradictions(&point);
+    faults.extend(of_run(experiment));
+    faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
+    let mut problems: Vec<Problem> = faults.into_iter().map(|fault| Problem::new(&locate(tree, &fault.key, top), fault.key, fault.message)).collect();
+    if matches!(experiment.model, Model::Matmul(_)) && !varied("model.kind") {
+        problems.extend(ignored_by_matmul(tree));
+    }
+    problems
+}
+
+/// Whether `key` is `section` or stands in it.
+fn within(key: &str, section: &str) -> bool {
+    key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+fn of_run(experiment: &Experiment) -> Vec<Fault> {
+    let (run, measure) = (&experiment.run, &experiment.measure);
+    let mut faults = Vec::new();
+    if measure.sample_interval.0 < Duration::from_millis(100) {
+        let message = format!("`measure.sample_interval` is {}; it must be at least 100ms, or reading disturbs the trial", measure.sample_interval);
+        faults.push(fault("measure.sample_interval", &[], message));
+    }
+    let spans = [("run.timeout", run.timeout), ("run.stall", Some(run.stall))];
+    for (key, span) in spans.into_iter().filter_map(|(key, span)| Some((key, span?))) {
+        if span.0 < Duration::from_secs(1) {
+            faults.push(fault(key, &[], format!("`{key}` is {span}; it must be at least 1s, or no trial could start")));
+        }
+    }
+    if !run.wait.0.is_zero() && !run.require_idle_device {
+        faults.push(fault("run.wait", &[], "`run.wait` would do nothing: `run.require_idle_device` is `false`, so no device is waited for"));
+    }
+    if run.cool_down.is_some() && run.devices == Devices::Named(DeviceName::Cpu) {
+        faults.push(fault(
+            "run.cool_down",
+            &["run.devices"],
+            "`run.cool_down` would do nothing: `run.devices` is `cpu`, and only a GPU is waited for",
+        ));
+    }
+    let valid_fraction = match &experiment.data {
+        Data::Text(data) => Some(data.valid_fraction),
+        Data::Generated(data) => Some(data.valid_fraction),
+        _ => None,
+    };
+    if valid_fraction == Some(0.0) && experiment.train.target.is_some() {
+        let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
+        faults.push(fault("train.target", &["data", "train.target"], message));
+    }
+    faults
+}
+
+fn ignored_by_matmul(tree: &Node) -> Vec<Problem> {
+    let say = |key: &str| format!("model kind `matmul` trains nothing, so `{key}` would be ignored; remove it");
+    let given = IGNORED_BY_MATMUL.iter().filter_map(|key| tree.get("train")?.entry(key));
+    let given = given.map(|entry| (format!("train.{}", entry.key), &entry.key_location));
+    let sections = ["grid", "zip"].into_iter().filter_map(|section| tree.get_path(&["sweep", section]));
+    let axes = sections.flat_map(Node::entries).filter(|entry| may_vary(&entry.key));
+    let axes = axes.filter(|entry| IGNORED_BY_MATMUL.iter().any(|key| within(&entry.key, &format!("train.{key}"))));
+    given.chain(axes.map(|entry| (entry.key.clone(), &entry.key_location))).map(|(key, at)| Problem::new(at, key.clone(), say(&key))).collect()
+}
+
+/// Where a key is written, or else the nearest map around it that is.
+pub(super) fn locate(tree: &Node, key: &str, top: &Location) -> Location {
+    let mut location = top;
+    let mut node = tree;
+    for name in key.split('.') {
+        let Some(entry) = node.entry(name) else { break };
+        location = if entry.value.is_map() { &entry.key_location } else { &entry.value.location };
+        node = &entry.value;
+    }
+    location.clone()
+}

@@ -1,0 +1,56 @@
+//! Keys and values whose feature does not exist yet: refused by name, so that nothing is ever read and ignored.
+
+/// Keys that are planned, and what to do without them.
+const KEYS: &[(&str, &str)] = &[
+    ("train.checkpoint", "trials run from their start"),
+    ("train.memory", "choose a smaller `train.batch_size`, with `train.grad_accumulation`"),
+    ("train.label_smoothing", "remove it"),
+    ("data.pin_memory", "batches are copied from pageable memory"),
+    ("data.synthetic", "use `data.kind: generated`"),
+    ("data.augment", "remove it"),
+    ("run.memory_limit", "remove it"),
+    ("run.devices_per_trial", "a trial uses one device"),
+    ("sweep.search", "list the values in `sweep.grid`"),
+    ("sweep.random", "list the values in `sweep.grid`"),
+    ("model.checkpoint", "remove it"),
+];
+
+/// Values that are planned.
+const VALUES: &[(&str, &[&str])] = &[
+    ("train.precision", &["tf32", "bf16", "f16", "amp-f16"]),
+    ("run.on_oom", &["skip-larger", "shrink"]),
+    ("model.kind", &["lstm", "resnet", "seq2seq", "custom"]),
+    ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),
+    ("train.optimizer.kind", &["adafactor"]),
+    ("train.learning_rate_schedule.kind", &["plateau", "step"]),
+];
+
+/// What to say of a key that is planned.
+pub(super) fn key(path: &str) -> Option<String> {
+    let (_, instead) = KEYS.iter().find(|(key, _)| *key == path || path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))?;
+    Some(format!("`{path}` is not there yet in kiln {}; {instead}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Whether a value of a key is planned.
+pub(super) fn value(path: &str, value: &str) -> bool {
+    VALUES.iter().any(|(key, values)| *key == path && values.contains(&value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::keys;
+
+    #[test]
+    fn what_is_there_is_not_called_missing() {
+        for known in keys::every_key() {
+            assert_eq!(key(&known.path), None);
+            let kinds = |path: &str| known.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
+            let keys::Found::Shapes(shapes) = keys::find(&known.path, &kinds) else { panic!("{}", known.path) };
+            if let keys::Shape::Choice(words) = &shapes[0] {
+                assert!(!words.iter().any(|word| value(&known.path, word)), "{}", known.path);
+            }
+        }
+        assert!(key("train.checkpoint.keep").is_some());
+    }
+}

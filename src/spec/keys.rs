@@ -1,0 +1,352 @@
+//! The table of keys, made from the types: what each key of an experiment file may hold.
+//!
+//! The source is the JSON Schema that schemars derives from [`Experiment`]; here it becomes a small tree of shapes that the
+//! checker, the merging and the sweep all ask. Built once per process.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use super::experiment::Experiment;
+
+/// What a key may hold.
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    Map(Fields),
+    /// A map whose `kind` decides its other keys.
+    Tagged(Tagged),
+    Integer {
+        min: i128,
+        max: i128,
+    },
+    Number(Range),
+    Bool,
+    Text(Option<Pattern>),
+    TimeSpan,
+    Choice(Vec<String>),
+    List(Box<Shape>),
+    Any(Vec<Shape>),
+    /// Free keys: the maps of `sweep`, which have a checker of their own.
+    Free,
+}
+
+/// Bounds of a number; `above` is the bound itself excluded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Range {
+    pub(super) min: Option<f64>,
+    pub(super) max: Option<f64>,
+    pub(super) above: Option<f64>,
+}
+
+/// A pattern of text. An enum, because the error must say in words what is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    RunName,
+    DeviceUuid,
+    /// In the types but not here: a test keeps this from happening.
+    Unknown,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(pub(super) Vec<Field>);
+
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) shape: Shape,
+    pub(super) default: Option<Value>,
+    pub(super) required: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Tagged(pub(super) Vec<(String, Fields)>);
+
+impl Fields {
+    pub(super) fn get(&self, name: &str) -> Option<&Field> {
+        self.0.iter().find(|field| field.name == name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|field| field.name.as_str())
+    }
+}
+
+impl Tagged {
+    pub(super) fn kind(&self, name: &str) -> Option<&Fields> {
+        self.0.iter().find(|(kind, _)| kind == name).map(|(_, fields)| fields)
+    }
+
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|(kind, _)| kind.as_str()).collect()
+    }
+
+    /// The kinds that have this key.
+    pub(super) fn kinds_with(&self, key: &str) -> Vec<&str> {
+        self.0.iter().filter(|(_, fields)| fields.get(key).is_some()).map(|(kind, _)| kind.as_str()).collect()
+    }
+}
+
+impl Field {
+    /// The kind this map has when the file names none.
+    pub(super) fn default_kind(&self) -> Option<&str> {
+        self.default.as_ref()?.get("kind")?.as_str()
+    }
+}
+
+impl Pattern {
+    fn named(pattern: &str) -> Self {
+        match pattern {
+            r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$" => Self::RunName,
+            "^(GPU|MIG)-.+$" => Self::DeviceUuid,
+            _ => Self::Unknown,
+        }
+    }
+
+    pub(super) fn holds(self, text: &str) -> bool {
+        match self {
+            Self::RunName => {
+                text.len() <= 100
+                    && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                    && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+            }
+            Self::DeviceUuid => text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).is_some_and(|rest| !rest.is_empty()),
+            Self::Unknown => true,
+        }
+    }
+
+    pub(super) fn allowed(self) -> &'static str {
+        match self {
+            Self::RunName => "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first",
+            Self::DeviceUuid => "a UUID such as `GPU-…`",
+            Self::Unknown => "text",
+        }
+    }
+}
+
+/// The JSON Schema of the types, as schemars derives it.
+pub(super) fn derived() -> Value {
+    schemars::schema_for!(Experiment).to_value()
+}
+
+/// The keys of an experiment file.
+pub(super) fn table() -> &'static Fields {
+    static TABLE: OnceLock<Fields> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let schema = derived();
+        fields(&schema, &schema)
+    })
+}
+
+fn fields(root: &Value, schema: &Value) -> Fields {
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let none = Map::new();
+    let properties = schema["properties"].as_object().unwrap_or(&none);
+    let field = |(name, property): (&String, &Value)| Field {
+        name: name.clone(),
+        shape: shape(root, property),
+        default: property.get("default").cloned().filter(|value| !value.is_null()),
+        required: required.contains(&name.as_str()),
+    };
+    Fields(properties.iter().filter(|(name, _)| *name != "kind").map(field).collect())
+}
+
+fn shape(root: &Value, schema: &Value) -> Shape {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
+        return shape(root, target);
+    }
+    if let Some(branches) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+        return alternatives(root, branches);
+    }
+    if let Some(choice) = schema["const"].as_str() {
+        return Shape::Choice(vec![choice.to_owned()]);
+    }
+    if let Some(choices) = schema["enum"].as_array() {
+        return Shape::Choice(choices.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    }
+    let named = schema["type"].as_str();
+    let first = schema["type"].as_array().and_then(|types| types.iter().filter_map(Value::as_str).find(|name| *name != "null"));
+    match named.or(first) {
+        Some("integer") => Shape::Integer { min: bound(schema, "minimum", 0), max: bound(schema, "maximum", i128::from(u64::MAX)) },
+        Some("number") => Shape::Number(range(schema)),
+        Some("boolean") => Shape::Bool,
+        Some("string") if schema["format"] == "time-span" => Shape::TimeSpan,
+        Some("string") => Shape::Text(schema["pattern"].as_str().map(Pattern::named)),
+        Some("array") => Shape::List(Box::new(shape(root, &schema["items"]))),
+        _ if schema["properties"].is_object() => Shape::Map(fields(root, schema)),
+        _ => Shape::Free,
+    }
+}
+
+/// Kinds of a tagged map, choices of a word, or several shapes.
+fn alternatives(root: &Value, branches: &[Value]) -> Shape {
+    let kinds = |branch: &Value| Some((branch["properties"]["kind"]["const"].as_str()?.to_owned(), fields(root, branch)));
+    if let Some(tagged) = branches.iter().map(kinds).collect::<Option<Vec<_>>>() {
+        return Shape::Tagged(Tagged(tagged));
+    }
+    let shapes: Vec<Shape> = branches.iter().filter(|branch| branch["type"] != "null").map(|branch| shape(root, branch)).collect();
+    let words: Option<Vec<String>> = shapes
+        .iter()
+        .map(|shape| match shape {
+            Shape::Choice(words) => Some(words.clone()),
+            _ => None,
+        })
+        .collect::<Option<Vec<_>>>()
+        .map(|lists| lists.concat());
+    match words {
+        Some(words) => Shape::Choice(words),
+        None if shapes.len() == 1 => shapes.into_iter().next().unwrap_or(Shape::Free),
+        None => Shape::Any(shapes),
+    }
+}
+
+fn bound(schema: &Value, name: &str, otherwise: i128) -> i128 {
+    schema[name].as_i64().map(i128::from).or(schema[name].as_u64().map(i128::from)).unwrap_or(otherwise)
+}
+
+fn range(schema: &Value) -> Range {
+    Range { min: schema["minimum"].as_f64(), max: schema["maximum"].as_f64(), above: schema["exclusiveMinimum"].as_f64() }
+}
+
+/// Every key of the table as its dotted path, with the kind it needs of the map it stands in, in the table's order.
+pub(super) fn every_key() -> Vec<KnownKey> {
+    let mut keys = Vec::new();
+    collect(table(), "", None, &mut keys);
+    keys
+}
+
+/// One key of the table.
+#[derive(Clone, Debug)]
+pub(super) struct KnownKey {
+    pub(super) path: String,
+    /// `train.optimizer` and `sgd`: the map around it, and the kind that has this key.
+    pub(super) kind: Option<(String, String)>,
+}
+
+fn collect(fields: &Fields, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
+    for field in &fields.0 {
+        let path = join(path, &field.name);
+        keys.push(KnownKey { path: path.clone(), kind: kind.cloned() });
+        match &field.shape {
+            Shape::Map(fields) => collect(fields, &path, kind, keys),
+            Shape::Tagged(tagged) => {
+                keys.push(KnownKey { path: join(&path, "kind"), kind: None });
+                for (name, fields) in &tagged.0 {
+                    collect(fields, &path, Some(&(path.clone(), name.clone())), keys);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The shape of the `kind` key of a tagged map.
+pub(super) fn kind_choice(tagged: &Tagged) -> Shape {
+    Shape::Choice(tagged.names().into_iter().map(str::to_owned).collect())
+}
+
+pub(super) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// What a dotted key may hold, where the maps on its way may be of several kinds: one entry per kind that has the key.
+///
+/// `kinds` names the possible kinds of the tagged map at a path.
+pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
+    let mut path = String::new();
+    let mut here = vec![table()];
+    let names: Vec<&str> = key.split('.').collect();
+    for (depth, name) in names.iter().enumerate() {
+        let found: Vec<&'static Shape> = here.iter().filter_map(|fields| fields.get(name)).map(|field| &field.shape).collect();
+        if found.is_empty() {
+            return Found::Unknown { parent: path, name: (*name).to_owned(), siblings: here.iter().flat_map(|fields| fields.names()).collect() };
+        }
+        path = join(&path, name);
+        if depth + 1 == names.len() {
+            return Found::Shapes(found.into_iter().cloned().collect());
+        }
+        here = Vec::new();
+        for shape in found {
+            match shape {
+                Shape::Map(fields) => here.push(fields),
+                Shape::Tagged(tagged) if names[depth + 1..] == ["kind"] => return Found::Shapes(vec![kind_choice(tagged)]),
+                Shape::Tagged(tagged) => {
+                    let possible = kinds(&path);
+                    here.extend(possible.iter().filter_map(|kind| tagged.kind(kind)));
+                    if here.iter().all(|fields| fields.get(names[depth + 1]).is_none()) {
+                        let others: Vec<&'static str> = tagged.kinds_with(names[depth + 1]);
+                        if !others.is_empty() {
+                            return Found::OtherKind { parent: path, name: names[depth + 1].to_owned(), kinds: possible, others };
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Found::Unknown { parent: String::new(), name: key.to_owned(), siblings: Vec::new() }
+}
+
+/// The table's entry of a dotted key, under whatever kind has it.
+pub(super) fn field(key: &str) -> Option<&'static Field> {
+    let mut here = vec![table()];
+    let mut names = key.split('.').peekable();
+    while let Some(name) = names.next() {
+        let field = here.iter().find_map(|fields| fields.get(name))?;
+        here = match &field.shape {
+            _ if names.peek().is_none() => return Some(field),
+            Shape::Map(fields) => vec![fields],
+            Shape::Tagged(tagged) => tagged.0.iter().map(|(_, fields)| fields).collect(),
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// What [`find`] found.
+pub(super) enum Found {
+    Shapes(Vec<Shape>),
+    /// A key of other kinds than the possible ones.
+    OtherKind {
+        parent: String,
+        name: String,
+        kinds: Vec<String>,
+        others: Vec<&'static str>,
+    },
+    Unknown {
+        parent: String,
+        name: String,
+        siblings: Vec<&'static str>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_the_types_has_a_shape_with_words_for_it() {
+        let keys = every_key();
+        assert!(keys.len() > 80, "{}", keys.len());
+        for key in &keys {
+            let kinds = |path: &str| key.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
+            let Found::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
+            let shape = &shapes[0];
+            let free = matches!(shape, Shape::Free) || matches!(shape, Shape::List(items) if matches!(**items, Shape::Free));
+            assert_eq!(free, ["sweep.grid", "sweep.zip", "sweep.include", "sweep.exclude"].contains(&key.path.as_str()), "{}", key.path);
+            assert!(!matches!(shape, Shape::Text(Some(Pattern::Unknown))), "{}", key.path);
+        }
+    }
+
+    #[test]
+    fn a_dotted_key_has_the_shape_of_the_kinds_it_may_meet() {
+        let adamw = |_: &str| vec!["adamw".to_owned()];
+        assert!(matches!(find("train.optimizer.beta1", &adamw), Found::Shapes(shapes) if shapes.len() == 1));
+        assert!(matches!(find("train.optimizer.momentum", &adamw), Found::OtherKind { others, .. } if others == ["sgd"]));
+        let both = |_: &str| vec!["adamw".to_owned(), "sgd".to_owned()];
+        assert!(matches!(find("train.optimizer.weight_decay", &both), Found::Shapes(shapes) if shapes.len() == 2));
+        assert!(matches!(find("train.optimizer.kind", &both), Found::Shapes(_)));
+        assert!(matches!(find("train.batch_siz", &both), Found::Unknown { name, .. } if name == "batch_siz"));
+        assert!(matches!(find("train.batch_size.deeper", &both), Found::Unknown { .. }));
+    }
+}

@@ -1,0 +1,171 @@
+//! Layers, merging and provenance, through [`load`].
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Loaded, Optimizer, Request, load, write_resolved};
+
+const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 128}\ndata: {kind: generated, num_workers: 2}\ntrain:\n  epochs: 2\n  optimizer: {kind: adamw, beta1: 0.8}\n";
+
+struct Case {
+    folder: TempDir,
+    set: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+impl Case {
+    fn new(text: &str) -> Self {
+        let case = Self { folder: TempDir::new().unwrap(), set: Vec::new(), variables: Vec::new() };
+        case.file("x.yaml", text)
+    }
+
+    fn file(self, name: &str, text: &str) -> Self {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    fn set(mut self, arguments: &[&str]) -> Self {
+        self.set = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        self
+    }
+
+    fn variables(mut self, variables: &[(&str, &str)]) -> Self {
+        self.variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self
+    }
+
+    fn request(&self) -> Request {
+        Request { file: self.folder.path().join("x.yaml"), set: self.set.clone(), variables: self.variables.clone() }
+    }
+
+    fn load(&self) -> Loaded {
+        load(&self.request()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    /// The problems, without the folder's name.
+    fn problems(&self) -> String {
+        let folder = format!("{}/", self.folder.path().display());
+        load(&self.request()).map(|_| String::new()).unwrap_or_else(|problems| problems.to_string().replace(&folder, ""))
+    }
+
+    fn origin(&self, key: &str) -> (Value, String) {
+        let folder = format!("{}/", self.folder.path().display());
+        let loaded = self.load();
+        let origin = loaded.origins.iter().find(|origin| origin.key == key).unwrap_or_else(|| panic!("{key}"));
+        (origin.value.clone(), origin.layer.replace(&folder, ""))
+    }
+}
+
+#[test]
+fn layers_win_in_their_order_and_each_value_knows_its_layer() {
+    let case = Case::new("extends: base/b.yaml\nname: y\ntrain: {batch_size: 4}\n")
+        .file("base/b.yaml", &format!("{BASE}  batch_size: 2\n  seed: 3\n"))
+        .variables(&[("KILN_TRAIN__SEED", "5"), ("KILN_DATA__NUM_WORKERS", "7")])
+        .set(&["data.num_workers=9"]);
+    assert_eq!(case.origin("name"), (json!("y"), "x.yaml:2".to_owned()));
+    assert_eq!(case.origin("train.batch_size"), (json!(4), "x.yaml:3".to_owned()));
+    assert_eq!(case.origin("train.epochs"), (json!(2), "base/b.yaml:6".to_owned()));
+    assert_eq!(case.origin("train.seed"), (json!(5), "KILN_TRAIN__SEED".to_owned()));
+    assert_eq!(case.origin("data.num_workers"), (json!(9), "--set data.num_workers=9".to_owned()));
+    assert_eq!(case.origin("data.prefetch"), (json!(2), "default".to_owned()));
+}
+
+#[test]
+fn settings_of_the_program_never_enter_the_experiment() {
+    let settings = ["KILN_DATA", "KILN_TRIAL", "KILN_LIBTORCH", "KILN_NVML_LIB", "KILN_LOCKS"];
+    let variables: Vec<(&str, &str)> = settings.iter().map(|name| (*name, "/somewhere")).chain([("HOME", "/x"), ("MY_KILN_A__B", "1")]).collect();
+    let plain = Case::new(BASE).load();
+    let with = Case::new(BASE).variables(&variables).load();
+    assert_eq!(plain.experiment, with.experiment);
+    assert!(
+        Case::new(BASE).variables(&[("KILN_TRIAN__SEED", "1")]).problems().contains("KILN_TRIAN__SEED: unknown key `trian`; did you mean `train`?")
+    );
+}
+
+#[test]
+fn another_kind_replaces_its_map_and_the_same_kind_merges() {
+    let sgd = Case::new(BASE).set(&["train.optimizer={kind: sgd, momentum: 0.9}"]).load();
+    let Optimizer::Sgd { learning_rate, momentum, .. } = sgd.experiment.train.optimizer else { panic!() };
+    assert_eq!((learning_rate, momentum), (0.1, 0.9));
+    let adamw = Case::new(BASE).set(&["train.optimizer={learning_rate: 0.5}"]).load();
+    let Optimizer::Adamw { learning_rate, beta1, .. } = adamw.experiment.train.optimizer else { panic!() };
+    assert_eq!((learning_rate, beta1), (0.5, 0.8));
+}
+
+#[test]
+fn steps_displace_epochs_and_the_reverse() {
+    let train = Case::new(BASE).set(&["train.steps=7"]).load().experiment.train;
+    assert_eq!((train.steps, train.epochs), (Some(7), None));
+    let train = Case::new(BASE).set(&["train.steps=7", "train.epochs=3"]).load().experiment.train;
+    assert_eq!((train.steps, train.epochs), (None, Some(3)));
+}
+
+#[test]
+fn null_restores_the_default_and_removes_an_axis() {
+    let swept = format!("{BASE}sweep:\n  grid: {{train.batch_size: [4, 8], model.num_layers: [1, 2]}}\n");
+    assert_eq!(Case::new(BASE).set(&["train.optimizer.beta1=null"]).origin("train.optimizer.beta1"), (json!(0.9), "default".to_owned()));
+    let removed = Case::new(&swept).set(&["sweep.grid.train.batch_size=null"]).load().experiment.sweep;
+    assert_eq!(removed.grid.keys().collect::<Vec<_>>(), ["model.num_layers"]);
+    assert!(Case::new(BASE).set(&["model=null"]).problems().contains("`model` is missing"));
+}
+
+#[test]
+fn a_set_on_a_swept_key_replaces_its_axis_and_axes_keep_file_order() {
+    let swept = format!(
+        "{BASE}sweep:\n  grid: {{train.seed: [1, 2], train.batch_size: [4, 8], data.num_workers: [0, 1]}}\n  zip: {{model.num_layers: [1, 2], model.num_heads: [2, 4]}}\n"
+    );
+    let loaded = Case::new(&swept).set(&["train.batch_size=16", "model.num_heads=1"]).load();
+    let sweep = &loaded.experiment.sweep;
+    let grid: Vec<(&str, &Value)> = sweep.grid.iter().map(|(key, values)| (key.as_str(), values)).collect();
+    let expected =
+        [("train.seed", json!([1, 2])), ("train.batch_size", json!([16])), ("data.num_workers", json!([0, 1])), ("model.num_heads", json!([1]))];
+    assert_eq!(grid, expected.iter().map(|(key, values)| (*key, values)).collect::<Vec<_>>());
+    assert_eq!(sweep.zip.keys().collect::<Vec<_>>(), ["model.num_layers"]);
+    assert_eq!(loaded.experiment.train.batch_size, 16);
+}
+
+#[test]
+fn extends_chains_from_the_naming_file_and_may_not_cycle() {
+    let chain =
+        Case::new("extends: base/a.yaml\n").file("base/a.yaml", "extends: deeper/b.yaml\ntrain: {seed: 4}\n").file("base/deeper/b.yaml", BASE);
+    assert_eq!(chain.load().experiment.train.seed, 4);
+    let cycle = Case::new("extends: b.yaml\n").file("b.yaml", "extends: x.yaml\n").problems();
+    assert!(cycle.starts_with("b.yaml:1:10: `extends` goes in a circle: `x.yaml` is already beneath this file"), "{cycle}");
+    let missing = Case::new("name: x\nextends: bas.yaml\n").file("base.yaml", BASE).problems();
+    assert_eq!(missing, "x.yaml:2:10: `extends` names `bas.yaml`: there is no such file; did you mean `base.yaml`?");
+}
+
+#[test]
+fn a_value_beneath_another_is_checked_too() {
+    let case = Case::new("extends: b.yaml\ntrain: {batch_size: 4}\n").file("b.yaml", &format!("{BASE}  batch_size: 0\n"));
+    assert_eq!(case.problems(), "b.yaml:8:15: `train.batch_size` is `0`; it must be a whole number from 1 to 1048576");
+}
+
+#[test]
+fn the_resolved_file_reads_back_to_the_same_experiment() {
+    let rich = format!(
+        "{BASE}  clip_norm: 1\n  target: {{valid_loss: 2.5}}\nrun: {{devices: [0, GPU-1], timeout: 1h 30m, cool_down: {{below_celsius: 60}}}}\ndescription: |\n  two: lines\n  '08'\nsweep:\n  grid: {{train.clip_norm: [null, 0.5], train.optimizer: [{{kind: sgd}}, {{beta1: 0.7}}]}}\n  exclude: [{{train.clip_norm: \"<0.5\"}}]\n"
+    );
+    for text in [BASE, rich.as_str(), "kiln: 1\nname: m\nmodel: {kind: matmul}\ntrain: {steps: 3}\n"] {
+        let loaded = Case::new(text).set(&["train.seed=11"]).load();
+        let written = write_resolved(&loaded);
+        assert!(written.contains("# --set train.seed=11"), "{written}");
+        assert!(written.contains("# default"), "{written}");
+        assert_eq!(Case::new(&written).load().experiment, loaded.experiment, "{written}");
+    }
+}
+
+#[test]
+fn a_place_is_found_for_every_key() {
+    let loaded = Case::new(&format!("{BASE}sweep:\n  grid: {{train.batch_size: [4, 8]}}\n")).load();
+    let place = |key: &str| loaded.locate(key).unwrap().position.unwrap();
+    assert_eq!(place("model.d_model"), (3, 29));
+    assert_eq!(place("model.num_heads"), (3, 1));
+    assert_eq!(place("run.devices"), (1, 1));
+    let axis = |index| loaded.axis_location("grid", "train.batch_size", index).unwrap().position.unwrap();
+    assert_eq!((axis(None), axis(Some(1))), ((9, 10), (9, 32)));
+}

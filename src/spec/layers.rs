@@ -1,0 +1,160 @@
+//! The layers of a request, lowest first: what `extends` names, the file, the `KILN_…` variables, the `--set`s.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    Request,
+    merge::Layer,
+    node::{Content, Node},
+    problem::{Location, Problem},
+    read::{read_file, read_text_as_tree},
+    scalar::Scalar,
+};
+
+/// What could be read of a request.
+pub(super) struct ReadLayers {
+    pub(super) layers: Vec<Layer>,
+    pub(super) problems: Vec<Problem>,
+    /// Whether every file of the chain became a tree; otherwise a key may only seem to be missing.
+    pub(super) whole: bool,
+}
+
+pub(super) fn read(request: &Request) -> ReadLayers {
+    let mut read = ReadLayers { layers: Vec::new(), problems: Vec::new(), whole: true };
+    read_chain(&request.file, &mut read);
+    read.layers.reverse();
+    let mut variables: Vec<&(String, String)> = request.variables.iter().filter(|(name, _)| is_experiment_key(name)).collect();
+    variables.sort();
+    for (name, value) in variables {
+        let key = name.trim_start_matches("KILN_").to_lowercase().replace("__", ".");
+        push_override(&mut read, name, &key, value);
+    }
+    for argument in &request.set {
+        let name = format!("--set {argument}");
+        match argument.split_once('=') {
+            Some((key, value)) => push_override(&mut read, &name, key.trim(), value),
+            None => read.problems.push(Problem::new(&Location::named(&name), "", "has no `=`; write `--set train.batch_size=8`")),
+        }
+    }
+    read
+}
+
+/// Whether a variable gives a key of the experiment. One without a double underscore is a setting of the program, such as `KILN_DATA`.
+pub(super) fn is_experiment_key(name: &str) -> bool {
+    name.strip_prefix("KILN_").is_some_and(|rest| rest.contains("__"))
+}
+
+/// Reads a file and all that it extends, the file itself first.
+fn read_chain(file: &Path, read: &mut ReadLayers) {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    let mut next = Some((file.to_path_buf(), None::<Location>));
+    while let Some((path, named_at)) = next.take() {
+        let source: Arc<str> = path.display().to_string().into();
+        if let (Ok(real), Some(at)) = (path.canonicalize(), &named_at)
+            && seen.contains(&real)
+        {
+            read.problems.push(Problem::new(at, "extends", format!("`extends` goes in a circle: `{source}` is already beneath this file")));
+            return;
+        }
+        seen.extend(path.canonicalize());
+        match (read_file(&path, &source), named_at) {
+            (Ok(tree), _) => {
+                read.problems.extend(tree.problems);
+                let mut tree = tree.tree;
+                next = take_extends(&path, &mut tree, &mut read.problems);
+                read.layers.push(Layer { name: source.to_string(), tree, overrides: None });
+            }
+            (Err(problems), Some(at)) if problems.iter().all(|problem| problem.location.position.is_none()) => {
+                read.whole = false;
+                let why = problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; ");
+                read.problems.push(Problem::new(&at, "extends", format!("`extends` names `{source}`: {why}")));
+            }
+            (Err(problems), _) => {
+                read.whole = false;
+                read.problems.extend(problems);
+            }
+        }
+    }
+}
+
+/// Takes `extends` out of a tree: the path it names, relative to the file that names it.
+fn take_extends(file: &Path, tree: &mut Node, problems: &mut Vec<Problem>) -> Option<(PathBuf, Option<Location>)> {
+    let node = tree.get("extends")?.clone();
+    tree.remove_path(&["extends".to_owned()]);
+    if node.is_null() {
+        return None;
+    }
+    let Some(text) = node.text().filter(|text| !text.is_empty()) else {
+        problems.push(Problem::new(
+            &node.location,
+            "extends",
+            format!("`extends` is {}; it must be the path of one YAML file, relative to this one", node.found()),
+        ));
+        return None;
+    };
+    Some((file.parent().unwrap_or(Path::new("")).join(text), Some(node.location)))
+}
+
+fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
+    let location = Location::named(name);
+    let path = key_path(key);
+    if path.iter().any(|part| part.is_empty()) {
+        read.problems.push(Problem::new(&location, key, format!("`{key}` is no key; write it dotted, such as `train.batch_size`")));
+        return;
+    }
+    if key == "extends" {
+        read.problems.push(Problem::new(&location, key, "`extends` belongs in the file; here give single keys"));
+        return;
+    }
+    match override_value(text, &location) {
+        Ok(value) => {
+            let mut tree = Node::empty_map(location);
+            tree.set_path(&path, value);
+            read.layers.push(Layer { name: name.to_owned(), tree, overrides: Some(key.to_owned()) });
+        }
+        Err(problems) => read.problems.extend(problems.into_iter().map(|problem| Problem { location: location.clone(), ..problem })),
+    }
+}
+
+/// `sweep.grid.train.batch_size` is the axis `train.batch_size` of `sweep.grid`.
+fn key_path(key: &str) -> Vec<&str> {
+    for section in ["sweep.grid.", "sweep.zip."] {
+        if let Some(axis) = key.strip_prefix(section) {
+            return vec!["sweep", section[6..].trim_end_matches('.'), axis];
+        }
+    }
+    key.split('.').collect()
+}
+
+fn override_value(text: &str, location: &Location) -> Result<Node, Vec<Problem>> {
+    if text.trim().is_empty() {
+        return Ok(Node { content: Content::Scalar(Scalar::plain("")), location: location.clone() });
+    }
+    let read = read_text_as_tree(text, &location.source)?;
+    if !read.problems.is_empty() {
+        return Err(read.problems);
+    }
+    Ok(relocated(read.tree, location))
+}
+
+fn relocated(mut node: Node, location: &Location) -> Node {
+    node.location = location.clone();
+    node.content = match node.content {
+        Content::List(items) => Content::List(items.into_iter().map(|item| relocated(item, location)).collect()),
+        Content::Map(entries) => Content::Map(
+            entries
+                .into_iter()
+                .map(|mut entry| {
+                    entry.key_location = location.clone();
+                    entry.value = relocated(entry.value, location);
+                    entry
+                })
+                .collect(),
+        ),
+        scalar => scalar,
+    };
+    node
+}

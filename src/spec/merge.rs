@@ -1,0 +1,194 @@
+//! Puts layers on top of one another: figment decides which layer's value wins, the layers' own trees say where it is written.
+//!
+//! figment merges maps key by key and takes lists whole; the other rules of merging (`null`, `kind`, `steps` and `epochs`) take
+//! the displaced keys out of the layers beneath before it does. figment sorts keys, so their order is restored from the trees.
+
+use figment::{
+    Figment, Metadata, Profile, Provider,
+    value::{Dict, Map, Value},
+};
+
+use super::{
+    keys::{self, Field, Fields, Shape},
+    node::{Content, Entry, Node},
+    problem::Location,
+};
+
+/// One layer: a file, a variable, a `--set`, or the defaults.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    pub(super) name: String,
+    pub(super) tree: Node,
+    /// The one dotted key that a variable or `--set` gives.
+    pub(super) overrides: Option<String>,
+}
+
+struct Provided<'a>(&'a Layer);
+
+impl Provider for Provided<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.0.name.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        match Value::serialize(self.0.tree.to_json())? {
+            Value::Dict(_, dict) => Ok(Profile::Default.collect(dict)),
+            _ => Ok(Profile::Default.collect(Dict::new())),
+        }
+    }
+}
+
+/// The layers, lowest first, as one tree whose every part says where it is written.
+pub(super) fn merged(layers: &[Layer]) -> Node {
+    let figment = layers.iter().fold(Figment::new(), |figment, layer| figment.merge(Provided(layer)));
+    let dict = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
+    Rebuild { figment: &figment, layers }.map(&dict, &mut Vec::new())
+}
+
+struct Rebuild<'a> {
+    figment: &'a Figment,
+    layers: &'a [Layer],
+}
+
+impl<'a> Rebuild<'a> {
+    fn map(&self, dict: &'a Dict, path: &mut Vec<&'a str>) -> Node {
+        let mut entries: Vec<Entry> = Vec::new();
+        let maps: Vec<&'a Node> = self.layers.iter().filter_map(|layer| layer.tree.get_path(path)).filter(|node| node.is_map()).collect();
+        for entry in maps.iter().flat_map(|map| map.entries()) {
+            if let Some(known) = entries.iter_mut().find(|known| known.key == entry.key) {
+                known.key_location = entry.key_location.clone();
+            } else if let Some(value) = dict.get(&entry.key) {
+                path.push(&entry.key);
+                let value = self.value(value, path);
+                path.pop();
+                entries.push(Entry { key: entry.key.clone(), key_location: entry.key_location.clone(), value });
+            }
+        }
+        let location = maps.last().map_or_else(|| Location::named(""), |map| map.location.clone());
+        Node { content: Content::Map(entries), location }
+    }
+
+    fn value(&self, value: &'a Value, path: &mut Vec<&'a str>) -> Node {
+        if let Value::Dict(_, dict) = value {
+            return self.map(dict, path);
+        }
+        let winner = self.figment.get_metadata(value.tag()).map(|metadata| metadata.name.as_ref());
+        let layer = self.layers.iter().rev().find(|layer| Some(layer.name.as_str()) == winner);
+        layer.and_then(|layer| layer.tree.get_path(path)).cloned().unwrap_or_else(|| Node::empty_map(Location::named("")))
+    }
+}
+
+/// Lays one more layer on top: takes out of the layers beneath what it displaces.
+pub(super) fn lay(layers: &mut Vec<Layer>, mut layer: Layer) {
+    let beneath = merged(layers);
+    if let Some(key) = layer.overrides.clone() {
+        override_axis(&beneath, &key, &mut layer, layers);
+    }
+    let mut paths = Vec::new();
+    displaced(keys::table(), &mut Vec::new(), Some(&beneath), &layer.tree, &mut paths);
+    for lower in layers.iter_mut() {
+        for path in &paths {
+            lower.tree.remove_path(path);
+        }
+    }
+    layers.push(layer);
+}
+
+/// A `--set` on a swept key: the axis stays, with the one value; `null` removes it.
+fn override_axis(beneath: &Node, key: &str, layer: &mut Layer, layers: &mut [Layer]) {
+    let names: Vec<&str> = key.split('.').collect();
+    let Some(value) = layer.tree.get_path(&names).cloned() else { return };
+    let swept = |section: &str| beneath.get_path(&["sweep", section, key]).is_some();
+    if !swept("grid") && !swept("zip") {
+        return;
+    }
+    for lower in layers.iter_mut() {
+        lower.tree.remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
+    }
+    let location = value.location.clone();
+    let axis = if value.is_null() { value } else { Node { content: Content::List(vec![value]), location } };
+    layer.tree.set_path(&["sweep", "grid", key], axis);
+}
+
+fn displaced(fields: &Fields, path: &mut Vec<String>, beneath: Option<&Node>, layer: &Node, out: &mut Vec<Vec<String>>) {
+    for entry in layer.entries() {
+        let Some(field) = fields.get(&entry.key) else { continue };
+        path.push(entry.key.clone());
+        let below = beneath.and_then(|node| node.get(&entry.key));
+        if entry.value.is_null() {
+            out.push(path.clone());
+        } else {
+            displaced_within(field, path, below, &entry.value, out);
+        }
+        path.pop();
+    }
+    if path.as_slice() == ["train"] {
+        for (given, other) in [("steps", "epochs"), ("epochs", "steps")] {
+            if layer.get(given).is_some_and(|value| !value.is_null()) && layer.get(other).is_none() {
+                out.push(vec!["train".to_owned(), other.to_owned()]);
+            }
+        }
+    }
+}
+
+fn displaced_within(field: &Field, path: &mut Vec<String>, below: Option<&Node>, value: &Node, out: &mut Vec<Vec<String>>) {
+    match &field.shape {
+        Shape::Map(fields) => displaced(fields, path, below, value, out),
+        Shape::Tagged(tagged) => {
+            let kind_of = |node: Option<&Node>| node.and_then(|node| node.get("kind")).and_then(Node::text).map(str::to_owned);
+            let lower = kind_of(below).or(field.default_kind().map(str::to_owned));
+            let kind = kind_of(Some(value)).or(lower.clone());
+            if below.is_some() && kind != lower {
+                out.push(path.clone());
+            } else if let Some(fields) = kind.and_then(|kind| tagged.kind(&kind)) {
+                displaced(fields, path, below, value, out);
+            }
+        }
+        Shape::Free => {
+            for entry in value.entries().iter().filter(|entry| entry.value.is_null()) {
+                out.push([path.as_slice(), std::slice::from_ref(&entry.key)].concat());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Takes out the keys whose value is `null`, once they have done their work of displacing.
+pub(super) fn strip_nulls(node: &mut Node) {
+    let Content::Map(entries) = &mut node.content else { return };
+    entries.retain(|entry| !entry.value.is_null());
+    for entry in entries {
+        strip_nulls(&mut entry.value);
+    }
+}
+
+/// The defaults of every key that the file may leave out, for the kinds that it names.
+pub(super) fn defaults(user: &Node) -> Node {
+    default_fields(keys::table(), Some(user), &Location::named("default"))
+}
+
+fn default_fields(fields: &Fields, user: Option<&Node>, location: &Location) -> Node {
+    let entry = |field: &Field| {
+        let value = default_field(field, user.and_then(|node| node.get(&field.name)), location)?;
+        Some(Entry { key: field.name.clone(), key_location: location.clone(), value })
+    };
+    Node { content: Content::Map(fields.0.iter().filter_map(entry).collect()), location: location.clone() }
+}
+
+/// The default of one key; `None` for a key that is absent unless given.
+pub(super) fn default_field(field: &Field, user: Option<&Node>, location: &Location) -> Option<Node> {
+    match &field.shape {
+        Shape::Map(fields) if field.default.is_some() || user.is_some() => Some(default_fields(fields, user, location)),
+        Shape::Map(_) => None,
+        Shape::Tagged(tagged) => {
+            let kind = user.and_then(|node| node.get("kind")).and_then(Node::text).or(field.default_kind())?;
+            let mut node = default_fields(tagged.kind(kind)?, user, location);
+            if let Content::Map(entries) = &mut node.content {
+                let value = Node::from_json(&kind.into(), location);
+                entries.insert(0, Entry { key: "kind".to_owned(), key_location: location.clone(), value });
+            }
+            Some(node)
+        }
+        _ => field.default.as_ref().map(|value| Node::from_json(value, location)),
+    }
+}

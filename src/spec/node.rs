@@ -1,0 +1,152 @@
+//! A YAML tree that knows where each of its parts is written, and keeps the order of its keys.
+
+use serde_json::Value;
+
+use super::{
+    problem::Location,
+    scalar::{Resolved, Scalar},
+};
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) content: Content,
+    pub(super) location: Location,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Scalar(Scalar),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_location: Location,
+    pub(super) value: Node,
+}
+
+impl Node {
+    pub(super) fn empty_map(location: Location) -> Self {
+        Self { content: Content::Map(Vec::new()), location }
+    }
+
+    /// A tree all of whose parts stand at one place: for defaults and for values from the command line.
+    pub(super) fn from_json(value: &Value, location: &Location) -> Self {
+        let content = match value {
+            Value::Array(items) => Content::List(items.iter().map(|item| Self::from_json(item, location)).collect()),
+            Value::Object(map) => Content::Map(
+                map.iter()
+                    .map(|(key, value)| Entry { key: key.clone(), key_location: location.clone(), value: Self::from_json(value, location) })
+                    .collect(),
+            ),
+            scalar => Content::Scalar(Scalar::from_json(scalar)),
+        };
+        Self { content, location: location.clone() }
+    }
+
+    /// The value as JSON, keys in order.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.to_json(),
+            Content::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            Content::Map(entries) => Value::Object(entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()),
+        }
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        match &self.content {
+            Content::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn items(&self) -> &[Node] {
+        match &self.content {
+            Content::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| entry.key == key)
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    pub(super) fn get_path(&self, path: &[&str]) -> Option<&Node> {
+        path.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.as_text(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.content, Content::Map(_))
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar(scalar) if matches!(scalar.value, Resolved::Null))
+    }
+
+    /// Puts a value at a path, making the maps on the way; a value that stands in the way is replaced.
+    pub(super) fn set_path(&mut self, path: &[&str], value: Node) {
+        let Some((first, rest)) = path.split_first() else {
+            *self = value;
+            return;
+        };
+        if !self.is_map() {
+            self.content = Content::Map(Vec::new());
+        }
+        let Content::Map(entries) = &mut self.content else { return };
+        let location = value.location.clone();
+        let index = entries.iter().position(|entry| entry.key == **first).unwrap_or_else(|| {
+            let value = Self::empty_map(location.clone());
+            entries.push(Entry { key: (*first).to_owned(), key_location: location, value });
+            entries.len() - 1
+        });
+        entries[index].value.set_path(rest, value);
+    }
+
+    /// Takes out what stands at a path, if anything does.
+    pub(super) fn remove_path(&mut self, path: &[String]) {
+        let Content::Map(entries) = &mut self.content else { return };
+        match path {
+            [] => {}
+            [last] => entries.retain(|entry| entry.key != *last),
+            [first, rest @ ..] => {
+                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *first) {
+                    entry.value.remove_path(rest);
+                }
+            }
+        }
+    }
+
+    /// Number of nodes in this tree, and its depth.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let children: Vec<&Node> = match &self.content {
+            Content::Scalar(_) => return (1, 0),
+            Content::List(items) => items.iter().collect(),
+            Content::Map(entries) => entries.iter().map(|entry| &entry.value).collect(),
+        };
+        let sizes = children.into_iter().map(Self::size);
+        let (count, depth) = sizes.fold((1, 0), |(count, depth), (n, d)| (count + n, depth.max(d)));
+        (count, depth + 1)
+    }
+
+    /// What was found, in words for an error: `` `8` ``, `a list`, `a map`.
+    pub(super) fn found(&self) -> String {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.found(),
+            Content::List(_) => "a list".to_owned(),
+            Content::Map(_) => "a map of keys".to_owned(),
+        }
+    }
+}

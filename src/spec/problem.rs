@@ -1,0 +1,94 @@
+//! What is wrong with an experiment file and where: one line per problem, all of them at once.
+
+use std::{fmt, sync::Arc};
+
+/// Where something is written: a file with line and column, or the name of a layer that has none (`--set train.steps=5`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    pub source: Arc<str>,
+    /// Line and column, both from 1; `None` outside files.
+    pub position: Option<(usize, usize)>,
+}
+
+impl Location {
+    pub(super) fn at(source: &Arc<str>, line: usize, column: usize) -> Self {
+        Self { source: Arc::clone(source), position: Some((line, column)) }
+    }
+
+    pub(super) fn named(source: &str) -> Self {
+        Self { source: source.into(), position: None }
+    }
+
+    /// `experiments/width.yaml:14`, without the column: the layer of a value.
+    pub(super) fn layer(&self) -> String {
+        match self.position {
+            Some((line, _)) => format!("{}:{line}", self.source),
+            None => self.source.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.position {
+            Some((line, column)) => write!(f, "{}:{line}:{column}", self.source),
+            None => write!(f, "{}", self.source),
+        }
+    }
+}
+
+/// One thing to put right.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    pub location: Location,
+    /// Dotted key; empty where the fault belongs to no key.
+    pub key: String,
+    /// What was found, what is allowed, what to try.
+    pub message: String,
+}
+
+impl Problem {
+    pub(super) fn new(location: &Location, key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { location: location.clone(), key: key.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.location, self.message)
+    }
+}
+
+/// Every problem found, each once, sorted by file and line. Prints one line per problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort();
+        problems.dedup();
+        Self(problems)
+    }
+
+    pub fn as_slice(&self) -> &[Problem] {
+        &self.0
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let end = if index == 0 { "" } else { "\n" };
+            write!(f, "{end}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,360 @@
+//! Reads the text of one YAML file into a [`Node`] tree with positions.
+//!
+//! In comes a path or a text; out goes a tree, or every fault of the text itself: what is no YAML, duplicate and merge keys,
+//! several documents, tags, aliases that grow too large. What the keys mean is the checker's business.
+
+use std::{collections::HashMap, fs, io::Read, path::Path, sync::Arc};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+
+use super::{
+    node::{Content, Entry, Node},
+    problem::{Location, Problem},
+    scalar::{Resolved, Scalar},
+    suggest::nearest,
+};
+
+/// Largest file that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+/// Deepest nesting of maps and lists.
+const MOST_DEPTH: usize = 64;
+/// Most values in one file, aliases expanded: an alias of an alias of an alias grows by powers.
+const MOST_NODES: usize = 100_000;
+
+/// A file as a tree, and the faults found on the way; with a fault the tree is what could be read.
+pub(super) struct ReadTree {
+    pub(super) tree: Node,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Reads a file. `Err` where no tree came out at all.
+pub(super) fn read_file(path: &Path, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
+    let text = read_text(path).map_err(|message| vec![Problem::new(&Location { source: Arc::clone(source), position: None }, "", message)])?;
+    read_text_as_tree(&text, source)
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let found = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
+    if found.is_dir() {
+        return Err("is a folder; name a YAML file in it".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|error| cannot_read(path, &error))?;
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err("is larger than 1 MiB; an experiment file is a few kilobytes".to_owned());
+    }
+    decode(bytes)
+}
+
+fn cannot_read(path: &Path, error: &std::io::Error) -> String {
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return format!("cannot be read: {error}");
+    }
+    let wanted = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(listing) = fs::read_dir(folder) else {
+        return format!("there is no such file, and no folder `{}`", folder.display());
+    };
+    let names: Vec<String> = listing.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut near: Vec<&str> = names.iter().map(String::as_str).filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect();
+    near.sort_unstable();
+    match nearest(&wanted, near) {
+        Some(name) => format!("there is no such file; did you mean `{}`?", path.with_file_name(name).display()),
+        None => "there is no such file".to_owned(),
+    }
+}
+
+fn decode(bytes: Vec<u8>) -> Result<String, String> {
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err("is UTF-16 text; save it as UTF-8".to_owned());
+    }
+    if bytes.contains(&0) {
+        return Err("is a binary file; an experiment file is YAML text in UTF-8".to_owned());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("is not UTF-8 text (line {line}); save it as UTF-8")
+    })
+}
+
+/// Reads a text that is already at hand.
+pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut builder = Builder { source: Arc::clone(source), ..Builder::default() };
+    for event in Parser::new_from_str(text) {
+        let taken = match event {
+            Ok((event, span)) => builder.take(event, span),
+            Err(error) => Err(builder.syntax(text, &error)),
+        };
+        if let Err(fault) = taken {
+            builder.problems.push(fault);
+            return Err(builder.problems);
+        }
+    }
+    match builder.root {
+        Some(tree) if !matches!(&tree.content, Content::Scalar(scalar) if scalar.value == Resolved::Empty) => {
+            Ok(ReadTree { tree, problems: builder.problems })
+        }
+        _ => {
+            builder.problems.push(Problem::new(
+                &Location { source: Arc::clone(source), position: None },
+                "",
+                "is empty; it needs at least `kiln: 1`, `name` and `model`",
+            ));
+            Err(builder.problems)
+        }
+    }
+}
+
+/// Puts the parser's events together into a tree, without recursion.
+struct Builder {
+    source: Arc<str>,
+    open: Vec<Open>,
+    root: Option<Node>,
+    documents: usize,
+    anchors: HashMap<usize, (Node, usize, usize)>,
+    nodes: usize,
+    problems: Vec<Problem>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { source: "".into(), open: Vec::new(), root: None, documents: 0, anchors: HashMap::new(), nodes: 0, problems: Vec::new() }
+    }
+}
+
+/// A list or map whose end has not come yet.
+struct Open {
+    node: Node,
+    anchor: usize,
+    /// In a map: the key whose value comes next. `Key(None)` swallows the value of a key that was refused.
+    key: Waiting,
+}
+
+enum Waiting {
+    ForKey,
+    ForValue(Option<(String, Location)>),
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Problem> {
+        let location = Location::at(&self.source, span.start.line(), span.start.col() + 1);
+        match event {
+            Event::DocumentStart(_) => self.begin_document(&location),
+            Event::Scalar(text, style, anchor, tag) => {
+                if let Some(tag) = tag {
+                    self.refuse_tag(&location, &tag.to_string());
+                }
+                let scalar = if style == ScalarStyle::Plain { Scalar::plain(&text) } else { Scalar::quoted(&text) };
+                self.add(Node { content: Content::Scalar(scalar), location }, anchor)
+            }
+            Event::SequenceStart(anchor, tag) => self.begin(Content::List(Vec::new()), location, anchor, tag.map(|tag| tag.to_string())),
+            Event::MappingStart(anchor, tag) => self.begin(Content::Map(Vec::new()), location, anchor, tag.map(|tag| tag.to_string())),
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(done) => self.add(done.node, done.anchor),
+                None => Ok(()),
+            },
+            Event::Alias(anchor) => self.alias(anchor, &location),
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn begin_document(&mut self, location: &Location) -> Result<(), Problem> {
+        self.documents += 1;
+        if self.documents > 1 {
+            return Err(Problem::new(location, "", "a second document begins here; an experiment file holds one, so split it at `---` into files"));
+        }
+        Ok(())
+    }
+
+    fn refuse_tag(&mut self, location: &Location, tag: &str) {
+        self.problems.push(Problem::new(
+            location,
+            self.path(),
+            format!("the tag `{tag}` is not read; write the value without it, quoted if it is text"),
+        ));
+    }
+
+    fn begin(&mut self, content: Content, location: Location, anchor: usize, tag: Option<String>) -> Result<(), Problem> {
+        if let Some(tag) = tag {
+            self.refuse_tag(&location, &tag);
+        }
+        if self.open.len() >= MOST_DEPTH {
+            return Err(Problem::new(&location, "", too_deep()));
+        }
+        self.open.push(Open { node: Node { content, location }, anchor, key: Waiting::ForKey });
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, location: &Location) -> Result<(), Problem> {
+        let Some((node, count, depth)) = self.anchors.get(&anchor) else {
+            return Err(Problem::new(location, self.path(), "this alias stands inside the value it names; write the value out"));
+        };
+        if self.open.len() + depth > MOST_DEPTH {
+            return Err(Problem::new(location, "", format!("nested more than {MOST_DEPTH} deep once its aliases are written out")));
+        }
+        self.nodes += count;
+        let node = node.clone();
+        self.count(location)?;
+        self.place(node)
+    }
+
+    fn count(&mut self, location: &Location) -> Result<(), Problem> {
+        self.nodes += 1;
+        if self.nodes > MOST_NODES {
+            return Err(Problem::new(location, "", format!("holds more than {MOST_NODES} values once its aliases are written out")));
+        }
+        Ok(())
+    }
+
+    /// A finished node: remembered under its anchor, then put where it belongs.
+    fn add(&mut self, node: Node, anchor: usize) -> Result<(), Problem> {
+        self.count(&node.location)?;
+        if anchor != 0 {
+            let (count, depth) = node.size();
+            self.anchors.insert(anchor, (node.clone(), count, depth));
+        }
+        self.place(node)
+    }
+
+    fn place(&mut self, node: Node) -> Result<(), Problem> {
+        let path = self.path();
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        match &mut open.node.content {
+            Content::List(items) => items.push(node),
+            Content::Map(entries) => match std::mem::replace(&mut open.key, Waiting::ForKey) {
+                Waiting::ForValue(Some((key, key_location))) => entries.push(Entry { key, key_location, value: node }),
+                Waiting::ForValue(None) => {}
+                Waiting::ForKey => {
+                    let taken = take_key(&path, entries, &node);
+                    open.key = Waiting::ForValue(taken.map_err(|fault| self.problems.push(fault)).ok());
+                }
+            },
+            Content::Scalar(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Dotted path of the key whose value is being read.
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for (index, open) in self.open.iter().enumerate() {
+            match (&open.node.content, &open.key) {
+                (Content::Map(_), Waiting::ForValue(Some((key, _)))) => {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    path.push_str(dot);
+                    path.push_str(key);
+                }
+                (Content::List(items), _) if index > 0 => path.push_str(&format!("[{}]", items.len())),
+                _ => {}
+            }
+        }
+        path
+    }
+
+    fn syntax(&self, text: &str, error: &ScanError) -> Problem {
+        let (line, column) = (error.marker().line(), error.marker().col() + 1);
+        if error.info().contains("recursion limit") {
+            return Problem::new(&Location::at(&self.source, line.max(1), column), "", too_deep());
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        // The scanner may stop one line after the tab.
+        for number in [line, line.saturating_sub(1)] {
+            let Some(content) = number.checked_sub(1).and_then(|index| lines.get(index)) else { continue };
+            let indentation = &content[..content.len() - content.trim_start().len()];
+            if let Some(tab) = indentation.find('\t') {
+                let at = Location::at(&self.source, number, tab + 1);
+                return Problem::new(&at, self.path(), "a tab stands in the indentation; YAML indents with spaces only");
+            }
+        }
+        Problem::new(&Location::at(&self.source, line.max(1), column), self.path(), format!("not valid YAML: {}", error.info()))
+    }
+}
+
+fn too_deep() -> String {
+    format!("nested more than {MOST_DEPTH} deep; an experiment file needs five levels")
+}
+
+/// The key of a map's next entry, or why it cannot be one.
+fn take_key(path: &str, entries: &[Entry], node: &Node) -> Result<(String, Location), Problem> {
+    let Content::Scalar(scalar) = &node.content else {
+        return Err(Problem::new(&node.location, path, format!("a key is text; here it is {}", node.found())));
+    };
+    if !scalar.quoted && scalar.value != Resolved::Text {
+        return Err(Problem::new(&node.location, path, format!("a key is text; {} is not", scalar.found())));
+    }
+    let key = scalar.text.as_str();
+    let full = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    if key == "<<" && !scalar.quoted {
+        return Err(Problem::new(&node.location, full, "merge keys (`<<`) are not read; use `extends` to build on another file, or repeat the keys"));
+    }
+    if let Some(first) = entries.iter().find(|entry| entry.key == key) {
+        let line = first.key_location.position.map_or(0, |(line, _)| line);
+        return Err(Problem::new(
+            &node.location,
+            full.clone(),
+            format!("duplicate key `{full}`; it is first given on line {line}, keep one of them"),
+        ));
+    }
+    Ok((key.to_owned(), node.location.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Node, String> {
+        match read_text_as_tree(text, &"x.yaml".into()) {
+            Ok(read) if read.problems.is_empty() => Ok(read.tree),
+            Ok(read) => Err(read.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
+            Err(problems) => Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
+        }
+    }
+
+    #[test]
+    fn well_behaved_text_reads_as_serde_yaml_reads_it() {
+        let text = "a: 1\nb: [1.5, two, \"three\", null, true]\nc:\n  d: {e: 0x10, f: 1e-3}\n  g: |\n    one\n    two\nh: &x [1]\ni: *x\nj: -3\n";
+        let ours = read(text).unwrap().to_json();
+        let theirs: serde_json::Value = serde_yaml::from_str(text).unwrap();
+        assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn crlf_and_byte_order_mark_change_nothing() {
+        let tree = read("\u{feff}a: 1\r\nb:\r\n  c: 2\r\n").unwrap();
+        assert_eq!(tree.to_json(), serde_json::json!({"a": 1, "b": {"c": 2}}));
+        assert_eq!(tree.get_path(&["b", "c"]).unwrap().location.position, Some((3, 6)));
+        assert_eq!(tree.entry("a").unwrap().key_location.position, Some((1, 1)));
+    }
+
+    #[test]
+    fn faults_of_the_text_name_their_place() {
+        assert_eq!(read("a: {b: 1, b: 2}\n").unwrap_err(), "x.yaml:1:11: duplicate key `a.b`; it is first given on line 1, keep one of them");
+        assert!(read("a: 1\n<<: {b: 2}\n").unwrap_err().contains("x.yaml:2:1: merge keys (`<<`) are not read; use `extends`"));
+        assert!(read("a: 1\n---\nb: 2\n").unwrap_err().contains("a second document begins here"));
+        assert!(read("8: 1\n").unwrap_err().contains("x.yaml:1:1: a key is text; `8` is not"));
+        assert!(read("a:\n\tb: 1\n").unwrap_err().contains("x.yaml:2:1: a tab stands in the indentation"));
+        assert!(read("a: !!str 8\n").unwrap_err().contains("the tag `"));
+        assert!(read("a: [1, 2\nb: 3\n").unwrap_err().contains("not valid YAML"));
+        assert!(read("# nothing\n").unwrap_err().contains("is empty"));
+        assert!(read("a: &x [*x]\n").unwrap_err().contains("inside the value it names"));
+    }
+
+    #[test]
+    fn deep_nesting_and_growing_aliases_are_plain_errors() {
+        let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
+        assert!(read(&deep).unwrap_err().contains("nested more than 64 deep"));
+        let blocks: String = (0..5000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+        assert!(read(&blocks).unwrap_err().contains("nested more than 64 deep"));
+        let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..10 {
+            let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+            laughs.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        assert!(read(&laughs).unwrap_err().contains("holds more than 100000 values"));
+    }
+}

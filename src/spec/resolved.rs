@@ -1,0 +1,96 @@
+//! The resolved experiment: every value with the layer it came from, and the YAML file that keeps both.
+
+use serde_json::Value;
+
+use super::{
+    Loaded,
+    contradictions::IGNORED_BY_MATMUL,
+    keys::join,
+    node::{Content, Entry, Node},
+    scalar::{Resolved, resolve},
+};
+
+/// One resolved value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// Dotted key; of an axis, `sweep.grid.train.batch_size`.
+    pub key: String,
+    pub value: Value,
+    /// `experiments/x.yaml:12`, `KILN_TRAIN__BATCH_SIZE`, `--set train.batch_size=8` or `default`.
+    pub layer: String,
+}
+
+/// Every value of a resolved tree, in document order.
+pub(super) fn origins(tree: &Node) -> Vec<Origin> {
+    let mut origins = Vec::new();
+    collect(tree, "", &mut origins);
+    origins
+}
+
+fn collect(node: &Node, path: &str, origins: &mut Vec<Origin>) {
+    for entry in node.entries() {
+        let key = join(path, &entry.key);
+        if entry.value.is_map() {
+            collect(&entry.value, &key, origins);
+        } else {
+            origins.push(Origin { key, value: entry.value.to_json(), layer: entry.value.location.layer() });
+        }
+    }
+}
+
+/// The resolved experiment as YAML, each value with its layer as a comment. Reads back to the same experiment.
+pub fn write_resolved(loaded: &Loaded) -> String {
+    let matmul = loaded.experiment.model.kind() == "matmul";
+    let mut lines = Vec::new();
+    write(&loaded.tree, "", 0, matmul, &mut lines);
+    let width = lines.iter().filter(|(_, layer)| !layer.is_empty()).map(|(line, _)| line.chars().count()).filter(|width| *width <= 60).max();
+    let width = width.unwrap_or_default();
+    let whole = |(line, layer): (String, String)| if layer.is_empty() { line } else { format!("{line:<width$}  # {layer}") };
+    lines.into_iter().map(|line| whole(line) + "\n").collect()
+}
+
+fn write(node: &Node, path: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
+    for entry in node.entries() {
+        let key = join(path, &entry.key);
+        // A key that `matmul` ignores may not be given, so its default is not written either.
+        let ignored = matmul && key.strip_prefix("train.").is_some_and(|key| IGNORED_BY_MATMUL.contains(&key));
+        if !ignored {
+            write_entry(entry, &key, depth, matmul, lines);
+        }
+    }
+}
+
+fn write_entry(entry: &Entry, key: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
+    let indent = "  ".repeat(depth);
+    let name = written_text(&entry.key);
+    match &entry.value.content {
+        Content::Map(entries) if entries.is_empty() => {}
+        Content::List(items) if items.is_empty() => {}
+        Content::Map(_) => {
+            lines.push((format!("{indent}{name}:"), String::new()));
+            write(&entry.value, key, depth + 1, matmul, lines);
+        }
+        _ => {
+            let layer = entry.value.location.layer().replace(char::is_control, " ");
+            lines.push((format!("{indent}{name}: {}", written(&entry.value.to_json())), layer));
+        }
+    }
+}
+
+/// A value on one line: JSON is YAML, but text that needs no quotes has none.
+fn written(value: &Value) -> String {
+    match value {
+        Value::String(text) => written_text(text),
+        Value::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{}: {}", written_text(key), written(value))).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn written_text(text: &str) -> String {
+    let simple = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+    if simple && resolve(text) == Resolved::Text { text.to_owned() } else { Value::String(text.to_owned()).to_string() }
+}

@@ -1,0 +1,142 @@
+//! The JSON Schema of an experiment file (draft 2020-12), for editors.
+//!
+//! It starts from the schema of the types and is loosened by what a file may do and the resolved experiment may not: leave a key
+//! to another layer, give `null`, leave `kind` to the file beneath, name axes by dotted keys. `kiln check` says more than it can.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    keys::{derived, every_key},
+    sweep::may_vary,
+};
+
+/// The schema that `kiln schema` prints.
+pub fn schema() -> Value {
+    let mut schema = derived();
+    let axes = axes(&schema);
+    loosen(&mut schema);
+    schema["$id"] = json!("https://kiln.invalid/experiment.schema.json");
+    schema["title"] = json!("kiln experiment");
+    schema["description"] = json!(
+        "An experiment file of kiln, format 1. A file without `extends` needs `kiln`, `name` and `model`; a fragment that others extend needs none of them."
+    );
+    schema["properties"]["extends"] =
+        json!({"type": "string", "minLength": 1, "description": "A file beneath this one, relative to it; merged key by key."});
+    schema["anyOf"] = json!([
+        {"required": ["kiln", "name", "model"]},
+        {"required": ["extends"], "properties": {"extends": {"type": "string"}}},
+    ]);
+    put_axes(&mut schema, axes);
+    schema
+}
+
+/// Each key that may vary, with the schemas of the kinds that have it.
+fn axes(schema: &Value) -> Map<String, Value> {
+    let mut axes = Map::new();
+    for known in every_key().iter().filter(|known| may_vary(&known.path)) {
+        let mut schemas = Vec::new();
+        properties_at(schema, schema, &known.path.split('.').collect::<Vec<_>>(), &mut schemas);
+        schemas.dedup();
+        let description = schemas.iter().find_map(|found| found["description"].as_str()).unwrap_or_default().to_owned();
+        for found in &mut schemas {
+            if let Some(found) = found.as_object_mut() {
+                found.retain(|key, _| key != "description" && key != "default");
+            }
+        }
+        schemas.dedup();
+        schemas.push(json!({"type": "null"}));
+        axes.insert(known.path.clone(), json!({"description": description, "anyOf": schemas}));
+    }
+    axes
+}
+
+/// The schemas of a dotted key, one per kind that has it.
+fn properties_at(root: &Value, schema: &Value, names: &[&str], found: &mut Vec<Value>) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
+        return properties_at(root, target, names, found);
+    }
+    let Some((first, rest)) = names.split_first() else { return };
+    let branches = ["anyOf", "oneOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+    branches.for_each(|branch| properties_at(root, branch, names, found));
+    match (schema["properties"].get(*first), rest) {
+        (Some(property), []) if !found.contains(property) => found.push(property.clone()),
+        (Some(property), [_, ..]) => properties_at(root, property, rest, found),
+        _ => {}
+    }
+}
+
+fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
+    let each = |wrap: &dyn Fn(&Value) -> Value| -> Value { axes.iter().map(|(key, value)| (key.clone(), wrap(value))).collect::<Map<_, _>>().into() };
+    let reference = |key: &str| json!({"$ref": format!("#/$defs/Axes/properties/{key}")});
+    let section = |wrap: &dyn Fn(Value) -> Value| -> Value {
+        axes.keys().map(|key| (key.clone(), wrap(reference(key)))).collect::<Map<String, Value>>().into()
+    };
+    let lists = section(&|item| json!({"anyOf": [{"type": "array", "minItems": 1, "items": item}, {"type": "null"}]}));
+    let values = section(&|item| item);
+    let conditions = section(&|item| json!({"anyOf": [item, {"type": "string", "pattern": "^ *(>=|<=|!=|==|>|<)"}]}));
+    schema["$defs"]["Axes"] = json!({"description": "The keys that a sweep may vary.", "properties": each(&Value::clone)});
+    let properties = &mut schema["$defs"]["Sweep"]["properties"];
+    for name in ["grid", "zip"] {
+        properties[name]["properties"] = lists.clone();
+        properties[name]["additionalProperties"] = json!(false);
+    }
+    for (name, properties_of) in [("include", values), ("exclude", conditions)] {
+        properties[name]["items"] = json!({"type": "object", "minProperties": 1, "properties": properties_of, "additionalProperties": false});
+    }
+}
+
+/// Takes out what another layer may give, and lets `null` restore the default.
+fn loosen(schema: &mut Value) {
+    let Value::Object(map) = schema else {
+        if let Value::Array(items) = schema {
+            items.iter_mut().for_each(loosen);
+        }
+        return;
+    };
+    map.values_mut().for_each(loosen);
+    map.remove("required");
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        properties.iter_mut().filter(|(name, _)| *name != "kind").for_each(|(_, property)| allow_null(property));
+    }
+    let tagged = map.get("oneOf").and_then(Value::as_array).filter(|branches| branches.iter().all(|branch| branch["properties"]["kind"].is_object()));
+    if let Some(tagged) = tagged.map(|branches| with_kind_beneath(branches)) {
+        map.insert("oneOf".to_owned(), tagged);
+    }
+}
+
+/// The kinds, each with its `kind` required, and a map that leaves its kind to the layer beneath.
+fn with_kind_beneath(branches: &[Value]) -> Value {
+    let mut union = Map::new();
+    for (name, property) in branches.iter().filter_map(|branch| branch["properties"].as_object()).flatten().filter(|(name, _)| *name != "kind") {
+        union.entry(name).or_insert_with(|| property.clone());
+    }
+    let mut kinds = branches.to_vec();
+    for kind in &mut kinds {
+        kind["required"] = json!(["kind"]);
+    }
+    kinds.push(json!({
+        "description": "Keys of the kind that the file beneath names, or that is the default.",
+        "type": "object",
+        "properties": union,
+        "not": {"required": ["kind"]},
+        "additionalProperties": false,
+    }));
+    kinds.into()
+}
+
+fn allow_null(property: &mut Value) {
+    let Value::Object(map) = property else { return };
+    match map.get_mut("type") {
+        Some(Value::String(name)) if name != "null" => {
+            let name = std::mem::take(name);
+            map.insert("type".to_owned(), json!([name, "null"]));
+        }
+        Some(_) => {}
+        None => {
+            if let Some(reference) = map.remove("$ref") {
+                map.insert("anyOf".to_owned(), json!([{"$ref": reference}, {"type": "null"}]));
+            }
+        }
+    }
+}

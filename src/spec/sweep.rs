@@ -1,0 +1,280 @@
+//! The `sweep` section: every axis is a real key, every value fits its key, and the lists fit one another.
+
+use serde_json::Value;
+
+use super::{
+    check, future,
+    keys::{self, Found, Shape},
+    node::{Content, Entry, Node},
+    problem::{Location, Problem},
+    scalar::{Resolved, Scalar},
+    suggest::{listed, nearest},
+};
+
+/// The two keys of `run` that may be axes.
+const RUN_AXES: [&str; 2] = ["run.engine", "run.devices"];
+
+/// Checks the section in a merged tree.
+pub(super) fn check(tree: &Node) -> Vec<Problem> {
+    let Some(sweep) = tree.get("sweep").filter(|sweep| sweep.is_map()) else { return Vec::new() };
+    let mut checker = Checker { tree, sweep, problems: Vec::new() };
+    for section in ["grid", "zip"] {
+        checker.axes(section);
+    }
+    checker.zip_lengths();
+    checker.grid_and_zip();
+    checker.seeds();
+    checker.points("include");
+    checker.points("exclude");
+    checker.problems
+}
+
+/// The keys that vary: axes of grid and zip.
+pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
+    let section = |name| tree.get_path(&["sweep", name]).map(Node::entries).unwrap_or_default();
+    section("grid").iter().chain(section("zip")).map(|entry| entry.key.as_str()).collect()
+}
+
+/// Whether a key may be an axis.
+pub(super) fn may_vary(key: &str) -> bool {
+    ["model.", "data.", "train."].iter().any(|section| key.starts_with(section)) || RUN_AXES.contains(&key)
+}
+
+struct Checker<'a> {
+    tree: &'a Node,
+    sweep: &'a Node,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Checker<'a> {
+    fn push(&mut self, location: &Location, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(location, key, message));
+    }
+
+    fn axes(&mut self, section: &str) {
+        let Some(node) = self.sweep.get(section) else { return };
+        let path = format!("sweep.{section}");
+        if !node.is_map() {
+            let message = format!("`{path}` is {}; it must be a map of axes, such as `train.batch_size: [4, 8]`", node.found());
+            return self.push(&node.location, &path, message);
+        }
+        for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
+            self.axis(&path, entry);
+        }
+    }
+
+    fn axis(&mut self, path: &str, entry: &'a Entry) {
+        let full = format!("{path}.{}", entry.key);
+        let Some(shapes) = self.shapes(&full, entry) else { return };
+        let Content::List(values) = &entry.value.content else {
+            let example = serde_json::to_string(&entry.value.to_json()).unwrap_or_default();
+            let message = format!("`{full}` is {}; an axis is a list of values, such as `[{}]`", entry.value.found(), example.replace("null", "8"));
+            return self.push(&entry.value.location, &full, message);
+        };
+        if values.is_empty() {
+            return self.push(&entry.value.location, &full, format!("`{full}` is an empty list; an axis needs at least one value"));
+        }
+        for (index, value) in values.iter().enumerate() {
+            self.value(&entry.key, &shapes, value);
+            if values[..index].iter().any(|earlier| same(&earlier.to_json(), &value.to_json())) {
+                self.push(&value.location, &full, format!("`{full}` has {} twice; each value is one point", value.found()));
+            }
+        }
+    }
+
+    /// What the key of an axis or point may hold; `None`, with a problem, if it is no such key.
+    fn shapes(&mut self, full: &str, entry: &Entry) -> Option<Vec<Shape>> {
+        let key = entry.key.as_str();
+        let known = keys::find(key, &|path| self.kinds(path));
+        let message = match known {
+            Found::Shapes(shapes) if may_vary(key) => return Some(shapes),
+            Found::Shapes(_) if entry.value.is_map() => {
+                let inner = entry.value.entries().first().map_or("…", |inner| inner.key.as_str());
+                format!("`{key}` is a map of keys; write an axis with its dotted key: `{key}.{inner}: […]`")
+            }
+            Found::Shapes(_) => {
+                format!("`{key}` cannot be swept; axes are the keys of `model`, `data` and `train`, and `run.engine` and `run.devices`")
+            }
+            _ if future::key(key).is_some() => future::key(key).unwrap_or_default(),
+            Found::OtherKind { parent, name, kinds, others } => {
+                format!("`{parent}.{name}` is no key of kind {}; it belongs to kind {}", listed(&kinds, "or"), listed(&others, "or"))
+            }
+            Found::Unknown { parent, name, siblings } => format!("unknown key `{key}`{}", unknown_axis(key, &parent, &name, siblings)),
+        };
+        self.push(&entry.key_location, full, message);
+        None
+    }
+
+    /// The kinds that a map may have: the file's, or the default, and those that axes and points give it.
+    fn kinds(&self, path: &str) -> Vec<String> {
+        let names: Vec<&str> = path.split('.').chain(["kind"]).collect();
+        let base = self.tree.get_path(&names).and_then(Node::text);
+        let mut kinds: Vec<String> = base.or(keys::field(path).and_then(keys::Field::default_kind)).map(str::to_owned).into_iter().collect();
+        let kind_key = format!("{path}.kind");
+        for (key, value) in self.every_value() {
+            let kind = if key == kind_key { value.text() } else { (key == path).then(|| value.get("kind").and_then(Node::text)).flatten() };
+            kinds.extend(kind.map(str::to_owned));
+        }
+        if kinds.is_empty()
+            && let Some(Shape::Tagged(tagged)) = keys::field(path).map(|field| &field.shape)
+        {
+            kinds = tagged.names().into_iter().map(str::to_owned).collect();
+        }
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    }
+
+    /// Each value that the sweep gives to some key.
+    fn every_value(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
+        let section = |name: &str| self.sweep.get(name);
+        let axes = [section("grid"), section("zip")].into_iter().flatten().flat_map(Node::entries);
+        let listed = axes.flat_map(|entry| entry.value.items().iter().map(|value| (entry.key.as_str(), value)));
+        let points = section("include").into_iter().flat_map(Node::items).flat_map(Node::entries);
+        listed.chain(points.map(|entry| (entry.key.as_str(), &entry.value)))
+    }
+
+    fn value(&mut self, key: &str, shapes: &[Shape], value: &Node) {
+        let mut faults = shapes.iter().map(|shape| check::value(key, shape, value));
+        let first = faults.next().unwrap_or_default();
+        if !first.is_empty() && faults.all(|others| !others.is_empty()) {
+            self.problems.extend(first);
+        }
+    }
+
+    fn zip_lengths(&mut self) {
+        let entries = self.sweep.get("zip").map(Node::entries).unwrap_or_default();
+        let mut lists = entries.iter().filter(|entry| !entry.value.items().is_empty());
+        let Some(first) = lists.next() else { return };
+        let wanted = first.value.items().len();
+        for entry in lists.filter(|entry| entry.value.items().len() != wanted) {
+            let found = entry.value.items().len();
+            let message = format!("`sweep.zip` walks its keys together, but `{}` has {wanted} values and `{}` {found}", first.key, entry.key);
+            self.push(&entry.key_location, &format!("sweep.zip.{}", entry.key), message);
+        }
+    }
+
+    fn grid_and_zip(&mut self) {
+        let Some(grid) = self.sweep.get("grid") else { return };
+        for entry in self.sweep.get("zip").map(Node::entries).unwrap_or_default() {
+            if grid.entry(&entry.key).is_some() {
+                let message = format!("`{}` stands in `sweep.grid` and in `sweep.zip`; keep one of them", entry.key);
+                self.push(&entry.key_location, &format!("sweep.zip.{}", entry.key), message);
+            }
+        }
+    }
+
+    fn seeds(&mut self) {
+        let repeats = self.sweep.get("repeats").map(Node::to_json).and_then(|value| value.as_u64()).unwrap_or(1);
+        for section in ["grid", "zip"].into_iter().filter(|_| repeats > 1) {
+            if let Some(entry) = self.sweep.get(section).and_then(|node| node.entry("train.seed")) {
+                let message = format!("`train.seed` is an axis while `sweep.repeats` is {repeats}, and repeats vary the seed too; keep one of them");
+                self.push(&entry.key_location, &format!("sweep.{section}.train.seed"), message);
+            }
+        }
+    }
+
+    /// The entries of `include` or `exclude`.
+    fn points(&mut self, section: &str) {
+        let Some(node) = self.sweep.get(section).filter(|node| !node.is_null()) else { return };
+        let path = format!("sweep.{section}");
+        let Content::List(points) = &node.content else {
+            let message = format!("`{path}` is {}; it must be a list of points, such as `[{{train.batch_size: 8}}]`", node.found());
+            return self.push(&node.location, &path, message);
+        };
+        for (index, point) in points.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            if point.entries().is_empty() {
+                self.push(
+                    &point.location,
+                    &path,
+                    format!("`{path}` is {}; a point names at least one key, such as `{{train.batch_size: 8}}`", or_empty(point)),
+                );
+            }
+            for entry in point.entries() {
+                self.point_key(section, &path, entry);
+            }
+        }
+    }
+
+    fn point_key(&mut self, section: &str, path: &str, entry: &'a Entry) {
+        let full = format!("{path}.{}", entry.key);
+        let Some(shapes) = self.shapes(&full, entry) else { return };
+        if section == "include" {
+            return self.value(&entry.key, &shapes, &entry.value);
+        }
+        if !self.every_value().any(|(key, _)| key == entry.key) {
+            let message = format!("`{}` is no axis of this sweep, so no point can match it", entry.key);
+            return self.push(&entry.key_location, &full, message);
+        }
+        match entry.value.text().and_then(condition) {
+            Some((operator, number)) => self.condition(&full, &shapes, entry, operator, number),
+            None => self.value(&entry.key, &shapes, &entry.value),
+        }
+    }
+
+    fn condition(&mut self, full: &str, shapes: &[Shape], entry: &Entry, operator: &str, number: &str) {
+        let numeric = |shape: &Shape| match shape {
+            Shape::Integer { .. } | Shape::Number(_) => true,
+            Shape::Any(shapes) => shapes.iter().any(|shape| matches!(shape, Shape::Integer { .. } | Shape::Number(_))),
+            _ => false,
+        };
+        if !shapes.iter().any(numeric) {
+            let message = format!("`{}` holds no number, so the comparison `{operator}` cannot be made; name one of its values", entry.key);
+            return self.push(&entry.value.location, full, message);
+        }
+        let value = Scalar::plain(number);
+        let finite = matches!(value.value, Resolved::Integer(_)) || matches!(value.value, Resolved::Float(value) if value.is_finite());
+        if !finite {
+            let message = format!("`{operator}` needs a number after it, such as `\"{operator}8\"`; found `{number}`");
+            self.push(&entry.value.location, full, message);
+        }
+    }
+}
+
+fn or_empty(point: &Node) -> String {
+    if point.is_map() { "empty".to_owned() } else { point.found() }
+}
+
+/// The operator and the number of a quoted comparison such as `>8`.
+pub fn condition(text: &str) -> Option<(&'static str, &str)> {
+    [">=", "<=", "!=", "==", ">", "<"].into_iter().find_map(|operator| Some((operator, text.trim().strip_prefix(operator)?.trim())))
+}
+
+/// Equal values: numbers by their value, so that `8` and `8.0` are one.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>) -> String {
+    let every: Vec<String> = keys::every_key().into_iter().map(|known| known.path).filter(|path| may_vary(path)).collect();
+    let ending = |path: &&String| path.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
+    let near = nearest(name, siblings.into_iter().chain(["kind"])).map(|near| keys::join(parent, near)).filter(|near| may_vary(near));
+    let found = every.iter().find(ending).cloned().or(near).or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
+    match found {
+        Some(found) => format!("; did you mean `{found}`?"),
+        None => "; axes are the keys of `model`, `data` and `train`, and `run.engine` and `run.devices`".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_an_operator_and_a_number() {
+        assert_eq!(condition(">8"), Some((">", "8")));
+        assert_eq!(condition(">= 8"), Some((">=", "8")));
+        assert_eq!(condition("!=0.5"), Some(("!=", "0.5")));
+        assert_eq!(condition("adamw"), None);
+    }
+
+    #[test]
+    fn values_of_an_axis_are_equal_as_numbers() {
+        assert!(same(&serde_json::json!(8), &serde_json::json!(8.0)));
+        assert!(!same(&serde_json::json!("8"), &serde_json::json!(8)));
+    }
+}

@@ -1,0 +1,224 @@
+//! One value against the shape of its key: type, range, pattern, choice. Maps are the checker's.
+
+use super::{
+    future,
+    keys::{Range, Shape},
+    node::{Content, Node},
+    problem::Problem,
+    scalar::{Resolved, Scalar},
+    suggest::{did_you_mean, listed},
+};
+use crate::units::TimeSpan;
+
+/// What is wrong with a scalar or list at `path`; `None` if nothing.
+pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
+    if let (Shape::Any(shapes), Content::List(_)) = (shape, &node.content)
+        && let Some(list) = shapes.iter().find(|shape| matches!(shape, Shape::List(_)))
+    {
+        return fault(path, list, node);
+    }
+    match (shape, &node.content) {
+        (Shape::Free, _) => Vec::new(),
+        (Shape::List(item), Content::List(nodes)) => list_faults(path, item, nodes, node),
+        (_, Content::Scalar(scalar)) => {
+            let message = if scalar.value == Resolved::Empty {
+                Some(format!("`{path}` has no value; write {}, or `null` for the default", allowed(shape)))
+            } else {
+                scalar_fault(path, shape, scalar)
+            };
+            message.map(|message| Problem::new(&node.location, path, message)).into_iter().collect()
+        }
+        _ => vec![Problem::new(&node.location, path, format!("`{path}` is {}; it must be {}", node.found(), allowed(shape)))],
+    }
+}
+
+fn list_faults(path: &str, item: &Shape, nodes: &[Node], list: &Node) -> Vec<Problem> {
+    if nodes.is_empty() {
+        return vec![Problem::new(&list.location, path, format!("`{path}` is an empty list; it needs at least one value"))];
+    }
+    let mut problems: Vec<Problem> = nodes.iter().enumerate().flat_map(|(index, node)| fault(&format!("{path}[{index}]"), item, node)).collect();
+    for (index, node) in nodes.iter().enumerate() {
+        if nodes[..index].iter().any(|earlier| earlier.to_json() == node.to_json()) {
+            problems.push(Problem::new(&node.location, path, format!("`{path}` names {} twice", node.found())));
+        }
+    }
+    problems
+}
+
+/// The error of a scalar, in one sentence.
+fn scalar_fault(path: &str, shape: &Shape, scalar: &Scalar) -> Option<String> {
+    if scalar.value == Resolved::Null {
+        return None;
+    }
+    if future::value(path, &scalar.text) {
+        let instead = allowed(shape);
+        return Some(format!("`{path}: {}` is not there yet in kiln {}; use {instead}", scalar.text, env!("CARGO_PKG_VERSION")));
+    }
+    if let Shape::Any(shapes) = shape {
+        return any_fault(path, shape, shapes, scalar);
+    }
+    let hint = hint(shape, scalar)?;
+    Some(format!("`{path}` is {}; it must be {}{hint}", scalar.found(), allowed(shape)))
+}
+
+fn any_fault(path: &str, shape: &Shape, shapes: &[Shape], scalar: &Scalar) -> Option<String> {
+    let hints: Option<Vec<String>> = shapes.iter().map(|shape| hint(shape, scalar)).collect();
+    let best = hints?.into_iter().find(|hint| !hint.is_empty()).unwrap_or_default();
+    Some(format!("`{path}` is {}; it must be {}{best}", scalar.found(), allowed(shape)))
+}
+
+/// `None` if the scalar fits, else what to try: `; write …`, or nothing.
+fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
+    match shape {
+        Shape::Integer { min, max } => integer_hint(*min, *max, scalar),
+        Shape::Number(range) => number_hint(*range, scalar),
+        Shape::Bool => bool_hint(scalar),
+        Shape::Choice(words) => choice_hint(words, scalar),
+        Shape::Text(pattern) => match scalar.as_text() {
+            Some("") => Some(String::new()),
+            Some(text) => pattern.is_some_and(|pattern| !pattern.holds(text)).then(String::new),
+            None => Some(format!("; put it in quotes: `\"{}\"`", scalar.text)),
+        },
+        Shape::TimeSpan => time_hint(scalar),
+        Shape::Free => None,
+        Shape::Map(_) | Shape::Tagged(_) | Shape::List(_) | Shape::Any(_) => Some(String::new()),
+    }
+}
+
+fn integer_hint(min: i128, max: i128, scalar: &Scalar) -> Option<String> {
+    match scalar.value {
+        Resolved::Integer(value) if (min..=max).contains(&value) => None,
+        Resolved::Float(value) if value.is_finite() && value.fract() == 0.0 && value.abs() < 1e15 => {
+            Some(format!("; a number with a point or exponent is no whole number, write `{value:.0}`"))
+        }
+        _ => Some(number_words(scalar)),
+    }
+}
+
+fn number_hint(range: Range, scalar: &Scalar) -> Option<String> {
+    let value = match scalar.value {
+        Resolved::Integer(value) => value as f64,
+        Resolved::Float(value) => value,
+        _ => return Some(number_words(scalar)),
+    };
+    let inside =
+        range.min.is_none_or(|min| value >= min) && range.max.is_none_or(|max| value <= max) && range.above.is_none_or(|above| value > above);
+    (!inside || !value.is_finite()).then(String::new)
+}
+
+/// Numbers that are written so that YAML reads text.
+fn number_words(scalar: &Scalar) -> String {
+    if scalar.value == Resolved::LeadingZero {
+        return format!("; a leading zero may mean octal, write `{}`", scalar.text.trim_start_matches(['+', '0']));
+    }
+    let plain = Scalar::plain(&scalar.text.replace(['_', ','], ""));
+    let is_number = matches!(plain.value, Resolved::Integer(_) | Resolved::Float(_));
+    match (scalar.quoted, scalar.value) {
+        (true, _) if is_number => format!("; in quotes it is text, write `{}` without them", plain.text),
+        (false, Resolved::Text) if is_number => format!("; it reads as text, write `{}`", plain.text),
+        _ => String::new(),
+    }
+}
+
+fn bool_hint(scalar: &Scalar) -> Option<String> {
+    if matches!(scalar.value, Resolved::Bool(_)) {
+        return None;
+    }
+    let word = match scalar.text.to_lowercase().as_str() {
+        "yes" | "on" | "y" | "1" | "true" => "true",
+        "no" | "off" | "n" | "0" | "false" => "false",
+        _ => return Some(String::new()),
+    };
+    Some(if scalar.quoted { format!("; in quotes it is text, write `{word}`") } else { format!("; write `{word}`") })
+}
+
+fn choice_hint(words: &[String], scalar: &Scalar) -> Option<String> {
+    match scalar.as_text() {
+        Some(text) if words.iter().any(|word| word == text) => None,
+        Some(text) => Some(did_you_mean(text, words.iter().map(String::as_str))),
+        None => Some(String::new()),
+    }
+}
+
+fn time_hint(scalar: &Scalar) -> Option<String> {
+    match scalar.value {
+        Resolved::Text => TimeSpan::parse(&scalar.text).err().map(|_| String::new()),
+        Resolved::Integer(value) if value > 0 => Some(format!("; add its unit, `{value}s` or `{value}ms`")),
+        _ => Some(String::new()),
+    }
+}
+
+/// What a key may hold, in words.
+pub(super) fn allowed(shape: &Shape) -> String {
+    match shape {
+        Shape::Map(fields) => format!("a map of keys: {}", listed(&fields.names().collect::<Vec<_>>(), "and")),
+        Shape::Tagged(tagged) => format!("a map of keys, of kind {}", listed(&tagged.names(), "or")),
+        Shape::Integer { min, max } => format!("a whole number from {min} to {max}"),
+        Shape::Number(range) => number_allowed(*range),
+        Shape::Bool => "`true` or `false`".to_owned(),
+        Shape::Text(None) => "text".to_owned(),
+        Shape::Text(Some(pattern)) => pattern.allowed().to_owned(),
+        Shape::TimeSpan => "a length of time such as `500ms`, `2s`, `30m` or `1h 30m`".to_owned(),
+        Shape::Choice(words) => listed(words, "or"),
+        Shape::List(item) => format!("a list of which each is {}", allowed(item)),
+        Shape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),
+        Shape::Free => "anything".to_owned(),
+    }
+}
+
+fn number_allowed(range: Range) -> String {
+    match (range.min, range.above, range.max) {
+        (Some(min), _, Some(max)) => format!("a number from {min} to {max}"),
+        (Some(min), _, None) => format!("a number of at least {min}"),
+        (None, Some(above), Some(max)) => format!("a number above {above} and at most {max}"),
+        (None, Some(above), None) => format!("a number above {above}"),
+        (None, None, Some(max)) => format!("a number of at most {max}"),
+        (None, None, None) => "a number".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{keys, problem::Location};
+
+    fn message(key: &str, scalar: Scalar) -> Option<String> {
+        let kinds = |path: &str| vec![if path == "model" { "gpt" } else { "adamw" }.to_owned(), "generated".to_owned()];
+        let keys::Found::Shapes(shapes) = keys::find(key, &kinds) else { panic!("{key}") };
+        let node = Node { content: Content::Scalar(scalar), location: Location::named("x") };
+        fault(key, &shapes[0], &node).into_iter().next().map(|problem| problem.message)
+    }
+
+    #[test]
+    fn each_surprise_of_yaml_says_what_to_write() {
+        let cases = [
+            ("train.batch_size", "1e3", "write `1000`"),
+            ("train.batch_size", "8.0", "write `8`"),
+            ("train.batch_size", "08", "a leading zero may mean octal, write `8`"),
+            ("train.batch_size", "1_000", "it reads as text, write `1000`"),
+            ("train.batch_size", "0", "it must be a whole number from 1 to 1048576"),
+            ("model.tie_head", "no", "it must be `true` or `false`; write `false`"),
+            ("model.tie_head", "on", "write `true`"),
+            ("model.dropout", ".nan", "it must be a number from 0 to 0.95"),
+            ("train.optimizer.learning_rate", ".inf", "it must be a number above 0"),
+            ("train.optimizer.learning_rate", "0", "it must be a number above 0"),
+            ("train.precision", "f23", "did you mean `f32`?"),
+            ("train.precision", "tf32", "is not there yet"),
+            ("measure.sample_interval", "500", "add its unit, `500s` or `500ms`"),
+            ("name", "2024", "put it in quotes: `\"2024\"`"),
+            ("name", "a/b", "letters, digits"),
+            ("data.num_workers", "-1", "a whole number from 0 to 1024, or `auto`"),
+            ("data.num_workers", "atuo", "did you mean `auto`?"),
+            ("run.devices", "gpu", "`auto`, `cpu` or `all`, or a list"),
+            ("train.clip_norm", "", "has no value"),
+        ];
+        for (key, text, part) in cases {
+            let found = message(key, Scalar::plain(text)).unwrap_or_default();
+            assert!(found.contains(part), "{key}: {text} -> {found}");
+        }
+        assert!(message("train.batch_size", Scalar::quoted("8")).unwrap().contains("in quotes it is text, write `8` without them"));
+        for (key, text) in [("train.batch_size", "0x10"), ("train.optimizer.learning_rate", "1"), ("name", "no"), ("train.clip_norm", "~")] {
+            assert_eq!(message(key, Scalar::plain(text)), None, "{key}");
+        }
+    }
+}
