@@ -1,1 +1,22 @@
 //! What the machine did: the host and its NVIDIA devices, read whole (a snapshot) or on a timer (samples).
+//!
+//! `host` and `nvml` read once, `snapshot` turns everything they know into tidy entries, `sampler` reads some of it on a timer
+//! while trials run, `window` says what those ticks mean over a trial's measured window. Every reading is a value or a reason
+//! why there is none; one failure disables one field. Writing any of it down is left to `record`.
+
+mod cgroup;
+mod gpu_reader;
+pub mod host;
+pub mod nvml;
+mod process;
+mod reading;
+pub mod sampler;
+pub mod snapshot;
+pub mod window;
+
+pub use host::HostFacts;
+pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
+pub use reading::Reading;
+pub use sampler::{Sampler, Tick, TrialReadings, Watch};
+pub use snapshot::{Entry, Snapshot};
+pub use window::WindowSummary;

@@ -1,9 +1,19 @@
 //! What is kept: a struct is a table or a file, a field is a column or a key. Writing, reading and versions live here.
 
+pub mod columns;
+pub mod identity;
 pub mod message;
+pub mod samples;
+pub mod snapshots;
+pub mod table;
+mod trial_columns;
 pub mod trial_result;
 pub mod trials;
 
+pub use identity::Privacy;
 pub use message::Message;
+pub use samples::{SampleRow, SampleWriter};
+pub use snapshots::{Moment, SnapshotRow, SnapshotWriter};
+pub use table::{Table, TableError, TableWriter, TornLine};
 pub use trial_result::TrialResult;
-pub use trials::TrialRow;
+pub use trials::{TrialRow, TrialTable, TrialWriter};

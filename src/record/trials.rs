@@ -1,7 +1,18 @@
 //! `trials.csv`: one row per ended attempt; a struct is the table, a field is a column.
 
-use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    io::{Read, Seek},
+    path::Path,
+};
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    columns::TRIALS,
+    table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of},
+};
 use crate::plan::{Outcome, TrialId};
 
 /// Version of the table, in every row.
@@ -73,4 +84,97 @@ pub struct TrialRow {
     pub fallback_of: Option<TrialId>,
     /// `column: reason; …` for empty cells a reader would ask about.
     pub notes: Option<String>,
+}
+
+/// Writes `trials.csv`.
+#[derive(Debug)]
+pub struct TrialWriter {
+    table: TableWriter,
+    axes: usize,
+}
+
+impl TrialWriter {
+    /// Opens or creates the table; `axes` are dotted keys in file order. A torn last line is cut and returned.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or has other columns (another sweep wrote it).
+    pub fn open(path: &Path, axes: &[String]) -> Result<(Self, Option<TornLine>), TableError> {
+        let (table, torn) = TableWriter::open(path, TRIALS.spec(axes))?;
+        Ok((Self { table, axes: axes.len() }, torn))
+    }
+
+    /// Appends one row; `values` are the trial's, one per axis.
+    ///
+    /// # Errors
+    /// When their number is not the axes', or the write fails; the file then ends with the row before.
+    pub fn append(&mut self, row: &TrialRow, values: &[Value]) -> Result<(), TableError> {
+        let refuse = |problem| TableError::Row { path: self.table.path().to_owned(), problem };
+        if values.len() != self.axes {
+            return Err(refuse(format!("trial {} has {} axis values, the table has {} axes", row.trial, values.len(), self.axes)));
+        }
+        let mut cells = cells_of(row).map_err(refuse)?;
+        cells.extend(values.iter().map(cell_of));
+        self.table.append(&cells)
+    }
+
+    /// Waits until the rows are on the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&mut self) -> Result<(), TableError> {
+        self.table.sync()
+    }
+}
+
+/// `trials.csv`, read.
+#[derive(Clone, Debug)]
+pub struct TrialTable {
+    /// Dotted keys in file order.
+    pub axes: Vec<String>,
+    /// Every row with the cells of its axes.
+    pub rows: Vec<(TrialRow, Vec<String>)>,
+    /// A torn last line, left out of the rows.
+    pub torn: Option<TornLine>,
+}
+
+impl TrialTable {
+    /// # Errors
+    /// When the file cannot be read, is no `trials.csv`, is newer than this kiln, or has a cell that is no value of its column.
+    pub fn read(path: &Path) -> Result<Self, TableError> {
+        Self::of(&Table::read(path, TRIALS_TABLE)?)
+    }
+
+    /// Reads from anything that can seek (a file of another commit in memory); `path` names it in messages.
+    ///
+    /// # Errors
+    /// As [`TrialTable::read`].
+    pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path) -> Result<Self, TableError> {
+        Self::of(&Table::read_from(source, path, TRIALS_TABLE)?)
+    }
+
+    fn of(table: &Table) -> Result<Self, TableError> {
+        // An axis is a dotted key, a fixed column never has a dot.
+        let axis_places: Vec<usize> = (0..table.columns.len()).filter(|place| table.columns[*place].contains('.')).collect();
+        let values = |index| -> Vec<String> {
+            let cells: Vec<&str> = table.cells(index).into_iter().flatten().collect();
+            axis_places.iter().map(|place| cells.get(*place).copied().unwrap_or_default().to_owned()).collect()
+        };
+        let rows = table.rows::<TrialRow>()?.into_iter().enumerate().map(|(index, row)| (row, values(index))).collect();
+        let axes = axis_places.iter().map(|place| table.columns[*place].clone()).collect();
+        Ok(Self { axes, rows, torn: table.torn.clone() })
+    }
+
+    /// The row that counts of each trial: its last attempt's, in the plan's order.
+    pub fn last_attempts(&self) -> Vec<&(TrialRow, Vec<String>)> {
+        let mut last: HashMap<&TrialId, &(TrialRow, Vec<String>)> = HashMap::new();
+        for entry in &self.rows {
+            let counts = last.get(&entry.0.trial).is_none_or(|(row, _)| entry.0.attempt >= row.attempt);
+            if counts {
+                last.insert(&entry.0.trial, entry);
+            }
+        }
+        let mut rows: Vec<_> = last.into_values().collect();
+        rows.sort_by_key(|(row, _)| row.number);
+        rows
+    }
 }

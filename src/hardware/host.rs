@@ -1,0 +1,222 @@
+//! The host: processor, memory, limits, kernel. Read once, cheaply; each field is a value or the reason why there is none.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
+
+use super::{Reading, cgroup, process};
+
+/// Instruction sets that decide how fast a network runs on the CPU; the others are left out.
+const NOTABLE_FEATURES: [&str; 14] = [
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx_vnni",
+    "amx_tile",
+    "amx_bf16",
+    "asimd",
+    "sve",
+    "sve2",
+    "bf16",
+];
+
+/// What the host is, and what of it this process may use.
+#[derive(Clone, Debug)]
+pub struct HostFacts {
+    pub cpu_model: Reading<String>,
+    /// Those of [`NOTABLE_FEATURES`] it has, by spaces.
+    pub cpu_features: Reading<String>,
+    pub physical_cores: Reading<u64>,
+    pub logical_cores: Reading<u64>,
+    /// See [`usable_cores`].
+    pub usable_cores: u64,
+    /// Cores' worth of CPU time the control groups allow.
+    pub cgroup_cpu_cores: Reading<f64>,
+    pub cgroup_memory_bytes: Reading<u64>,
+    pub cgroup_version: Reading<u64>,
+    pub memory_bytes: Reading<u64>,
+    pub memory_available_bytes: Reading<u64>,
+    pub swap_bytes: Reading<u64>,
+    pub kernel: Reading<String>,
+    pub distribution: Reading<String>,
+    pub architecture: String,
+    /// `docker`, `podman`, `wsl`, `other`; a reason where none was seen.
+    pub container: Reading<String>,
+    pub virtual_machine: Reading<bool>,
+    pub scaling_governor: Reading<String>,
+    /// Mean number of runnable processes over the last minute.
+    pub load_1_minute: Reading<f64>,
+    pub boot_id: Reading<String>,
+    /// What the kernel's clocks count: `tsc` is cheap and exact, `hpet` is neither.
+    pub clock_source: Reading<String>,
+}
+
+/// Reads everything. Some milliseconds.
+pub fn read() -> HostFacts {
+    let limits = cgroup::limits(Path::new("/"));
+    let cpu_info = text("/proc/cpuinfo");
+    let memory = text("/proc/meminfo");
+    let memory_bytes = |key: &str| match &memory {
+        Reading::Value(text) => Reading::or_absent(process::kibibytes(text, key).map(|kib| kib * 1024), format!("no `{key}` in /proc/meminfo")),
+        Reading::Absent(reason) => Reading::absent(reason),
+    };
+    HostFacts {
+        cpu_model: cpu_model(),
+        cpu_features: cpu_info.clone().map(|text| notable_features(&text)),
+        physical_cores: Reading::from(System::physical_core_count()).map(|cores| cores as u64),
+        logical_cores: cpu_info.clone().map(|text| text.lines().filter(|line| line.starts_with("processor")).count() as u64),
+        usable_cores: usable_cores(),
+        cgroup_cpu_cores: Reading::or_absent(limits.cpu_cores, "no limit"),
+        cgroup_memory_bytes: Reading::or_absent(limits.memory_bytes, "no limit"),
+        cgroup_version: Reading::or_absent(limits.version.map(u64::from), "no group file system is mounted"),
+        memory_bytes: memory_bytes("MemTotal:"),
+        memory_available_bytes: memory_bytes("MemAvailable:"),
+        swap_bytes: memory_bytes("SwapTotal:"),
+        kernel: Reading::from(System::kernel_version()),
+        distribution: Reading::from(System::long_os_version()),
+        architecture: std::env::consts::ARCH.to_owned(),
+        container: container(),
+        virtual_machine: cpu_info.map(|text| has_word(&text, "flags", "hypervisor")),
+        scaling_governor: text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        load_1_minute: load(),
+        boot_id: boot_id(),
+        clock_source: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    }
+}
+
+/// Cores that threads of this process can keep busy: the machine's, cut by its CPU affinity and its control groups' quota
+/// (rounded down, at least 1).
+pub fn usable_cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
+}
+
+/// Identifies this boot; CLOCK_MONOTONIC of two launches compares only within one.
+pub fn boot_id() -> Reading<String> {
+    text("/proc/sys/kernel/random/boot_id")
+}
+
+/// CLOCK_MONOTONIC in nanoseconds: shared by all processes of this boot.
+pub fn monotonic_nanoseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Both parts are never negative on this clock.
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Bytes that this user may still write where `folder` is, or will be: the nearest folder above it that exists is asked.
+///
+/// # Errors
+/// When no folder above it can be asked.
+pub fn disk_free_bytes(folder: &Path) -> io::Result<u64> {
+    let absolute: PathBuf = std::path::absolute(folder)?;
+    let there = absolute.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
+    let disk = rustix::fs::statvfs(there)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// `/proc/loadavg`, first number.
+pub(super) fn load() -> Reading<f64> {
+    match text("/proc/loadavg") {
+        Reading::Value(text) => {
+            let first = text.split(' ').next().and_then(|word| word.parse().ok());
+            Reading::or_absent(first, "/proc/loadavg is no list of numbers")
+        }
+        Reading::Absent(reason) => Reading::Absent(reason),
+    }
+}
+
+/// Busy and total time of all cores since boot, in ticks: the first line of `/proc/stat`.
+pub(super) fn cpu_ticks() -> Option<(u64, u64)> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    // user nice system idle iowait irq softirq steal; guest time is already in user.
+    let ticks: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
+    let total: u64 = ticks.iter().sum();
+    Some((total - ticks.get(3)? - ticks.get(4)?, total))
+}
+
+/// Memory that new work could have without swapping.
+pub(super) fn memory_available_bytes() -> Option<u64> {
+    process::kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)
+}
+
+fn text(path: &str) -> Reading<String> {
+    match fs::read_to_string(path) {
+        Ok(text) => Reading::Value(text.trim().to_owned()),
+        Err(error) => Reading::absent(format_args!("{path}: {error}")),
+    }
+}
+
+fn cpu_model() -> Reading<String> {
+    let system = match System::new_with_specifics(RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing())) {
+        Ok(system) => system,
+        Err(error) => return Reading::absent(error),
+    };
+    let brand = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
+    Reading::or_absent(brand, "the kernel names no processor model")
+}
+
+fn notable_features(cpu_info: &str) -> String {
+    let has = |name: &&str| has_word(cpu_info, "flags", name) || has_word(cpu_info, "Features", name);
+    NOTABLE_FEATURES.into_iter().filter(|name| has(name)).collect::<Vec<_>>().join(" ")
+}
+
+fn has_word(cpu_info: &str, key: &str, word: &str) -> bool {
+    cpu_info.lines().find(|line| line.starts_with(key)).is_some_and(|line| line.split_whitespace().any(|found| found == word))
+}
+
+fn container() -> Reading<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let seen = if Path::new("/run/.containerenv").exists() {
+        "podman"
+    } else if Path::new("/.dockerenv").exists() {
+        "docker"
+    } else if kernel.to_ascii_lowercase().contains("microsoft") {
+        "wsl"
+    } else if !process::pids_are_the_machines() {
+        "other"
+    } else {
+        return Reading::absent("none seen");
+    };
+    Reading::Value(seen.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_linux_host_has_these() {
+        let host = read();
+        assert!(host.usable_cores >= 1);
+        assert!(host.logical_cores.value().is_some_and(|cores| *cores >= host.usable_cores));
+        assert!(host.memory_bytes.value() >= host.memory_available_bytes.value() && host.memory_bytes.value().is_some());
+        assert!(host.kernel.value().is_some_and(|kernel| kernel.contains('.')));
+        assert!(host.boot_id.value().is_some_and(|id| id.len() == 36));
+    }
+
+    #[test]
+    fn free_disk_is_known_for_a_folder_that_is_not_there_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(disk_free_bytes(&folder.path().join("a/b/c")).unwrap() > 0);
+    }
+
+    #[test]
+    fn the_monotonic_clock_does_not_go_back_and_ticks_add_up() {
+        let before = monotonic_nanoseconds();
+        let (busy, total) = cpu_ticks().unwrap();
+        assert!(busy > 0 && busy <= total);
+        assert!(monotonic_nanoseconds() >= before);
+    }
+
+    #[test]
+    fn notable_features_are_whole_words() {
+        assert_eq!(notable_features("flags\t\t: fpu avx2 avx512_bf16x fma"), "avx2 fma");
+        assert_eq!(notable_features("Features\t: fp asimd bf16"), "asimd bf16");
+    }
+}

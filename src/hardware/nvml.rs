@@ -1,0 +1,263 @@
+//! NVIDIA devices through NVML, the driver's own library. It is loaded at run time: a machine without a driver is no error here
+//! but [`NvmlAbsent`], in words.
+//!
+//! Devices are named by UUID; indices are nvidia-smi's. Every reading is a value or a reason. The library handle lives as long
+//! as the program: closing the last one would let the driver shut the device down between readings, and a call that hangs
+//! must not hang the end of the program.
+
+use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
+
+use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
+
+use super::{Reading, process};
+
+/// The library's name for the dynamic loader.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// Longest wait for the driver to start. Eight devices without persistence mode take tens of seconds; some drivers hang here.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Why there is no NVML on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvmlAbsent {
+    pub reason: String,
+}
+
+impl fmt::Display for NvmlAbsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for NvmlAbsent {}
+
+/// The driver's library, loaded and started.
+#[derive(Clone, Copy)]
+pub struct Nvml {
+    library: &'static nvml_wrapper::Nvml,
+}
+
+impl fmt::Debug for Nvml {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nvml")
+    }
+}
+
+/// What a device is: what a lease, a row and a table of devices need.
+#[derive(Clone, Debug)]
+pub struct DeviceFacts {
+    /// nvidia-smi's index.
+    pub index: u32,
+    /// Such as `GPU-4f1c…`; names the device everywhere.
+    pub uuid: String,
+    pub name: Reading<String>,
+    pub memory_total_bytes: Reading<u64>,
+    /// Such as `9.0`.
+    pub compute_capability: Reading<String>,
+    /// The limit now enforced.
+    pub power_limit_watts: Reading<f64>,
+    /// Whether the device is cut into MIG instances.
+    pub is_mig: Reading<bool>,
+}
+
+/// A process that computes on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuProcess {
+    pub pid: u32,
+    /// Owner, if the process can be seen from here.
+    pub user: Option<String>,
+    /// `None` where the driver does not say (WDDM).
+    pub used_memory_bytes: Option<u64>,
+}
+
+/// The processes that compute on a device, or why they cannot be known: unknown is not none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessList {
+    Known(Vec<GpuProcess>),
+    Unknown(String),
+}
+
+impl ProcessList {
+    /// The list without `own` processes. Where NVML's process numbers are not ours (inside a container) and some of them may
+    /// be our own, it is unknown.
+    #[must_use]
+    pub fn foreign_to(self, own: &[u32]) -> Self {
+        self.without(own, process::pids_are_the_machines())
+    }
+
+    fn without(self, own: &[u32], pids_are_ours: bool) -> Self {
+        match self {
+            Self::Known(list) if pids_are_ours || own.is_empty() || list.is_empty() => {
+                Self::Known(list.into_iter().filter(|process| !own.contains(&process.pid)).collect())
+            }
+            Self::Known(list) => {
+                Self::Unknown(format!("{} processes compute here, but in a container their numbers cannot be told from our own", list.len()))
+            }
+            unknown @ Self::Unknown(_) => unknown,
+        }
+    }
+}
+
+impl Nvml {
+    /// Loads `library`, or what the system has, and starts it.
+    ///
+    /// # Errors
+    /// [`NvmlAbsent`] says in words why not: no driver, a driver that is not loaded, one that does not answer.
+    pub fn open(library: Option<&Path>) -> Result<Self, NvmlAbsent> {
+        let path = library.map_or_else(|| LIBRARY.into(), |path| path.as_os_str().to_owned());
+        let (sender, receiver) = mpsc::channel();
+        let start = move || {
+            let started = nvml_wrapper::Nvml::builder().lib_path(&path).init();
+            // Nobody listens any more after the time limit.
+            let _ = sender.send(started.map(|nvml| Self { library: Box::leak(Box::new(nvml)) }));
+        };
+        thread::Builder::new().name("nvml start".to_owned()).spawn(start).map_err(|error| NvmlAbsent { reason: error.to_string() })?;
+        match receiver.recv_timeout(START_TIMEOUT) {
+            Ok(started) => started.map_err(|error| NvmlAbsent { reason: absence(&error, library) }),
+            Err(_) => Err(NvmlAbsent { reason: format!("the NVIDIA driver did not answer within {} s", START_TIMEOUT.as_secs()) }),
+        }
+    }
+
+    pub fn driver_version(&self) -> Reading<String> {
+        told(self.library.sys_driver_version())
+    }
+
+    /// The newest CUDA the driver can run, such as `13.1`.
+    pub fn cuda_version(&self) -> Reading<String> {
+        told(self.library.sys_cuda_driver_version()).map(|version| format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
+    pub fn nvml_version(&self) -> Reading<String> {
+        told(self.library.sys_nvml_version())
+    }
+
+    /// All devices this user may open, in nvidia-smi's order.
+    pub fn devices(&self) -> Vec<DeviceFacts> {
+        let count = self.library.device_count().unwrap_or(0);
+        (0..count).filter_map(|index| facts(index, &self.library.device_by_index(index).ok()?)).collect()
+    }
+
+    /// What computes on the device now. Graphics processes do not count.
+    pub fn compute_processes(&self, uuid: &str) -> ProcessList {
+        let list = match self.device(uuid).and_then(|device| device.running_compute_processes()) {
+            Ok(list) => list,
+            Err(error) => return ProcessList::Unknown(say(&error)),
+        };
+        if list.is_empty() && !process::pids_are_the_machines() {
+            return ProcessList::Unknown("a container hides the processes of others".to_owned());
+        }
+        ProcessList::Known(list.into_iter().map(|found| gpu_process(found.pid, &found.used_gpu_memory)).collect())
+    }
+
+    /// Share of the last sample period (1/6 to 1 s) in which any kernel ran, as a fraction of 1.
+    pub fn utilization(&self, uuid: &str) -> Reading<f64> {
+        told(self.device(uuid).and_then(|device| device.utilization_rates())).map(|rates| f64::from(rates.gpu) / 100.0)
+    }
+
+    /// Name of a process, as the driver knows it.
+    pub(super) fn process_name(&self, pid: u32) -> Reading<String> {
+        told(self.library.sys_process_name(pid, 256))
+    }
+
+    /// The handle of a device. A device is looked for by index where the library cannot look by UUID.
+    pub(super) fn device(&self, uuid: &str) -> Result<Device<'static>, NvmlError> {
+        let by_uuid = self.library.device_by_uuid(uuid);
+        if by_uuid.is_ok() {
+            return by_uuid;
+        }
+        let count = self.library.device_count()?;
+        (0..count)
+            .filter_map(|index| self.library.device_by_index(index).ok())
+            .find(|device| device.uuid().is_ok_and(|found| found == uuid))
+            .ok_or(NvmlError::NotFound)
+    }
+}
+
+/// `None` for a device that has no UUID: it could not be named.
+fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
+    Some(DeviceFacts {
+        index,
+        uuid: device.uuid().ok()?,
+        name: told(device.name()),
+        memory_total_bytes: told(device.memory_info()).map(|memory| memory.total),
+        compute_capability: told(device.cuda_compute_capability()).map(|capability| format!("{}.{}", capability.major, capability.minor)),
+        power_limit_watts: told(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3),
+        is_mig: told(device.mig_mode()).map(|mode| mode.current == 1),
+    })
+}
+
+fn gpu_process(pid: u32, memory: &UsedGpuMemory) -> GpuProcess {
+    let used_memory_bytes = match memory {
+        UsedGpuMemory::Used(bytes) => Some(*bytes),
+        UsedGpuMemory::Unavailable => None,
+    };
+    let user = process::pids_are_the_machines().then(|| process::owner(pid)).flatten();
+    GpuProcess { pid, user, used_memory_bytes }
+}
+
+/// What the library returned, as a reading.
+pub(super) fn told<T>(result: Result<T, NvmlError>) -> Reading<T> {
+    result.map_err(|error| say(&error)).into()
+}
+
+/// An NVML error in the words of the tables.
+pub(super) fn say(error: &NvmlError) -> String {
+    match error {
+        NvmlError::NotSupported => "not supported by this device".to_owned(),
+        NvmlError::NoPermission => "this user may not read it".to_owned(),
+        NvmlError::FailedToLoadSymbol(_) => "this driver does not offer it".to_owned(),
+        NvmlError::NotFound => "not found".to_owned(),
+        NvmlError::GpuLost => "the GPU is lost: it fell off the bus or is inaccessible".to_owned(),
+        // Codes 23 to 30 are newer than the wrapper's names.
+        NvmlError::UnexpectedVariant(26) => "deprecated in this driver".to_owned(),
+        NvmlError::UnexpectedVariant(code) => format!("NVML error {code}"),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the answer will be the same at every further call.
+pub(super) fn is_lasting(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::NotSupported | NvmlError::NoPermission | NvmlError::FailedToLoadSymbol(_) | NvmlError::UnexpectedVariant(25 | 26 | 30))
+}
+
+fn absence(error: &NvmlError, library: Option<&Path>) -> String {
+    match (error, library) {
+        (NvmlError::LibloadingError(_), None) => format!("no NVIDIA driver found: the system has no {LIBRARY}"),
+        (NvmlError::LibloadingError(cause), Some(path)) => format!("no NVML at {}: {cause}", path.display()),
+        (NvmlError::DriverNotLoaded, _) => "the NVIDIA driver is installed but not loaded; try `nvidia-smi`".to_owned(),
+        (NvmlError::LibRmVersionMismatch, _) => "the NVIDIA driver's library and kernel module differ in version; reboot after the update".to_owned(),
+        (NvmlError::NoPermission, _) => "this user may not talk to the NVIDIA driver".to_owned(),
+        (other, _) => format!("the NVIDIA driver did not start: {}", say(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_is_said_plainly() {
+        let absent = Nvml::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).unwrap_err();
+        assert!(absent.reason.starts_with("no NVML at /nowhere/libnvidia-ml.so.1: "), "{absent}");
+    }
+
+    fn process(pid: u32) -> GpuProcess {
+        GpuProcess { pid, user: None, used_memory_bytes: None }
+    }
+
+    #[test]
+    fn unknown_is_not_none_and_own_processes_are_not_foreign() {
+        let list = || ProcessList::Known(vec![process(7), process(8)]);
+        assert_eq!(list().without(&[7], true), ProcessList::Known(vec![process(8)]));
+        assert_eq!(list().without(&[], false), list());
+        assert!(matches!(list().without(&[7], false), ProcessList::Unknown(reason) if reason.starts_with("2 processes")));
+        let unknown = ProcessList::Unknown("hidden".into());
+        assert_eq!(unknown.clone().without(&[], true), unknown);
+    }
+
+    #[test]
+    fn codes_without_a_name_keep_their_number() {
+        assert_eq!(say(&NvmlError::UnexpectedVariant(27)), "NVML error 27");
+        assert!(is_lasting(&NvmlError::NotSupported) && !is_lasting(&NvmlError::Unknown));
+    }
+}

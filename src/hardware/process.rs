@@ -1,0 +1,73 @@
+//! What `/proc` says of one process: memory, CPU time, owner.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+/// Ticks per second of the times in `/proc/<pid>/stat`. The kernel's interface (`USER_HZ`) fixes 100 on x86-64 and AArch64.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// The part of a process that a tick records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ProcessUse {
+    pub(super) resident_bytes: u64,
+    pub(super) peak_resident_bytes: u64,
+    /// CPU time of all its threads since it started, user and system.
+    pub(super) cpu_seconds: f64,
+}
+
+/// `None` once the process is gone (or is a zombie, which holds no memory).
+pub(super) fn read(pid: u32) -> Option<ProcessUse> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let bytes = |key: &str| kibibytes(&status, key).map(|kib| kib * 1024);
+    Some(ProcessUse { resident_bytes: bytes("VmRSS:")?, peak_resident_bytes: bytes("VmHWM:")?, cpu_seconds: cpu_seconds(&stat)? })
+}
+
+/// A line `Key:   1234 kB` of `/proc/<pid>/status` or `/proc/meminfo`.
+pub(super) fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+}
+
+/// Fields 14 and 15 of `/proc/<pid>/stat`, counted after the name, which may hold spaces and parentheses.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
+}
+
+/// The name of a process's owner, else its number; `None` if the process is not visible from here.
+pub(super) fn owner(pid: u32) -> Option<String> {
+    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| uid.to_string()))
+}
+
+/// Whether process numbers here are the machine's own: inside a container NVML's are the host's, or hidden.
+pub(super) fn pids_are_the_machines() -> bool {
+    // The first process namespace has this fixed number (`PROC_PID_INIT_INO`).
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_shift_the_times() {
+        let stat = "7 (a ) (b) R 1 2 3 4 -1 5 6 7 8 9 150 50 0 0 20";
+        assert_eq!(cpu_seconds(stat), Some(2.0));
+    }
+
+    #[test]
+    fn this_process_is_read_and_a_gone_one_is_none() {
+        let own = read(std::process::id()).unwrap();
+        assert!(own.resident_bytes > 0 && own.peak_resident_bytes >= own.resident_bytes);
+        assert!(owner(std::process::id()).is_some());
+        assert_eq!(read(u32::MAX), None);
+    }
+}

@@ -1,0 +1,204 @@
+//! What each table is and what each of its columns means: the one list that the writers, the readers and `docs/tables.md` share.
+//!
+//! A table's columns are here in the order of the file; tests hold them equal to the fields of the structs and to the page.
+
+use super::{table::TableSpec, trial_columns};
+
+/// One column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: &'static str,
+    /// Empty for words, names and plain counts.
+    pub unit: &'static str,
+    pub meaning: &'static str,
+}
+
+/// One table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableDescription {
+    /// Name and version, in every row.
+    pub version: &'static str,
+    /// Where the file lies in a run's folder.
+    pub file: &'static str,
+    pub about: &'static str,
+    pub columns: &'static [Column],
+    /// Whether a column per axis follows.
+    pub has_axes: bool,
+}
+
+impl TableDescription {
+    /// What the file must look like; `axes` are dotted keys in file order, none for a table without them.
+    pub fn spec(&self, axes: &[String]) -> TableSpec {
+        let fixed = self.columns.iter().map(|column| column.name.to_owned());
+        TableSpec { version: self.version, columns: fixed.chain(axes.iter().cloned()).collect() }
+    }
+}
+
+/// All tables of a run.
+pub const TABLES: [&TableDescription; 5] = [&TRIALS, &SAMPLES, &SNAPSHOTS, &STEPS, &EPOCHS];
+
+pub const TRIALS: TableDescription = TableDescription {
+    version: super::trials::TRIALS_TABLE,
+    file: "trials.csv",
+    about: "One row per ended attempt. Rows never change; of several attempts of a trial the last counts. After these columns comes one per \
+            axis of the sweep, named by its dotted key (`train.batch_size`), in the order of the experiment file. Committed.",
+    columns: &trial_columns::COLUMNS,
+    has_axes: true,
+};
+
+pub const SAMPLES: TableDescription = TableDescription {
+    version: "samples/1",
+    file: "samples.csv",
+    about: "One row per running trial and tick: its device, its process and the host, read every `measure.sample_interval` and at both ends of \
+            the measured window. Not committed.",
+    columns: &SAMPLE_COLUMNS,
+    has_axes: false,
+};
+
+pub const SNAPSHOTS: TableDescription = TableDescription {
+    version: "snapshots/1",
+    file: "snapshots.csv",
+    about: "Everything known of the host and of each device, one field per row: all of it at each launch, then at a trial's start and end only \
+            what changed since the row before. Serial numbers and processes of others read `masked` unless `record.identity` is `full`. Committed.",
+    columns: &SNAPSHOT_COLUMNS,
+    has_axes: false,
+};
+
+pub const STEPS: TableDescription = TableDescription {
+    version: "steps/1",
+    file: "trials/<id>/<attempt>/steps.csv",
+    about: "One row per optimizer step, written by the trial. Not committed.",
+    columns: &STEP_COLUMNS,
+    has_axes: false,
+};
+
+pub const EPOCHS: TableDescription = TableDescription {
+    version: "epochs/1",
+    file: "trials/<id>/<attempt>/epochs.csv",
+    about: "One row per evaluation: at the end of each epoch or every so many steps (`train.evaluate`), and at the end. Written by the trial. Not committed.",
+    columns: &EPOCH_COLUMNS,
+    has_axes: false,
+};
+
+pub(super) const fn column(name: &'static str, unit: &'static str, meaning: &'static str) -> Column {
+    Column { name, unit, meaning }
+}
+
+pub(super) const KILN_TABLE: Column =
+    column("kiln_table", "", "Name and version of the table, in every row, so that joined tables stay self-describing.");
+
+const SAMPLE_COLUMNS: [Column; 22] = [
+    KILN_TABLE,
+    column("launch", "", "Which start of `kiln run` on this folder, from 1."),
+    column("run_seconds", "s", "Time since the run's start mark."),
+    column("trial", "", "The trial's id."),
+    column("attempt", "", "Which start of the trial's process, from 1."),
+    column("device", "", "UUID of the GPU, or `cpu`."),
+    column(
+        "gpu_utilization",
+        "of 1",
+        "Share of the driver's last sample period (1/6 to 1 s) in which any kernel ran; one thread on one core of the GPU gives 1.",
+    ),
+    column("memory_utilization", "of 1", "Share of that period in which device memory was read or written."),
+    column("memory_used_bytes", "B", "Device memory in use, by all processes."),
+    column("power_watts", "W", "Power draw; on most boards the mean of the last second."),
+    column("temperature_celsius", "°C", "Temperature of the GPU."),
+    column("sm_clock_megahertz", "MHz", "Clock of the multiprocessors."),
+    column("memory_clock_megahertz", "MHz", "Clock of the device memory."),
+    column("performance_state", "", "P-state, 0 is the fastest."),
+    column("throttle_reasons", "", "Why the clocks are not higher, by spaces; `idle` is one of them. Empty when nothing holds them."),
+    column("energy_counter_joules", "J", "The driver's energy counter; differences count, not the value."),
+    column("resident_bytes", "B", "Memory of the trial's process."),
+    column("cpu_cores", "cores", "Cores the trial's process kept busy since the tick before."),
+    column("host_cpu_fraction", "of 1", "Share of all cores' time that was busy since the tick before."),
+    column("host_memory_available_bytes", "B", "Host memory that new work could have without swapping."),
+    column("host_load", "", "Mean number of runnable processes over the last minute."),
+    column("reading_seconds", "s", "How long this tick's reading took."),
+];
+
+const SNAPSHOT_COLUMNS: [Column; 11] = [
+    KILN_TABLE,
+    column("launch", "", "Which start of `kiln run` on this folder, from 1."),
+    column("trial", "", "The trial's id; empty for the launch itself."),
+    column("attempt", "", "Which start of the trial's process, from 1; empty for the launch itself."),
+    column("moment", "", "`launch`, `start` or `end` (of the attempt)."),
+    column("device", "", "UUID of the GPU, or `host`."),
+    column("section", "", "Group of fields, as in `nvidia-smi -q`."),
+    column("field", "", "Name of the field."),
+    column("value", "", "Its value as text; empty if it could not be read."),
+    column("unit", "", "Unit of the value; empty for words and counts."),
+    column("reason", "", "Why there is no value."),
+];
+
+const STEP_COLUMNS: [Column; 9] = [
+    KILN_TABLE,
+    column("run_seconds", "s", "Time since the run's start mark, at the end of the step."),
+    column("epoch", "", "Pass over the training data, from 1."),
+    column("step", "", "Optimizer step, from 1."),
+    column("loss", "nats", "Mean loss per target over the effective batch; nats per token for text."),
+    column("learning_rate", "", "Learning rate of this update."),
+    column("step_seconds", "s", "Wall time of the step, loader waits included."),
+    column("data_wait_seconds", "s", "Part of it that the trainer was blocked in the loader."),
+    column("is_warmup", "", "`true` for a step left out of timing."),
+];
+
+const EPOCH_COLUMNS: [Column; 9] = [
+    KILN_TABLE,
+    column("run_seconds", "s", "Time since the run's start mark, at the end of the evaluation."),
+    column("epoch", "", "Pass over the training data, from 1."),
+    column("step", "", "Optimizer steps made so far."),
+    column("train_loss", "nats", "Mean training loss since the row before."),
+    column("valid_loss", "nats", "Mean loss over every target of the validation data, once."),
+    column("valid_perplexity", "", "e to the power of `valid_loss`."),
+    column("evaluation_seconds", "s", "Wall time of the evaluation, cut out of the measured window."),
+    column("samples", "", "Training samples seen so far."),
+];
+
+/// `docs/tables.md`, whole.
+pub fn markdown() -> String {
+    let mut page = String::from(
+        "# Tables\n\nEvery table is CSV (RFC 4180, UTF-8, `\\n`) with one header. A missing value is an empty cell, never 0 and never NaN. Units are in \
+         the names; shares are fractions of 1; times of day are UTC. Numbers print as short as they can and read back to the same value. Rows are \
+         only ever appended, and each file has one writer. Columns are added at the end (of the fixed part) with a new version; older tables are still \
+         read, newer ones are refused by name.\n\nThis page is written from the program's own list of columns (`src/record/columns.rs`); a test holds \
+         it there: `KILN_BLESS=1 cargo test --release --test tables` writes it again.\n",
+    );
+    for table in TABLES {
+        page.push_str(&format!("\n## `{}`\n\nIn `{}`. {}\n\n| column | unit | meaning |\n|---|---|---|\n", table.version, table.file, table.about));
+        for column in table.columns {
+            page.push_str(&format!("| `{}` | {} | {} |\n", column.name, column.unit, column.meaning.replace('|', "\\|")));
+        }
+        if table.has_axes {
+            page.push_str("| `<axis>` | | The value of each axis of the sweep, one column per axis; a list or a map is JSON. |\n");
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_begins_with_its_version_and_no_column_stands_twice() {
+        for table in TABLES {
+            assert_eq!(table.columns[0].name, crate::record::table::VERSION_COLUMN);
+            let mut names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), table.columns.len(), "{}", table.version);
+            assert!(table.columns.iter().all(|column| column.meaning.ends_with('.')), "{}: a meaning is a sentence", table.version);
+        }
+    }
+
+    #[test]
+    fn a_unit_in_a_name_is_the_unit_of_the_column() {
+        const UNITS: [(&str, &str); 7] =
+            [("_seconds", "s"), ("_bytes", "B"), ("_watts", "W"), ("_joules", "J"), ("_celsius", "°C"), ("_fraction", "of 1"), ("_megahertz", "MHz")];
+        for column in TABLES.iter().flat_map(|table| table.columns) {
+            if let Some((_, unit)) = UNITS.iter().find(|(suffix, _)| column.name.ends_with(suffix)) {
+                assert_eq!(column.unit, *unit, "{}", column.name);
+            }
+        }
+    }
+}

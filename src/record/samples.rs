@@ -1,0 +1,142 @@
+//! `samples.csv`: one row per running trial and tick.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    columns::SAMPLES,
+    table::{TableError, TableWriter, TornLine, cells_of},
+};
+use crate::hardware::sampler::{SampledTick, throttle_names};
+
+/// Columns as `docs/tables.md` says; a missing reading is an empty cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleRow {
+    pub kiln_table: String,
+    pub launch: u64,
+    pub run_seconds: f64,
+    pub trial: String,
+    pub attempt: u64,
+    pub device: String,
+    pub gpu_utilization: Option<f64>,
+    pub memory_utilization: Option<f64>,
+    pub memory_used_bytes: Option<u64>,
+    pub power_watts: Option<f64>,
+    pub temperature_celsius: Option<f64>,
+    pub sm_clock_megahertz: Option<u64>,
+    pub memory_clock_megahertz: Option<u64>,
+    pub performance_state: Option<u32>,
+    pub throttle_reasons: Option<String>,
+    pub energy_counter_joules: Option<f64>,
+    pub resident_bytes: Option<u64>,
+    pub cpu_cores: Option<f64>,
+    pub host_cpu_fraction: Option<f64>,
+    pub host_memory_available_bytes: Option<u64>,
+    pub host_load: Option<f64>,
+    pub reading_seconds: f64,
+}
+
+impl SampleRow {
+    fn new(launch: u64, sampled: &SampledTick) -> Self {
+        let tick = &sampled.tick;
+        let gpu = tick.gpu.clone().unwrap_or_default();
+        Self {
+            kiln_table: SAMPLES.version.to_owned(),
+            launch,
+            run_seconds: rounded(sampled.run_seconds, 1e6),
+            trial: sampled.trial.clone(),
+            attempt: sampled.attempt,
+            device: sampled.device_uuid.clone().unwrap_or_else(|| "cpu".to_owned()),
+            gpu_utilization: gpu.utilization,
+            memory_utilization: gpu.memory_utilization,
+            memory_used_bytes: gpu.memory_used_bytes,
+            power_watts: gpu.power_watts,
+            temperature_celsius: gpu.temperature_celsius,
+            sm_clock_megahertz: gpu.sm_clock_megahertz,
+            memory_clock_megahertz: gpu.memory_clock_megahertz,
+            performance_state: gpu.performance_state,
+            throttle_reasons: gpu.throttle_bits.filter(|bits| *bits != 0).map(|bits| throttle_names(bits).join(" ")),
+            energy_counter_joules: gpu.energy_joules,
+            resident_bytes: tick.child.as_ref().map(|child| child.resident_bytes),
+            cpu_cores: tick.child.as_ref().and_then(|child| child.cpu_cores).map(|cores| rounded(cores, 1e3)),
+            host_cpu_fraction: tick.host.cpu_fraction.map(|fraction| rounded(fraction, 1e4)),
+            host_memory_available_bytes: tick.host.memory_available_bytes,
+            host_load: tick.host.load_1_minute,
+            reading_seconds: rounded(tick.reading_seconds, 1e6),
+        }
+    }
+}
+
+/// Rounds to what the clock or the kernel's counters can tell, so that a long table stays small.
+fn rounded(value: f64, per_unit: f64) -> f64 {
+    (value * per_unit).round() / per_unit
+}
+
+/// Writes `samples.csv`.
+#[derive(Debug)]
+pub struct SampleWriter {
+    table: TableWriter,
+    launch: u64,
+}
+
+impl SampleWriter {
+    /// Opens or creates the table for one launch. A torn last line is cut and returned.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or has other columns.
+    pub fn open(path: &Path, launch: u64) -> Result<(Self, Option<TornLine>), TableError> {
+        let (table, torn) = TableWriter::open(path, SAMPLES.spec(&[]))?;
+        Ok((Self { table, launch }, torn))
+    }
+
+    /// Appends the ticks in one write.
+    ///
+    /// # Errors
+    /// When the write fails; the file then ends with the rows before.
+    pub fn append(&mut self, ticks: &[SampledTick]) -> Result<(), TableError> {
+        let rows: Result<Vec<Vec<String>>, String> = ticks.iter().map(|tick| cells_of(&SampleRow::new(self.launch, tick))).collect();
+        let rows = rows.map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })?;
+        self.table.append_all(rows.iter().map(Vec::as_slice))
+    }
+
+    /// Waits until the rows are on the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&mut self) -> Result<(), TableError> {
+        self.table.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        hardware::sampler::{GpuTick, Tick},
+        record::table::Table,
+    };
+
+    #[test]
+    fn a_tick_becomes_a_row_and_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples.csv");
+        let gpu = GpuTick { utilization: Some(0.25), throttle_bits: Some(0x4), ..GpuTick::default() };
+        let tick = Tick { gpu: Some(gpu), ..Tick::default() };
+        let on_gpu = SampledTick { trial: "t".into(), attempt: 1, device_uuid: Some("GPU-1".into()), run_seconds: 1.5, tick };
+        let on_cpu = SampledTick { device_uuid: None, tick: Tick::default(), run_seconds: 2.0, ..on_gpu.clone() };
+        let (mut writer, _) = SampleWriter::open(&path, 3).unwrap();
+        writer.append(&[on_gpu, on_cpu]).unwrap();
+        let rows: Vec<SampleRow> = Table::read(&path, "samples/1").unwrap().rows().unwrap();
+        assert_eq!((rows[0].launch, rows[0].device.as_str(), rows[0].gpu_utilization), (3, "GPU-1", Some(0.25)));
+        assert_eq!(rows[0].throttle_reasons.as_deref(), Some("sw_power_cap"));
+        assert_eq!((rows[1].device.as_str(), rows[1].gpu_utilization, rows[1].run_seconds), ("cpu", None, 2.0));
+    }
+
+    #[test]
+    fn the_struct_is_the_table() {
+        let fields = serde_json::to_value(SampleRow::default()).unwrap();
+        let fields: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields, SAMPLES.columns.iter().map(|column| column.name).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,499 @@
+//! The one way tables are written and read: CSV with one header, whole rows only, empty cells for what is missing.
+//!
+//! In come rows (any struct whose fields are columns) and a [`TableSpec`]; out comes a file that a kill or a full disk
+//! leaves readable. A row reaches the file in one write, a failed write is taken back, a torn last line is found and cut when
+//! the file is opened again. Which columns a table has is `columns`' business.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// The column every table starts with; its cells name the table and its version, such as `trials/1`.
+pub const VERSION_COLUMN: &str = "kiln_table";
+
+/// What went wrong with a table, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    #[error("{path}: {doing} failed: {cause}", path = path.display())]
+    Io { path: PathBuf, doing: &'static str, cause: io::Error },
+    #[error("{path}: the columns are not this table's: {difference}; move the file away or use the kiln that wrote it", path = path.display())]
+    Columns { path: PathBuf, difference: String },
+    #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads (`{known}`); update kiln", path = path.display())]
+    Newer { path: PathBuf, line: u64, record: u64, found: String, known: String },
+    #[error("{path}:{line}: record {record} is of table `{found}`, where `{known}` belongs", path = path.display())]
+    OtherTable { path: PathBuf, line: u64, record: u64, found: String, known: String },
+    #[error("{path}:{line}: record {record}: {problem}", path = path.display())]
+    Record { path: PathBuf, line: u64, record: u64, problem: String },
+    #[error("{path}: a row does not fit the table: {problem}", path = path.display())]
+    Row { path: PathBuf, problem: String },
+}
+
+impl TableError {
+    /// Whether the disk (or a quota) is full: the run should stop and say how much it needs.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+}
+
+/// The torn last line of a table: what a killed writer left of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornLine {
+    /// Line number from 1.
+    pub line: u64,
+    /// What stood there, shortened to 200 characters.
+    pub text: String,
+}
+
+/// What a table file must look like: its name with version, and all its columns in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSpec {
+    /// Such as `trials/1`.
+    pub version: &'static str,
+    pub columns: Vec<String>,
+}
+
+/// Appends rows to one table file. Every file has one writer.
+#[derive(Debug)]
+pub struct TableWriter {
+    file: File,
+    path: PathBuf,
+    spec: TableSpec,
+    /// Bytes of whole rows.
+    length: u64,
+}
+
+impl TableWriter {
+    /// Opens or creates the table. A torn last line of an earlier writer is cut and returned.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or has other columns.
+    pub fn open(path: &Path, spec: TableSpec) -> Result<(Self, Option<TornLine>), TableError> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(|cause| TableError::Io {
+            path: path.to_owned(),
+            doing: "opening",
+            cause,
+        })?;
+        let at = |doing| move |cause| TableError::Io { path: path.to_owned(), doing, cause };
+        let extent = whole_extent(&mut file).map_err(at("reading"))?;
+        if extent.torn.is_some() {
+            file.set_len(extent.bytes).map_err(at("cutting a torn line"))?;
+        }
+        if extent.bytes > 0 {
+            file.seek(SeekFrom::Start(0)).map_err(at("reading"))?;
+            let mut reader = csv_reader(&mut file);
+            let found =
+                reader.headers().map_err(|error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: error.to_string() })?;
+            check_header(path, found, &spec)?;
+        }
+        let mut writer = Self { file, path: path.to_owned(), spec, length: extent.bytes };
+        if extent.bytes == 0 {
+            let header = line_of(writer.spec.columns.iter().map(String::as_str));
+            writer.write_whole(&header)?;
+        }
+        Ok((writer, extent.torn))
+    }
+
+    /// Appends one row and hands it to the operating system.
+    ///
+    /// # Errors
+    /// When the row has another number of cells, or the write fails; the file then ends with the row before.
+    pub fn append(&mut self, cells: &[String]) -> Result<(), TableError> {
+        self.append_all(std::iter::once(cells))
+    }
+
+    /// Appends several rows in one write; all of them or none.
+    ///
+    /// # Errors
+    /// As [`TableWriter::append`].
+    pub fn append_all<'a>(&mut self, rows: impl IntoIterator<Item = &'a [String]>) -> Result<(), TableError> {
+        let mut bytes = Vec::new();
+        for cells in rows {
+            if cells.len() != self.spec.columns.len() {
+                let problem = format!("it has {} cells, the table has {} columns", cells.len(), self.spec.columns.len());
+                return Err(TableError::Row { path: self.path.clone(), problem });
+            }
+            bytes.extend(line_of(cells.iter().map(String::as_str)));
+        }
+        self.write_whole(&bytes)
+    }
+
+    /// Appends a struct whose fields are exactly the columns.
+    ///
+    /// # Errors
+    /// As [`TableWriter::append`].
+    pub fn append_row<T: Serialize>(&mut self, row: &T) -> Result<(), TableError> {
+        let cells = cells_of(row).map_err(|problem| TableError::Row { path: self.path.clone(), problem })?;
+        self.append(&cells)
+    }
+
+    /// Waits until the rows are on the disk. Costs milliseconds; once per trial.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&mut self) -> Result<(), TableError> {
+        self.file.sync_data().map_err(|cause| TableError::Io { path: self.path.clone(), doing: "syncing", cause })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write_whole(&mut self, bytes: &[u8]) -> Result<(), TableError> {
+        match self.file.write_all(bytes) {
+            Ok(()) => {
+                self.length += bytes.len() as u64;
+                Ok(())
+            }
+            Err(cause) => {
+                // Part of the row may stand in the file; the next opening cuts it too if this fails.
+                let _ = self.file.set_len(self.length);
+                Err(TableError::Io { path: self.path.clone(), doing: "writing", cause })
+            }
+        }
+    }
+}
+
+/// A table as read: all columns, and every whole row with its place.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Where it came from, for messages.
+    pub path: PathBuf,
+    pub columns: Vec<String>,
+    records: Vec<csv::StringRecord>,
+    /// A torn last line, left out of the rows.
+    pub torn: Option<TornLine>,
+}
+
+impl Table {
+    /// Reads a table file of the kind `version` names (`trials/1`), of this version or an older one.
+    ///
+    /// # Errors
+    /// When the file cannot be read, a line is no record of it, or it is another or a newer table.
+    pub fn read(path: &Path, version: &str) -> Result<Self, TableError> {
+        let mut file = File::open(path).map_err(|cause| TableError::Io { path: path.to_owned(), doing: "opening", cause })?;
+        Self::read_from(&mut file, path, version)
+    }
+
+    /// Reads a table from anything that can seek; `path` names it in messages.
+    ///
+    /// # Errors
+    /// As [`Table::read`].
+    pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path, version: &str) -> Result<Self, TableError> {
+        let at = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+        let extent = whole_extent(source).map_err(at)?;
+        source.seek(SeekFrom::Start(0)).map_err(at)?;
+        let mut reader = csv_reader(source.take(extent.bytes));
+        let bad = |error: csv::Error, record| {
+            let line = error.position().map_or(1, csv::Position::line);
+            TableError::Record { path: path.to_owned(), line, record, problem: plain(&error) }
+        };
+        let columns: Vec<String> = reader.headers().map_err(|error| bad(error, 0))?.iter().map(str::to_owned).collect();
+        if columns.first().map(String::as_str) != Some(VERSION_COLUMN) {
+            let found = columns.first().map_or("no column at all".to_owned(), |name| format!("`{name}`"));
+            let difference = format!("the first is {found}, where `{VERSION_COLUMN}` belongs");
+            return Err(TableError::Columns { path: path.to_owned(), difference });
+        }
+        let mut records = Vec::new();
+        for (index, record) in reader.records().enumerate() {
+            let number = index as u64 + 1;
+            let record = record.map_err(|error| bad(error, number))?;
+            check_version(path, &record, number, version)?;
+            records.push(record);
+        }
+        Ok(Self { path: path.to_owned(), columns, records, torn: extent.torn })
+    }
+
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The cells of row `index`, in the order of `columns`.
+    pub fn cells(&self, index: usize) -> Option<impl Iterator<Item = &str>> {
+        self.records.get(index).map(|record| record.iter())
+    }
+
+    /// Every row as a struct whose fields are found by column name; further columns are left alone.
+    ///
+    /// # Errors
+    /// A cell that is no value of its column, with record, line and column.
+    pub fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>, TableError> {
+        let header = csv::StringRecord::from(self.columns.clone());
+        self.records.iter().enumerate().map(|(index, record)| self.row(&header, record, index as u64 + 1)).collect()
+    }
+
+    fn row<T: DeserializeOwned>(&self, header: &csv::StringRecord, record: &csv::StringRecord, number: u64) -> Result<T, TableError> {
+        record.deserialize(Some(header)).map_err(|error| {
+            let line = record.position().map_or(0, csv::Position::line);
+            TableError::Record { path: self.path.clone(), line, record: number, problem: self.cell_problem(&error, record) }
+        })
+    }
+
+    fn cell_problem(&self, error: &csv::Error, record: &csv::StringRecord) -> String {
+        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return plain(error) };
+        match err.field().and_then(|index| Some((self.columns.get(index as usize)?, record.get(index as usize)?))) {
+            Some((column, cell)) => format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind()),
+            None => err.kind().to_string(),
+        }
+    }
+}
+
+/// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats print as short as they can and still
+/// read back to the same number; lists and maps are JSON.
+///
+/// # Errors
+/// When `row` is no struct or map.
+pub fn cells_of<T: Serialize>(row: &T) -> Result<Vec<String>, String> {
+    match serde_json::to_value(row) {
+        Ok(Value::Object(fields)) => Ok(fields.values().map(cell_of).collect()),
+        Ok(_) => Err("it is no struct with named fields".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// One value as a cell. JSON has no NaN or infinity, so neither can reach a table.
+pub fn cell_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn csv_reader<R: Read>(source: R) -> csv::Reader<R> {
+    csv::ReaderBuilder::new().flexible(false).from_reader(source)
+}
+
+fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Writing into memory cannot fail, and one record cannot have unequal lengths.
+    let _ = writer.write_record(cells);
+    writer.into_inner().unwrap_or_default()
+}
+
+/// How much of a file is whole rows.
+struct Extent {
+    bytes: u64,
+    torn: Option<TornLine>,
+}
+
+/// Finds where the last whole row ends: the last line feed outside quotes. kiln's own rows always double their inner quotes, so
+/// counting quotes is enough.
+fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
+    source.seek(SeekFrom::Start(0))?;
+    let mut reader = io::BufReader::with_capacity(1 << 16, source);
+    let (mut position, mut whole, mut quoted) = (0_u64, 0_u64, false);
+    let (mut line, mut whole_lines) = (0_u64, 0_u64);
+    loop {
+        let chunk = io::BufRead::fill_buf(&mut reader)?;
+        if chunk.is_empty() {
+            break;
+        }
+        for &byte in chunk {
+            position += 1;
+            match byte {
+                b'"' => quoted = !quoted,
+                b'\n' => {
+                    line += 1;
+                    if !quoted {
+                        (whole, whole_lines) = (position, line);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let read = chunk.len();
+        io::BufRead::consume(&mut reader, read);
+    }
+    if whole == position {
+        return Ok(Extent { bytes: whole, torn: None });
+    }
+    let mut rest = Vec::new();
+    reader.seek(SeekFrom::Start(whole))?;
+    reader.take(1000).read_to_end(&mut rest)?;
+    let text = shorten(&String::from_utf8_lossy(&rest), 200);
+    Ok(Extent { bytes: whole, torn: Some(TornLine { line: whole_lines + 1, text }) })
+}
+
+fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {
+    let found: Vec<&str> = found.iter().collect();
+    if found == spec.columns {
+        return Ok(());
+    }
+    let quote = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let missing: Vec<&str> = spec.columns.iter().map(String::as_str).filter(|name| !found.contains(name)).collect();
+    let unknown: Vec<&str> = found.iter().copied().filter(|name| !spec.columns.iter().any(|column| column == name)).collect();
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        parts.push(format!("{} missing", quote(missing)));
+    }
+    if !unknown.is_empty() {
+        parts.push(format!("{} unknown", quote(unknown)));
+    }
+    if parts.is_empty() {
+        let place = found.iter().zip(&spec.columns).position(|(found, wanted)| found != wanted);
+        parts.push(match place {
+            Some(place) => format!("column {} is `{}`, where `{}` belongs", place + 1, found[place], spec.columns[place]),
+            None => format!("{} columns, where {} belong", found.len(), spec.columns.len()),
+        });
+    }
+    Err(TableError::Columns { path: path.to_owned(), difference: parts.join("; ") })
+}
+
+/// Each row names its table, so joined tables are checked row by row.
+fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &str) -> Result<(), TableError> {
+    let found = record.get(0).unwrap_or_default();
+    if found == known {
+        return Ok(());
+    }
+    let split = |text: &str| -> Option<(String, u32)> {
+        let (name, version) = text.split_once('/')?;
+        Some((name.to_owned(), version.parse().ok()?))
+    };
+    let line = record.position().map_or(0, csv::Position::line);
+    let (path, record, known_text) = (path.to_owned(), number, known.to_owned());
+    let found_text = shorten(found, 60);
+    match (split(found), split(known)) {
+        (Some((name, version)), Some((known_name, known_version))) if name == known_name => {
+            if version > known_version {
+                return Err(TableError::Newer { path, line, record, found: found_text, known: known_text });
+            }
+            Ok(())
+        }
+        _ => Err(TableError::OtherTable { path, line, record, found: found_text, known: known_text }),
+    }
+}
+
+fn plain(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("it has {len} cells, the header has {expected_len}"),
+        csv::ErrorKind::Utf8 { .. } => "it is not UTF-8 text".to_owned(),
+        csv::ErrorKind::Io(cause) => cause.to_string(),
+        _ => error.to_string(),
+    }
+}
+
+fn shorten(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    fn spec() -> TableSpec {
+        TableSpec { version: "trials/1", columns: ["kiln_table", "name", "value"].map(str::to_owned).to_vec() }
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Row {
+        kiln_table: String,
+        name: Option<String>,
+        value: Option<f64>,
+    }
+
+    fn row(name: &str, value: f64) -> Row {
+        Row { kiln_table: "trials/1".into(), name: Some(name.into()), value: Some(value) }
+    }
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_torn_last_line_is_cut_wherever_the_writer_died() {
+        let (_folder, path) = folder();
+        let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+        writer.append_row(&row("first", 1.5)).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        writer.append_row(&row("a \"quoted\",\nmany-line name", 0.1)).unwrap();
+        let full = std::fs::read(&path).unwrap();
+        for end in whole.len() + 1..full.len() {
+            std::fs::write(&path, &full[..end]).unwrap();
+            assert_eq!(Table::read(&path, "trials/1").unwrap().len(), 1);
+            let (mut writer, torn) = TableWriter::open(&path, spec()).unwrap();
+            assert_eq!(torn.unwrap().line, 3, "cut at {end}");
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "cut at {end}");
+            writer.append_row(&row("a \"quoted\",\nmany-line name", 0.1)).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), full);
+        }
+    }
+
+    #[test]
+    fn a_torn_header_is_written_again() {
+        let (_folder, path) = folder();
+        std::fs::write(&path, "kiln_table,na").unwrap();
+        let (_, torn) = TableWriter::open(&path, spec()).unwrap();
+        assert_eq!(torn.unwrap().text, "kiln_table,na");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kiln_table,name,value\n");
+    }
+
+    #[test]
+    fn nothing_that_is_no_number_reaches_a_table() {
+        let (_folder, path) = folder();
+        let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            writer.append_row(&row("x", value)).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kiln_table,name,value\ntrials/1,x,\ntrials/1,x,\ntrials/1,x,\n");
+        let rows: Vec<Row> = Table::read(&path, "trials/1").unwrap().rows().unwrap();
+        assert!(rows.iter().all(|row| row.value.is_none()));
+    }
+
+    #[test]
+    fn other_columns_are_refused_by_name() {
+        let (_folder, path) = folder();
+        std::fs::write(&path, "kiln_table,value,colour\n").unwrap();
+        let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+        assert!(message.contains("`name` missing; `colour` unknown"), "{message}");
+        std::fs::write(&path, "kiln_table,value,name\n").unwrap();
+        let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+        assert!(message.contains("column 2 is `value`, where `name` belongs"), "{message}");
+    }
+
+    #[test]
+    fn a_newer_table_is_refused_and_an_older_one_read() {
+        let (_folder, path) = folder();
+        std::fs::write(&path, "kiln_table,name,value\ntrials/1,a,\ntrials/2,b,\n").unwrap();
+        let message = Table::read(&path, "trials/1").unwrap_err().to_string();
+        assert!(message.ends_with("t.csv:3: record 2 is of table `trials/2`, newer than this kiln reads (`trials/1`); update kiln"), "{message}");
+        assert_eq!(Table::read(&path, "trials/2").unwrap().len(), 2);
+        let message = Table::read(&path, "steps/1").unwrap_err().to_string();
+        assert!(message.contains("`trials/1`, where `steps/1` belongs"), "{message}");
+    }
+
+    #[test]
+    fn errors_name_record_line_column_and_cell() {
+        let (_folder, path) = folder();
+        std::fs::write(&path, "kiln_table,name,value\ntrials/1,\"two\nlines\",1\ntrials/1,b,fast\n").unwrap();
+        let message = Table::read(&path, "trials/1").unwrap().rows::<Row>().unwrap_err().to_string();
+        assert!(message.contains("t.csv:4: record 2: `value` is `fast`: "), "{message}");
+        std::fs::write(&path, "kiln_table,name,value\ntrials/1,b\n").unwrap();
+        let message = Table::read(&path, "trials/1").unwrap_err().to_string();
+        assert!(message.contains("t.csv:2: record 1: it has 2 cells, the header has 3"), "{message}");
+    }
+
+    #[test]
+    fn a_row_of_another_length_changes_nothing() {
+        let (_folder, path) = folder();
+        let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert!(writer.append(&["a".to_owned()]).unwrap_err().to_string().contains("1 cells, the table has 3 columns"));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}

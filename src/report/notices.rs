@@ -1,0 +1,140 @@
+//! One-line observations that cost nothing to make, each with its evidence and what to try.
+
+use std::collections::BTreeSet;
+
+use super::points::{Point, points};
+use crate::{
+    record::{TrialRow, TrialTable},
+    units::Fraction,
+};
+
+/// Data wait from which it is worth a warning, and from which it is what limits the trial (`MEASUREMENT.md` 5).
+const WAIT_WARNING: f64 = 0.10;
+const WAIT_LIMITS: f64 = 0.20;
+
+/// Share of the window with the clocks held down from which numbers are marked.
+const THROTTLED: f64 = 0.05;
+
+/// Everything worth a line, the most telling first.
+pub fn notices(table: &TrialTable) -> Vec<String> {
+    let points = points(table);
+    let completed: Vec<&TrialRow> =
+        points.iter().flat_map(|point| point.rows.iter().copied()).filter(|row| row.samples_per_second.is_some()).collect();
+    let mut lines = Vec::new();
+    lines.extend(data_wait(&points, &table.axes));
+    lines.extend(throttling(&points, &table.axes));
+    lines.extend(disturbance(&completed));
+    lines.extend(not_comparable(&completed, &table.axes));
+    lines.extend(cpu_only(&completed));
+    lines
+}
+
+fn data_wait(points: &[Point<'_>], axes: &[String]) -> Option<String> {
+    let wait = |point: &Point<'_>| point.statistic(|row| row.data_wait_fraction).map_or(0.0, |wait| wait.mean);
+    let waiting = points.iter().filter(|point| wait(point) >= WAIT_WARNING).count();
+    let worst = points.iter().filter(|point| wait(point) >= WAIT_WARNING).max_by(|one, other| wait(one).total_cmp(&wait(other)))?;
+    let share = Fraction(wait(worst));
+    let who = if points.len() == 1 { "trials".to_owned() } else { format!("{waiting} of {} points", points.len()) };
+    let (means, advice) = if wait(worst) >= WAIT_LIMITS {
+        ("the loader is the limit there", "try more `data.num_workers`, or `data.synthetic` to see the speed without it")
+    } else {
+        ("the loader begins to matter", "more `data.num_workers` may help")
+    };
+    Some(format!("{who} waited for data, up to {share} of the window ({}): {means}; {advice}", worst.name(axes)))
+}
+
+fn throttling(points: &[Point<'_>], axes: &[String]) -> Option<String> {
+    let share = |point: &Point<'_>| point.statistic(|row| row.throttled_fraction).map_or(0.0, |share| share.mean);
+    let worst = points.iter().filter(|point| share(point) >= THROTTLED).max_by(|one, other| share(one).total_cmp(&share(other)))?;
+    let reasons = worst.completed().find_map(|row| row.throttle_reasons.clone()).unwrap_or_else(|| "no reason given".to_owned());
+    Some(format!("the GPU's clocks were held down for up to {} of the window ({}): {reasons}", Fraction(share(worst)), worst.name(axes)))
+}
+
+fn disturbance(rows: &[&TrialRow]) -> Option<String> {
+    let disturbed: Vec<&&TrialRow> =
+        rows.iter().filter(|row| row.foreign_processes.as_deref().is_some_and(|seen| seen != "none" && seen != "unknown")).collect();
+    let first = disturbed.first()?;
+    let seen = first.foreign_processes.as_deref().unwrap_or_default();
+    Some(format!("others computed on the device during {} trials (first: trial {}: {seen}); their times may be off", disturbed.len(), first.trial))
+}
+
+/// Timings compare only where all of these are equal, unless an axis varies them on purpose.
+fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
+    type Cell = fn(&TrialRow) -> Option<String>;
+    const EQUAL: [(&str, &str, Cell); 7] = [
+        ("device", "run.devices", |row| row.device_uuid.clone().or_else(|| row.device_name.clone())),
+        ("driver", "", |row| row.driver.clone()),
+        ("libtorch", "run.engine", |row| row.libtorch.clone()),
+        ("engine", "run.engine", |row| Some(row.engine.clone())),
+        ("precision", "train.precision", |row| Some(row.precision.clone())),
+        ("number of concurrent trials", "run.devices", |row| Some(row.concurrent_trials.to_string())),
+        ("threads", "train.cpu_threads", |row| row.cpu_threads.map(|threads| threads.to_string())),
+    ];
+    let differing = EQUAL.iter().filter_map(|(name, axis, cell)| {
+        let values: BTreeSet<String> = rows.iter().filter_map(|row| cell(row)).collect();
+        let varies_on_purpose = axes.iter().any(|swept| swept == axis);
+        (values.len() > 1 && !varies_on_purpose).then(|| format!("{name} ({})", values.into_iter().collect::<Vec<_>>().join(", ")))
+    });
+    let differing: Vec<String> = differing.collect();
+    (!differing.is_empty()).then(|| format!("timings are not comparable across all rows: they differ in {}", differing.join(", ")))
+}
+
+fn cpu_only(rows: &[&TrialRow]) -> Option<String> {
+    let first = rows.first()?;
+    let on_cpu = rows.iter().all(|row| row.device_uuid.is_none());
+    let name = first.device_name.as_deref().unwrap_or("the CPU");
+    on_cpu.then(|| format!("everything ran on the CPU ({name}); columns of a GPU are empty"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::points::tests::{row, table},
+        *,
+    };
+
+    #[test]
+    fn data_wait_is_a_warning_from_10_and_a_diagnosis_from_20_percent() {
+        let with = |wait| TrialRow { data_wait_fraction: Some(wait), ..row(1, 10.0) };
+        assert_eq!(notices(&table(&[], vec![(with(0.099), &[])])), Vec::<String>::new());
+        let warning = notices(&table(&[], vec![(with(0.1), &[])])).remove(0);
+        assert!(warning.starts_with("trials waited for data, up to 10.0 % of the window (all trials): the loader begins to matter"), "{warning}");
+        let two = table(&["data.num_workers"], vec![(with(0.34), &["0"]), (TrialRow { data_wait_fraction: Some(0.01), ..row(2, 20.0) }, &["4"])]);
+        let diagnosis = notices(&two).remove(0);
+        assert!(
+            diagnosis.starts_with("1 of 2 points waited for data, up to 34.0 % of the window (data.num_workers 0): the loader is the limit"),
+            "{diagnosis}"
+        );
+    }
+
+    #[test]
+    fn rows_of_two_devices_are_said_not_to_compare_unless_the_device_is_swept() {
+        let other = TrialRow { device_uuid: Some("GPU-2".into()), concurrent_trials: 2, ..row(2, 11.0) };
+        let rows = |axis: &'static str| table(&[axis], vec![(row(1, 10.0), &["a"][..]), (other.clone(), &["b"][..])]);
+        let line = notices(&rows("train.batch_size")).remove(0);
+        assert_eq!(line, "timings are not comparable across all rows: they differ in device (GPU-1, GPU-2), number of concurrent trials (1, 2)");
+        assert!(notices(&rows("run.devices")).is_empty());
+    }
+
+    #[test]
+    fn the_cpu_throttling_and_other_people_are_said() {
+        let cpu = TrialRow { device_uuid: None, device_name: Some("EPYC".into()), ..row(1, 10.0) };
+        assert_eq!(notices(&table(&[], vec![(cpu, &[])])), ["everything ran on the CPU (EPYC); columns of a GPU are empty"]);
+        let hot = TrialRow {
+            throttled_fraction: Some(0.5),
+            throttle_reasons: Some("sw_power_cap".into()),
+            foreign_processes: Some("1 with 2.0 GiB".into()),
+            ..row(1, 10.0)
+        };
+        let lines = notices(&table(&[], vec![(hot, &[])]));
+        assert_eq!(lines[0], "the GPU's clocks were held down for up to 50.0 % of the window (all trials): sw_power_cap");
+        assert!(lines[1].starts_with("others computed on the device during 1 trials (first: trial 0000000001: 1 with 2.0 GiB)"), "{lines:?}");
+    }
+
+    #[test]
+    fn an_undisturbed_gpu_run_gives_no_notice() {
+        let quiet = TrialRow { foreign_processes: Some("none".into()), throttled_fraction: Some(0.0), data_wait_fraction: Some(0.0), ..row(1, 10.0) };
+        assert!(notices(&table(&[], vec![(quiet, &[])])).is_empty());
+        assert!(notices(&table(&[], vec![])).is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! Rows become points: the trials that differ only in their seed, taken together.
+
+use std::collections::HashMap;
+
+use crate::{
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
+};
+
+/// One point of the sweep: the value of each axis, and the row that counts of each of its trials.
+#[derive(Clone, Debug)]
+pub(super) struct Point<'a> {
+    pub(super) values: &'a [String],
+    pub(super) rows: Vec<&'a TrialRow>,
+}
+
+impl Point<'_> {
+    /// Rows of trials that ran to their end.
+    pub(super) fn completed(&self) -> impl Iterator<Item = &TrialRow> {
+        self.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed)
+    }
+
+    /// A number of its completed trials: mean and spread.
+    pub(super) fn statistic(&self, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<Statistic> {
+        Statistic::of(self.completed().filter_map(of).collect())
+    }
+
+    /// `train.batch_size 8, data.num_workers 4`; the whole experiment where nothing is swept.
+    pub(super) fn name(&self, axes: &[String]) -> String {
+        if axes.is_empty() {
+            return "all trials".to_owned();
+        }
+        axes.iter().zip(self.values).map(|(axis, value)| format!("{axis} {}", shown(value))).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A value as people read it: an axis removed by `null` has an empty cell.
+pub(super) fn shown(value: &str) -> &str {
+    if value.is_empty() { "(none)" } else { value }
+}
+
+/// Mean over repeats, with the sample standard deviation where there are at least two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Statistic {
+    pub(super) mean: f64,
+    /// `None` for a single run.
+    pub(super) deviation: Option<f64>,
+}
+
+impl Statistic {
+    fn of(values: Vec<f64>) -> Option<Self> {
+        let count = values.len() as f64;
+        let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)?;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Some(Self { mean, deviation: (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt()) })
+    }
+}
+
+/// All points, in the plan's order.
+pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
+    let mut points: Vec<Point<'_>> = Vec::new();
+    let mut place_of: HashMap<&[String], usize> = HashMap::new();
+    for (row, values) in table.last_attempts() {
+        let place = *place_of.entry(values).or_insert(points.len());
+        if place == points.len() {
+            points.push(Point { values, rows: Vec::new() });
+        }
+        points[place].rows.push(row);
+    }
+    points
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::{plan::TrialId, record::trials::TRIALS_TABLE};
+
+    /// A completed trial on a GPU; `id` also numbers it.
+    pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {
+        let empty: serde_json::Map<String, serde_json::Value> =
+            crate::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), serde_json::Value::Null)).collect();
+        let mut fields = empty;
+        for (name, value) in [
+            ("kiln_table", serde_json::json!(TRIALS_TABLE)),
+            ("trial", serde_json::json!(format!("{id:010x}"))),
+            ("outcome", serde_json::json!("completed")),
+            ("model_kind", serde_json::json!("gpt")),
+            ("data_kind", serde_json::json!("generated")),
+            ("engine", serde_json::json!("libtorch")),
+            ("precision", serde_json::json!("f32")),
+            ("device_name", serde_json::json!("NVIDIA H200")),
+            ("device_uuid", serde_json::json!("GPU-1")),
+            ("number", serde_json::json!(id)),
+            ("samples_per_second", serde_json::json!(samples_per_second)),
+        ] {
+            fields.insert(name.to_owned(), value);
+        }
+        for name in ["attempt", "launch", "batch_size", "grad_accumulation", "effective_batch_size", "seed", "concurrent_trials"] {
+            fields.insert(name.to_owned(), serde_json::json!(1));
+        }
+        serde_json::from_value(serde_json::Value::Object(fields)).unwrap()
+    }
+
+    pub(in crate::report) fn table(axes: &[&str], rows: Vec<(TrialRow, &[&str])>) -> TrialTable {
+        let rows = rows.into_iter().map(|(row, values)| (row, values.iter().map(|value| (*value).to_owned()).collect())).collect();
+        TrialTable { axes: axes.iter().map(|axis| (*axis).to_owned()).collect(), rows, torn: None }
+    }
+
+    #[test]
+    fn repeats_are_one_point_and_only_the_last_attempt_counts() {
+        let again = TrialRow { attempt: 2, ..row(2, 30.0) };
+        let table = table(&["a.b"], vec![(row(1, 10.0), &["x"]), (row(2, 5.0), &["x"]), (row(3, 7.0), &["y"]), (again, &["x"])]);
+        let points = points(&table);
+        assert_eq!(points.len(), 2);
+        let statistic = points[0].statistic(|row| row.samples_per_second).unwrap();
+        assert_eq!((statistic.mean, points[0].rows.len()), (20.0, 2));
+        assert!((statistic.deviation.unwrap() - 200.0_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(points[1].statistic(|row| row.samples_per_second), Some(Statistic { mean: 7.0, deviation: None }));
+        assert_eq!(points[1].name(&table.axes), "a.b y");
+        assert_eq!(table.last_attempts()[1].0.trial, TrialId("0000000002".into()));
+    }
+
+    #[test]
+    fn a_trial_that_did_not_complete_has_no_part_in_the_numbers() {
+        let failed = TrialRow { outcome: Outcome::Oom, ..row(2, 99.0) };
+        let table = table(&[], vec![(row(1, 10.0), &[]), (failed, &[])]);
+        assert_eq!(points(&table)[0].statistic(|row| row.samples_per_second).unwrap().mean, 10.0);
+    }
+}

@@ -1,0 +1,328 @@
+//! The table at the end of `kiln run`: one line per point, fastest first, and below it what did not complete and what to know.
+//!
+//! In comes `trials.csv` as read; out comes text. Repeats of a point are one line with their mean; the spread is their sample
+//! standard deviation. Nothing is measured or looked up here.
+
+use std::fmt::Write;
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+
+use super::{
+    notices,
+    points::{Point, points, shown},
+};
+use crate::{
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
+    units::{Bytes, Fraction, Seconds},
+};
+
+/// Trials that did not complete are listed up to so many.
+const MOST_LISTED: usize = 20;
+
+/// Narrower than this nothing can be laid out; the table then runs over.
+const LEAST_WIDTH: u16 = 40;
+
+/// How the page looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Columns of the terminal; `None` for no limit (a file, a pipe).
+    pub width: Option<u16>,
+    /// Whether the best line is printed bold.
+    pub has_color: bool,
+}
+
+/// The whole page, ending in a line feed.
+pub fn summary(table: &TrialTable, style: Style) -> String {
+    let all = points(table);
+    let ranking = Ranking::new(&all, &table.axes);
+    let mut page = format!("{}\n", counts(table));
+    if !ranking.points.is_empty() {
+        let _ = write!(page, "\n{}", ranking.render(&table.axes, style));
+    }
+    let unfinished = unfinished(table);
+    if !unfinished.is_empty() {
+        let _ = write!(page, "\nNot completed:\n{unfinished}");
+    }
+    let notices = notices(table);
+    if !notices.is_empty() {
+        page.push('\n');
+    }
+    for notice in notices {
+        let _ = writeln!(page, "note: {notice}");
+    }
+    page
+}
+
+/// `12 trials: 10 completed, 1 oom, 1 failed`.
+fn counts(table: &TrialTable) -> String {
+    let rows = table.last_attempts();
+    let per_outcome = Outcome::ALL.iter().filter_map(|outcome| {
+        let count = rows.iter().filter(|(row, _)| row.outcome == *outcome).count();
+        (count > 0).then(|| format!("{count} {outcome}"))
+    });
+    let trials = if rows.len() == 1 { "1 trial".to_owned() } else { format!("{} trials", rows.len()) };
+    match per_outcome.collect::<Vec<_>>() {
+        none if none.is_empty() => "no trial has ended yet".to_owned(),
+        outcomes => format!("{trials}: {}", outcomes.join(", ")),
+    }
+}
+
+fn unfinished(table: &TrialTable) -> String {
+    let rows: Vec<_> = table.last_attempts().into_iter().filter(|(row, _)| row.outcome != Outcome::Completed).collect();
+    let mut text = String::new();
+    for (row, values) in rows.iter().take(MOST_LISTED) {
+        let point = Point { values, rows: Vec::new() }.name(&table.axes);
+        let reason = row.reason.as_deref().unwrap_or("no reason was kept");
+        // A reason may have several lines; the table in the file keeps them.
+        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let _ = writeln!(text, "  {}  {:<11} {point}: {reason}", row.trial, row.outcome);
+    }
+    if rows.len() > MOST_LISTED {
+        let _ = writeln!(text, "  and {} more, see trials.csv", rows.len() - MOST_LISTED);
+    }
+    text
+}
+
+/// Points with a throughput, fastest first.
+struct Ranking<'a> {
+    points: Vec<&'a Point<'a>>,
+    /// Which throughput ranks them.
+    rate: fn(&TrialRow) -> Option<f64>,
+    /// Whether any point has repeats.
+    has_repeats: bool,
+}
+
+/// A column of the page: its head and each point's cell. `keep` orders what a narrow terminal gives up: low goes first.
+struct PageColumn {
+    head: String,
+    cells: Vec<String>,
+    keep: u8,
+}
+
+impl<'a> Ranking<'a> {
+    fn new(all: &'a [Point<'a>], axes: &[String]) -> Self {
+        // Samples of different lengths do not compare, their tokens do.
+        let rate: fn(&TrialRow) -> Option<f64> =
+            if axes.iter().any(|axis| axis == "model.seq_len") { |row| row.tokens_per_second } else { |row| row.samples_per_second };
+        let mut ranked: Vec<(f64, &Point<'_>)> = all.iter().filter_map(|point| Some((point.statistic(rate)?.mean, point))).collect();
+        ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let points: Vec<&Point<'_>> = ranked.into_iter().map(|(_, point)| point).collect();
+        let has_repeats = points.iter().any(|point| point.completed().count() > 1);
+        Self { points, rate, has_repeats }
+    }
+
+    fn render(&self, axes: &[String], style: Style) -> String {
+        let mut columns = self.columns(axes);
+        let mut left_out = Vec::new();
+        if let Some(width) = style.width.map(|width| width.max(LEAST_WIDTH)) {
+            while widest_line(&layout(&columns, None, false)) > usize::from(width) {
+                let Some(place) = first_to_go(&columns) else { break };
+                left_out.push(columns.remove(place).head);
+            }
+        }
+        let mut page = layout(&columns, style.width, style.has_color);
+        page.push_str(if self.has_repeats {
+            "\n* the best; ± is the standard deviation over the n runs of a point, and a single run has none\n"
+        } else {
+            "\n* the best; one run per point (n = 1), so the spread is unknown\n"
+        });
+        if !left_out.is_empty() {
+            let _ = writeln!(page, "left out for width: {}; see trials.csv", left_out.join(", "));
+        }
+        page
+    }
+
+    fn columns(&self, axes: &[String]) -> Vec<PageColumn> {
+        let best = self.points.first().and_then(|point| point.statistic(self.rate)).map_or(f64::NAN, |rate| rate.mean);
+        let has_gpu = self.points.iter().any(|point| point.statistic(|row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64)).is_some());
+        let memory: fn(&TrialRow) -> Option<f64> =
+            if has_gpu { |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64) } else { |row| row.peak_resident_bytes.map(|bytes| bytes as f64) };
+        let mark = self.points.iter().enumerate().map(|(place, _)| if place == 0 { "*" } else { "" }.to_owned()).collect();
+        let mut columns = vec![PageColumn { head: String::new(), cells: mark, keep: u8::MAX }];
+        columns.extend(self.axis_columns(axes));
+        columns.push(self.column("samples/s", 200, |point| self.with_spread(point, |row| row.samples_per_second)));
+        columns.push(self.column("tokens/s", 20, |point| self.with_spread(point, |row| row.tokens_per_second)));
+        columns.push(self.column("vs best", 80, |point| point.statistic(self.rate).map(|rate| format!("{:.0} %", rate.mean / best * 100.0))));
+        columns.push(self.mean("data wait", 70, |row| row.data_wait_fraction, |share| Fraction(share).to_string()));
+        columns.push(self.mean("step", 40, |row| row.median_step_seconds, |seconds| Seconds(seconds).to_string()));
+        columns.push(self.mean("loss", 50, |row| row.train_loss, |loss| format!("{loss:.3}")));
+        columns.push(self.mean("valid loss", 75, |row| row.valid_loss, |loss| format!("{loss:.3}")));
+        columns.push(self.mean(if has_gpu { "GPU memory" } else { "memory" }, 60, memory, |bytes| Bytes(bytes as u64).to_string()));
+        columns.push(self.mean("MFU", 30, |row| row.mfu, |share| Fraction(share).to_string()));
+        if self.has_repeats {
+            columns.push(self.column("n", 90, |point| Some(point.completed().count().to_string())));
+        }
+        // A column that no point fills says nothing; the mark stays.
+        columns.retain(|column| column.keep == u8::MAX || column.cells.iter().any(|cell| cell != "-"));
+        columns
+    }
+
+    fn axis_columns(&self, axes: &[String]) -> Vec<PageColumn> {
+        let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
+        let column = |(place, axis): (usize, &String)| {
+            let is_shared = axes.iter().filter(|other| last(other) == last(axis)).count() > 1;
+            let cells = self.points.iter().map(|point| point.values.get(place).map_or("-", |value| shown(value)).to_owned()).collect();
+            PageColumn { head: if is_shared { axis.clone() } else { last(axis) }, cells, keep: u8::MAX }
+        };
+        axes.iter().enumerate().map(column).collect()
+    }
+
+    fn column(&self, head: &str, keep: u8, cell: impl Fn(&Point<'_>) -> Option<String>) -> PageColumn {
+        let cells = self.points.iter().map(|point| cell(point).unwrap_or_else(|| "-".to_owned())).collect();
+        PageColumn { head: head.to_owned(), cells, keep }
+    }
+
+    fn mean(&self, head: &str, keep: u8, of: impl Fn(&TrialRow) -> Option<f64>, print: impl Fn(f64) -> String) -> PageColumn {
+        self.column(head, keep, |point| point.statistic(&of).map(|value| print(value.mean)))
+    }
+
+    fn with_spread(&self, point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<String> {
+        let rate = point.statistic(of)?;
+        let mean = significant(rate.mean);
+        Some(match rate.deviation {
+            Some(deviation) if rate.mean > 0.0 => format!("{mean} ± {}", Fraction(deviation / rate.mean)),
+            _ => mean,
+        })
+    }
+}
+
+/// Three digits at least: `0.123`, `4.56`, `78.9`, `1234`.
+fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// The column a narrow terminal gives up first; `None` when only those that must stay are left.
+fn first_to_go(columns: &[PageColumn]) -> Option<usize> {
+    let place = (0..columns.len()).min_by_key(|place| columns[*place].keep)?;
+    (columns[place].keep < 200).then_some(place)
+}
+
+/// Lays the columns out, wrapping cells where `width` leaves no other way.
+fn layout(columns: &[PageColumn], width: Option<u16>, has_color: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    match width {
+        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(LEAST_WIDTH)),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    if has_color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(columns.iter().map(|column| Cell::new(&column.head).set_alignment(CellAlignment::Right)));
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    for place in 0..rows {
+        table.add_row(columns.iter().map(|column| {
+            let cell = Cell::new(&column.cells[place]).set_alignment(CellAlignment::Right);
+            if has_color && place == 0 { cell.add_attribute(Attribute::Bold) } else { cell }
+        }));
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+fn widest_line(page: &str) -> usize {
+    page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::points::tests::{row, table},
+        *,
+    };
+
+    const WIDE: Style = Style { width: None, has_color: false };
+
+    fn full(id: u64, rate: f64) -> TrialRow {
+        TrialRow {
+            tokens_per_second: Some(rate * 128.0),
+            data_wait_fraction: Some(0.034),
+            median_step_seconds: Some(0.0125),
+            train_loss: Some(4.5),
+            valid_loss: Some(4.75),
+            peak_nvml_used_bytes: Some(3 << 30),
+            mfu: Some(0.41),
+            ..row(id, rate)
+        }
+    }
+
+    #[test]
+    fn points_stand_fastest_first_with_mean_and_spread_of_their_repeats() {
+        let table =
+            table(&["train.batch_size"], vec![(full(1, 99.0), &["4"]), (full(2, 200.0), &["8"]), (full(3, 101.0), &["4"]), (full(4, 200.0), &["8"])]);
+        let page = summary(&table, WIDE);
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(lines[0], "4 trials: 4 completed");
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let place = lines.iter().position(|line| line.contains("batch_size")).unwrap();
+        assert_eq!(squeezed(lines[place]), "batch_size samples/s tokens/s vs best data wait step loss valid loss GPU memory MFU n");
+        let body: Vec<String> =
+            lines[place..].iter().map(|line| squeezed(line)).filter(|line| line.contains(" ± ") && line.contains("GiB")).collect();
+        assert_eq!(body[0], "* 8 200 ± 0.0 % 25600 ± 0.0 % 100 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2");
+        assert_eq!(body[1], "4 100 ± 1.4 % 12800 ± 1.4 % 50 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2");
+        assert!(page.contains("standard deviation over the n runs"), "{page}");
+    }
+
+    #[test]
+    fn single_runs_say_that_they_have_no_spread_and_empty_columns_are_left_out() {
+        let page = summary(&table(&["train.batch_size"], vec![(row(1, 1.5), &["4"]), (row(2, 12.25), &["8"])]), WIDE);
+        assert!(page.contains("one run per point (n = 1), so the spread is unknown"), "{page}");
+        assert!(!page.contains('±') && !page.contains("MFU") && !page.contains("valid loss"), "{page}");
+        assert!(page.contains("12.2") && page.contains("1.50"), "{page}");
+    }
+
+    #[test]
+    fn what_did_not_complete_is_listed_with_its_reason() {
+        let oom = TrialRow { outcome: Outcome::Oom, reason: Some("out of\nGPU memory at step 1".into()), ..row(2, 0.0) };
+        let oom = TrialRow { samples_per_second: None, ..oom };
+        let page = summary(&table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (oom, &["32"])]), WIDE);
+        assert!(page.starts_with("2 trials: 1 completed, 1 oom\n"), "{page}");
+        assert!(page.contains("  0000000002  oom         train.batch_size 32: out of GPU memory at step 1\n"), "{page}");
+        let nothing = summary(&table(&[], vec![]), WIDE);
+        assert_eq!(nothing, "no trial has ended yet\n");
+    }
+
+    #[test]
+    fn a_long_list_of_failures_is_cut_and_says_so() {
+        let failed = |id| (TrialRow { outcome: Outcome::Failed, samples_per_second: None, ..row(id, 0.0) }, &[][..]);
+        let page = summary(&table(&[], (1..=25).map(failed).collect()), WIDE);
+        assert!(page.contains("and 5 more, see trials.csv"), "{page}");
+        assert!(page.contains("no reason was kept"));
+    }
+
+    #[test]
+    fn a_narrow_terminal_keeps_axes_and_throughput_and_says_what_it_left_out() {
+        let table = table(&["train.batch_size", "data.num_workers"], vec![(full(1, 100.0), &["4", "0"]), (full(2, 200.0), &["8", "40"])]);
+        for width in [40_u16, 60, 80, 100] {
+            let page = summary(&table, Style { width: Some(width), has_color: false });
+            let body: Vec<&str> = page.lines().take_while(|line| !line.starts_with('*')).collect();
+            assert!(widest_line(&body.join("\n")) <= usize::from(width), "{width}:\n{page}");
+            assert!(page.contains("samples/s") && page.contains("200"), "{width}:\n{page}");
+        }
+        let narrow = summary(&table, Style { width: Some(60), has_color: false });
+        assert!(narrow.contains("left out for width: tokens/s, MFU"), "{narrow}");
+    }
+
+    #[test]
+    fn only_a_terminal_gets_escapes() {
+        let table = table(&[], vec![(row(1, 10.0), &[])]);
+        assert!(!summary(&table, Style { width: Some(80), has_color: false }).contains('\u{1b}'));
+        assert!(summary(&table, Style { width: Some(80), has_color: true }).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn samples_of_different_lengths_rank_by_tokens() {
+        let short = TrialRow { tokens_per_second: Some(100.0), ..row(1, 50.0) };
+        let long = TrialRow { tokens_per_second: Some(400.0), ..row(2, 4.0) };
+        let page = summary(&table(&["model.seq_len"], vec![(short, &["2"]), (long, &["100"])]), WIDE);
+        let best = page.lines().find(|line| line.trim_start().starts_with("* ")).unwrap();
+        assert!(best.contains("400"), "{page}");
+    }
+}
