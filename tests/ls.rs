@@ -1,5 +1,7 @@
 //! `kiln ls`: every run with its state.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod scripted_child;
 
 use std::fs;

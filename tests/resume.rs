@@ -1,5 +1,7 @@
 //! `kiln run` after any stop: nothing is run twice without need, no row is ever rewritten, a changed experiment is refused.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod scripted_child;
 
 use std::{

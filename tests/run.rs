@@ -1,5 +1,7 @@
 //! `kiln run` with scripted children: every end of a trial has its outcome, its row and its exit status.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod scripted_child;
 
 use std::fs;

@@ -1,21 +1,23 @@
 //! `kiln run` asked to stop: Ctrl-C once, twice, thrice, SIGTERM; nothing is left running, everything is kept.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod scripted_child;
 
 use std::{fs, process::Child};
 
-use scripted_child::{Ended, Place, signal, wait_until};
+use scripted_child::{Ended, Place, hear, signal, wait_until};
 
 const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
 
-/// A sweep whose first trial has said something.
+/// A sweep whose first trial is at work.
 fn started(place: &Place, scenario: &str) -> Child {
     let child = place.start(scenario);
     wait_until("the first child runs its scenario", || speaks(place));
     child
 }
 
-/// Whether the child is past its exec and its first message: it has a row of progress in the parent, seen by its own file.
+/// Whether the child has got so far as to wait, as every scenario here does with `sleep`.
 fn speaks(place: &Place) -> bool {
     place.processes().iter().any(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep"))
 }
@@ -27,15 +29,14 @@ fn end(kiln: Child) -> Ended {
 #[test]
 fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
     let place = Place::with(TWO);
-    let kiln = started(&place, "waits");
+    let mut kiln = started(&place, "waits");
     signal(&kiln, "INT");
-    // The run goes on until the trial ends by itself.
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(!place.processes().is_empty());
+    hear(&mut kiln, "finishing 1 running trials");
+    assert!(!place.processes().is_empty(), "the run goes on until the trial ends by itself");
     fs::write(place.path("release"), "").unwrap();
     let ended = end(kiln);
     assert_eq!(ended.status, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("finishing 1 running trials") && ended.stderr.contains("the same command goes on"), "{ended:?}");
+    assert!(ended.stderr.contains("the same command goes on"), "{ended:?}");
     assert_eq!(place.column("outcome"), ["completed"]);
     assert_eq!(place.run_file()["launches"][0]["ended"]["how"], "interrupted");
     assert_eq!(place.run("completes", &[]).status, Some(0));
@@ -45,10 +46,9 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
 #[test]
 fn the_second_ctrl_c_stops_the_children_now() {
     let place = Place::with(TWO);
-    let kiln = started(&place, "hangs");
+    let mut kiln = started(&place, "hangs");
     signal(&kiln, "INT");
-    wait_until("the first signal has been taken", || true);
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    hear(&mut kiln, "finishing");
     signal(&kiln, "INT");
     let ended = end(kiln);
     assert_eq!(ended.status, Some(130), "{ended:?}");
@@ -76,9 +76,9 @@ fn sigterm_stops_at_once_and_an_obedient_child_is_heard_out() {
 #[test]
 fn a_child_that_ignores_sigterm_is_killed_by_one_more_signal() {
     let place = Place::with(TWO);
-    let kiln = started(&place, "ignores_term");
+    let mut kiln = started(&place, "ignores_term");
     signal(&kiln, "TERM");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    hear(&mut kiln, "stopping the running trials");
     assert!(!place.processes().is_empty(), "it was given grace");
     let begun = std::time::Instant::now();
     signal(&kiln, "INT");
@@ -99,7 +99,8 @@ fn children_are_in_a_process_group_of_their_own() {
     };
     let own = group(kiln.id());
     // `sleep`s come and go; the script itself stays.
-    let script = place.processes().into_iter().find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh"));
+    let script =
+        place.processes().into_iter().find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh"));
     let script = script.unwrap();
     assert_eq!(group(script), script.to_string());
     assert_ne!(group(script), own);

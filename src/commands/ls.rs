@@ -1,6 +1,7 @@
 //! `kiln ls`: the runs under `results/`, newest first within each experiment.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -102,8 +103,8 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         Ok(read) => read,
         Err(why) => return Line { note: Some(why), ..line },
     };
-    let last = |trial: &TrialId| rows.iter().rfind(|row| row.fixed.trial == *trial).map(|row| row.fixed.outcome);
-    let ends: Vec<Outcome> = file.plan.iter().filter_map(last).filter(|outcome| outcome.is_final()).collect();
+    let last: HashMap<&TrialId, Outcome> = rows.iter().map(|row| (&row.fixed.trial, row.fixed.outcome)).collect();
+    let ends: Vec<Outcome> = file.plan.iter().filter_map(|trial| last.get(trial).copied()).filter(|outcome| outcome.is_final()).collect();
     line.trials = file.plan.len();
     line.done = ends.len();
     line.failed = ends.iter().filter(|outcome| !outcome.is_result()).count();

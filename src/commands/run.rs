@@ -25,7 +25,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ID", num_args = 1..)]
     only: Vec<String>,
     /// Make another attempt of the trials that ended so.
-    #[arg(long, value_name = "OUTCOME", num_args = 0..=1, default_missing_value = "failed", value_parser = outcome)]
+    #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
     rerun: Option<Outcome>,
     /// Say what would run, and run nothing.
     #[arg(long)]
@@ -122,12 +122,15 @@ fn run_one(planned: &Planned, args: &Args, program: &Path) -> Result<Status, Sto
         (false, Telling::Plain) => Style::Plain,
         (false, Telling::Json) => Style::Json,
     };
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let request = Request {
         experiment: &planned.experiment,
         resolved: &planned.resolved,
         trials: &planned.trials,
         results: &args.results,
         trial_program: program,
+        locks: &schedule::locks_folder(),
+        visible_devices: visible.as_deref(),
         selection: planned.selection.clone(),
         fresh: args.fresh,
         command_line: &command_line,

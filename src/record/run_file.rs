@@ -138,9 +138,13 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
+    let renamed = written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
-    })
+    });
+    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+    renamed
 }
 
 #[cfg(test)]

@@ -131,11 +131,13 @@ pub fn axis_cell(value: &Value) -> String {
 /// The whole rows and the number of bytes they (and the header) take; what is after them is torn.
 fn parse(bytes: &[u8], header: &[String]) -> Result<(Vec<TableRow>, usize), String> {
     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let mut rows = Vec::new();
+    let names = csv::StringRecord::from(header.to_vec());
+    let mut rows: Vec<TableRow> = Vec::new();
     let mut whole = 0;
+    let mut first_axis = None;
     for (number, text) in bytes[..end].split_inclusive(|byte| *byte == b'\n').enumerate() {
         let last = whole + text.len() == end;
-        let read = if number == 0 { check_header(text, header).map(|()| None) } else { row(text, header).map(Some) };
+        let read = if number == 0 { check_header(text, header).map(|()| None) } else { row(text, &names, &mut first_axis).map(Some) };
         match read {
             Ok(found) => rows.extend(found),
             Err(_) if last && number > 0 => break,
@@ -154,25 +156,24 @@ fn check_header(text: &[u8], header: &[String]) -> Result<(), String> {
     Err("the columns are not those of this experiment and this kiln; start a new run with `--fresh`".to_owned())
 }
 
-fn row(text: &[u8], header: &[String]) -> Result<TableRow, String> {
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text);
+/// `first_axis` is where the fixed columns end; it is found with the first row.
+fn row(text: &[u8], names: &csv::StringRecord, first_axis: &mut Option<usize>) -> Result<TableRow, String> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).buffer_capacity(text.len()).from_reader(text);
     let record = match reader.records().next() {
         Some(Ok(record)) => record,
         Some(Err(error)) => return Err(error.to_string()),
         None => return Err("an empty line".to_owned()),
     };
-    if record.len() != header.len() {
-        return Err(format!("{} cells where the header names {}", record.len(), header.len()));
+    if record.len() != names.len() {
+        return Err(format!("{} cells where the header names {}", record.len(), names.len()));
     }
-    let names = csv::StringRecord::from(header.to_vec());
-    let fixed: TrialRow = record.deserialize(Some(&names)).map_err(|error| error.to_string())?;
-    let first_axis = fixed_columns(&fixed).map_err(|error| error.to_string())?;
-    let axes = record.iter().skip(first_axis).map(str::to_owned).collect();
+    let fixed: TrialRow = record.deserialize(Some(names)).map_err(|error| error.to_string())?;
+    let first = match *first_axis {
+        Some(first) => first,
+        None => *first_axis.insert(header(&fixed, &[]).map_err(|error| error.to_string())?.len()),
+    };
+    let axes = record.iter().skip(first).map(str::to_owned).collect();
     Ok(TableRow { fixed, axes })
-}
-
-fn fixed_columns(any: &TrialRow) -> io::Result<usize> {
-    header(any, &[]).map(|names| names.len())
 }
 
 /// One row as cells, line breaks made spaces.

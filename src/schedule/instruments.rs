@@ -64,6 +64,9 @@ pub struct Watch {
 /// The machine's readings, open for one launch.
 #[derive(Debug, Default)]
 pub struct Instruments {
+    /// GPUs that a test pretends to have.
+    #[cfg(test)]
+    pretended: Vec<DeviceFacts>,
     watched: Vec<(Watch, TrialReadings)>,
 }
 
@@ -73,7 +76,16 @@ impl Instruments {
         Self::default()
     }
 
+    /// With GPUs that are not there.
+    #[cfg(test)]
+    pub(super) fn pretending(devices: Vec<DeviceFacts>) -> Self {
+        Self { pretended: devices, ..Self::default() }
+    }
+
     pub fn devices(&self) -> Vec<DeviceFacts> {
+        #[cfg(test)]
+        return self.pretended.clone();
+        #[cfg(not(test))]
         Vec::new()
     }
 

@@ -57,11 +57,15 @@ pub(super) struct Sources<'a> {
     pub(super) instruments: &'a Instruments,
 }
 
-/// The commit of the directory kiln was started in; `None` outside a repository or without git.
-pub(super) fn git() -> Option<Git> {
+/// The commit of the directory kiln was started in; `None` outside a repository or without git. What runs left under `results`
+/// makes no tree dirty.
+pub(super) fn git(results: &Path) -> Option<Git> {
     let commit = ask_git(&["rev-parse", "HEAD"])?;
-    let dirty = ask_git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|changes| !changes.is_empty());
-    Some(Git { commit, dirty })
+    let all = ["status", "--porcelain", "--untracked-files=no", "--", ":/"];
+    let but_results = format!(":(exclude){}", results.display());
+    // A folder outside the repository cannot be named to git.
+    let changes = ask_git(&[all.as_slice(), &[&but_results]].concat()).or_else(|| ask_git(&all));
+    Some(Git { commit, dirty: changes.is_none_or(|changes| !changes.is_empty()) })
 }
 
 fn ask_git(arguments: &[&str]) -> Option<String> {

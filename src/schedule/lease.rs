@@ -44,7 +44,7 @@ pub(super) enum Refusal {
 }
 
 /// `$KILN_LOCKS`, else the fixed folder.
-pub(super) fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     std::env::var_os("KILN_LOCKS").filter(|value| !value.is_empty()).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
 }
 

@@ -27,6 +27,7 @@ mod sweep;
 use std::path::Path;
 
 pub use instruments::Instruments;
+pub use lease::folder as locks_folder;
 pub use progress::Style;
 pub use remaining::{Selection, find_ids};
 
@@ -46,6 +47,10 @@ pub struct Request<'a> {
     pub trials: &'a [Trial],
     pub results: &'a Path,
     pub trial_program: &'a Path,
+    /// The folder of the devices' locks; [`locks_folder`].
+    pub locks: &'a Path,
+    /// `CUDA_VISIBLE_DEVICES` of kiln's own environment, which restricts what may be leased.
+    pub visible_devices: Option<&'a str>,
     pub selection: Selection,
     /// Start a new run even if one could be gone on with.
     pub fresh: bool,

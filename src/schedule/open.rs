@@ -98,7 +98,7 @@ fn compare(request: &Request, folder: &RunFolder, file: &RunFile) -> Result<Vec<
 /// The folder's files cannot be read or written.
 pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -> Result<Open, Stop> {
     let anchor = clock::anchor();
-    let git = git();
+    let git = git(request.results);
     let sources = Sources { command_line: request.command_line, trial_program: request.trial_program, git: &git, instruments };
     let columns = header(&blank(request.trials), &axes(request.trials)).map_err(cannot_write(request))?;
     let (folder, file, launch_number) = match found {

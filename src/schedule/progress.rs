@@ -39,6 +39,15 @@ impl Style {
     }
 }
 
+/// Says something before there is a sweep to speak of.
+pub(super) fn say(style: Style, text: &str) {
+    let _ = match style {
+        Style::Quiet => Ok(()),
+        Style::Json => writeln!(std::io::stdout().lock(), "{}", json!({"event": "notice", "text": text})),
+        Style::Plain | Style::Bars => writeln!(std::io::stderr().lock(), "{text}"),
+    };
+}
+
 /// The voice of one sweep.
 pub(super) struct Progress {
     style: Style,

@@ -35,10 +35,6 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// A round that ran on a device before goes on there.
     pub(super) fn bind_round(&mut self, repeat: u64, device: usize) {
         if let Some(rounds) = &mut self.rounds {

@@ -3,6 +3,7 @@
 //! Everything happens in the calling thread, which is the one that starts the children; other threads only send it events.
 
 use std::{
+    collections::{HashMap, HashSet},
     path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     time::{Duration, Instant},
@@ -17,17 +18,18 @@ use super::{
     judge::StopCause,
     lease::{self, Lease, Refusal, Terms},
     open::{self, Found, Open},
-    progress::Progress,
+    progress::{self, Progress},
     queue::{Queue, Wish, wish},
     remaining::{History, remaining},
     signals::{Asked, Listener, ask},
 };
 use crate::{
-    plan::Outcome,
+    plan::{Outcome, Trial, TrialId},
     record::{
-        TableRow,
+        RunFolder, TableRow,
         run_file::Ended,
         run_folder::{Lock, lock},
+        run_folder_table::read_trials,
     },
 };
 
@@ -37,13 +39,16 @@ const TICK: Duration = Duration::from_millis(200);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+    if request.trials.is_empty() {
+        return Err(Stop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
+    }
     refuse_without_program(request.trial_program)?;
     let _lock = take_lock(request)?;
     let found = open::find(request)?;
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
-        let rows = crate::record::run_folder_table::read_trials(&old.folder.trials_table()).map_err(Stop::Refused)?;
+        let rows = read_trials(&old.folder.trials_table()).map_err(Stop::Refused)?;
         return Ok(report(request, old.folder.clone(), End::NothingToDo, &rows));
     }
     let (sender, events) = channel();
@@ -101,8 +106,7 @@ fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events
 
 fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: visible.as_deref() };
+    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: request.visible_devices };
     let choice = choose(&wish.0, wish.1, offer).map_err(Stop::CannotRun)?;
     if let Choice::Cpu { notice: Some(notice) } = &choice {
         pools.notices.push(notice.clone());
@@ -126,8 +130,8 @@ fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Inst
 fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<Vec<Lease>, Stop> {
     let deadline = Instant::now() + request.experiment.run.wait.0;
     let who = format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name);
-    let folder = lease::folder();
-    let terms = Terms { folder: &folder, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    let mut said = false;
     loop {
         match lease::take(choice, held, &terms) {
             Ok(taken) => return Ok(taken),
@@ -136,6 +140,10 @@ fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &In
                 return Err(Stop::CannotRun(format!(
                     "no device is idle: {what}; wait with `--set run.wait=10m`, name others with `--device`, or share with `--set run.require_idle_device=false`"
                 )));
+            }
+            Err(Refusal::Busy(what)) if !said => {
+                said = true;
+                progress::say(request.style, &format!("waiting up to {} (`run.wait`) for an idle device: {what}", request.experiment.run.wait));
             }
             Err(Refusal::Busy(_)) => {}
         }
@@ -170,9 +178,9 @@ impl<'a> Sweep<'a> {
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
         let done = request.trials.len() - left.len();
-        let is_bad = |outcome: Outcome| !outcome.is_result();
-        let failed =
-            (0..request.trials.len()).filter(|index| !left.contains(index) && history.last(&request.trials[*index].id).is_some_and(is_bad)).count();
+        let waits: HashSet<usize> = left.iter().copied().collect();
+        let is_bad = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| !outcome.is_result());
+        let failed = request.trials.iter().enumerate().filter(|(index, trial)| !waits.contains(index) && is_bad(trial)).count();
         let progress = Progress::new(request.style, request.trials.len(), done, failed);
         open.notices.iter().chain(&pools.notices).for_each(|notice| progress.notice(notice));
         progress.run_started(&shown(request, &open), open.launch, left.len());
@@ -353,13 +361,15 @@ impl<'a> Sweep<'a> {
     }
 
     fn close(mut self) -> Result<Report, Stop> {
-        let left = self.queue.len();
-        let end = if self.asked.is_some() && self.failure.is_none() { End::Interrupted } else { End::Finished };
-        let how = match (&self.failure, end) {
-            (Some(stop), _) => stop.to_string(),
-            (None, End::Interrupted) => "interrupted".to_owned(),
-            (None, _) if left == 0 => "finished".to_owned(),
-            (None, _) => format!("{left} trials left"),
+        let mut report = report(self.request, self.open.folder.clone(), End::Finished, &self.open.rows);
+        if self.asked.is_some() && report.left > 0 {
+            report.end = End::Interrupted;
+        }
+        let how = match (&self.failure, report.end, report.left) {
+            (Some(stop), ..) => stop.to_string(),
+            (None, End::Interrupted, _) => "interrupted".to_owned(),
+            (None, _, 0) => "finished".to_owned(),
+            (None, _, left) => format!("{left} trials left"),
         };
         if let Some(launch) = self.open.file.launches.last_mut() {
             launch.ended = Some(Ended { utc: clock::utc_now(), how: how.clone() });
@@ -369,19 +379,19 @@ impl<'a> Sweep<'a> {
         match (self.failure, written) {
             (Some(stop), _) => Err(stop),
             (None, Err(error)) => Err(open::cannot_write(self.request)(error)),
-            (None, Ok(())) => Ok(report(self.request, self.open.folder, end, &self.open.rows)),
+            (None, Ok(())) => Ok(report),
         }
     }
 }
 
 /// Rounds of repeats go on where they ran in earlier launches.
 fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], devices: &[Lease]) {
+    let repeats: HashMap<&TrialId, u64> = request.trials.iter().map(|trial| (&trial.id, trial.repeat)).collect();
     for row in rows {
-        let trial = request.trials.iter().find(|trial| trial.id == row.fixed.trial);
         let name = row.fixed.device_uuid.as_deref().unwrap_or("cpu");
         let device = devices.iter().position(|lease| lease.name() == name);
-        if let (Some(trial), Some(device)) = (trial, device) {
-            queue.bind_round(trial.repeat, device);
+        if let (Some(repeat), Some(device)) = (repeats.get(&row.fixed.trial), device) {
+            queue.bind_round(*repeat, device);
         }
     }
 }
@@ -391,10 +401,81 @@ fn shown(request: &Request, open: &Open) -> String {
     request.results.join(&request.experiment.name).join(open.folder.name()).display().to_string()
 }
 
-fn report(request: &Request, folder: crate::record::RunFolder, end: End, rows: &[TableRow]) -> Report {
+fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
     let history = History::of(rows);
     let left = request.trials.iter().filter(|trial| !history.is_settled(&trial.id, request.experiment.run.retries)).count();
-    let last = |trial: &crate::plan::Trial| rows.iter().rfind(|row| row.fixed.trial == trial.id).cloned();
-    let folder = crate::record::RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, left, rows: request.trials.iter().filter_map(last).collect() }
+    let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
+    let rows = request.trials.iter().filter_map(|trial| last.get(&trial.id).map(|row| (*row).clone())).collect();
+    let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
+    Report { folder, end, left, rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use super::*;
+    use crate::{
+        catalog::Data,
+        schedule::{Selection, Style, instruments::DeviceFacts},
+        spec::{DeviceName, Devices, Engine, Experiment},
+    };
+
+    fn gpu(index: u32) -> DeviceFacts {
+        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: 1 << 30 }
+    }
+
+    fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
+        Trial {
+            id: TrialId(format!("{number:010}")),
+            number,
+            point: number % 2,
+            repeat,
+            axes: Vec::new(),
+            model: experiment.model.clone(),
+            data: Data::default(),
+            train: experiment.train.clone(),
+            engine: Engine::Libtorch,
+            devices: Devices::Named(DeviceName::All),
+            parameters: None,
+            flops_per_sample: None,
+            effective_batch_size: 8,
+            steps: Some(10),
+        }
+    }
+
+    #[test]
+    fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let trials: Vec<Trial> = [0, 0, 1, 1].iter().enumerate().map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat)).collect();
+        // A child that ends once it has seen another one start, so that they must overlap.
+        let program: PathBuf = place.path().join("child.sh");
+        let script = "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\necho \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
+            while [ $(cat $(dirname $0)/results/x/*/trials/*/1/device | wc -l) -lt 2 ]; do sleep 0.01; done\n\
+            echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'\n";
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let request = Request {
+            experiment: &experiment,
+            resolved: text,
+            trials: &trials,
+            results: &place.path().join("results"),
+            trial_program: &program,
+            locks: &place.path().join("locks"),
+            visible_devices: None,
+            selection: Selection::default(),
+            fresh: false,
+            command_line: &[],
+            style: Style::Quiet,
+        };
+        let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
+        assert_eq!(report.end, End::Finished);
+        let uuids: Vec<&str> = report.rows.iter().map(|row| row.fixed.device_uuid.as_deref().unwrap()).collect();
+        assert!(uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2], "{uuids:?}");
+        assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
+        let device = fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
+        assert_eq!(device.trim(), uuids[2]);
+    }
 }

@@ -1,9 +1,11 @@
 //! What the tests of the scheduler share: an empty folder, an experiment, the built program with a scripted child.
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::{
     collections::HashMap,
     fs,
+    io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -114,11 +116,7 @@ pub(crate) struct Ended {
 
 impl Ended {
     pub(crate) fn of(output: Output) -> Self {
-        Self {
-            status: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        Self { status: output.status.code(), stdout: String::from_utf8(output.stdout).unwrap(), stderr: String::from_utf8(output.stderr).unwrap() }
     }
 }
 
@@ -129,6 +127,18 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Reads what a running `kiln` says until `words` come; returns everything read.
+pub(crate) fn hear(kiln: &mut Child, words: &str) -> String {
+    let mut heard = Vec::new();
+    let stderr = kiln.stderr.as_mut().unwrap();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&heard).contains(words) {
+        assert!(stderr.read(&mut byte).unwrap() == 1, "kiln never said `{words}`: {}", String::from_utf8_lossy(&heard));
+        heard.push(byte[0]);
+    }
+    String::from_utf8(heard).unwrap()
 }
 
 /// Sends a signal as a user would.
