@@ -1,10 +1,158 @@
-//! `kiln ls`.
+//! `kiln ls`: the runs under `results/`, newest first within each experiment.
 
-use super::{Status, Stop};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::{Status, Stop, print};
+use crate::{
+    plan::{Outcome, TrialId},
+    record::{
+        RunFile, RunFolder,
+        run_folder::{Holder, experiments, holder, runs},
+        run_folder_table::read_trials,
+    },
+    units::{Bytes, Seconds},
+};
 
 #[derive(clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// Where runs are kept.
+    #[arg(default_value = "results", value_name = "DIR")]
+    results: PathBuf,
+    /// Print one JSON array.
+    #[arg(long)]
+    json: bool,
+}
 
-pub(super) fn run(_args: Args) -> Result<Status, Stop> {
-    Err(Stop::new(Status::Failed, "`kiln ls` is being built"))
+/// How a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Running,
+    Finished,
+    /// Unfinished and the newest of its experiment: `kiln run` goes on with it.
+    Resumable,
+    /// Unfinished, and a newer run has taken its place.
+    Abandoned,
+    /// Its files cannot be read.
+    Unreadable,
+}
+
+/// One run as listed.
+#[derive(Debug, Serialize)]
+struct Line {
+    experiment: String,
+    run: String,
+    state: State,
+    /// Planned trials, those with a final row, and those of them that have no result.
+    trials: usize,
+    done: usize,
+    failed: usize,
+    age_seconds: Option<f64>,
+    size_bytes: u64,
+    /// Who runs it, or why it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let names = match experiments(&args.results) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        listed => listed.map_err(|error| Stop::bad_input(format!("{}: {error}", args.results.display())))?,
+    };
+    let lines: Vec<Line> = names.iter().flat_map(|name| list(&args.results, name)).collect();
+    if args.json {
+        let text = serde_json::to_string_pretty(&lines).map_err(|error| Stop::new(Status::Failed, error))?;
+        print(&format!("{text}\n"))?;
+    } else if lines.is_empty() {
+        print(&format!("no runs under {}; `kiln run FILE` makes one\n", args.results.display()))?;
+    } else {
+        print(&table(&lines))?;
+    }
+    Ok(Status::Success)
+}
+
+/// The runs of one experiment, newest first.
+fn list(results: &Path, experiment: &str) -> Vec<Line> {
+    let holder = holder(results, experiment);
+    let runs = runs(results, experiment);
+    let newest = runs.last().cloned();
+    runs.iter().rev().map(|run| line(experiment, run, Some(run) == newest.as_ref(), holder.as_ref())).collect()
+}
+
+fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> Line {
+    let size_bytes = size(run.path());
+    let mut line = Line {
+        experiment: experiment.to_owned(),
+        run: run.name(),
+        state: State::Unreadable,
+        trials: 0,
+        done: 0,
+        failed: 0,
+        age_seconds: None,
+        size_bytes,
+        note: None,
+    };
+    let read = RunFile::read(&run.run_file()).and_then(|file| Ok((file, read_trials(&run.trials_table())?)));
+    let (file, rows) = match read {
+        Ok(read) => read,
+        Err(why) => return Line { note: Some(why), ..line },
+    };
+    let last: HashMap<&TrialId, Outcome> = rows.iter().map(|row| (&row.fixed.trial, row.fixed.outcome)).collect();
+    let ends: Vec<Outcome> = file.plan.iter().filter_map(|trial| last.get(trial).copied()).filter(|outcome| outcome.is_final()).collect();
+    line.trials = file.plan.len();
+    line.done = ends.len();
+    line.failed = ends.iter().filter(|outcome| !outcome.is_result()).count();
+    line.age_seconds = file.launches.last().and_then(|launch| age_seconds(&launch.anchor.started_utc));
+    line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
+    line.state = match (is_newest, line.note.is_some(), line.done == line.trials) {
+        (_, true, _) => State::Running,
+        (_, _, true) => State::Finished,
+        (true, ..) => State::Resumable,
+        (false, ..) => State::Abandoned,
+    };
+    line
+}
+
+/// Since the start of the last launch.
+fn age_seconds(started_utc: &str) -> Option<f64> {
+    let started: jiff::Timestamp = started_utc.parse().ok()?;
+    Some(jiff::Timestamp::now().duration_since(started).as_secs_f64())
+}
+
+/// Bytes of all files beneath; links are not followed.
+fn size(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+            Ok(metadata) => metadata.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+fn table(lines: &[Line]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["experiment", "run", "state", "done", "failed", "age", "size", ""]);
+    for line in lines {
+        let state = serde_json::to_value(line.state).ok().and_then(|state| state.as_str().map(str::to_owned)).unwrap_or_default();
+        table.add_row([
+            line.experiment.clone(),
+            line.run.clone(),
+            state,
+            format!("{}/{}", line.done, line.trials),
+            line.failed.to_string(),
+            line.age_seconds.map(|seconds| Seconds(seconds).to_string()).unwrap_or_default(),
+            Bytes(line.size_bytes).to_string(),
+            line.note.clone().unwrap_or_default(),
+        ]);
+    }
+    format!("{}\n", table.trim_fmt())
 }

@@ -9,6 +9,7 @@ mod ls;
 mod plan;
 mod run;
 mod schema;
+mod stand_in;
 
 use std::{fmt, io::Write, process::ExitCode};
 
@@ -43,7 +44,7 @@ enum Verb {
 }
 
 /// How a command ended, as an exit status (`DESIGN.md` §1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// 0: every trial has a result.
     Success = 0,

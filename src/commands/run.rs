@@ -1,10 +1,221 @@
-//! `kiln run`.
+//! `kiln run`: runs an experiment, or goes on with its newest unfinished run.
 
-use super::{Status, Stop};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use super::{Status, Stop, print, stand_in};
+use crate::{
+    plan::{Outcome, Trial},
+    record::TableRow,
+    schedule::{self, End, Instruments, Report, Request, Selection, Style},
+    spec::Experiment,
+};
 
 #[derive(clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// Experiment files, run one after the other.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Start a new run even if one could be gone on with.
+    #[arg(long)]
+    fresh: bool,
+    /// Run these trials alone; the beginning of an id is enough.
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    only: Vec<String>,
+    /// Make another attempt of the trials that ended so.
+    #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
+    rerun: Option<Outcome>,
+    /// Say what would run, and run nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Set a key of the experiment: `train.batch_size=8`.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The same as `--set run.devices=…`: auto, cpu, all, an index or a UUID.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// The same as `--set run.engine=…`.
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Say nothing but the result.
+    #[arg(long)]
+    quiet: bool,
+    /// How to tell the progress.
+    #[arg(long, value_enum, default_value_t = Telling::Auto)]
+    progress: Telling,
+    /// Where runs are kept.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
 
-pub(super) fn run(_args: Args) -> Result<Status, Stop> {
-    Err(Stop::new(Status::Failed, "`kiln run` is being built"))
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Telling {
+    /// Bars on a terminal, else lines.
+    Auto,
+    /// Timed lines on standard error.
+    Plain,
+    /// JSON events on standard output, documented in docs/running.md.
+    Json,
+}
+
+fn outcome(text: &str) -> Result<Outcome, String> {
+    let names: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.name()).collect();
+    Outcome::ALL.into_iter().find(|outcome| outcome.name() == text).ok_or_else(|| format!("`{text}` is no outcome; one of {}", names.join(", ")))
+}
+
+/// One file, read and planned.
+struct Planned {
+    experiment: Experiment,
+    resolved: String,
+    trials: Vec<Trial>,
+    selection: Selection,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    // Every file is read before the first trial of the first one starts.
+    let planned = args.files.iter().map(|file| plan(file, &args)).collect::<Result<Vec<_>, _>>()?;
+    let program = trial_program()?;
+    let mut worst = Status::Success;
+    for planned in &planned {
+        let status = run_one(planned, &args, &program)?;
+        worst = worst.max(status);
+        if status == Status::Interrupted {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+fn plan(file: &Path, args: &Args) -> Result<Planned, Stop> {
+    let (experiment, resolved, trials) = stand_in::load(file, &settings(args))?;
+    let only = schedule::find_ids(&trials, &args.only).map_err(Stop::bad_input)?;
+    Ok(Planned { experiment, resolved, trials, selection: Selection { only, rerun: args.rerun } })
+}
+
+/// `--set` with the keys that have a flag of their own.
+fn settings(args: &Args) -> Vec<String> {
+    let device = args.device.iter().map(|device| match device.as_str() {
+        "auto" | "cpu" | "all" => format!("run.devices={device}"),
+        list if list.starts_with('[') => format!("run.devices={list}"),
+        one => format!("run.devices=[{one}]"),
+    });
+    let engine = args.engine.iter().map(|engine| format!("run.engine={engine}"));
+    args.set.iter().cloned().chain(device).chain(engine).collect()
+}
+
+/// `$KILN_TRIAL`, else the program beside this one.
+fn trial_program() -> Result<PathBuf, Stop> {
+    if let Some(named) = std::env::var_os("KILN_TRIAL").filter(|value| !value.is_empty()) {
+        return std::path::absolute(named).map_err(|error| Stop::new(Status::CannotRun, format!("`KILN_TRIAL`: {error}")));
+    }
+    let own = std::env::current_exe().map_err(|error| Stop::new(Status::CannotRun, format!("kiln cannot find its own program: {error}")))?;
+    Ok(own.with_file_name("kiln-trial"))
+}
+
+fn run_one(planned: &Planned, args: &Args, program: &Path) -> Result<Status, Stop> {
+    let command_line: Vec<String> = std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect();
+    let style = match (args.quiet, args.progress) {
+        (true, _) => Style::Quiet,
+        (false, Telling::Auto) => Style::for_terminal(),
+        (false, Telling::Plain) => Style::Plain,
+        (false, Telling::Json) => Style::Json,
+    };
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let request = Request {
+        experiment: &planned.experiment,
+        resolved: &planned.resolved,
+        trials: &planned.trials,
+        results: &args.results,
+        trial_program: program,
+        locks: &schedule::locks_folder(),
+        visible_devices: visible.as_deref(),
+        selection: planned.selection.clone(),
+        fresh: args.fresh,
+        command_line: &command_line,
+        style,
+    };
+    if args.dry_run {
+        return dry_run(&request);
+    }
+    let report = schedule::run(&request, Instruments::open()).map_err(stopped)?;
+    if style != Style::Json {
+        print(&summary(&report))?;
+    }
+    say_how_to_go_on(&report, style);
+    Ok(status(&report))
+}
+
+fn stopped(stop: schedule::Stop) -> Stop {
+    let status = match stop {
+        schedule::Stop::Refused(_) => Status::BadInput,
+        schedule::Stop::CannotRun(_) => Status::CannotRun,
+        schedule::Stop::Interrupted(_) => Status::Interrupted,
+    };
+    Stop::new(status, stop)
+}
+
+fn dry_run(request: &Request) -> Result<Status, Stop> {
+    let preview = schedule::preview(request).map_err(stopped)?;
+    let place = match &preview.resumes {
+        Some(folder) => format!("would go on in {}", folder.path().display()),
+        None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
+    };
+    let mut text = format!("{place}: {} of {} trials would run\n", preview.to_run.len(), request.trials.len());
+    for (id, before) in &preview.to_run {
+        text.push_str(&match before {
+            Some(outcome) => format!("{id}  {outcome} before\n"),
+            None => format!("{id}\n"),
+        });
+    }
+    print(&text)?;
+    Ok(Status::Success)
+}
+
+/// Every row counts by its outcome; see `DESIGN.md` §1.
+fn status(report: &Report) -> Status {
+    match report.end {
+        End::Interrupted => Status::Interrupted,
+        _ if report.rows.iter().any(|row| !row.fixed.outcome.is_result()) => Status::Failed,
+        _ => Status::Success,
+    }
+}
+
+fn say_how_to_go_on(report: &Report, style: Style) {
+    let text = match report.end {
+        End::NothingToDo if report.left == 0 => {
+            "every trial has its result already; `--fresh` starts a new run, `--rerun failed` tries failed trials again"
+        }
+        End::NothingToDo => "the trials asked for have their results already; without `--only` the others run",
+        End::Interrupted => "interrupted; the same command goes on from here",
+        End::Finished if report.left > 0 => "some trials of the plan have no result yet; the same command without `--only` runs them",
+        End::Finished => return,
+    };
+    if style != Style::Quiet {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+/// How many trials ended how, why those without a result did, and what was written where.
+fn summary(report: &Report) -> String {
+    let count = |outcome: Outcome| report.rows.iter().filter(|row| row.fixed.outcome == outcome).count();
+    let counts: Vec<String> = Outcome::ALL.into_iter().filter(|outcome| count(*outcome) > 0).map(|o| format!("{} {o}", count(o))).collect();
+    let mut text = format!("{} trials: {}", report.rows.len() + unrun(report), counts.join(", "));
+    if unrun(report) > 0 {
+        text.push_str(&format!(", {} not run", unrun(report)));
+    }
+    text.push('\n');
+    report.rows.iter().filter(|row| !row.fixed.outcome.is_result()).for_each(|row| text.push_str(&trouble(row)));
+    text.push_str(&format!("{}\n{}\n", report.folder.trials_table().display(), report.folder.run_file().display()));
+    text
+}
+
+fn unrun(report: &Report) -> usize {
+    let unsettled = report.rows.iter().filter(|row| !row.fixed.outcome.is_final()).count();
+    report.left.saturating_sub(unsettled)
+}
+
+fn trouble(row: &TableRow) -> String {
+    format!("{}: {}\n", row.fixed.outcome, row.fixed.reason.as_deref().unwrap_or("no reason was given"))
 }

@@ -1,8 +1,12 @@
 //! What is kept: a struct is a table or a file, a field is a column or a key. Writing, reading and versions live here.
 
+pub mod attempt;
 pub mod columns;
 pub mod identity;
 pub mod message;
+pub mod run_file;
+pub mod run_folder;
+pub mod run_folder_table;
 pub mod samples;
 pub mod snapshots;
 pub mod table;
@@ -10,8 +14,12 @@ mod trial_columns;
 pub mod trial_result;
 pub mod trials;
 
+pub use attempt::AttemptFile;
 pub use identity::Privacy;
 pub use message::Message;
+pub use run_file::RunFile;
+pub use run_folder::RunFolder;
+pub use run_folder_table::{TableRow, TrialsTable};
 pub use samples::{SampleRow, SampleWriter};
 pub use snapshots::{Moment, SnapshotRow, SnapshotWriter};
 pub use table::{Table, TableError, TableWriter, TornLine};

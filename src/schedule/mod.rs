@@ -1,1 +1,136 @@
-//! When it runs: devices are leased, each attempt is a child process of its own, its end becomes an outcome.
+//! When it runs: devices are leased, each attempt is a child process of its own, its end becomes an outcome and a row.
+//!
+//! An experiment and its trials come in as a [`Request`]; a run's folder under `results/` is made or gone on with, and a
+//! [`Report`] comes out. What a trial does is for the child, what the numbers mean for `report`.
+
+mod attempt;
+mod changes;
+mod child;
+mod clock;
+mod devices;
+mod disk;
+pub mod instruments;
+mod judge;
+mod launch;
+mod lease;
+mod listen;
+mod oom_killer;
+mod open;
+mod progress;
+mod queue;
+mod remaining;
+mod row;
+mod signals;
+mod stray;
+mod sweep;
+
+use std::path::Path;
+
+pub use instruments::Instruments;
+pub use lease::folder as locks_folder;
+pub use progress::Style;
+pub use remaining::{Selection, find_ids};
+
+use crate::{
+    plan::{Outcome, Trial, TrialId},
+    record::{RunFolder, TableRow},
+    spec::Experiment,
+};
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    pub experiment: &'a Experiment,
+    /// Text of `experiment.yaml`: the resolved experiment, which must read back as `experiment`.
+    pub resolved: &'a str,
+    /// In plan order.
+    pub trials: &'a [Trial],
+    pub results: &'a Path,
+    pub trial_program: &'a Path,
+    /// The folder of the devices' locks; [`locks_folder`].
+    pub locks: &'a Path,
+    /// `CUDA_VISIBLE_DEVICES` of kiln's own environment, which restricts what may be leased.
+    pub visible_devices: Option<&'a str>,
+    pub selection: Selection,
+    /// Start a new run even if one could be gone on with.
+    pub fresh: bool,
+    /// As typed, for `run.json`.
+    pub command_line: &'a [String],
+    pub style: Style,
+}
+
+/// How a launch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything asked for was run.
+    Finished,
+    /// There was nothing to do.
+    NothingToDo,
+    /// Stopped by a signal; a resume goes on.
+    Interrupted,
+}
+
+/// What a launch leaves.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub folder: RunFolder,
+    pub end: End,
+    /// Planned trials that have no final row yet.
+    pub left: usize,
+    /// The last attempt of each planned trial that has one, in plan order.
+    pub rows: Vec<TableRow>,
+}
+
+/// Why a run could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The request contradicts what is there (a changed experiment).
+    #[error("{0}")]
+    Refused(String),
+    /// The machine cannot run it now: a lock, a device, a disk, a missing program.
+    #[error("{0}")]
+    CannotRun(String),
+    /// A signal came before the first trial.
+    #[error("{0}")]
+    Interrupted(String),
+}
+
+/// What `kiln run --dry-run` tells.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    /// The run that would be gone on with; `None` for a new one.
+    pub resumes: Option<RunFolder>,
+    /// The trials that would run and how each ended before.
+    pub to_run: Vec<(TrialId, Option<Outcome>)>,
+}
+
+/// Runs what is left of an experiment, in a new run or in its newest unfinished one.
+///
+/// # Errors
+/// See [`Stop`]. A trial that fails is a row, not an error.
+pub fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+    sweep::run(request, instruments)
+}
+
+/// What [`run`] would do; touches nothing.
+///
+/// # Errors
+/// As [`run`], for what can be seen without starting.
+pub fn preview(request: &Request) -> Result<Preview, Stop> {
+    let found = open::find(request)?;
+    let (resumes, history) = match found {
+        open::Found::New => (None, remaining::History::default()),
+        open::Found::Old(old) => (Some(old.folder), old.history),
+    };
+    let left = remaining::remaining(request.trials, &history, &request.selection, request.experiment.run.retries);
+    let to_run = left.iter().map(|index| &request.trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
+    Ok(Preview { resumes, to_run })
+}
+
+/// Something that wakes the scheduler.
+#[derive(Debug)]
+enum Event {
+    Signal(i32),
+    /// The child with this token has ended and waits to be reaped.
+    Ended(u64),
+}

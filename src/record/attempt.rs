@@ -1,0 +1,53 @@
+//! The folder of one attempt, `trials/<id>/<n>/`: what the parent writes there at its start, and which attempts there are.
+
+use std::{fs, io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{RunFolder, TrialResult, run_file::write_json};
+use crate::plan::TrialId;
+
+/// The file's name.
+const ATTEMPT: &str = "attempt.json";
+
+/// `attempt.json`: written before the child starts, so that a killed parent's attempt can still be told of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptFile {
+    pub trial: TrialId,
+    pub attempt: u64,
+    pub launch: u64,
+    pub started_utc: String,
+    /// `cpu`, or the GPU's UUID.
+    pub device: String,
+}
+
+impl AttemptFile {
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        write_json(&folder.join(ATTEMPT), self)
+    }
+
+    /// `None` if the file is missing or torn.
+    pub fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(folder.join(ATTEMPT)).ok()?).ok()
+    }
+}
+
+/// The attempts of a trial that have a folder, in order.
+pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(run.trial(trial)) else { return Vec::new() };
+    let mut numbers: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// What the child of an attempt wrote at its end.
+///
+/// # Errors
+/// `trial.json` is missing, torn or no result; the text says which.
+pub fn result(folder: &Path) -> Result<TrialResult, String> {
+    let path = folder.join("trial.json");
+    let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,171 @@
+//! `run.json`: which launches made a run, on what machine, from which code. Facts come in gathered; a file comes out, always
+//! whole (a temporary file, then a rename).
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::plan::TrialId;
+
+/// Version of the file.
+pub const RUN_FILE: u32 = 1;
+
+/// One run: what was planned and every launch that worked on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunFile {
+    /// Format version, [`RUN_FILE`].
+    pub kiln_run: u32,
+    pub experiment: String,
+    /// Name of each table of the run and the version it is written in.
+    pub tables: BTreeMap<String, String>,
+    /// Every planned trial, in plan order.
+    pub plan: Vec<TrialId>,
+    pub launches: Vec<Launch>,
+}
+
+/// One start of `kiln run` on the run's folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// From 1.
+    pub launch: u64,
+    #[serde(flatten)]
+    pub anchor: Anchor,
+    /// The run's start mark on this boot's CLOCK_MONOTONIC: `run_seconds` is a monotonic time less this. Negative for a run
+    /// that began before the machine did.
+    pub run_anchor_nanoseconds: i64,
+    pub pid: u32,
+    pub command_line: Vec<String>,
+    /// Host facts: CPU, cores, memory, kernel.
+    pub machine: Value,
+    /// The devices of the machine, as found.
+    pub devices: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    pub versions: Versions,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<Git>,
+    /// Allow-listed environment variables that were set.
+    pub environment: BTreeMap<String, String>,
+    /// Keys that were changed since the launch before, and allowed to: dotted key to new value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changed: BTreeMap<String, Value>,
+    /// When and how the launch ended; absent while it runs or after it was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// The moment a launch began, on each clock that can be read later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// UTC, RFC 3339.
+    pub started_utc: String,
+    pub boot_id: String,
+    pub monotonic_nanoseconds: i64,
+}
+
+/// What runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    pub kiln: String,
+    /// Of the `kiln` program's file, hex.
+    pub kiln_sha256: Option<String>,
+    /// The program of a trial and the hash of its file.
+    pub trial_program: String,
+    pub trial_program_sha256: Option<String>,
+}
+
+/// The state of the source tree that kiln was started in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Git {
+    pub commit: String,
+    /// Whether tracked files differed from the commit.
+    pub dirty: bool,
+}
+
+/// The end of a launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub utc: String,
+    /// `finished`, `interrupted`, `disk full` or the words of an error.
+    pub how: String,
+}
+
+impl RunFile {
+    /// Reads `run.json`.
+    ///
+    /// # Errors
+    /// The file is missing, torn or of a newer format; the text names the file.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        match file.kiln_run {
+            RUN_FILE => Ok(file),
+            newer => Err(format!("{}: format {newer} is newer than this kiln, which reads up to {RUN_FILE}; use a newer kiln", path.display())),
+        }
+    }
+
+    /// # Errors
+    /// The file cannot be written; the old one is then untouched.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        write_json(path, self)
+    }
+}
+
+/// Writes pretty JSON, whole or not at all.
+///
+/// # Errors
+/// As [`write_whole`].
+pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}
+
+/// Writes a file whole or not at all: a temporary file beside it, synced, then renamed over it.
+///
+/// # Errors
+/// The folder is missing, not writable or full; the old file is then untouched and the temporary one is gone.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.new"));
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let renamed = written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    });
+    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+    renamed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        write_whole(&path, b"old").unwrap();
+        fs::create_dir(folder.path().join(".run.json.new")).unwrap();
+        assert!(write_whole(&path, b"new").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_newer_run_file_is_refused_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        fs::write(&path, r#"{"kiln_run":9,"experiment":"x","tables":{},"plan":[],"launches":[]}"#).unwrap();
+        assert!(RunFile::read(&path).unwrap_err().contains("format 9"));
+    }
+}

@@ -1,0 +1,266 @@
+//! The layout of `results/`: where the files of a run lie, which runs there are, and who is at work on them.
+//!
+//! Paths come in and go out; what the files say is for `run_file`, `run_folder_table` and `attempt`.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::plan::TrialId;
+
+const LATEST: &str = "latest";
+/// A run being made; it gets its name by a rename once its first files are there.
+const UNBORN: &str = ".new-";
+const LOCK: &str = ".kiln-lock";
+/// What `results/.gitignore` keeps out: all but the small tables, the experiment and `run.json`.
+const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv and snapshots.csv; the rest is large or local\n\
+    */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
+
+/// One run's folder: `results/<name>/<UTC>-<git short>/`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunFolder(PathBuf);
+
+impl RunFolder {
+    /// A folder that exists already.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The folder's own name, `<UTC>-<git short>`.
+    pub fn name(&self) -> String {
+        self.0.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    pub fn experiment(&self) -> PathBuf {
+        self.0.join("experiment.yaml")
+    }
+
+    pub fn run_file(&self) -> PathBuf {
+        self.0.join("run.json")
+    }
+
+    pub fn trials_table(&self) -> PathBuf {
+        self.0.join("trials.csv")
+    }
+
+    pub fn samples_table(&self) -> PathBuf {
+        self.0.join("samples.csv")
+    }
+
+    /// Space kept for the last rows of a run whose disk fills up.
+    pub fn reserve(&self) -> PathBuf {
+        self.0.join(".reserve")
+    }
+
+    pub fn trials(&self) -> PathBuf {
+        self.0.join("trials")
+    }
+
+    pub fn trial(&self, trial: &TrialId) -> PathBuf {
+        self.trials().join(&trial.0)
+    }
+
+    pub fn trial_file(&self, trial: &TrialId) -> PathBuf {
+        self.trial(trial).join("trial.yaml")
+    }
+
+    pub fn attempt(&self, trial: &TrialId, attempt: u64) -> PathBuf {
+        self.trial(trial).join(attempt.to_string())
+    }
+}
+
+/// Makes a run's folder with its first files, in one step: `fill` writes into a folder that gets its name only afterwards.
+///
+/// # Errors
+/// The folder cannot be made, or `fill` failed; nothing is left behind then.
+pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&RunFolder) -> io::Result<()>) -> io::Result<RunFolder> {
+    let parent = results.join(experiment);
+    fs::create_dir_all(&parent)?;
+    write_gitignore(results)?;
+    remove_unborn(&parent);
+    let unborn = RunFolder(parent.join(format!("{UNBORN}{stamp}")));
+    fs::create_dir(&unborn.0)?;
+    let made = fill(&unborn).and_then(|()| {
+        let named = RunFolder(free_name(&parent, stamp));
+        fs::rename(&unborn.0, &named.0).map(|()| named)
+    });
+    let made = made.inspect_err(|_| {
+        let _ = fs::remove_dir_all(&unborn.0);
+    })?;
+    point_latest(&parent, &made.name())?;
+    Ok(made)
+}
+
+/// The runs of one experiment, oldest first.
+pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
+    let Ok(entries) = fs::read_dir(results.join(experiment)) else { return Vec::new() };
+    let mut runs: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| RunFolder(entry.path()))
+        .filter(|run| !run.name().starts_with('.') && run.run_file().is_file())
+        .collect();
+    runs.sort();
+    runs
+}
+
+/// The names of the experiments that have a folder under `results`, sorted.
+///
+/// # Errors
+/// `results` cannot be listed.
+pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
+    let mut names: Vec<String> = fs::read_dir(results)?
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The lock of one experiment; let go when dropped, or when the process ends in any way.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Who holds a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder(pub String);
+
+/// Takes the lock of one experiment, or says who has it.
+///
+/// # Errors
+/// The lock's file cannot be made or opened.
+pub fn lock(results: &Path, experiment: &str, pid: u32, since_utc: &str) -> io::Result<Result<Lock, Holder>> {
+    let folder = results.join(experiment);
+    fs::create_dir_all(&folder)?;
+    lock_file(&folder.join(LOCK), &format!("process {pid} since {since_utc}"))
+}
+
+/// Who holds the lock of an experiment now, without taking it.
+pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
+    let mut file = File::open(results.join(experiment).join(LOCK)).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
+        _ => None,
+    }
+}
+
+/// Takes the lock that is a file, and writes into it who has it.
+///
+/// # Errors
+/// The file cannot be made or opened.
+pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
+    let mut file = open_for_all(path)?;
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0)?;
+            file.write_all(who.as_bytes())?;
+            Ok(Ok(Lock { _file: file }))
+        }
+        Err(TryLockError::WouldBlock) => Ok(Err(read_holder(&mut file))),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Opens a lock's file; one that exists is never opened for creating, which the kernel refuses in a sticky folder when
+/// the file is another user's (`fs.protected_regular`).
+fn open_for_all(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let file = options.create(true).truncate(false).open(path)?;
+    let _ = file.set_permissions(fs::Permissions::from_mode(0o666));
+    Ok(file)
+}
+
+fn read_holder(file: &mut File) -> Holder {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(300).read_to_string(&mut text));
+    match read {
+        Ok(_) if !text.trim().is_empty() => Holder(text.trim().to_owned()),
+        _ => Holder("a process that has not said its number yet".to_owned()),
+    }
+}
+
+fn write_gitignore(results: &Path) -> io::Result<()> {
+    match OpenOptions::new().create_new(true).write(true).open(results.join(".gitignore")) {
+        Ok(mut file) => file.write_all(IGNORED.as_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Folders whose making was cut short; the caller holds the experiment's lock, so nobody is at work on them.
+fn remove_unborn(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(UNBORN) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn free_name(parent: &Path, stamp: &str) -> PathBuf {
+    let mut path = parent.join(stamp);
+    for again in 2_u32.. {
+        if !path.exists() {
+            break;
+        }
+        path = parent.join(format!("{stamp}-{again}"));
+    }
+    path
+}
+
+fn point_latest(parent: &Path, name: &str) -> io::Result<()> {
+    let link = parent.join(format!("{UNBORN}{LATEST}"));
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(name, &link)?;
+    fs::rename(&link, parent.join(LATEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_appears_whole_and_latest_points_at_it_relatively() {
+        let results = tempfile::tempdir().unwrap();
+        let run = create(results.path(), "x", "20260101T000000Z-abc", |run| fs::write(run.run_file(), "{}")).unwrap();
+        let again = create(results.path(), "x", "20260101T000000Z-abc", |run| fs::write(run.run_file(), "{}")).unwrap();
+        assert_eq!(runs(results.path(), "x"), [run, again.clone()]);
+        assert_eq!(fs::read_link(results.path().join("x/latest")).unwrap(), Path::new(&again.name()));
+        assert!(fs::read_to_string(results.path().join(".gitignore")).unwrap().contains("*/*/trials/"));
+    }
+
+    #[test]
+    fn a_run_whose_making_failed_leaves_nothing() {
+        let results = tempfile::tempdir().unwrap();
+        let failed = create(results.path(), "x", "s", |_| Err(io::Error::other("no")));
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(results.path().join("x")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_second_lock_learns_who_has_the_first() {
+        let results = tempfile::tempdir().unwrap();
+        let first = lock(results.path(), "x", 41, "2026-01-01T00:00:00Z").unwrap().unwrap();
+        let second = lock(results.path(), "x", 42, "2026-01-01T00:00:01Z").unwrap().unwrap_err();
+        assert_eq!(second, Holder("process 41 since 2026-01-01T00:00:00Z".to_owned()));
+        assert_eq!(holder(results.path(), "x"), Some(second));
+        drop(first);
+        assert_eq!(holder(results.path(), "x"), None);
+        assert!(lock(results.path(), "x", 42, "2026-01-01T00:00:01Z").unwrap().is_ok());
+    }
+}

@@ -1,0 +1,273 @@
+//! One attempt of one trial: its files and process at the start, its limits while it runs, its row at the end.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::mpsc::Sender,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use super::{
+    Event, Instruments, Request,
+    child::{self, Running, Start},
+    clock,
+    instruments::{DeviceFacts, Watch},
+    judge::{Ending, StopCause, judge},
+    listen::Heard,
+    oom_killer,
+    row::{Facts, row},
+};
+use crate::{
+    catalog::{Data, data::NumWorkers},
+    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile},
+    record::{
+        AttemptFile, RunFolder, TableRow,
+        attempt::{attempts, result},
+        run_file::write_whole,
+    },
+    spec::{CpuThreads, Run},
+};
+
+/// From SIGTERM to SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a child may live on after it said `finished`.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Where an attempt takes place.
+pub(super) struct Setting<'a> {
+    pub(super) request: &'a Request<'a>,
+    pub(super) folder: &'a RunFolder,
+    pub(super) launch: u64,
+    pub(super) run_anchor_nanoseconds: i64,
+    /// `None` is the CPU.
+    pub(super) device: Option<&'a DeviceFacts>,
+    pub(super) token: u64,
+}
+
+/// An attempt that runs.
+pub(super) struct Attempt {
+    pub(super) token: u64,
+    /// Place of the trial in the plan.
+    pub(super) index: usize,
+    pub(super) attempt: u64,
+    /// Place of the device in the launch's list.
+    pub(super) device: usize,
+    /// The most trials that ran at once while this one did, itself included.
+    pub(super) most_concurrent: u64,
+    child: Running,
+    folder: PathBuf,
+    started: Instant,
+    started_utc: String,
+    /// Why it was told to stop, and when; the first cause counts.
+    stopped: Option<(StopCause, Instant)>,
+    finished_since: Option<Instant>,
+    oom_kills: Option<u64>,
+    peak: Option<(f64, String)>,
+}
+
+/// What an attempt's row needs beyond the attempt.
+pub(super) struct Surroundings<'a> {
+    pub(super) launch: u64,
+    pub(super) device: Option<&'a DeviceFacts>,
+    pub(super) driver: Option<String>,
+    pub(super) cores: u64,
+}
+
+/// Makes the attempt's folder and files and starts its child.
+///
+/// # Errors
+/// A file cannot be written or the child cannot be started; the attempt's folder is gone then.
+pub(super) fn start(setting: &Setting, index: usize, device: usize, peak: Option<(f64, String)>, events: Sender<Event>) -> io::Result<Attempt> {
+    let trial = &setting.request.trials[index];
+    let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
+    let folder = setting.folder.attempt(&trial.id, attempt);
+    let started_utc = clock::utc_now();
+    let oom_kills = oom_killer::kills();
+    fs::create_dir_all(&folder)?;
+    let started = write_files(setting, trial, attempt, &folder, &started_utc, peak.as_ref().map(|(flops, _)| *flops)).and_then(|()| {
+        let start = Start {
+            program: setting.request.trial_program,
+            trial_file: &setting.folder.trial_file(&trial.id),
+            folder: &folder,
+            visible_device: setting.device.map_or("", |gpu| &gpu.uuid),
+            token: setting.token,
+        };
+        child::start(&start, events).map_err(|error| named(error, setting.request.trial_program))
+    });
+    let child = started.inspect_err(|_| {
+        let _ = fs::remove_dir_all(&folder);
+    })?;
+    Ok(Attempt {
+        token: setting.token,
+        index,
+        attempt,
+        device,
+        most_concurrent: 1,
+        child,
+        folder,
+        started: Instant::now(),
+        started_utc,
+        stopped: None,
+        finished_since: None,
+        oom_kills,
+        peak,
+    })
+}
+
+fn named(error: io::Error, program: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
+}
+
+fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, started_utc: &str, peak_flops: Option<f64>) -> io::Result<()> {
+    let file = AttemptFile {
+        trial: trial.id.clone(),
+        attempt,
+        launch: setting.launch,
+        started_utc: started_utc.to_owned(),
+        device: setting.device.map_or("cpu", |gpu| &gpu.uuid).to_owned(),
+    };
+    file.write(folder)?;
+    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder, peak_flops)).map_err(io::Error::other)?;
+    write_whole(&setting.folder.trial_file(&trial.id), text.as_bytes())
+}
+
+/// All that the child is told: what was `auto` is a number here, and every path is absolute.
+fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, peak_flops: Option<f64>) -> TrialFile {
+    let cores = super::open::cores();
+    let mut train = trial.train.clone();
+    train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
+    TrialFile {
+        kiln_trial: TRIAL_FILE,
+        trial: trial.id.clone(),
+        attempt,
+        model: trial.model.clone(),
+        data: resolved_data(&trial.data, cores),
+        train,
+        measure: setting.request.experiment.measure.clone(),
+        engine: trial.engine,
+        device: if setting.device.is_some() { ChildDevice::Cuda } else { ChildDevice::Cpu },
+        data_folder: std::env::var_os("KILN_DATA").filter(|value| !value.is_empty()).and_then(|path| std::path::absolute(path).ok()),
+        folder: folder.to_owned(),
+        run_anchor_nanoseconds: setting.run_anchor_nanoseconds,
+        peak_flops,
+    }
+}
+
+fn resolved_data(data: &Data, cores: u64) -> Data {
+    let mut data = data.clone();
+    if let Some(loader) = data.loader_mut() {
+        loader.num_workers = NumWorkers::Count(loader.num_workers.resolve(cores));
+    }
+    let path = data.path().and_then(|path| std::path::absolute(path).ok());
+    if let Some(path) = path.and_then(|path| path.into_os_string().into_string().ok()) {
+        data.set_path(path);
+    }
+    data
+}
+
+impl Attempt {
+    pub(super) fn watch(&self, trial: &Trial, device: Option<&DeviceFacts>) -> Watch {
+        Watch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuid: device.map(|gpu| gpu.uuid.clone()) }
+    }
+
+    /// Tells the child's group to stop; the first cause counts.
+    pub(super) fn stop(&mut self, cause: StopCause) {
+        if self.stopped.is_none() {
+            self.stopped = Some((cause, Instant::now()));
+            self.child.signal(Signal::TERM);
+        }
+    }
+
+    /// Stops it without grace.
+    pub(super) fn kill(&mut self) {
+        self.stop(StopCause::Told);
+        self.child.signal(Signal::KILL);
+    }
+
+    /// Stops a child that is over its time, silent for too long, deaf to SIGTERM, or lingering after `finished`.
+    pub(super) fn keep_limits(&mut self, limits: &Run) {
+        let (finished, silent) = {
+            let heard = self.child.ear.heard();
+            (heard.finished.is_some(), heard.last_message.elapsed())
+        };
+        match self.stopped {
+            Some((_, since)) if since.elapsed() >= GRACE => self.child.signal(Signal::KILL),
+            Some(_) => {}
+            None if finished => {
+                if self.finished_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+                    self.stop(StopCause::Lingering);
+                }
+            }
+            None => match limits.timeout {
+                Some(timeout) if self.started.elapsed() >= timeout.0 => self.stop(StopCause::Timeout(timeout)),
+                _ if silent >= limits.stall.0 => self.stop(StopCause::Stall(limits.stall)),
+                _ => {}
+            },
+        }
+    }
+
+    /// What the child has said, and its notices since the last look.
+    pub(super) fn look(&self) -> (Heard, Vec<String>) {
+        let mut heard = self.child.ear.heard();
+        let notices = std::mem::take(&mut heard.notices);
+        (heard.clone(), notices)
+    }
+
+    /// Reaps the child and makes the attempt's row. `disk_full`: a failure is the disk's, and not final.
+    pub(super) fn finish(self, trial: &Trial, around: &Surroundings, instruments: &mut Instruments, disk_full: bool) -> TableRow {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let ear = self.child.ear.clone();
+        let (exit, stderr_tail) = match self.child.reap() {
+            Ok(ended) => (ended.exit, ended.stderr_tail),
+            Err(error) => (super::judge::Exit::Status(-1), error.to_string()),
+        };
+        let heard = ear.heard().clone();
+        let struck = oom_killer::kills().zip(self.oom_kills).is_some_and(|(after, before)| after > before);
+        let stderr_path = format!("trials/{}/{}/stderr.txt", trial.id, self.attempt);
+        let ending = Ending {
+            trial: &trial.id,
+            exit,
+            finished: heard.finished.clone(),
+            stopped: self.stopped.map(|(cause, _)| cause),
+            seconds,
+            step: heard.step,
+            oom_killer_struck: struck,
+            stderr_tail: &stderr_tail,
+            stderr_path: &stderr_path,
+        };
+        let (mut outcome, mut reason) = judge(&ending);
+        let result = result(&self.folder);
+        if let (Outcome::Completed, Err(why)) = (outcome, &result) {
+            outcome = Outcome::Failed;
+            reason = Some(format!("trial {} said it completed, but its result cannot be read: {why}", trial.id));
+        }
+        if outcome == Outcome::Failed && disk_full {
+            outcome = Outcome::Interrupted;
+            reason = Some(format!("the disk is full: {}", reason.unwrap_or_default()));
+        }
+        let result = result.ok();
+        let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
+        let window = result.as_ref().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
+        let readings = instruments.unwatch(&trial.id, window);
+        row(&Facts {
+            trial,
+            attempt: self.attempt,
+            launch: around.launch,
+            outcome,
+            reason,
+            started_utc: Some(self.started_utc),
+            trial_seconds: Some(seconds),
+            result: result.as_ref(),
+            readings: &readings,
+            device: around.device,
+            driver: around.driver.as_deref(),
+            peak: self.peak,
+            concurrent_trials: self.most_concurrent,
+            cores: around.cores,
+            step: heard.step,
+            notes: garbage.into_iter().collect(),
+        })
+    }
+}

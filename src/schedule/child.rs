@@ -1,0 +1,174 @@
+//! One attempt's process: started in a group of its own, dying with its parent, listened to, stopped, and reaped.
+//!
+//! Children are started from the scheduler's thread alone, which outlives them: the kernel sends the parent-death signal when
+//! the *thread* that started a child ends.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc::Sender,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal, waitid};
+
+use super::{
+    Event,
+    judge::Exit,
+    listen::{Ear, keep_stderr},
+    stray,
+};
+
+/// How long the pipes of an ended child may stay open.
+const PIPES_MAY_LINGER: Duration = Duration::from_secs(2);
+
+/// What a child is started with.
+#[derive(Debug)]
+pub(super) struct Start<'a> {
+    pub(super) program: &'a Path,
+    pub(super) trial_file: &'a Path,
+    /// The attempt's folder, absolute.
+    pub(super) folder: &'a Path,
+    /// `CUDA_VISIBLE_DEVICES`: a UUID, or empty for the CPU.
+    pub(super) visible_device: &'a str,
+    /// Comes back in [`Event::Ended`].
+    pub(super) token: u64,
+}
+
+/// A child that was started.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    group: Pid,
+    folder: PathBuf,
+    pub(super) ear: Ear,
+    stdout: JoinHandle<()>,
+    stderr: JoinHandle<io::Result<String>>,
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    pub(super) stderr_tail: String,
+}
+
+/// Starts a child and the threads that listen to it.
+///
+/// # Errors
+/// The program cannot be started, or kiln itself was ended in between.
+pub(super) fn start(start: &Start, events: Sender<Event>) -> io::Result<Running> {
+    let mut child = command(start).spawn()?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(io::Error::other("the pipes of a new child are missing"));
+    };
+    let group = Pid::from_child(&child);
+    let ear = Ear::new();
+    let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
+    let stdout = thread("stdout", move || listening.listen(stdout))?;
+    let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
+    let token = start.token;
+    thread("waiter", move || {
+        // The child stays a zombie until it is reaped, so its group's number is not given to others meanwhile.
+        while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
+        let _ = events.send(Event::Ended(token));
+    })?;
+    Ok(Running { child, group, folder: start.folder.to_owned(), ear, stdout, stderr })
+}
+
+fn thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+fn command(start: &Start) -> Command {
+    let mut command = Command::new(start.program);
+    command.arg(start.trial_file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    for (name, value) in environment(std::env::vars_os()) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env("CUDA_VISIBLE_DEVICES", start.visible_device).env(stray::MARK, start.folder);
+    let parent = getpid();
+    // SAFETY: between fork and exec only system calls are made, no memory is allocated and no lock is taken.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            match getppid() {
+                Some(now) if now == parent => Ok(()),
+                _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
+            }
+        });
+    }
+    command
+}
+
+/// What a child's environment changes of kiln's own: experiment keys are taken out, the folders of program settings are made
+/// absolute.
+fn environment(own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, Option<OsString>)> {
+    const FOLDERS: [&str; 2] = ["KILN_DATA", "KILN_LIBTORCH"];
+    let settings = own.filter(|(name, _)| name.to_string_lossy().starts_with("KILN_"));
+    settings
+        .map(|(name, value)| {
+            let is_folder = FOLDERS.iter().any(|folder| name == *folder) && !value.is_empty();
+            // `KILN_LIBTORCH` may also be a flavour; only what is there is a path.
+            let path = is_folder.then(|| std::path::absolute(&value).ok()).flatten();
+            match path {
+                Some(path) if path.exists() => (name, Some(path.into_os_string())),
+                _ => (name, is_folder.then_some(value)),
+            }
+        })
+        .collect()
+}
+
+impl Running {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to the child's whole group.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Reaps a child that has ended, and ends whatever it left behind.
+    ///
+    /// # Errors
+    /// The child cannot be waited for.
+    pub(super) fn reap(mut self) -> io::Result<Ended> {
+        self.signal(Signal::KILL);
+        let status = self.child.wait()?;
+        stray::end_strays(&self.folder);
+        let deadline = Instant::now() + PIPES_MAY_LINGER;
+        while !(self.stdout.is_finished() && self.stderr.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let stderr_tail = match self.stderr.is_finished() {
+            true => self.stderr.join().ok().and_then(Result::ok).unwrap_or_default(),
+            false => String::new(),
+        };
+        let exit = status.signal().map_or_else(|| Exit::Status(status.code().unwrap_or(-1)), Exit::Signal);
+        Ok(Ended { exit, stderr_tail })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiment_keys_are_taken_out_of_the_childs_environment() {
+        let own = [("KILN_TRAIN__BATCH_SIZE", "8"), ("KILN_DATA", "."), ("KILN_LIBTORCH", "cpu"), ("PATH", "/bin")];
+        let child = environment(own.iter().map(|(name, value)| (name.into(), value.into())));
+        let found = |name: &str| child.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        assert_eq!(found("KILN_TRAIN__BATCH_SIZE"), Some(None));
+        assert!(found("KILN_DATA").flatten().is_some_and(|path| Path::new(&path).is_absolute()));
+        assert_eq!(found("KILN_LIBTORCH"), Some(Some("cpu".into())));
+        assert_eq!(found("PATH"), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! Which devices a trial may have: the wish of `run.devices`, the GPUs found and `CUDA_VISIBLE_DEVICES` go in, a choice comes
+//! out. Pure; taking the devices is for `lease`.
+
+use super::instruments::{DeviceFacts, ProcessList};
+use crate::{
+    spec::{DeviceId, DeviceName, Devices, Engine},
+    units::{Bytes, Fraction},
+};
+
+/// GPUs busier than this are not idle.
+const IDLE_UTILIZATION: f64 = 0.05;
+
+/// What a trial may run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The CPU; the notice says so if a GPU could have been expected.
+    Cpu { notice: Option<String> },
+    /// The first of these that is idle.
+    FirstIdle(Vec<DeviceFacts>),
+    /// All of these.
+    All(Vec<DeviceFacts>),
+}
+
+/// What the machine offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer<'a> {
+    pub(super) devices: &'a [DeviceFacts],
+    /// Why there are none.
+    pub(super) absence: Option<&'a str>,
+    /// `CUDA_VISIBLE_DEVICES` of kiln's own environment.
+    pub(super) visible: Option<&'a str>,
+}
+
+/// Chooses among the GPUs offered.
+///
+/// # Errors
+/// A GPU was asked for by name or by `all` and there is none such; the text says what there is.
+pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<Choice, String> {
+    let visible: Vec<DeviceFacts> = restrict(offer.devices, offer.visible);
+    match (wanted, engine) {
+        (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(Choice::Cpu { notice: None }),
+        (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU alone; `run.devices` must be `auto` or `cpu`".to_owned()),
+        (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => {
+            Ok(Choice::Cpu { notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))) })
+        }
+        (Devices::Named(DeviceName::Auto), _) => Ok(Choice::FirstIdle(visible)),
+        (Devices::Named(DeviceName::All), _) if visible.is_empty() => {
+            Err(format!("`run.devices: all` needs a GPU: {}; try `--device auto` or `--device cpu`", nothing_visible(offer)))
+        }
+        (Devices::Named(DeviceName::All), _) => Ok(Choice::All(visible)),
+        (Devices::List(ids), _) => ids.iter().map(|id| find(id, &visible, offer)).collect::<Result<_, _>>().map(Choice::All),
+    }
+}
+
+fn nothing_visible(offer: Offer) -> String {
+    match (offer.devices.is_empty(), offer.absence) {
+        (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
+        (true, Some(absence)) => absence.to_owned(),
+        (true, None) => "the NVIDIA driver reports no GPU".to_owned(),
+    }
+}
+
+fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFacts, String> {
+    let found = visible.iter().find(|device| match id {
+        DeviceId::Index(index) => device.index == *index,
+        DeviceId::Uuid(uuid) => device.uuid == *uuid,
+    });
+    found.cloned().ok_or_else(|| {
+        let wanted = match id {
+            DeviceId::Index(index) => format!("GPU {index}"),
+            DeviceId::Uuid(uuid) => uuid.clone(),
+        };
+        let listed: Vec<String> = visible.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
+        let have = if listed.is_empty() { nothing_visible(offer) } else { format!("there are {}", listed.join(", ")) };
+        format!("`run.devices` names {wanted}: {have}")
+    })
+}
+
+/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; like CUDA, it ends at the first entry that is no device.
+fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFacts> {
+    let Some(visible) = visible else { return devices.to_vec() };
+    let find = |entry: &str| {
+        devices.iter().find(|device| match entry.parse::<u32>() {
+            Ok(index) => device.index == index,
+            Err(_) => entry.starts_with("GPU-") && device.uuid.starts_with(entry),
+        })
+    };
+    visible.split(',').map_while(|entry| find(entry.trim())).cloned().collect()
+}
+
+/// Who or what keeps a GPU from being idle, in words; `None` if it is idle as far as can be seen.
+pub(super) fn busy(device: &DeviceFacts, processes: &ProcessList, utilization: Option<f64>) -> Option<String> {
+    if let ProcessList::Known(processes) = processes
+        && !processes.is_empty()
+    {
+        let named: Vec<String> = processes
+            .iter()
+            .map(|process| {
+                let user = process.user.as_deref().unwrap_or("unknown");
+                let memory = process.used_memory_bytes.map_or("unknown memory".to_owned(), |bytes| Bytes(bytes).to_string());
+                format!("PID {} of user {user} with {memory}", process.pid)
+            })
+            .collect();
+        return Some(format!("GPU {} ({}) is used by {}", device.index, device.name, named.join(", ")));
+    }
+    let utilization = utilization.filter(|share| *share >= IDLE_UTILIZATION)?;
+    Some(format!("GPU {} ({}) is {} busy", device.index, device.name, Fraction(utilization)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::instruments::GpuProcess;
+
+    fn gpus() -> Vec<DeviceFacts> {
+        let gpu = |index: u32| DeviceFacts { index, uuid: format!("GPU-{index}a"), name: "H200".into(), memory_total_bytes: 1 << 37 };
+        vec![gpu(0), gpu(1), gpu(2)]
+    }
+
+    fn chosen(wanted: &str, visible: Option<&str>, devices: &[DeviceFacts]) -> Result<Vec<u32>, String> {
+        let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+        let offer = Offer { devices, absence: Some("no NVIDIA driver found"), visible };
+        choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
+            Choice::Cpu { .. } => Vec::new(),
+            Choice::FirstIdle(found) | Choice::All(found) => found.iter().map(|device| device.index).collect(),
+        })
+    }
+
+    #[test]
+    fn devices_are_chosen_by_name_index_and_uuid() {
+        assert_eq!(chosen("auto", None, &gpus()), Ok(vec![0, 1, 2]));
+        assert_eq!(chosen("all", None, &gpus()), Ok(vec![0, 1, 2]));
+        assert_eq!(chosen("cpu", None, &gpus()), Ok(vec![]));
+        assert_eq!(chosen("[2, GPU-0a]", None, &gpus()), Ok(vec![2, 0]));
+        assert!(chosen("[7]", None, &gpus()).unwrap_err().contains("there are 0 (GPU-0a), 1"));
+    }
+
+    #[test]
+    fn the_environment_restricts_what_may_be_chosen() {
+        assert_eq!(chosen("all", Some("2,1"), &gpus()), Ok(vec![2, 1]));
+        assert_eq!(chosen("all", Some("GPU-1,-1,0"), &gpus()), Ok(vec![1]));
+        assert!(chosen("[0]", Some("1"), &gpus()).is_err());
+        assert!(chosen("all", Some(""), &gpus()).unwrap_err().contains("hides every GPU"));
+    }
+
+    #[test]
+    fn a_machine_without_a_gpu_falls_back_aloud_and_only_for_auto() {
+        let offer = Offer { devices: &[], absence: Some("no NVIDIA driver found"), visible: None };
+        let auto = choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, offer);
+        assert_eq!(auto, Ok(Choice::Cpu { notice: Some("no NVIDIA driver found, trials run on the CPU".into()) }));
+        assert_eq!(choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer), Ok(Choice::Cpu { notice: None }));
+        assert!(chosen("all", None, &[]).unwrap_err().contains("no NVIDIA driver found"));
+    }
+
+    #[test]
+    fn a_busy_gpu_names_its_users_and_hidden_lists_are_not_taken_for_use() {
+        let gpu = &gpus()[0];
+        let process = GpuProcess { pid: 4711, user: Some("ada".into()), used_memory_bytes: Some(3 << 30) };
+        let words = busy(gpu, &ProcessList::Known(vec![process]), None).unwrap();
+        assert_eq!(words, "GPU 0 (H200) is used by PID 4711 of user ada with 3.0 GiB");
+        assert_eq!(busy(gpu, &ProcessList::Known(vec![]), Some(0.04)), None);
+        assert!(busy(gpu, &ProcessList::Unknown("container".into()), Some(0.5)).unwrap().contains("50.0 %"));
+        assert_eq!(busy(gpu, &ProcessList::Unknown("container".into()), None), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! How an attempt ended: everything the parent knows of the end goes in, an outcome and its reason in words come out.
+//! Pure, so that the whole table of ends can be tested.
+
+use crate::{
+    plan::{Outcome, TrialId},
+    record::message::exit_status,
+    units::{Seconds, TimeSpan},
+};
+
+/// How the child's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    Status(i32),
+    Signal(i32),
+}
+
+/// Why the parent told the child to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopCause {
+    /// Over `run.timeout`.
+    Timeout(TimeSpan),
+    /// Silent for `run.stall`.
+    Stall(TimeSpan),
+    /// The user, or the system by SIGTERM or SIGHUP.
+    Told,
+    /// The run itself cannot go on: a full disk, a table that cannot be written.
+    RunFailed,
+    /// It had said `finished` and then did not end.
+    Lingering,
+}
+
+/// Everything known of the end of one attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Ending<'a> {
+    pub(super) trial: &'a TrialId,
+    pub(super) exit: Exit,
+    /// The `finished` message, if there was one.
+    pub(super) finished: Option<(Outcome, Option<String>)>,
+    pub(super) stopped: Option<StopCause>,
+    pub(super) seconds: f64,
+    /// The last step heard of.
+    pub(super) step: Option<u64>,
+    /// Whether the kernel's out-of-memory killer was at work during the attempt.
+    pub(super) oom_killer_struck: bool,
+    /// The last lines of standard error.
+    pub(super) stderr_tail: &'a str,
+    /// Path of `stderr.txt` as a person would open it.
+    pub(super) stderr_path: &'a str,
+}
+
+/// The outcome and its reason; the reason is empty for a plain `completed`.
+pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
+    if let Some((outcome, reason)) = &ending.finished
+        && outcome.is_final()
+        && !matches!(ending.stopped, Some(StopCause::Timeout(_) | StopCause::Stall(_)) if *outcome == Outcome::Failed)
+    {
+        return (*outcome, reason.clone().or_else(|| unexplained(*outcome, ending)));
+    }
+    if let Some(cause) = ending.stopped {
+        return stopped(cause, ending);
+    }
+    let (outcome, what) = match ending.exit {
+        Exit::Status(status) => by_status(status, ending),
+        Exit::Signal(signal) => by_signal(signal, ending),
+    };
+    (outcome, Some(in_words(&what, outcome, ending)))
+}
+
+fn unexplained(outcome: Outcome, ending: &Ending) -> Option<String> {
+    (outcome != Outcome::Completed).then(|| in_words(&format!("ended as `{outcome}` and gave no reason"), outcome, ending))
+}
+
+fn stopped(cause: StopCause, ending: &Ending) -> (Outcome, Option<String>) {
+    let (outcome, what) = match cause {
+        StopCause::Timeout(limit) => (Outcome::TimedOut, format!("was stopped at its time limit (`run.timeout` {limit})")),
+        StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it said nothing for {limit} (`run.stall`)")),
+        StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
+        StopCause::RunFailed => (Outcome::Interrupted, "was stopped because the run could not go on".to_owned()),
+        StopCause::Lingering => (Outcome::Killed, "said it was interrupted and then did not end".to_owned()),
+    };
+    (outcome, Some(in_words(&what, outcome, ending)))
+}
+
+fn by_status(status: i32, ending: &Ending) -> (Outcome, String) {
+    match status {
+        exit_status::OOM => (Outcome::Oom, "ran out of memory".to_owned()),
+        exit_status::INTERRUPTED => (Outcome::Killed, "was told to stop (SIGTERM) by something other than kiln".to_owned()),
+        _ if speaks_of_memory(ending.stderr_tail) => (Outcome::Oom, format!("ran out of memory and ended with status {status}")),
+        exit_status::RESULT => (Outcome::Failed, "ended with status 0 but without a `finished` message".to_owned()),
+        exit_status::FAILED => (Outcome::Failed, "failed".to_owned()),
+        exit_status::BAD_FILE => (Outcome::Failed, "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same version?".to_owned()),
+        exit_status::NO_DEVICE => (Outcome::Failed, "cannot have its engine or device on this machine; try `kiln doctor`".to_owned()),
+        other => (Outcome::Failed, format!("ended with status {other}")),
+    }
+}
+
+/// Signals: 9 with the out-of-memory killer at work is memory; those a person or a system sends are `killed`; all others
+/// are the child's own crash.
+fn by_signal(signal: i32, ending: &Ending) -> (Outcome, String) {
+    let name = signal_name(signal);
+    match signal {
+        9 if ending.oom_killer_struck => (Outcome::Oom, "ran out of host memory: the kernel's out-of-memory killer ended it".to_owned()),
+        1 | 2 | 9 | 15 | 24 => (Outcome::Killed, format!("was killed by signal {signal}{name}, not by kiln")),
+        _ if speaks_of_memory(ending.stderr_tail) => (Outcome::Oom, format!("ran out of memory and ended by signal {signal}{name}")),
+        _ => (Outcome::Failed, format!("crashed by signal {signal}{name}")),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
+}
+
+/// The words by which C++, libtorch, CUDA and Rust say that memory ran out.
+fn speaks_of_memory(text: &str) -> bool {
+    const WORDS: [&str; 6] =
+        ["out of memory", "std::bad_alloc", "can't allocate memory", "cannot allocate memory", "OutOfMemoryError", "memory allocation of "];
+    WORDS.iter().any(|words| text.contains(words))
+}
+
+/// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see trials/4f0c1a2b3d/1/stderr.txt: <last line>`.
+fn in_words(what: &str, outcome: Outcome, ending: &Ending) -> String {
+    let step = ending.step.map_or(", before its first step".to_owned(), |step| format!(", at step {step}"));
+    let mut text = format!("trial {} {what} after {}{step}", ending.trial, Seconds(ending.seconds));
+    let last = ending.stderr_tail.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    if outcome == Outcome::Interrupted {
+        return text;
+    }
+    text.push_str(&format!("; see {}", ending.stderr_path));
+    if let Some(line) = last {
+        text.push_str(&format!(": {}", shortened(line)));
+    }
+    text
+}
+
+fn shortened(line: &str) -> String {
+    const LONGEST: usize = 300;
+    let clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match clean.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &clean[..at]),
+        None => clean,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: TimeSpan = TimeSpan::from_secs(60);
+
+    fn judged(exit: Exit, change: impl FnOnce(&mut Ending)) -> (Outcome, String) {
+        let trial = TrialId("4f0c1a2b3d".to_owned());
+        let mut ending = Ending {
+            trial: &trial,
+            exit,
+            finished: None,
+            stopped: None,
+            seconds: 41.0,
+            step: Some(118),
+            oom_killer_struck: false,
+            stderr_tail: "",
+            stderr_path: "trials/4f0c1a2b3d/1/stderr.txt",
+        };
+        change(&mut ending);
+        let (outcome, reason) = judge(&ending);
+        (outcome, reason.unwrap_or_default())
+    }
+
+    #[test]
+    fn every_end_has_its_outcome() {
+        use Exit::{Signal, Status};
+        type Case = (Exit, fn(&mut Ending), Outcome, &'static str);
+        let cases: [Case; 22] = [
+            (Status(0), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
+            (Signal(11), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
+            (Status(0), |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))), Outcome::Diverged, "loss is NaN"),
+            (Status(1), |e| e.finished = Some((Outcome::Failed, None)), Outcome::Failed, "gave no reason"),
+            (Status(0), |_| {}, Outcome::Failed, "without a `finished` message"),
+            (Status(1), |_| {}, Outcome::Failed, "failed after 41 s, at step 118"),
+            (Status(2), |_| {}, Outcome::Failed, "same version"),
+            (Status(3), |_| {}, Outcome::Failed, "engine or device"),
+            (Status(4), |_| {}, Outcome::Oom, "ran out of memory"),
+            (Status(77), |_| {}, Outcome::Failed, "status 77"),
+            (Status(1), |e| e.stderr_tail = "CUDA out of memory. Tried", Outcome::Oom, "out of memory"),
+            (Status(130), |_| {}, Outcome::Killed, "other than kiln"),
+            (Status(130), |e| e.stopped = Some(StopCause::Told), Outcome::Interrupted, "with the run"),
+            (Signal(9), |e| e.stopped = Some(StopCause::Timeout(LIMIT)), Outcome::TimedOut, "`run.timeout` 1m"),
+            (Signal(15), |e| e.stopped = Some(StopCause::Stall(LIMIT)), Outcome::TimedOut, "said nothing for 1m"),
+            (Signal(9), |_| {}, Outcome::Killed, "killed by signal 9 (SIGKILL), not by kiln after 41 s, at step 118; see trials/"),
+            (Signal(9), |e| e.oom_killer_struck = true, Outcome::Oom, "out-of-memory killer"),
+            (Signal(15), |_| {}, Outcome::Killed, "signal 15"),
+            (Signal(11), |_| {}, Outcome::Failed, "crashed by signal 11 (SIGSEGV)"),
+            (Signal(6), |_| {}, Outcome::Failed, "SIGABRT"),
+            (Signal(6), |e| e.stderr_tail = "memory allocation of 9 bytes failed", Outcome::Oom, "ran out of memory"),
+            (Signal(9), |e| e.stopped = Some(StopCause::RunFailed), Outcome::Interrupted, "could not go on"),
+        ];
+        for (number, (exit, change, outcome, words)) in cases.into_iter().enumerate() {
+            let (found, reason) = judged(exit, change);
+            assert_eq!(found, outcome, "case {number}: {reason}");
+            assert!(reason.contains(words), "case {number}: {reason}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_arrived_beside_a_stop_is_kept() {
+        let (outcome, _) = judged(Exit::Status(0), |e| {
+            e.finished = Some((Outcome::Completed, None));
+            e.stopped = Some(StopCause::Timeout(LIMIT));
+        });
+        assert_eq!(outcome, Outcome::Completed);
+        let (outcome, _) = judged(Exit::Status(130), |e| {
+            e.finished = Some((Outcome::Interrupted, None));
+            e.stopped = Some(StopCause::Timeout(LIMIT));
+        });
+        assert_eq!(outcome, Outcome::TimedOut);
+    }
+
+    #[test]
+    fn the_reason_ends_with_the_last_line_of_standard_error() {
+        let (_, reason) = judged(Exit::Status(1), |e| e.stderr_tail = "first\n\u{1b}[31mlast\n\n");
+        assert!(reason.ends_with("stderr.txt:  [31mlast"), "{reason}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The facts of one launch for `run.json`: code, programs, machine and environment, without anything private.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::instruments::Instruments;
+use crate::record::run_file::{Anchor, Git, Launch, Versions};
+
+/// Variables that decide numbers; none holds a secret or a path.
+const VARIABLES: [&str; 12] = [
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "MKL_NUM_THREADS",
+    "KMP_AFFINITY",
+];
+
+/// Gathers a launch. `anchor` is now; `run_anchor_nanoseconds` the run's start mark on this boot's clock.
+pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, sources: &Sources) -> Launch {
+    Launch {
+        launch,
+        anchor,
+        run_anchor_nanoseconds,
+        pid: std::process::id(),
+        command_line: sources.command_line.to_vec(),
+        machine: sources.instruments.machine(),
+        devices: devices(sources.instruments),
+        driver: sources.instruments.driver(),
+        versions: versions(sources.trial_program),
+        git: sources.git.clone(),
+        environment: environment(),
+        changed: BTreeMap::new(),
+        ended: None,
+    }
+}
+
+/// Where a launch's facts come from.
+pub(super) struct Sources<'a> {
+    pub(super) command_line: &'a [String],
+    pub(super) trial_program: &'a Path,
+    pub(super) git: &'a Option<Git>,
+    pub(super) instruments: &'a Instruments,
+}
+
+/// The commit of the directory kiln was started in; `None` outside a repository or without git. What runs left under `results`
+/// makes no tree dirty.
+pub(super) fn git(results: &Path) -> Option<Git> {
+    let commit = ask_git(&["rev-parse", "HEAD"])?;
+    let all = ["status", "--porcelain", "--untracked-files=no", "--", ":/"];
+    let but_results = format!(":(exclude){}", results.display());
+    // A folder outside the repository cannot be named to git.
+    let changes = ask_git(&[all.as_slice(), &[&but_results]].concat()).or_else(|| ask_git(&all));
+    Some(Git { commit, dirty: changes.is_none_or(|changes| !changes.is_empty()) })
+}
+
+fn ask_git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn devices(instruments: &Instruments) -> Value {
+    match instruments.absence() {
+        Some(absence) => json!({"none": absence}),
+        None => json!(instruments.devices()),
+    }
+}
+
+fn versions(trial_program: &Path) -> Versions {
+    let own = std::env::current_exe().ok();
+    Versions {
+        kiln: env!("CARGO_PKG_VERSION").to_owned(),
+        kiln_sha256: own.and_then(|path| sha256(&path).ok()),
+        trial_program: trial_program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        trial_program_sha256: sha256(trial_program).ok(),
+    }
+}
+
+fn sha256(path: &Path) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut file = File::open(path)?;
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        match io::Read::read(&mut file, &mut chunk)? {
+            0 => return Ok(hex::encode(hash.finalize())),
+            length => hash.update(&chunk[..length]),
+        }
+    }
+}
+
+fn environment() -> BTreeMap<String, String> {
+    VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+}

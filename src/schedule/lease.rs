@@ -1,0 +1,136 @@
+//! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as the run holds the device.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    devices::{Choice, busy},
+    instruments::{DeviceFacts, Instruments},
+};
+use crate::record::run_folder::{Lock, lock_file};
+
+/// The folder of the locks where `$KILN_LOCKS` names none.
+const FOLDER: &str = "/tmp/kiln-locks";
+
+/// A device that this run holds.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// `None` is the CPU, which is not leased.
+    pub(super) gpu: Option<DeviceFacts>,
+    _lock: Option<Lock>,
+}
+
+impl Lease {
+    pub(super) fn cpu() -> Self {
+        Self { gpu: None, _lock: None }
+    }
+
+    /// `cpu`, or the UUID.
+    pub(super) fn name(&self) -> &str {
+        self.gpu.as_ref().map_or("cpu", |gpu| &gpu.uuid)
+    }
+}
+
+/// Why devices cannot be had now.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// In use by others; it may be worth waiting.
+    Busy(String),
+    /// The locks' folder cannot be used.
+    Broken(String),
+}
+
+/// `$KILN_LOCKS`, else the fixed folder.
+pub fn folder() -> PathBuf {
+    std::env::var_os("KILN_LOCKS").filter(|value| !value.is_empty()).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
+}
+
+/// Takes what the choice asks for: all of it or nothing. `held` are devices this run has already.
+///
+/// # Errors
+/// Some device is leased or used by others, or the folder of the locks cannot be used.
+pub(super) fn take(choice: &Choice, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+    match choice {
+        Choice::Cpu { .. } => Ok(vec![Lease::cpu()]),
+        Choice::All(devices) => devices.iter().filter(|device| !has(held, device)).map(|device| take_one(device, terms)).collect(),
+        Choice::FirstIdle(devices) if devices.iter().any(|device| has(held, device)) => Ok(Vec::new()),
+        Choice::FirstIdle(devices) => first_idle(devices, terms),
+    }
+}
+
+/// On which terms a device is taken.
+pub(super) struct Terms<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) instruments: &'a Instruments,
+    pub(super) require_idle: bool,
+    /// Who takes it, in words.
+    pub(super) who: &'a str,
+}
+
+fn has(held: &[Lease], device: &DeviceFacts) -> bool {
+    held.iter().any(|lease| lease.gpu.as_ref() == Some(device))
+}
+
+fn first_idle(devices: &[DeviceFacts], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+    let mut reasons = Vec::new();
+    for device in devices {
+        match take_one(device, terms) {
+            Err(Refusal::Busy(reason)) => reasons.push(reason),
+            taken => return taken.map(|lease| vec![lease]),
+        }
+    }
+    Err(Refusal::Busy(reasons.join("; ")))
+}
+
+fn take_one(device: &DeviceFacts, terms: &Terms) -> Result<Lease, Refusal> {
+    let path = terms.folder.join(format!("{}.lock", device.uuid));
+    let broken = |error: io::Error| Refusal::Broken(format!("{}: {error}; name another folder in `KILN_LOCKS`", path.display()));
+    make_folder(terms.folder).map_err(broken)?;
+    let lock = match lock_file(&path, terms.who).map_err(broken)? {
+        Ok(lock) => lock,
+        Err(holder) => return Err(Refusal::Busy(format!("GPU {} ({}) is leased by {}", device.index, device.name, holder.0))),
+    };
+    if terms.require_idle {
+        let processes = terms.instruments.compute_processes(&device.uuid);
+        if let Some(reason) = busy(device, &processes, terms.instruments.utilization(&device.uuid)) {
+            return Err(Refusal::Busy(reason));
+        }
+    }
+    Ok(Lease { gpu: Some(device.clone()), _lock: Some(lock) })
+}
+
+/// The folder is for all users: anyone may add a lock, nobody may remove another's.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: u32) -> DeviceFacts {
+        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: 1 }
+    }
+
+    #[test]
+    fn a_leased_gpu_is_passed_over_and_its_holder_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let instruments = Instruments::open();
+        let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
+        let first = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), &[], &terms("process 1")).unwrap();
+        let second = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), &[], &terms("process 2")).unwrap();
+        assert_eq!((first[0].name(), second[0].name()), ("GPU-0", "GPU-1"));
+        let Err(Refusal::Busy(words)) = take(&Choice::All(vec![gpu(1)]), &[], &terms("process 3")) else { panic!() };
+        assert_eq!(words, "GPU 1 (H200) is leased by process 2");
+        drop(second);
+        assert_eq!(take(&Choice::All(vec![gpu(1)]), &[], &terms("process 3")).unwrap().len(), 1);
+        assert_eq!(take(&Choice::FirstIdle(vec![gpu(0)]), &first, &terms("process 1")).unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Listening to a child: its messages on standard output, its words on standard error. Bytes come in, a small state that
+//! never grows comes out, however much the child says.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, BufRead, BufReader, Read, Write},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use crate::{plan::Outcome, record::Message};
+
+/// A longer line is no message.
+const LONGEST_LINE: u64 = 64 << 10;
+/// Notices kept for the terminal between two looks.
+const MOST_NOTICES: usize = 20;
+/// Standard error kept from its beginning and from its end.
+const HEAD_BYTES: usize = 1 << 20;
+const TAIL_BYTES: usize = 64 << 10;
+
+/// What a child has said so far.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    pub(super) last_message: Instant,
+    pub(super) ready: bool,
+    pub(super) step: Option<u64>,
+    pub(super) total_steps: Option<u64>,
+    pub(super) loss: Option<f64>,
+    pub(super) samples_per_second: Option<f64>,
+    pub(super) data_wait_fraction: Option<f64>,
+    /// Batch and total, while the validation data is gone through.
+    pub(super) evaluating: Option<(u64, u64)>,
+    pub(super) finished: Option<(Outcome, Option<String>)>,
+    /// Notices nobody has looked at yet.
+    pub(super) notices: Vec<String>,
+    /// Lines that are no messages.
+    pub(super) garbage_lines: u64,
+}
+
+/// Shared between the thread that listens and the scheduler.
+#[derive(Clone, Debug)]
+pub(super) struct Ear(Arc<Mutex<Heard>>);
+
+impl Ear {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Heard {
+            last_message: Instant::now(),
+            ready: false,
+            step: None,
+            total_steps: None,
+            loss: None,
+            samples_per_second: None,
+            data_wait_fraction: None,
+            evaluating: None,
+            finished: None,
+            notices: Vec::new(),
+            garbage_lines: 0,
+        })))
+    }
+
+    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in one line.
+    fn hear(&self, line: &[u8]) {
+        let message = serde_json::from_slice::<Message>(line);
+        let mut heard = self.heard();
+        match message {
+            Ok(message) => heard.take(message),
+            Err(_) => heard.garbage_lines += 1,
+        }
+    }
+
+    /// Listens until the stream ends.
+    pub(super) fn listen(&self, stream: impl Read) {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while let Ok(length) = stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)
+            && length > 0
+        {
+            if line.last() == Some(&b'\n') {
+                self.hear(&line);
+            } else {
+                self.heard().garbage_lines += 1;
+                let _ = stream.skip_until(b'\n');
+            }
+            line.clear();
+        }
+    }
+}
+
+impl Heard {
+    fn take(&mut self, message: Message) {
+        self.last_message = Instant::now();
+        if !matches!(message, Message::Evaluating { .. } | Message::Notice { .. } | Message::Unknown) {
+            self.evaluating = None;
+        }
+        match message {
+            Message::Ready { total_steps, .. } => {
+                self.ready = true;
+                self.total_steps = Some(total_steps);
+            }
+            Message::Progress { step, total_steps, loss, samples_per_second, data_wait_fraction } => {
+                self.step = Some(step);
+                self.total_steps = Some(total_steps);
+                self.loss = loss.or(self.loss);
+                self.samples_per_second = samples_per_second.or(self.samples_per_second);
+                self.data_wait_fraction = data_wait_fraction.or(self.data_wait_fraction);
+            }
+            Message::Evaluating { batch, total_batches, .. } => self.evaluating = Some((batch, total_batches)),
+            Message::Finished { outcome, reason } => self.finished = Some((outcome, reason)),
+            Message::Notice { text } if self.notices.len() < MOST_NOTICES => self.notices.push(text),
+            Message::WindowStarted { step, .. } | Message::WindowEnded { step, .. } | Message::Evaluated { step, .. } => self.step = Some(step),
+            Message::TargetReached { step, .. } => self.step = Some(step),
+            Message::Hello { .. } | Message::Notice { .. } | Message::Unknown => {}
+        }
+    }
+}
+
+/// Copies standard error to its file, the first MiB as it comes and the last 64 KiB at the end; returns the tail as text.
+///
+/// # Errors
+/// The file cannot be made. A disk that fills up later ends the copying, not the reading.
+pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<String> {
+    let mut file = Some(File::create(path)?);
+    let mut tail = VecDeque::new();
+    let (mut total, mut written) = (0_u64, 0_usize);
+    let mut chunk = vec![0; 16 << 10];
+    while let Ok(length) = stream.read(&mut chunk)
+        && length > 0
+    {
+        total += length as u64;
+        let head = length.min(HEAD_BYTES - written);
+        if file.as_mut().is_some_and(|file| file.write_all(&chunk[..head]).is_err()) {
+            file = None;
+        }
+        written += head;
+        tail.extend(&chunk[..length]);
+        tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+    }
+    let tail: Vec<u8> = tail.into();
+    let unwritten = usize::try_from(total - written as u64).unwrap_or(usize::MAX).min(tail.len());
+    if let (Some(mut file), 1..) = (file, unwritten) {
+        let _ = writeln!(file, "\n… {} bytes left out …", total - (written + unwritten) as u64);
+        let _ = file.write_all(&tail[tail.len() - unwritten..]);
+    }
+    Ok(String::from_utf8_lossy(&tail).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_heard_between_garbage_and_endless_lines() {
+        let ear = Ear::new();
+        let mut text = b"not json\n".to_vec();
+        text.extend(vec![b'x'; 200_000]);
+        text.extend(b"\n\xff\xfe\n{\"event\":\"from_the_future\",\"x\":1}\n");
+        text.extend(b"{\"event\":\"progress\",\"step\":3,\"total_steps\":9,\"loss\":2.5}\n{\"event\":\"finished\",\"outcome\":\"completed\"}\n");
+        ear.listen(text.as_slice());
+        let heard = ear.heard();
+        assert_eq!((heard.step, heard.total_steps, heard.loss, heard.garbage_lines), (Some(3), Some(9), Some(2.5), 3));
+        assert_eq!(heard.finished, Some((Outcome::Completed, None)));
+    }
+
+    #[test]
+    fn huge_standard_error_keeps_its_beginning_and_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stderr.txt");
+        let mut text = b"first line\n".to_vec();
+        text.extend(vec![b'e'; 4 << 20]);
+        text.extend(b"\nlast line\n");
+        let tail = keep_stderr(text.as_slice(), &path).unwrap();
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(kept.starts_with("first line\n") && kept.contains("bytes left out") && kept.ends_with("\nlast line\n"));
+        assert!(kept.len() < HEAD_BYTES + TAIL_BYTES + 100 && tail.ends_with("last line\n"));
+    }
+
+    #[test]
+    fn short_standard_error_is_kept_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stderr.txt");
+        assert_eq!(keep_stderr(b"a\nb".as_slice(), &path).unwrap(), "a\nb");
+        assert_eq!(std::fs::read(&path).unwrap(), b"a\nb");
+    }
+}

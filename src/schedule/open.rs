@@ -1,0 +1,256 @@
+//! Finding the run to go on with, or making a new one; rows for attempts whose parent was killed.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs, io,
+};
+
+use super::{
+    Request, Stop,
+    changes::{Change, changes, describe},
+    clock,
+    instruments::{DeviceFacts, Instruments, TrialReadings},
+    launch::{Sources, gather, git},
+    remaining::History,
+    row::{Facts, row},
+    stray,
+};
+use crate::{
+    plan::{Outcome, Trial, TrialId},
+    record::{
+        AttemptFile, RunFile, RunFolder, TableRow, TrialsTable,
+        attempt::attempts,
+        run_file::{RUN_FILE, write_whole},
+        run_folder::{create, runs},
+        run_folder_table::{header, read_trials},
+        trials::TRIALS_TABLE,
+    },
+    spec::Experiment,
+};
+
+/// The run there is, or none.
+pub(super) enum Found {
+    New,
+    Old(Old),
+}
+
+/// A run of this experiment that can be gone on with.
+pub(super) struct Old {
+    pub(super) folder: RunFolder,
+    pub(super) file: RunFile,
+    pub(super) history: History,
+    /// Changed keys that a resume may take.
+    pub(super) changed: Vec<Change>,
+}
+
+/// A run that is open for this launch.
+pub(super) struct Open {
+    pub(super) folder: RunFolder,
+    pub(super) launch: u64,
+    pub(super) run_anchor_nanoseconds: i64,
+    pub(super) file: RunFile,
+    pub(super) table: TrialsTable,
+    pub(super) rows: Vec<TableRow>,
+    /// What the user should know of the opening.
+    pub(super) notices: Vec<String>,
+}
+
+/// Looks at the newest run of the experiment; changes nothing.
+///
+/// # Errors
+/// It is unfinished and of another experiment than the one asked for, or cannot be read.
+pub(super) fn find(request: &Request) -> Result<Found, Stop> {
+    let newest = runs(request.results, &request.experiment.name).pop();
+    let Some(folder) = newest.filter(|_| !request.fresh) else { return Ok(Found::New) };
+    let unreadable = |what: String| Stop::Refused(format!("{what}; mend it, or start a new run with `--fresh`"));
+    let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
+    let rows = read_trials(&folder.trials_table()).map_err(unreadable)?;
+    let history = History::of(&rows);
+    let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
+    match compare(request, &folder, &file) {
+        Ok(changed) => Ok(Found::Old(Old { folder, file, history, changed })),
+        Err(_) if finished => Ok(Found::New),
+        Err(what) => Err(Stop::Refused(format!(
+            "{} is unfinished and the experiment has changed since:\n{what}\nput it back to go on with that run, or start a new one with `--fresh`",
+            folder.path().display()
+        ))),
+    }
+}
+
+/// The changes that a resume may take; the error describes those it may not.
+fn compare(request: &Request, folder: &RunFolder, file: &RunFile) -> Result<Vec<Change>, String> {
+    let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
+    let old: Experiment = serde_yaml::from_str(&text).map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
+    let (free, bound): (Vec<Change>, Vec<Change>) = changes(&old, request.experiment).into_iter().partition(Change::is_free);
+    if !bound.is_empty() {
+        return Err(describe(&bound));
+    }
+    let same_plan = file.plan.iter().eq(request.trials.iter().map(|trial| &trial.id));
+    match same_plan {
+        true => Ok(free),
+        false => Err(format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), request.trials.len())),
+    }
+}
+
+/// Opens what was found for one more launch. The caller holds the experiment's lock.
+///
+/// # Errors
+/// The folder's files cannot be read or written.
+pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -> Result<Open, Stop> {
+    let anchor = clock::anchor();
+    let git = git(request.results);
+    let sources = Sources { command_line: request.command_line, trial_program: request.trial_program, git: &git, instruments };
+    let columns = header(&blank(request.trials), &axes(request.trials)).map_err(cannot_write(request))?;
+    let (folder, file, launch_number) = match found {
+        Found::New => {
+            let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
+            let short = git.as_ref().map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
+            let stamp = format!("{}-{short}", stamp(&anchor.started_utc));
+            let file = new_file(request, launch);
+            let folder = create(request.results, &request.experiment.name, &stamp, |folder| fill(folder, request, &file, &columns));
+            (folder.map_err(cannot_write(request))?, file, 1)
+        }
+        Found::Old(Old { folder, mut file, changed, .. }) => {
+            let number = file.launches.iter().map(|launch| launch.launch).max().unwrap_or(0) + 1;
+            let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
+            let mut launch = gather(number, anchor.clone(), clock::run_anchor(run, &anchor), &sources);
+            launch.changed = changed.into_iter().map(|change| (change.key, change.new.unwrap_or_default())).collect();
+            file.launches.push(launch);
+            file.write(&folder.run_file()).map_err(cannot_write(request))?;
+            (folder, file, number)
+        }
+    };
+    // The children are told absolute paths, and are recognized by them.
+    let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
+    let opened = TrialsTable::open(&folder.trials_table(), &columns).map_err(Stop::Refused)?;
+    let run_anchor_nanoseconds = file.launches.last().map_or(0, |launch| launch.run_anchor_nanoseconds);
+    let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table: opened.table, rows: opened.rows, notices: Vec::new() };
+    if opened.cut_bytes > 0 {
+        let path = open.table.path().display().to_string();
+        open.notices.push(format!("{path}: the last line was torn ({} bytes) and has been cut off", opened.cut_bytes));
+    }
+    adopt(&mut open, request, instruments)?;
+    Ok(open)
+}
+
+fn new_file(request: &Request, launch: crate::record::run_file::Launch) -> RunFile {
+    RunFile {
+        kiln_run: RUN_FILE,
+        experiment: request.experiment.name.clone(),
+        tables: BTreeMap::from([("trials".to_owned(), TRIALS_TABLE.to_owned())]),
+        plan: request.trials.iter().map(|trial| trial.id.clone()).collect(),
+        launches: vec![launch],
+    }
+}
+
+fn fill(folder: &RunFolder, request: &Request, file: &RunFile, columns: &[String]) -> io::Result<()> {
+    fs::create_dir(folder.trials())?;
+    write_whole(&folder.experiment(), request.resolved.as_bytes())?;
+    TrialsTable::create(&folder.trials_table(), columns)?;
+    file.write(&folder.run_file())
+}
+
+/// Ends what a killed parent left running, and writes a `killed` row for each attempt that has none.
+fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Result<(), Stop> {
+    let strays = stray::end_strays(open.folder.path());
+    if strays > 0 {
+        open.notices.push(format!("{strays} processes of an earlier launch were still there and have been ended"));
+    }
+    let known: HashSet<(TrialId, u64)> = open.rows.iter().map(|row| (row.fixed.trial.clone(), row.fixed.attempt)).collect();
+    let devices = instruments.devices();
+    for trial in request.trials {
+        for attempt in attempts(&open.folder, &trial.id) {
+            if !known.contains(&(trial.id.clone(), attempt)) {
+                let row = killed(open, trial, attempt, &devices);
+                open.table.append(&row).map_err(cannot_write(request))?;
+                open.notices.push(format!("trial {} attempt {attempt} had no row: its parent was killed; it counts as `killed`", trial.id));
+                open.rows.push(row);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> TableRow {
+    let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
+    let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
+    let device = started.as_ref().and_then(|started| devices.iter().find(|device| device.uuid == started.device));
+    row(&Facts {
+        trial,
+        attempt,
+        launch,
+        outcome: Outcome::Killed,
+        reason: Some(format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id)),
+        started_utc: started.as_ref().map(|started| started.started_utc.clone()),
+        trial_seconds: None,
+        result: None,
+        readings: &TrialReadings::default(),
+        device,
+        driver: None,
+        peak: None,
+        concurrent_trials: 1,
+        cores: cores(),
+        step: None,
+        notes: BTreeMap::new(),
+    })
+}
+
+/// Cores that kiln may use: the control group's quota, else the machine's.
+pub(super) fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
+}
+
+/// The names of the sweep's axes; every trial has the same.
+fn axes(trials: &[Trial]) -> Vec<String> {
+    trials.first().map(|trial| trial.axes.iter().map(|(key, _)| key.clone()).collect()).unwrap_or_default()
+}
+
+/// A row without meaning, to take the names of the columns from.
+fn blank(trials: &[Trial]) -> crate::record::TrialRow {
+    let readings = TrialReadings::default();
+    row(&Facts {
+        trial: &trials[0],
+        attempt: 1,
+        launch: 1,
+        outcome: Outcome::Completed,
+        reason: None,
+        started_utc: None,
+        trial_seconds: None,
+        result: None,
+        readings: &readings,
+        device: None,
+        driver: None,
+        peak: None,
+        concurrent_trials: 1,
+        cores: 1,
+        step: None,
+        notes: BTreeMap::new(),
+    })
+    .fixed
+}
+
+/// `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.
+fn stamp(utc: &str) -> String {
+    let seconds = utc.split('.').next().unwrap_or(utc).trim_end_matches('Z');
+    format!("{}Z", seconds.replace(['-', ':'], ""))
+}
+
+/// A file of the run that cannot be written, in words.
+pub(super) fn cannot_write(request: &Request) -> impl Fn(io::Error) -> Stop {
+    let folder = request.results.join(&request.experiment.name);
+    move |error| match super::disk::is_full(&error) {
+        true => Stop::CannotRun(super::disk::full_message(&folder)),
+        false => Stop::CannotRun(format!("{}: {error}", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_folder_is_named_for_its_second() {
+        assert_eq!(stamp("2026-11-20T10:08:09.123456789Z"), "20261120T100809Z");
+        assert_eq!(stamp("2026-11-20T10:08:09Z"), "20261120T100809Z");
+    }
+}

@@ -1,0 +1,271 @@
+//! Telling the user how a sweep goes: bars on a terminal, timed lines elsewhere, JSON events for programs, or nothing.
+
+use std::{
+    collections::HashMap,
+    io::{IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::listen::Heard;
+use crate::{
+    plan::{Outcome, Trial, TrialId},
+    record::TrialRow,
+    units::{Fraction, Seconds},
+};
+
+/// Between two lines of one trial's progress in plain text, and two of its JSON events.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+const JSON_EVERY: Duration = Duration::from_millis(500);
+
+/// How to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    Quiet,
+    /// Timed lines on standard error.
+    Plain,
+    /// One JSON object per line on standard output.
+    Json,
+    /// Bars on standard error.
+    Bars,
+}
+
+impl Style {
+    /// Bars if standard error is a terminal, else plain lines.
+    pub fn for_terminal() -> Self {
+        if std::io::stderr().is_terminal() { Self::Bars } else { Self::Plain }
+    }
+}
+
+/// Says something before there is a sweep to speak of.
+pub(super) fn say(style: Style, text: &str) {
+    let _ = match style {
+        Style::Quiet => Ok(()),
+        Style::Json => writeln!(std::io::stdout().lock(), "{}", json!({"event": "notice", "text": text})),
+        Style::Plain | Style::Bars => writeln!(std::io::stderr().lock(), "{text}"),
+    };
+}
+
+/// The voice of one sweep.
+pub(super) struct Progress {
+    style: Style,
+    started: Instant,
+    total: usize,
+    /// Trials that had a result before this launch, and those settled since.
+    settled_before: usize,
+    settled: usize,
+    failed: usize,
+    bars: MultiProgress,
+    sweep: ProgressBar,
+    trials: HashMap<TrialId, ProgressBar>,
+    spoken: HashMap<TrialId, Instant>,
+}
+
+impl Progress {
+    /// `total` trials, of which `settled` need nothing more and `failed` of those have no result.
+    pub(super) fn new(style: Style, total: usize, settled: usize, failed: usize) -> Self {
+        let target = if style == Style::Bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bars = MultiProgress::with_draw_target(target);
+        let sweep = bars.add(ProgressBar::new(total as u64).with_style(template("{bar:24} {pos}/{len} trials{msg}")));
+        sweep.set_position(settled as u64);
+        Self {
+            style,
+            started: Instant::now(),
+            total,
+            settled_before: settled,
+            settled,
+            failed,
+            bars,
+            sweep,
+            trials: HashMap::new(),
+            spoken: HashMap::new(),
+        }
+    }
+
+    /// Something a user should know.
+    pub(super) fn notice(&self, text: &str) {
+        match self.style {
+            Style::Quiet => {}
+            Style::Json => self.event(json!({"event": "notice", "text": text})),
+            Style::Plain | Style::Bars => self.line(text),
+        }
+    }
+
+    pub(super) fn run_started(&self, folder: &str, launch: u64, to_run: usize) {
+        match self.style {
+            Style::Quiet => {}
+            Style::Json => self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run})),
+            Style::Plain | Style::Bars => self.line(&format!("{folder}: launch {launch}, {to_run} of {} trials to run", self.total)),
+        }
+    }
+
+    pub(super) fn trial_started(&mut self, trial: &Trial, attempt: u64, device: &str) {
+        let id = &trial.id;
+        match self.style {
+            Style::Quiet => {}
+            Style::Json => self.event(json!({"event": "trial_started", "trial": id, "attempt": attempt, "number": trial.number, "device": device})),
+            Style::Plain => self.line(&format!("trial {id} ({}) started on {device}, attempt {attempt}", describe(trial))),
+            Style::Bars => {
+                let bar = ProgressBar::new(trial.steps.unwrap_or(0)).with_style(template("  {prefix} {bar:16} {pos}/{len} steps{msg}"));
+                let bar = self.bars.insert_before(&self.sweep, bar);
+                bar.set_prefix(format!("{id} ({})", describe(trial)));
+                self.trials.insert(id.clone(), bar);
+            }
+        }
+    }
+
+    pub(super) fn trial_progress(&mut self, id: &TrialId, heard: &Heard) {
+        let every = match self.style {
+            Style::Quiet | Style::Bars => Duration::ZERO,
+            Style::Plain => PLAIN_EVERY,
+            Style::Json => JSON_EVERY,
+        };
+        if !self.is_due(id, every) {
+            return;
+        }
+        match self.style {
+            Style::Quiet => {}
+            Style::Json => self.event(json!({
+                "event": "trial_progress", "trial": id, "step": heard.step, "total_steps": heard.total_steps, "loss": heard.loss,
+                "samples_per_second": heard.samples_per_second, "data_wait_fraction": heard.data_wait_fraction,
+            })),
+            Style::Plain => {
+                let of = heard.total_steps.map(|total| format!("/{total}")).unwrap_or_default();
+                self.line(&format!("trial {id}: step {}{of}{}", heard.step.unwrap_or(0), figures(heard)));
+            }
+            Style::Bars => {
+                if let Some(bar) = self.trials.get(id) {
+                    heard.total_steps.inspect(|total| bar.set_length(*total));
+                    heard.step.inspect(|step| bar.set_position(*step));
+                    bar.set_message(figures(heard));
+                }
+                self.sweep.set_message(self.standing());
+            }
+        }
+    }
+
+    /// `settled`: whether the trial needs no further attempt.
+    pub(super) fn trial_ended(&mut self, row: &TrialRow, settled: bool) {
+        if settled {
+            self.settled += 1;
+            self.failed += usize::from(!row.outcome.is_result());
+        }
+        self.spoken.remove(&row.trial);
+        if let Some(bar) = self.trials.remove(&row.trial) {
+            bar.finish_and_clear();
+            self.bars.remove(&bar);
+        }
+        match self.style {
+            Style::Quiet => {}
+            Style::Json => self.event(json!({
+                "event": "trial_ended", "trial": row.trial, "attempt": row.attempt, "outcome": row.outcome, "reason": row.reason,
+                "seconds": row.trial_seconds, "samples_per_second": row.samples_per_second, "done": self.settled, "failed": self.failed,
+                "total": self.total,
+            })),
+            Style::Plain | Style::Bars => {
+                self.line(&ended(row));
+                self.sweep.set_position(self.settled as u64);
+                self.sweep.set_message(self.standing());
+            }
+        }
+        if self.style == Style::Plain {
+            self.line(&format!("{}/{} trials{}", self.settled, self.total, self.standing()));
+        }
+    }
+
+    /// The last word of a launch.
+    pub(super) fn run_ended(&self, how: &str) {
+        self.sweep.finish_and_clear();
+        if self.style == Style::Json {
+            self.event(json!({"event": "run_ended", "how": how, "done": self.settled, "failed": self.failed, "total": self.total}));
+        }
+    }
+
+    /// `, 1 failed, 3 min 5 s left`.
+    fn standing(&self) -> String {
+        let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
+        let made = self.settled - self.settled_before;
+        let left = self.total.saturating_sub(self.settled);
+        if made == 0 || left == 0 {
+            return failed;
+        }
+        let seconds = self.started.elapsed().as_secs_f64() / made as f64 * left as f64;
+        format!("{failed}, about {} left", Seconds(seconds))
+    }
+
+    fn is_due(&mut self, id: &TrialId, every: Duration) -> bool {
+        let due = self.spoken.get(id).is_none_or(|last| last.elapsed() >= every);
+        if due {
+            self.spoken.insert(id.clone(), Instant::now());
+        }
+        due
+    }
+
+    fn event(&self, event: Value) {
+        let _ = writeln!(std::io::stdout().lock(), "{event}");
+    }
+
+    fn line(&self, text: &str) {
+        match self.style {
+            Style::Bars if !self.bars.is_hidden() => {
+                let _ = self.bars.println(text);
+            }
+            _ => {
+                let _ = writeln!(std::io::stderr().lock(), "{:>9}  {text}", Seconds(self.started.elapsed().as_secs_f64()).to_string());
+            }
+        }
+    }
+}
+
+fn template(text: &str) -> ProgressStyle {
+    ProgressStyle::with_template(text).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// A trial's place on the axes: `batch_size=8, num_workers=4`.
+fn describe(trial: &Trial) -> String {
+    if trial.axes.is_empty() {
+        return format!("seed={}", trial.train.seed);
+    }
+    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let axes: Vec<String> = trial.axes.iter().map(|(key, value)| format!("{}={value}", last(key))).collect();
+    axes.join(", ")
+}
+
+fn figures(heard: &Heard) -> String {
+    let mut text = String::new();
+    if let Some(loss) = heard.loss {
+        text.push_str(&format!(", loss {loss:.4}"));
+    }
+    if let Some(rate) = heard.samples_per_second {
+        text.push_str(&format!(", {rate:.1} samples/s"));
+    }
+    if let Some(share) = heard.data_wait_fraction {
+        text.push_str(&format!(", data wait {}", Fraction(share)));
+    }
+    if let Some((batch, total)) = heard.evaluating {
+        text.push_str(&format!(", evaluating {batch}/{total}"));
+    }
+    if !heard.ready && heard.step.is_none() {
+        text.push_str(", building");
+    }
+    text
+}
+
+fn ended(row: &TrialRow) -> String {
+    let mut text = format!("trial {} {}", row.trial, row.outcome);
+    if let Some(seconds) = row.trial_seconds {
+        text.push_str(&format!(" after {}", Seconds(seconds)));
+    }
+    if let Some(rate) = row.samples_per_second {
+        text.push_str(&format!(", {rate:.1} samples/s"));
+    }
+    if let Some(loss) = row.valid_loss.or(row.train_loss) {
+        text.push_str(&format!(", loss {loss:.4}"));
+    }
+    if let (Some(reason), true) = (&row.reason, row.outcome != Outcome::Completed) {
+        text.push_str(&format!(": {reason}"));
+    }
+    text
+}

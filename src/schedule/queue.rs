@@ -1,0 +1,136 @@
+//! Which trial runs next, and where: what waits and which devices are free go in, a pair comes out. Pure.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::{
+    plan::Trial,
+    spec::{Devices, Engine},
+};
+
+/// What decides the devices a trial may run on.
+pub(super) type Wish = (Devices, Engine);
+
+/// The trials that wait, in order, and the rule of who may start.
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: VecDeque<usize>,
+    /// Places in the list of devices that each wish may use.
+    pools: Vec<(Wish, Vec<usize>)>,
+    /// The device of each round of repeats, once it has one. Empty if there is one round only.
+    rounds: Option<HashMap<u64, usize>>,
+}
+
+/// What a trial wishes for.
+pub(super) fn wish(trial: &Trial) -> Wish {
+    (trial.devices.clone(), trial.engine)
+}
+
+impl Queue {
+    /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one device.
+    pub(super) fn new(waiting: Vec<usize>, pools: Vec<(Wish, Vec<usize>)>, keep_rounds: bool) -> Self {
+        Self { waiting: waiting.into(), pools, rounds: keep_rounds.then(HashMap::new) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A round that ran on a device before goes on there.
+    pub(super) fn bind_round(&mut self, repeat: u64, device: usize) {
+        if let Some(rounds) = &mut self.rounds {
+            rounds.entry(repeat).or_insert(device);
+        }
+    }
+
+    /// Puts a trial back to be run next.
+    pub(super) fn again(&mut self, index: usize) {
+        self.waiting.push_front(index);
+    }
+
+    /// Takes the first trial that may start on a free device. While trials of one wish run, those of another wait: a CPU trial
+    /// beside a GPU trial would disturb both.
+    pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&Wish>) -> Option<(usize, usize)> {
+        let wanted = match running {
+            Some(wish) => wish.clone(),
+            None => wish(&trials[*self.waiting.front()?]),
+        };
+        let found = self.waiting.iter().enumerate().take_while(|(_, index)| wish(&trials[**index]) == wanted);
+        let (at, device) = found.filter_map(|(at, index)| Some((at, self.device(&trials[*index], free)?))).next()?;
+        let index = self.waiting.remove(at)?;
+        self.bind_round(trials[index].repeat, device);
+        Some((index, device))
+    }
+
+    fn device(&self, trial: &Trial, free: &[bool]) -> Option<usize> {
+        let pool = self.pools.iter().find(|(wanted, _)| *wanted == wish(trial)).map(|(_, pool)| pool.as_slice()).unwrap_or_default();
+        let bound = self.rounds.as_ref().and_then(|rounds| rounds.get(&trial.repeat)).filter(|device| pool.contains(device));
+        match bound {
+            Some(device) => free[*device].then_some(*device),
+            None => {
+                let load = |device: &usize| self.rounds.as_ref().map_or(0, |rounds| rounds.values().filter(|used| *used == device).count());
+                pool.iter().copied().filter(|device| free[*device]).min_by_key(load)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plan::TrialId, spec::DeviceName};
+
+    fn trial(repeat: u64, devices: DeviceName) -> Trial {
+        Trial {
+            id: TrialId(format!("{repeat}")),
+            number: 1,
+            point: 0,
+            repeat,
+            axes: Vec::new(),
+            model: serde_yaml::from_str("{kind: matmul, size: 8}").unwrap(),
+            data: crate::catalog::Data::default(),
+            train: crate::spec::Train::default(),
+            engine: Engine::Libtorch,
+            devices: Devices::Named(devices),
+            parameters: None,
+            flops_per_sample: None,
+            effective_batch_size: 1,
+            steps: None,
+        }
+    }
+
+    fn all() -> Wish {
+        (Devices::Named(DeviceName::All), Engine::Libtorch)
+    }
+
+    #[test]
+    fn a_round_of_repeats_stays_on_one_device_and_rounds_spread() {
+        let trials: Vec<Trial> = [0, 0, 1, 1].map(|repeat| trial(repeat, DeviceName::All)).to_vec();
+        let mut queue = Queue::new(vec![0, 1, 2, 3], vec![(all(), vec![0, 1])], true);
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
+        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((2, 1)));
+        assert_eq!(queue.next(&trials, &[false, false], Some(&all())), None);
+        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((3, 1)));
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((1, 0)));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_single_round_uses_every_device() {
+        let trials: Vec<Trial> = (0..3).map(|_| trial(0, DeviceName::All)).collect();
+        let mut queue = Queue::new(vec![0, 1, 2], vec![(all(), vec![0, 1])], false);
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
+        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((1, 1)));
+        queue.again(0);
+        assert_eq!(queue.next(&trials, &[true, false], Some(&all())), Some((0, 0)));
+    }
+
+    #[test]
+    fn trials_of_different_wishes_do_not_run_together() {
+        let trials = vec![trial(0, DeviceName::All), trial(0, DeviceName::Cpu)];
+        let cpu = (Devices::Named(DeviceName::Cpu), Engine::Libtorch);
+        let mut queue = Queue::new(vec![0, 1], vec![(all(), vec![0]), (cpu, vec![1])], false);
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
+        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), None);
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((1, 1)));
+    }
+}

@@ -1,0 +1,83 @@
+//! What is left to do of a plan, given the rows that are there. Pure.
+
+use std::collections::HashMap;
+
+use crate::{
+    plan::{Outcome, Trial, TrialId},
+    record::TableRow,
+};
+
+/// What the command line asks of the trials.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// These ids alone; empty is all.
+    pub only: Vec<TrialId>,
+    /// Make another attempt of trials that ended so.
+    pub rerun: Option<Outcome>,
+}
+
+/// The ended attempts of every trial, in the order of the table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History(HashMap<TrialId, Vec<Outcome>>);
+
+impl History {
+    pub(super) fn of(rows: &[TableRow]) -> Self {
+        let mut history = Self::default();
+        rows.iter().for_each(|row| history.add(&row.fixed.trial, row.fixed.outcome));
+        history
+    }
+
+    pub(super) fn add(&mut self, trial: &TrialId, outcome: Outcome) {
+        self.0.entry(trial.clone()).or_default().push(outcome);
+    }
+
+    /// How the trial's last attempt ended; `None` if it had none.
+    pub(super) fn last(&self, trial: &TrialId) -> Option<Outcome> {
+        self.0.get(trial)?.last().copied()
+    }
+
+    /// Whether nothing more is to be done: a final outcome, and for `failed` no retry left.
+    pub(super) fn is_settled(&self, trial: &TrialId, retries: u64) -> bool {
+        match self.last(trial) {
+            Some(Outcome::Failed) => self.failures(trial) > retries,
+            Some(outcome) => outcome.is_final(),
+            None => false,
+        }
+    }
+
+    fn failures(&self, trial: &TrialId) -> u64 {
+        self.0.get(trial).map_or(0, |outcomes| outcomes.iter().filter(|outcome| **outcome == Outcome::Failed).count() as u64)
+    }
+}
+
+/// The places in `trials` of those that are to run, in plan order.
+pub(super) fn remaining(trials: &[Trial], history: &History, selection: &Selection, retries: u64) -> Vec<usize> {
+    let wanted = |trial: &Trial| selection.only.is_empty() || selection.only.contains(&trial.id);
+    let again = |trial: &Trial| selection.rerun.is_some() && history.last(&trial.id) == selection.rerun;
+    (0..trials.len())
+        .filter(|index| {
+            let trial = &trials[*index];
+            wanted(trial) && (again(trial) || !history.is_settled(&trial.id, retries))
+        })
+        .collect()
+}
+
+/// Finds the trials that `--only` names, by id or the beginning of one.
+///
+/// # Errors
+/// A name fits no trial, or several; the text lists them.
+pub fn find_ids(trials: &[Trial], names: &[String]) -> Result<Vec<TrialId>, String> {
+    names.iter().map(|name| find_id(trials, name)).collect()
+}
+
+fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
+    let fitting: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).filter(|id| id.0.starts_with(name)).collect();
+    match fitting.as_slice() {
+        [id] => Ok((*id).clone()),
+        [] => Err(format!("`--only {name}`: the plan has no such trial; its {} ids are listed by `kiln plan`", trials.len())),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|id| id.0.as_str()).collect();
+            Err(format!("`--only {name}` fits several trials: {}; write more of the id", ids.join(", ")))
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One row of `trials.csv`: the plan's facts, the child's result and the machine's readings go in, cells come out. Pure.
+
+use std::collections::BTreeMap;
+
+use super::instruments::{DeviceFacts, TrialReadings};
+use crate::{
+    catalog::data::Loader,
+    plan::{Outcome, Trial},
+    record::{TableRow, TrialResult, TrialRow, run_folder_table::axis_cell, trials::TRIALS_TABLE},
+};
+
+/// Everything known of one ended attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) trial: &'a Trial,
+    pub(super) attempt: u64,
+    pub(super) launch: u64,
+    pub(super) outcome: Outcome,
+    pub(super) reason: Option<String>,
+    pub(super) started_utc: Option<String>,
+    pub(super) trial_seconds: Option<f64>,
+    pub(super) result: Option<&'a TrialResult>,
+    pub(super) readings: &'a TrialReadings,
+    /// `None` on the CPU, or if nobody knows.
+    pub(super) device: Option<&'a DeviceFacts>,
+    pub(super) driver: Option<&'a str>,
+    /// Dense peak in FLOP/s and where it is from.
+    pub(super) peak: Option<(f64, String)>,
+    pub(super) concurrent_trials: u64,
+    pub(super) cores: u64,
+    /// Last step heard of, for an attempt without a result.
+    pub(super) step: Option<u64>,
+    /// Further notes: column to reason.
+    pub(super) notes: BTreeMap<String, String>,
+}
+
+/// The row of an attempt.
+pub(super) fn row(facts: &Facts) -> TableRow {
+    let axes = facts.trial.axes.iter().map(|(_, value)| axis_cell(value)).collect();
+    TableRow { fixed: fixed(facts), axes }
+}
+
+fn fixed(facts: &Facts) -> TrialRow {
+    let Facts { trial, readings, result, .. } = facts;
+    let of = |read: fn(&TrialResult) -> Option<f64>| result.and_then(read).filter(|value| value.is_finite());
+    let flops_per_sample = result.and_then(|result| result.flops_per_sample).or(trial.flops_per_sample);
+    let samples_per_second = of(|r| r.samples_per_second);
+    TrialRow {
+        kiln_table: TRIALS_TABLE.to_owned(),
+        trial: trial.id.clone(),
+        attempt: facts.attempt,
+        launch: facts.launch,
+        number: trial.number,
+        outcome: facts.outcome,
+        reason: facts.reason.clone(),
+        started_utc: facts.started_utc.clone(),
+        trial_seconds: facts.trial_seconds,
+        model_kind: trial.model.kind().to_owned(),
+        data_kind: trial.data.kind().to_owned(),
+        engine: trial.engine.name().to_owned(),
+        device_name: result.and_then(|result| result.device_name.clone()).or_else(|| facts.device.map(|device| device.name.clone())),
+        device_uuid: facts.device.map(|device| device.uuid.clone()),
+        driver: facts.driver.map(str::to_owned),
+        libtorch: result.and_then(|result| result.libraries.get("libtorch").cloned()),
+        precision: trial.train.precision.name().to_owned(),
+        batch_size: trial.train.batch_size,
+        grad_accumulation: trial.train.grad_accumulation,
+        effective_batch_size: trial.effective_batch_size,
+        num_workers: trial.data.loader().map(|loader: &Loader| loader.num_workers.resolve(facts.cores)),
+        seed: trial.train.seed,
+        parameters: result.and_then(|result| result.parameters).or(trial.parameters),
+        flops_per_sample,
+        steps: result.map(|result| result.steps).or(facts.step),
+        window_seconds: of(|r| r.window_seconds),
+        left_out_steps: result.map(|result| result.left_out_steps),
+        samples_per_second,
+        tokens_per_second: of(|r| r.tokens_per_second),
+        median_step_seconds: of(|r| r.median_step_seconds),
+        epoch_seconds: of(|r| r.epoch_seconds),
+        data_wait_fraction: of(|r| r.data_wait_fraction),
+        load_seconds: of(|r| r.load_seconds),
+        transfer_fraction: of(|r| r.transfer_fraction),
+        evaluation_seconds: of(|r| r.evaluation_seconds),
+        checkpoint_seconds: of(|r| r.checkpoint_seconds),
+        train_loss: of(|r| r.train_loss),
+        valid_loss: of(|r| r.valid_loss),
+        seconds_to_target: of(|r| r.seconds_to_target),
+        mfu: mfu(samples_per_second, flops_per_sample, facts.peak.as_ref().map(|(flops, _)| *flops)),
+        peak_flops: facts.peak.as_ref().map(|(flops, _)| *flops),
+        peak_source: facts.peak.as_ref().map(|(_, source)| source.clone()),
+        peak_allocated_bytes: result.and_then(|result| result.peak_allocated_bytes),
+        peak_reserved_bytes: result.and_then(|result| result.peak_reserved_bytes),
+        peak_nvml_used_bytes: readings.peak_nvml_used_bytes,
+        peak_resident_bytes: readings.peak_resident_bytes,
+        memory_limit_bytes: readings.memory_limit_bytes,
+        mean_gpu_utilization: readings.mean_gpu_utilization,
+        mean_sm_active: readings.mean_sm_active,
+        mean_power_watts: readings.mean_power_watts,
+        energy_counter_joules: readings.energy_counter_joules,
+        energy_integral_joules: readings.energy_integral_joules,
+        max_temperature_celsius: readings.max_temperature_celsius,
+        throttled_fraction: readings.throttled_fraction,
+        throttle_reasons: readings.throttle_reasons.clone(),
+        foreign_processes: readings.foreign_processes.clone(),
+        concurrent_trials: facts.concurrent_trials,
+        cpu_threads: result.and_then(|result| result.cpu_threads).or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
+        resumed_at_step: None,
+        fallback_of: None,
+        notes: notes(facts),
+    }
+}
+
+/// Model FLOPs utilization, as a fraction of 1: achieved FLOP/s over `peak_flops`, the device's dense peak at the trial's
+/// precision. `None` if any part is unknown. Source: Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
+fn mfu(samples_per_second: Option<f64>, flops_per_sample: Option<u64>, peak_flops: Option<f64>) -> Option<f64> {
+    let peak = peak_flops.filter(|peak| *peak > 0.0)?;
+    Some(samples_per_second? * flops_per_sample? as f64 / peak)
+}
+
+fn notes(facts: &Facts) -> Option<String> {
+    let mut notes = facts.readings.notes.clone();
+    notes.extend(facts.result.map(|result| result.notes.clone()).unwrap_or_default());
+    notes.extend(facts.notes.clone());
+    if facts.outcome == Outcome::Completed && facts.peak.is_none() {
+        notes.entry("mfu".to_owned()).or_insert_with(|| "no peak is known for this device and precision, try `kiln calibrate`".to_owned());
+    }
+    let notes: Vec<String> = notes.iter().map(|(column, reason)| format!("{column}: {reason}")).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mfu_is_achieved_over_peak_and_unknown_stays_unknown() {
+        assert_eq!(mfu(Some(50.0), Some(2_000), Some(1_000_000.0)), Some(0.1));
+        assert_eq!(mfu(None, Some(2_000), Some(1e6)), None);
+        assert_eq!(mfu(Some(50.0), Some(2_000), Some(0.0)), None);
+        assert_eq!(mfu(Some(50.0), Some(2_000), None), None);
+    }
+}

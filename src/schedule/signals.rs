@@ -1,0 +1,77 @@
+//! What the user and the system ask of a running sweep: signals come in, a request comes out.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
+};
+
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
+    iterator::{Handle, Signals},
+};
+
+use super::Event;
+
+/// How hard a run was asked to stop; each is harder than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Asked {
+    /// First Ctrl-C: finish what runs, start nothing.
+    Drain,
+    /// Second Ctrl-C, SIGTERM, SIGHUP: stop the children, with grace.
+    Stop,
+    /// Once more: kill them.
+    Kill,
+}
+
+/// What one more signal means after `before`.
+pub(super) fn ask(before: Option<Asked>, signal: i32) -> Asked {
+    match (before, signal) {
+        (None, SIGINT) => Asked::Drain,
+        (None | Some(Asked::Drain), _) => Asked::Stop,
+        (Some(Asked::Stop | Asked::Kill), _) => Asked::Kill,
+    }
+}
+
+/// Forwards signals as events until dropped.
+pub(super) struct Listener {
+    handle: Handle,
+}
+
+impl Listener {
+    /// Also makes a file-size limit an error of the write instead of the end of kiln.
+    ///
+    /// # Errors
+    /// The handlers cannot be installed.
+    pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let handle = signals.handle();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                if events.send(Event::Signal(signal)).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { handle })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ctrl_c_drains_the_second_stops_and_sigterm_stops_at_once() {
+        assert_eq!(ask(None, SIGINT), Asked::Drain);
+        assert_eq!(ask(Some(Asked::Drain), SIGINT), Asked::Stop);
+        assert_eq!(ask(None, SIGTERM), Asked::Stop);
+        assert_eq!(ask(Some(Asked::Stop), SIGINT), Asked::Kill);
+    }
+}

@@ -1,0 +1,481 @@
+//! One launch: the loop that starts trials on free devices, watches them, stops them when it must, and writes their rows.
+//!
+//! Everything happens in the calling thread, which is the one that starts the children; other threads only send it events.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    time::{Duration, Instant},
+};
+
+use super::{
+    End, Event, Instruments, Report, Request, Stop, attempt,
+    attempt::Attempt,
+    clock,
+    devices::{Choice, Offer, choose},
+    disk,
+    judge::StopCause,
+    lease::{self, Lease, Refusal, Terms},
+    open::{self, Found, Open},
+    progress::{self, Progress},
+    queue::{Queue, Wish, wish},
+    remaining::{History, remaining},
+    signals::{Asked, Listener, ask},
+};
+use crate::{
+    plan::{Outcome, Trial, TrialId},
+    record::{
+        RunFolder, TableRow,
+        run_file::Ended,
+        run_folder::{Lock, lock},
+        run_folder_table::read_trials,
+    },
+};
+
+/// Between two looks at the children.
+const TICK: Duration = Duration::from_millis(200);
+/// From the first look at a busy device to the next.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+    if request.trials.is_empty() {
+        return Err(Stop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
+    }
+    refuse_without_program(request.trial_program)?;
+    let _lock = take_lock(request)?;
+    let found = open::find(request)?;
+    if let Found::Old(old) = &found
+        && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
+    {
+        let rows = read_trials(&old.folder.trials_table()).map_err(Stop::Refused)?;
+        return Ok(report(request, old.folder.clone(), End::NothingToDo, &rows));
+    }
+    let (sender, events) = channel();
+    let _listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
+    let pools = lease_all(request, &found, &instruments, &events)?;
+    let open = open::open(request, found, &instruments)?;
+    Sweep::new(request, instruments, open, pools, sender).run(&events)
+}
+
+fn refuse_without_program(program: &Path) -> Result<(), Stop> {
+    if program.is_file() {
+        return Ok(());
+    }
+    Err(Stop::CannotRun(format!(
+        "{}: the program that runs a trial is not there; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
+        program.display()
+    )))
+}
+
+fn take_lock(request: &Request) -> Result<Lock, Stop> {
+    let name = &request.experiment.name;
+    match lock(request.results, name, std::process::id(), &clock::utc_now()) {
+        Ok(Ok(lock)) => Ok(lock),
+        Ok(Err(holder)) => Err(Stop::CannotRun(format!(
+            "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
+            holder.0,
+            request.results.join(name).display()
+        ))),
+        Err(error) => Err(open::cannot_write(request)(error)),
+    }
+}
+
+/// The devices of this launch and which of them each wish may use.
+struct Pools {
+    devices: Vec<Lease>,
+    wishes: Vec<(Wish, Vec<usize>)>,
+    notices: Vec<String>,
+}
+
+/// Leases what the trials that are left wish for, waiting for `run.wait` if it is in use.
+fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, Stop> {
+    let history = match found {
+        Found::New => History::default(),
+        Found::Old(old) => old.history.clone(),
+    };
+    let mut pools = Pools { devices: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
+    for index in remaining(request.trials, &history, &request.selection, request.experiment.run.retries) {
+        let wish = wish(&request.trials[index]);
+        if !pools.wishes.iter().any(|(known, _)| *known == wish) {
+            add_pool(&mut pools, wish, request, instruments, events)?;
+        }
+    }
+    Ok(pools)
+}
+
+fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {
+    let (devices, absence) = (instruments.devices(), instruments.absence());
+    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: request.visible_devices };
+    let choice = choose(&wish.0, wish.1, offer).map_err(Stop::CannotRun)?;
+    if let Choice::Cpu { notice: Some(notice) } = &choice {
+        pools.notices.push(notice.clone());
+    }
+    let taken = wait_for(&choice, &pools.devices, request, instruments, events)?;
+    pools.devices.extend(taken);
+    let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
+        (Choice::Cpu { .. }, None) => true,
+        (Choice::All(gpus), Some(gpu)) => gpus.contains(gpu),
+        (Choice::FirstIdle(gpus), Some(gpu)) => gpus.contains(gpu),
+        _ => false,
+    };
+    let mut pool: Vec<usize> = (0..pools.devices.len()).filter(|at| belongs(&pools.devices[*at])).collect();
+    if matches!(choice, Choice::FirstIdle(_) | Choice::Cpu { .. }) {
+        pool.truncate(1);
+    }
+    pools.wishes.push((wish, pool));
+    Ok(())
+}
+
+fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<Vec<Lease>, Stop> {
+    let deadline = Instant::now() + request.experiment.run.wait.0;
+    let who = format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name);
+    let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    let mut said = false;
+    loop {
+        match lease::take(choice, held, &terms) {
+            Ok(taken) => return Ok(taken),
+            Err(Refusal::Broken(what)) => return Err(Stop::CannotRun(what)),
+            Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
+                return Err(Stop::CannotRun(format!(
+                    "no device is idle: {what}; wait with `--set run.wait=10m`, name others with `--device`, or share with `--set run.require_idle_device=false`"
+                )));
+            }
+            Err(Refusal::Busy(what)) if !said => {
+                said = true;
+                progress::say(request.style, &format!("waiting up to {} (`run.wait`) for an idle device: {what}", request.experiment.run.wait));
+            }
+            Err(Refusal::Busy(_)) => {}
+        }
+        if let Ok(Event::Signal(_)) = events.recv_timeout(LOOK_AGAIN.min(deadline.saturating_duration_since(Instant::now()))) {
+            return Err(Stop::Interrupted("interrupted while waiting for an idle device; nothing was started".to_owned()));
+        }
+    }
+}
+
+/// The state of one launch.
+struct Sweep<'a> {
+    request: &'a Request<'a>,
+    instruments: Instruments,
+    open: Open,
+    history: History,
+    devices: Vec<Lease>,
+    /// When each device's last trial ended, for `run.cool_down`.
+    rested_since: Vec<Option<Instant>>,
+    queue: Queue,
+    running: Vec<Attempt>,
+    sender: Sender<Event>,
+    next_token: u64,
+    asked: Option<Asked>,
+    /// Why no more trials are started.
+    failure: Option<Stop>,
+    progress: Progress,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(request: &'a Request, instruments: Instruments, open: Open, pools: Pools, sender: Sender<Event>) -> Self {
+        let history = History::of(&open.rows);
+        let retries = request.experiment.run.retries;
+        let left = remaining(request.trials, &history, &request.selection, retries);
+        let done = request.trials.len() - left.len();
+        let waits: HashSet<usize> = left.iter().copied().collect();
+        let is_bad = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| !outcome.is_result());
+        let failed = request.trials.iter().enumerate().filter(|(index, trial)| !waits.contains(index) && is_bad(trial)).count();
+        let progress = Progress::new(request.style, request.trials.len(), done, failed);
+        open.notices.iter().chain(&pools.notices).for_each(|notice| progress.notice(notice));
+        progress.run_started(&shown(request, &open), open.launch, left.len());
+        let rounds = request.trials.iter().any(|trial| trial.repeat > 0);
+        let mut queue = Queue::new(left, pools.wishes, rounds);
+        bind_rounds(&mut queue, request, &open.rows, &pools.devices);
+        let rested_since = pools.devices.iter().map(|_| None).collect();
+        Self {
+            request,
+            instruments,
+            open,
+            history,
+            devices: pools.devices,
+            rested_since,
+            queue,
+            running: Vec::new(),
+            sender,
+            next_token: 0,
+            asked: None,
+            failure: None,
+            progress,
+        }
+    }
+
+    fn run(mut self, events: &Receiver<Event>) -> Result<Report, Stop> {
+        disk::keep_reserve(&self.open.folder);
+        loop {
+            self.start_what_may();
+            if self.running.is_empty() && (self.is_stopping() || self.queue.is_empty()) {
+                break;
+            }
+            match events.recv_timeout(TICK) {
+                Ok(Event::Signal(signal)) => self.signal(signal),
+                Ok(Event::Ended(token)) => self.ended(token),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.tick();
+        }
+        disk::release_reserve(&self.open.folder);
+        self.close()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.asked.is_some() || self.failure.is_some()
+    }
+
+    fn start_what_may(&mut self) {
+        while !self.is_stopping() {
+            let free: Vec<bool> = (0..self.devices.len()).map(|device| self.is_free(device)).collect();
+            let running = self.running.first().map(|attempt| wish(&self.request.trials[attempt.index]));
+            let Some((index, device)) = self.queue.next(self.request.trials, &free, running.as_ref()) else { break };
+            if let Err(stop) = self.start(index, device) {
+                self.queue.again(index);
+                self.fail(stop);
+            }
+        }
+    }
+
+    fn is_free(&self, device: usize) -> bool {
+        self.running.iter().all(|attempt| attempt.device != device) && self.is_cool(device)
+    }
+
+    fn is_cool(&self, device: usize) -> bool {
+        let (Some(cool_down), Some(gpu)) = (&self.request.experiment.run.cool_down, &self.devices[device].gpu) else { return true };
+        let rested = self.rested_since[device].is_none_or(|since| since.elapsed() >= cool_down.at_most.0);
+        rested || self.instruments.temperature_celsius(&gpu.uuid).is_none_or(|celsius| celsius < f64::from(cool_down.below_celsius))
+    }
+
+    fn start(&mut self, index: usize, device: usize) -> Result<(), Stop> {
+        if !disk::has_room(self.open.folder.path()) {
+            return Err(self.disk_full());
+        }
+        let trial = &self.request.trials[index];
+        let setting = attempt::Setting {
+            request: self.request,
+            folder: &self.open.folder,
+            launch: self.open.launch,
+            run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
+            device: self.devices[device].gpu.as_ref(),
+            token: self.next_token,
+        };
+        let peak = self.instruments.peak_flops(setting.device.map(|gpu| gpu.uuid.as_str()), trial.train.precision);
+        let started = attempt::start(&setting, index, device, peak, self.sender.clone()).map_err(open::cannot_write(self.request))?;
+        self.next_token += 1;
+        self.instruments.watch(started.watch(trial, self.devices[device].gpu.as_ref()));
+        self.progress.trial_started(trial, started.attempt, self.devices[device].name());
+        self.running.push(started);
+        let concurrent = self.running.len() as u64;
+        self.running.iter_mut().for_each(|attempt| attempt.most_concurrent = attempt.most_concurrent.max(concurrent));
+        Ok(())
+    }
+
+    fn signal(&mut self, signal: i32) {
+        let asked = ask(self.asked, signal);
+        self.asked = Some(asked);
+        match asked {
+            Asked::Drain if self.running.is_empty() => self.progress.notice("stopping"),
+            Asked::Drain => {
+                self.progress.notice(&format!("finishing {} running trials, starting no more; Ctrl-C again stops them now", self.running.len()));
+            }
+            Asked::Stop => {
+                self.progress.notice("stopping the running trials");
+                self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::Told));
+            }
+            Asked::Kill => self.running.iter_mut().for_each(Attempt::kill),
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Err(error) = self.instruments.tick(&self.open.folder) {
+            let stop = open::cannot_write(self.request)(error);
+            self.fail(stop);
+        }
+        for attempt in &mut self.running {
+            attempt.keep_limits(&self.request.experiment.run);
+            let id = &self.request.trials[attempt.index].id;
+            let (heard, notices) = attempt.look();
+            notices.iter().for_each(|notice| self.progress.notice(&format!("trial {id}: {notice}")));
+            self.progress.trial_progress(id, &heard);
+        }
+    }
+
+    fn ended(&mut self, token: u64) {
+        let Some(at) = self.running.iter().position(|attempt| attempt.token == token) else { return };
+        let _ = self.instruments.tick(&self.open.folder);
+        let attempt = self.running.remove(at);
+        let (index, device) = (attempt.index, attempt.device);
+        self.rested_since[device] = Some(Instant::now());
+        let trial = &self.request.trials[index];
+        let facts = attempt::Surroundings {
+            launch: self.open.launch,
+            device: self.devices[device].gpu.as_ref(),
+            driver: self.instruments.driver(),
+            cores: open::cores(),
+        };
+        let full = !disk::has_room(self.open.folder.path());
+        let row = attempt.finish(trial, &facts, &mut self.instruments, full);
+        if full {
+            let stop = self.disk_full();
+            self.fail(stop);
+        }
+        self.keep(row, index);
+    }
+
+    /// Writes a row; on a full disk the reserve makes room for it.
+    fn keep(&mut self, row: TableRow, index: usize) {
+        let mut kept = self.open.table.append(&row);
+        if kept.as_ref().is_err_and(disk::is_full) {
+            disk::release_reserve(&self.open.folder);
+            kept = self.open.table.append(&row);
+            let stop = self.disk_full();
+            self.fail(stop);
+        }
+        if let Err(error) = kept {
+            let stop = open::cannot_write(self.request)(error);
+            self.fail(stop);
+            return;
+        }
+        let retries = self.request.experiment.run.retries;
+        self.history.add(&row.fixed.trial, row.fixed.outcome);
+        let settled = self.history.is_settled(&row.fixed.trial, retries);
+        if row.fixed.outcome == Outcome::Failed && !settled {
+            self.queue.again(index);
+        }
+        self.progress.trial_ended(&row.fixed, settled);
+        self.open.rows.push(row);
+    }
+
+    /// Starts no more trials and stops those that run.
+    fn fail(&mut self, stop: Stop) {
+        self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::RunFailed));
+        self.failure.get_or_insert(stop);
+    }
+
+    fn disk_full(&self) -> Stop {
+        Stop::CannotRun(disk::full_message(&self.request.results.join(&self.request.experiment.name)))
+    }
+
+    fn close(mut self) -> Result<Report, Stop> {
+        let mut report = report(self.request, self.open.folder.clone(), End::Finished, &self.open.rows);
+        if self.asked.is_some() && report.left > 0 {
+            report.end = End::Interrupted;
+        }
+        let how = match (&self.failure, report.end, report.left) {
+            (Some(stop), ..) => stop.to_string(),
+            (None, End::Interrupted, _) => "interrupted".to_owned(),
+            (None, _, 0) => "finished".to_owned(),
+            (None, _, left) => format!("{left} trials left"),
+        };
+        if let Some(launch) = self.open.file.launches.last_mut() {
+            launch.ended = Some(Ended { utc: clock::utc_now(), how: how.clone() });
+        }
+        let written = self.open.file.write(&self.open.folder.run_file());
+        self.progress.run_ended(&how);
+        match (self.failure, written) {
+            (Some(stop), _) => Err(stop),
+            (None, Err(error)) => Err(open::cannot_write(self.request)(error)),
+            (None, Ok(())) => Ok(report),
+        }
+    }
+}
+
+/// Rounds of repeats go on where they ran in earlier launches.
+fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], devices: &[Lease]) {
+    let repeats: HashMap<&TrialId, u64> = request.trials.iter().map(|trial| (&trial.id, trial.repeat)).collect();
+    for row in rows {
+        let name = row.fixed.device_uuid.as_deref().unwrap_or("cpu");
+        let device = devices.iter().position(|lease| lease.name() == name);
+        if let (Some(repeat), Some(device)) = (repeats.get(&row.fixed.trial), device) {
+            queue.bind_round(*repeat, device);
+        }
+    }
+}
+
+/// The run's folder as the user names it.
+fn shown(request: &Request, open: &Open) -> String {
+    request.results.join(&request.experiment.name).join(open.folder.name()).display().to_string()
+}
+
+fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
+    let history = History::of(rows);
+    let left = request.trials.iter().filter(|trial| !history.is_settled(&trial.id, request.experiment.run.retries)).count();
+    let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
+    let rows = request.trials.iter().filter_map(|trial| last.get(&trial.id).map(|row| (*row).clone())).collect();
+    let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
+    Report { folder, end, left, rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use super::*;
+    use crate::{
+        catalog::Data,
+        schedule::{Selection, Style, instruments::DeviceFacts},
+        spec::{DeviceName, Devices, Engine, Experiment},
+    };
+
+    fn gpu(index: u32) -> DeviceFacts {
+        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: 1 << 30 }
+    }
+
+    fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
+        Trial {
+            id: TrialId(format!("{number:010}")),
+            number,
+            point: number % 2,
+            repeat,
+            axes: Vec::new(),
+            model: experiment.model.clone(),
+            data: Data::default(),
+            train: experiment.train.clone(),
+            engine: Engine::Libtorch,
+            devices: Devices::Named(DeviceName::All),
+            parameters: None,
+            flops_per_sample: None,
+            effective_batch_size: 8,
+            steps: Some(10),
+        }
+    }
+
+    #[test]
+    fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let trials: Vec<Trial> = [0, 0, 1, 1].iter().enumerate().map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat)).collect();
+        // A child that ends once it has seen another one start, so that they must overlap.
+        let program: PathBuf = place.path().join("child.sh");
+        let script = "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\necho \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
+            while [ $(cat $(dirname $0)/results/x/*/trials/*/1/device | wc -l) -lt 2 ]; do sleep 0.01; done\n\
+            echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'\n";
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let request = Request {
+            experiment: &experiment,
+            resolved: text,
+            trials: &trials,
+            results: &place.path().join("results"),
+            trial_program: &program,
+            locks: &place.path().join("locks"),
+            visible_devices: None,
+            selection: Selection::default(),
+            fresh: false,
+            command_line: &[],
+            style: Style::Quiet,
+        };
+        let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
+        assert_eq!(report.end, End::Finished);
+        let uuids: Vec<&str> = report.rows.iter().map(|row| row.fixed.device_uuid.as_deref().unwrap()).collect();
+        assert!(uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2], "{uuids:?}");
+        assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
+        let device = fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
+        assert_eq!(device.trim(), uuids[2]);
+    }
+}

@@ -1,0 +1,56 @@
+//! `kiln ls`: every run with its state.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod scripted_child;
+
+use std::fs;
+
+use scripted_child::{Ended, Place, wait_until};
+use serde_json::Value;
+
+fn list(place: &Place) -> Vec<Value> {
+    let ended = Ended::of(place.kiln(&["ls", "--json"]).output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+fn an_empty_place_has_no_runs() {
+    let place = Place::with("");
+    let ended = Ended::of(place.kiln(&["ls"]).output().unwrap());
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(0), "no runs under results; `kiln run FILE` makes one\n"));
+}
+
+#[test]
+fn runs_are_finished_resumable_abandoned_or_running() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    kiln.env("SCRIPTED_CHILD_1", "fails").env("SCRIPTED_CHILD_2", "is_killed").output().unwrap();
+    let runs = list(&place);
+    let facts = |run: &Value| (run["state"].as_str().unwrap().to_owned(), run["trials"].clone(), run["done"].clone(), run["failed"].clone());
+    assert_eq!(facts(&runs[0]), ("resumable".into(), 2.into(), 1.into(), 1.into()));
+    assert!(runs[0]["size_bytes"].as_u64().unwrap() > 1000 && runs[0]["age_seconds"].as_f64().unwrap() < 600.0);
+    place.run("completes", &["--fresh"]);
+    let states: Vec<String> = list(&place).iter().map(|run| facts(run).0).collect();
+    assert_eq!(states, ["finished", "abandoned"]);
+    let mut running = place.kiln(&["run", "x.yaml", "--fresh"]).env("SCRIPTED_CHILD", "waits").spawn().unwrap();
+    wait_until("the third run has a trial", || place.runs() == 3 && !place.attempts().is_empty());
+    let runs = list(&place);
+    assert_eq!(runs[0]["state"], "running");
+    assert!(runs[0]["note"].as_str().unwrap().contains(&format!("process {}", running.id())));
+    fs::write(place.path("release"), "").unwrap();
+    assert!(running.wait().unwrap().success());
+    let table = Ended::of(place.kiln(&["ls"]).output().unwrap()).stdout;
+    assert!(table.lines().next().unwrap().starts_with(" experiment") && table.contains("2/2"), "{table}");
+}
+
+#[test]
+fn a_run_that_cannot_be_read_is_listed_with_its_reason() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    fs::write(place.latest().join("run.json"), "{").unwrap();
+    let runs = list(&place);
+    assert_eq!(runs[0]["state"], "unreadable");
+    assert!(runs[0]["note"].as_str().unwrap().contains("run.json"));
+}

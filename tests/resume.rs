@@ -1,0 +1,194 @@
+//! `kiln run` after any stop: nothing is run twice without need, no row is ever rewritten, a changed experiment is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod scripted_child;
+
+use std::{
+    collections::HashMap,
+    fs::{self, OpenOptions},
+    io::Write,
+    time::Duration,
+};
+
+use scripted_child::{Ended, Place, wait_until};
+
+const TWELVE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]}}";
+const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
+
+/// Whole lines of the table; a torn last line is not one of them.
+fn whole_lines(place: &Place) -> String {
+    let text = fs::read_to_string(place.latest().join("trials.csv")).unwrap_or_default();
+    text[..text.rfind('\n').map_or(0, |at| at + 1)].to_owned()
+}
+
+#[test]
+fn a_parent_killed_at_ten_random_moments_loses_no_row_and_starts_at_most_one_trial_more_each_time() {
+    let place = Place::with(TWELVE);
+    let mut random = 20_261_120_u64;
+    let mut kept = String::new();
+    for kill in 0..10 {
+        let mut kiln = place.start("takes_a_while");
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_millis(20 + (random >> 33) % 260));
+        assert_eq!(kiln.try_wait().unwrap(), None, "the sweep was over before kill {kill}");
+        kiln.kill().unwrap();
+        kiln.wait().unwrap();
+        wait_until("no process of a killed run is left", || place.processes().is_empty());
+        let now = whole_lines(&place);
+        assert!(now.starts_with(&kept), "kill {kill}: a row changed\n{kept}\n{now}");
+        kept = now;
+    }
+    let ended = place.run("takes_a_while", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(whole_lines(&place).starts_with(&kept));
+    let mut finals: HashMap<String, u32> = HashMap::new();
+    let rows = place.rows();
+    rows.iter().filter(|row| row["outcome"] == "completed").for_each(|row| *finals.entry(row["trial"].clone()).or_default() += 1);
+    assert!(finals.len() == 12 && finals.values().all(|count| *count == 1), "{finals:?}");
+    let starts = place.attempts().len();
+    assert!(starts <= 22, "{starts} starts");
+    assert_eq!(rows.len(), starts, "every attempt has one row");
+    assert_eq!(rows.iter().filter(|row| row["outcome"] == "killed").count(), starts - 12);
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn an_attempt_whose_parent_was_killed_gets_its_row_from_the_next_launch() {
+    let place = Place::with(TWO);
+    let mut kiln = place.start("grandchild_waits");
+    wait_until("the grandchild runs", || place.attempts().first().is_some_and(|attempt| attempt.join("grandchild").exists()));
+    kiln.kill().unwrap();
+    kiln.wait().unwrap();
+    // The child died with its parent; what it had started is ended by the next launch.
+    let ended = place.run("completes", &[]);
+    assert!(ended.stderr.contains("attempt 1 had no row"), "{ended:?}");
+    assert!(ended.stderr.contains("1 processes of an earlier launch"), "{ended:?}");
+    assert_eq!(place.processes(), [0_u32; 0]);
+    assert_eq!(place.column("outcome"), ["killed", "completed", "completed"]);
+    assert_eq!(place.column("attempt"), ["1", "2", "1"]);
+    assert_eq!(place.column("launch"), ["1", "2", "2"]);
+    assert!(place.column("reason")[0].contains("was running when `kiln run` itself ended (launch 1)"));
+    let launches = place.run_file()["launches"].clone();
+    let (first, second) = (&launches[0], &launches[1]);
+    assert_eq!(first["run_anchor_nanoseconds"], first["monotonic_nanoseconds"]);
+    assert_eq!(second["run_anchor_nanoseconds"], first["run_anchor_nanoseconds"]);
+    assert!(first.get("ended").is_none() && second["ended"]["how"] == "finished");
+}
+
+#[test]
+fn a_torn_last_line_is_cut_and_said() {
+    let place = Place::with(TWO);
+    place.run("completes", &[]);
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    let second = text.lines().nth(2).unwrap().len() + 1;
+    let torn = &text[..text.len() - second + 40];
+    for tear in [torn.to_owned(), format!("{}{}\n", &text[..text.len() - second], "\0".repeat(30))] {
+        fs::write(&table, tear).unwrap();
+        let ended = place.run("completes", &[]);
+        assert!(ended.stderr.contains("the last line was torn"), "{ended:?}");
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert_eq!(place.column("outcome"), ["completed", "killed", "completed"]);
+        fs::write(&table, &text).unwrap();
+        fs::remove_dir_all(place.attempts().into_iter().find(|attempt| attempt.ends_with("2")).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_changed_experiment_is_refused_key_by_key() {
+    let place = Place::with(TWO);
+    assert_eq!(place.run("completes", &["--only", &first_id(&place)]).status, Some(0));
+    let kept = whole_lines(&place);
+    place.write("train: {steps: 20, seed: 7}\nsweep: {grid: {train.batch_size: [1, 2, 3]}}");
+    let refused = place.run("completes", &[]);
+    assert_eq!(refused.status, Some(2));
+    for words in [
+        "`sweep.grid`: was {\"train.batch_size\":[1,2]}, is now {\"train.batch_size\":[1,2,3]}",
+        "`train.seed`: was 1, is now 7",
+        "`train.steps`: was 10, is now 20",
+        "`--fresh`",
+    ] {
+        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+    }
+    assert_eq!(whole_lines(&place), kept);
+    assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
+    assert_eq!((place.runs(), place.rows().len()), (2, 3));
+}
+
+#[test]
+fn a_limit_may_change_and_the_launch_writes_it_down() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    place.write(&format!("{TWO}\nrun: {{timeout: 1h}}\ndescription: longer"));
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(place.run_file()["launches"][1]["changed"], serde_json::json!({"description": "longer", "run.timeout": "1h"}));
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
+    let place = Place::with(TWO);
+    place.run("completes", &[]);
+    let again = place.run("completes", &[]);
+    assert_eq!(again.status, Some(0));
+    assert!(again.stderr.contains("every trial has its result already; `--fresh` starts a new run"), "{again:?}");
+    assert_eq!((place.rows().len(), place.runs()), (2, 1));
+    place.write("train: {steps: 20}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!((place.rows().len(), place.runs()), (1, 2));
+}
+
+#[test]
+fn failed_trials_are_run_again_only_when_asked() {
+    let place = Place::with(TWO);
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    assert_eq!(Ended::of(kiln.env("SCRIPTED_CHILD_1", "fails").output().unwrap()).status, Some(1));
+    let again = place.run("completes", &[]);
+    assert_eq!((again.status, place.rows().len()), (Some(1), 2));
+    let would = place.run("completes", &["--rerun", "failed", "--dry-run"]);
+    assert!(would.stdout.contains("1 of 2 trials would run") && would.stdout.contains("failed before"), "{would:?}");
+    let none = place.run("completes", &["--rerun", "oom"]);
+    assert_eq!((none.status, place.rows().len()), (Some(1), 2));
+    assert_eq!(place.run("completes", &["--rerun", "failed"]).status, Some(0));
+    assert_eq!(place.column("outcome"), ["failed", "completed", "completed"]);
+    assert_eq!(place.column("attempt"), ["1", "1", "2"]);
+    assert_eq!(place.run("completes", &["--rerun", "gone"]).status, Some(2));
+}
+
+#[test]
+fn a_run_that_cannot_be_read_is_named() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    let mut table = OpenOptions::new().append(true).open(place.latest().join("trials.csv")).unwrap();
+    table.write_all(b"not,a,row\nnor,this\n").unwrap();
+    let refused = place.run("completes", &[]);
+    assert_eq!(refused.status, Some(2));
+    assert!(refused.stderr.contains("trials.csv: line 3") && refused.stderr.contains("`--fresh`"), "{refused:?}");
+}
+
+/// A table that cannot grow: a limit on the size of a file stands for a full disk.
+#[test]
+fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
+    let place = Place::with("train: {steps: 10}\nsweep: {repeats: 60}");
+    let kiln = place.kiln(&["run", "x.yaml"]);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 16; exec \"$0\" run x.yaml"]).arg(env!("CARGO_BIN_EXE_kiln"));
+    kiln.get_envs().for_each(|(name, value)| {
+        limited.env(name, value.unwrap_or_default());
+    });
+    let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
+    assert_eq!(stopped.status, Some(3), "{stopped:?}");
+    assert!(stopped.stderr.contains("the disk is full") && stopped.stderr.contains("at least 2.0 MiB is needed"), "{stopped:?}");
+    let text = fs::read_to_string(place.latest().join("trials.csv")).unwrap();
+    let before = place.rows().len();
+    assert!(text.ends_with('\n') && (3..59).contains(&before), "{before} rows");
+    assert_eq!(place.processes(), [0_u32; 0]);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert!(whole_lines(&place).starts_with(&text));
+    assert_eq!(place.column("outcome").iter().filter(|outcome| *outcome == "completed").count(), 60);
+}
+
+fn first_id(place: &Place) -> String {
+    place.run("completes", &["--dry-run", "--fresh"]).stdout.lines().nth(1).unwrap().to_owned()
+}

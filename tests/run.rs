@@ -1,0 +1,211 @@
+//! `kiln run` with scripted children: every end of a trial has its outcome, its row and its exit status.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod scripted_child;
+
+use std::fs;
+
+use scripted_child::{Ended, Place, wait_until};
+
+const FOUR: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4]}}";
+
+#[test]
+fn a_sweep_completes_and_leaves_its_tables() {
+    let place = Place::with(FOUR);
+    let ended = place.run("completes", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("no NVIDIA driver found, trials run on the CPU") || ended.stderr.contains("hides every GPU"), "{ended:?}");
+    assert!(ended.stdout.contains("4 trials: 4 completed") && ended.stdout.contains("trials.csv"), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["completed"; 4]);
+    assert_eq!(place.column("number"), ["1", "2", "3", "4"]);
+    assert_eq!(place.column("train.batch_size"), ["1", "2", "3", "4"]);
+    let row = &place.rows()[0];
+    for (column, cell) in [("kiln_table", "trials/1"), ("attempt", "1"), ("launch", "1"), ("samples_per_second", "64.0"), ("train_loss", "2.25")] {
+        assert_eq!(row[column], cell, "{column}");
+    }
+    assert!(row["peak_resident_bytes"].is_empty() || row["peak_resident_bytes"].parse::<u64>().unwrap() > 0);
+    assert_eq!(row["concurrent_trials"], "1");
+    assert!(row["notes"].contains("mfu: no peak is known"));
+    let latest = fs::read_link(place.latest()).unwrap();
+    assert!(latest.is_relative() && latest.components().count() == 1);
+    let run = place.run_file();
+    assert_eq!(run["plan"].as_array().unwrap().len(), 4);
+    let launch = &run["launches"][0];
+    assert_eq!(launch["ended"]["how"], "finished");
+    assert_eq!(launch["command_line"][0], "kiln");
+    assert_eq!(launch["versions"]["kiln_sha256"].as_str().unwrap().len(), 64);
+    assert!(!place.latest().join(".reserve").exists());
+    assert!(fs::read_to_string(place.path("results/.gitignore")).unwrap().contains("*/*/trials/"));
+}
+
+#[test]
+fn every_bad_end_is_a_row_with_its_reason_and_the_next_trial_starts() {
+    let cases = [
+        ("fails", "failed", "failed after", "something went wrong here", 1),
+        ("says_failed", "failed", "the data is of no use", "", 1),
+        ("diverges", "diverged", "loss is NaN at step 4", "", 0),
+        ("runs_out", "oom", "device memory ran out", "", 0),
+        ("cuda_oom", "oom", "ran out of memory", "CUDA out of memory", 0),
+        ("aborts", "failed", "crashed by signal 6 (SIGABRT)", "at step 3", 1),
+        ("segfaults", "failed", "crashed by signal 11 (SIGSEGV)", "stderr.txt", 1),
+        ("is_killed", "killed", "was killed by signal 9 (SIGKILL), not by kiln", "at step 3", 1),
+        ("no_finished", "failed", "without a `finished` message", "", 1),
+        ("no_result_file", "failed", "its result cannot be read", "trial.json", 1),
+        ("crashes_after", "completed", "", "", 0),
+        ("garbage", "completed", "", "", 0),
+        ("huge_stderr", "failed", "failed", "the end of it", 1),
+        ("bad_file", "failed", "same version", "unknown key", 1),
+        ("no_device", "failed", "engine or device", "libtorch is not there", 1),
+    ];
+    for (scenario, outcome, reason, more, status) in cases {
+        let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+        let mut kiln = place.kiln(&["run", "x.yaml"]);
+        let ended = Ended::of(kiln.env("SCRIPTED_CHILD_1", scenario).output().unwrap());
+        let rows = place.rows();
+        assert_eq!((rows[0]["outcome"].as_str(), rows[1]["outcome"].as_str()), (outcome, "completed"), "{scenario}: {ended:?}");
+        assert!(rows[0]["reason"].contains(reason) && rows[0]["reason"].contains(more), "{scenario}: {}", rows[0]["reason"]);
+        assert_eq!(ended.status, Some(status), "{scenario}: {ended:?}");
+        assert_eq!(place.processes(), [0_u32; 0], "{scenario}");
+    }
+}
+
+#[test]
+fn garbage_on_standard_output_is_counted_and_huge_standard_error_is_bounded() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("garbage", &[]);
+    assert!(place.column("notes")[0].contains("stdout: 3 lines are no messages"), "{:?}", place.column("notes"));
+    place.run("huge_stderr", &["--fresh"]);
+    let kept = fs::metadata(place.attempts()[0].join("stderr.txt")).unwrap().len();
+    assert!((1_000_000..1_200_000).contains(&kept), "{kept}");
+}
+
+#[test]
+fn a_trial_over_its_time_is_stopped_even_if_it_will_not_listen() {
+    let place = Place::with("train: {steps: 10}\nrun: {timeout: 500ms}");
+    let ended = place.run("ignores_term", &[]);
+    assert_eq!((ended.status, place.column("outcome")[0].as_str()), (Some(1), "timed-out"));
+    assert!(place.column("reason")[0].contains("`run.timeout` 500ms"), "{:?}", place.column("reason"));
+    assert_eq!(place.processes(), [0_u32; 0]);
+}
+
+#[test]
+fn a_silent_trial_stalls_and_a_speaking_one_does_not() {
+    let place = Place::with("train: {steps: 10}\nrun: {stall: 700ms}");
+    place.run("silent", &[]);
+    assert_eq!(place.column("outcome"), ["timed-out"]);
+    assert!(place.column("reason")[0].contains("said nothing for 700ms (`run.stall`)"));
+    place.write("train: {steps: 10}\nrun: {stall: 700ms, timeout: 2s}");
+    place.run("hangs", &["--fresh"]);
+    assert!(place.column("reason")[0].contains("`run.timeout` 2s"), "{:?}", place.column("reason"));
+}
+
+#[test]
+fn a_grandchild_does_not_outlive_its_trial() {
+    let place = Place::with("train: {steps: 10}");
+    assert_eq!(place.run("grandchild", &[]).status, Some(0));
+    assert!(place.attempts()[0].join("grandchild").exists());
+    assert_eq!(place.processes(), [0_u32; 0]);
+}
+
+#[test]
+fn only_failed_trials_are_tried_again() {
+    let place = Place::with("train: {steps: 10}\nrun: {retries: 1}");
+    assert_eq!(place.run("fails_first", &[]).status, Some(0));
+    assert_eq!(place.column("outcome"), ["failed", "completed"]);
+    assert_eq!(place.column("attempt"), ["1", "2"]);
+    place.run("fails", &["--fresh"]);
+    assert_eq!(place.column("outcome"), ["failed", "failed"]);
+    place.run("diverges", &["--fresh"]);
+    assert_eq!(place.column("outcome"), ["diverged"]);
+}
+
+#[test]
+fn repeats_are_interleaved() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}, repeats: 2}");
+    place.run("completes", &["--quiet"]);
+    assert_eq!(place.column("train.batch_size"), ["1", "2", "1", "2"]);
+    assert_eq!(place.column("seed"), ["1", "1", "2", "2"]);
+}
+
+#[test]
+fn only_runs_the_trials_named_and_a_later_run_the_others() {
+    let place = Place::with(FOUR);
+    let listed = place.run("completes", &["--dry-run"]);
+    let ids: Vec<&str> = listed.stdout.lines().skip(1).collect();
+    assert!(listed.stdout.contains("would start a new run") && ids.len() == 4, "{listed:?}");
+    assert!(!place.path("results").exists());
+    let ended = place.run("completes", &["--only", ids[2], &ids[1][..6]]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("without `--only`"), "{ended:?}");
+    assert_eq!(place.column("train.batch_size"), ["2", "3"]);
+    let unknown = place.run("completes", &["--only", "zzzz"]);
+    assert_eq!(unknown.status, Some(2));
+    assert!(unknown.stderr.contains("the plan has no such trial"));
+    place.run("completes", &[]);
+    assert_eq!(place.column("train.batch_size"), ["2", "3", "1", "4"]);
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_child_gets_no_experiment_keys_and_no_gpu() {
+    let place = Place::with("train: {steps: 10}");
+    fs::create_dir(place.path("data")).unwrap();
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    kiln.env("SCRIPTED_CHILD", "environment").env("KILN_DATA", "data").env("KILN_LIBTORCH", "cpu").env("KILN_NVML_LIB", "/nowhere");
+    assert!(kiln.env("KILN_TRAIN__SEED_X", "3").status().unwrap().success());
+    let environment = fs::read_to_string(place.attempts()[0].join("environment")).unwrap();
+    assert!(!environment.contains("KILN_TRAIN__") && environment.contains("CUDA_VISIBLE_DEVICES=\n"), "{environment}");
+    let data = environment.lines().find_map(|line| line.strip_prefix("KILN_DATA=")).unwrap();
+    assert!(std::path::Path::new(data).is_absolute());
+    let trial_file = fs::read_to_string(place.attempts()[0].parent().unwrap().join("trial.yaml")).unwrap();
+    assert!(trial_file.contains("device: cpu") && trial_file.contains(&format!("data_folder: {data}")), "{trial_file}");
+    assert!(!trial_file.contains("auto"), "{trial_file}");
+}
+
+#[test]
+fn a_missing_trial_program_is_said_before_anything_is_made() {
+    let place = Place::with("train: {steps: 10}");
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    let ended = Ended::of(kiln.env("KILN_TRIAL", "no/such/program").output().unwrap());
+    assert_eq!(ended.status, Some(3));
+    assert!(ended.stderr.contains("the program that runs a trial is not there"), "{ended:?}");
+    assert!(!place.path("results").exists());
+}
+
+#[test]
+fn gpus_that_are_not_there_cannot_be_asked_for() {
+    let place = Place::with("train: {steps: 10}");
+    for device in ["all", "0", "GPU-12345678"] {
+        let ended = place.run("completes", &["--device", device]);
+        assert_eq!(ended.status, Some(3), "{device}: {ended:?}");
+        assert!(ended.stderr.contains("`run.devices"), "{device}: {ended:?}");
+    }
+    let flex = place.run("completes", &["--engine", "flex", "--device", "cpu"]);
+    assert_eq!((flex.status, place.column("engine")[0].as_str()), (Some(0), "flex"));
+}
+
+#[test]
+fn a_second_run_of_the_same_experiment_says_who_holds_it() {
+    let place = Place::with("train: {steps: 10}");
+    let mut first = place.start("waits");
+    wait_until("the first trial runs", || !place.attempts().is_empty());
+    let second = place.run("completes", &[]);
+    assert_eq!(second.status, Some(3));
+    assert!(second.stderr.contains(&format!("being run by process {} since 2", first.id())), "{second:?}");
+    fs::write(place.path("release"), "").unwrap();
+    assert!(first.wait().unwrap().success());
+    assert_eq!(place.column("outcome"), ["completed"]);
+}
+
+#[test]
+fn progress_as_json_is_one_event_per_line() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let ended = place.run("takes_a_while", &["--progress", "json"]);
+    let events: Vec<serde_json::Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).filter(|name| *name != "trial_progress").collect();
+    assert_eq!(names, ["notice", "run_started", "trial_started", "trial_ended", "trial_started", "trial_ended", "run_ended"]);
+    assert_eq!((&events[events.len() - 1]["done"], &events[events.len() - 1]["total"]), (&2.into(), &2.into()));
+    let quiet = place.run("completes", &["--fresh", "--quiet"]);
+    assert_eq!(quiet.stderr, "");
+}

@@ -1,0 +1,147 @@
+//! What the tests of the scheduler share: an empty folder, an experiment, the built program with a scripted child.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// An empty folder in which experiment `x` can be run.
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// With `x.yaml`: a matmul experiment with these further lines.
+    pub(crate) fn with(lines: &str) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        place.write(lines);
+        place
+    }
+
+    pub(crate) fn write(&self, lines: &str) {
+        fs::write(self.path("x.yaml"), format!("kiln: 1\nname: x\nmodel: {{kind: matmul, size: 8}}\n{lines}\n")).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `kiln` with these arguments, its children scripted.
+    pub(crate) fn kiln(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+        command.args(arguments).current_dir(self.folder.path()).env("KILN_TRIAL", child);
+        command.env("SCRIPTED_CHILD_RELEASE", self.path("release")).env("KILN_LOCKS", self.path("locks"));
+        command.env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// `kiln run x.yaml` with every child playing `scenario`, to its end.
+    pub(crate) fn run(&self, scenario: &str, more: &[&str]) -> Ended {
+        let arguments = [&["run", "x.yaml"], more].concat();
+        Ended::of(self.kiln(&arguments).env("SCRIPTED_CHILD", scenario).output().unwrap())
+    }
+
+    /// Starts `kiln run x.yaml` and does not wait for it.
+    pub(crate) fn start(&self, scenario: &str) -> Child {
+        self.kiln(&["run", "x.yaml", "--progress", "plain"]).env("SCRIPTED_CHILD", scenario).spawn().unwrap()
+    }
+
+    /// The newest run's folder.
+    pub(crate) fn latest(&self) -> PathBuf {
+        self.path("results/x/latest")
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        let entries = fs::read_dir(self.path("results/x")).unwrap().flatten();
+        entries.filter(|entry| entry.file_type().unwrap().is_dir()).count()
+    }
+
+    pub(crate) fn run_file(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.latest().join("run.json")).unwrap()).unwrap()
+    }
+
+    /// The lines of the newest run's `trials.csv`.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        fs::read_to_string(self.latest().join("trials.csv")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// Its rows, each cell under its column's name.
+    pub(crate) fn rows(&self) -> Vec<HashMap<String, String>> {
+        csv::Reader::from_path(self.latest().join("trials.csv")).unwrap().deserialize().map(Result::unwrap).collect()
+    }
+
+    /// One column of all rows.
+    pub(crate) fn column(&self, name: &str) -> Vec<String> {
+        self.rows().into_iter().map(|mut row| row.remove(name).unwrap()).collect()
+    }
+
+    /// The folders of all attempts of the newest run.
+    pub(crate) fn attempts(&self) -> Vec<PathBuf> {
+        let folders = |path: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect()
+        };
+        folders(&self.latest().join("trials")).iter().flat_map(|trial| folders(trial)).collect()
+    }
+
+    /// The processes whose environment says that they belong to a run in this place: a trial's child and its children.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mark = format!("KILN_ATTEMPT={}", fs::canonicalize(self.folder.path()).unwrap().display());
+        let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        all.filter(|pid| is_marked(*pid, &mark)).collect()
+    }
+}
+
+fn is_marked(pid: u32, mark: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+}
+
+/// A command that ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    pub(crate) fn of(output: Output) -> Self {
+        Self { status: output.status.code(), stdout: String::from_utf8(output.stdout).unwrap(), stderr: String::from_utf8(output.stderr).unwrap() }
+    }
+}
+
+/// Waits until `holds`; a test that waits in vain fails with `what`.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Reads what a running `kiln` says until `words` come; returns everything read.
+pub(crate) fn hear(kiln: &mut Child, words: &str) -> String {
+    let mut heard = Vec::new();
+    let stderr = kiln.stderr.as_mut().unwrap();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&heard).contains(words) {
+        assert!(stderr.read(&mut byte).unwrap() == 1, "kiln never said `{words}`: {}", String::from_utf8_lossy(&heard));
+        heard.push(byte[0]);
+    }
+    String::from_utf8(heard).unwrap()
+}
+
+/// Sends a signal as a user would.
+pub(crate) fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap().success());
+}
