@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use super::{Status, Stop, print};
+use super::{Status, Stop, planned, print};
 use crate::spec::{self, Loaded, Problems, Request};
 
 #[derive(clap::Args)]
@@ -16,11 +16,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let variables: Vec<(String, String)> =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))).collect();
     let mut status = Status::Success;
     for file in args.files {
-        let request = Request { file, set: args.set.clone(), variables: variables.clone() };
+        let request = planned::request(file, &args.set);
         match check(&request) {
             Ok(verdict) => print(&format!("{}: ok, {verdict}\n", request.file.display()))?,
             Err(problems) => {

@@ -7,9 +7,9 @@ mod completions;
 mod data;
 mod ls;
 mod plan;
+mod planned;
 mod run;
 mod schema;
-mod stand_in;
 
 use std::{fmt, io::Write, process::ExitCode};
 

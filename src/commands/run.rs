@@ -5,12 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Status, Stop, print, stand_in};
+use super::{
+    Status, Stop,
+    planned::{self, plan_file},
+    print,
+};
 use crate::{
-    plan::{Outcome, Trial},
+    plan::Outcome,
     record::TableRow,
     schedule::{self, End, Instruments, Report, Request, Selection, Style},
-    spec::Experiment,
+    spec,
 };
 
 #[derive(clap::Args)]
@@ -66,20 +70,19 @@ fn outcome(text: &str) -> Result<Outcome, String> {
 }
 
 /// One file, read and planned.
-struct Planned {
-    experiment: Experiment,
+struct Asked {
+    planned: planned::Planned,
     resolved: String,
-    trials: Vec<Trial>,
     selection: Selection,
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     // Every file is read before the first trial of the first one starts.
-    let planned = args.files.iter().map(|file| plan(file, &args)).collect::<Result<Vec<_>, _>>()?;
+    let asked = args.files.iter().map(|file| plan(file, &args)).collect::<Result<Vec<_>, _>>()?;
     let program = trial_program()?;
     let mut worst = Status::Success;
-    for planned in &planned {
-        let status = run_one(planned, &args, &program)?;
+    for asked in &asked {
+        let status = run_one(asked, &args, &program)?;
         worst = worst.max(status);
         if status == Status::Interrupted {
             break;
@@ -88,10 +91,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(worst)
 }
 
-fn plan(file: &Path, args: &Args) -> Result<Planned, Stop> {
-    let (experiment, resolved, trials) = stand_in::load(file, &settings(args))?;
-    let only = schedule::find_ids(&trials, &args.only).map_err(Stop::bad_input)?;
-    Ok(Planned { experiment, resolved, trials, selection: Selection { only, rerun: args.rerun } })
+fn plan(file: &Path, args: &Args) -> Result<Asked, Stop> {
+    let planned = plan_file(file.to_owned(), &settings(args))?;
+    let resolved = spec::write_resolved(&planned.loaded);
+    let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(Stop::bad_input)?;
+    Ok(Asked { planned, resolved, selection: Selection { only, rerun: args.rerun } })
 }
 
 /// `--set` with the keys that have a flag of their own.
@@ -114,7 +118,7 @@ fn trial_program() -> Result<PathBuf, Stop> {
     Ok(own.with_file_name("kiln-trial"))
 }
 
-fn run_one(planned: &Planned, args: &Args, program: &Path) -> Result<Status, Stop> {
+fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     let command_line: Vec<String> = std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect();
     let style = match (args.quiet, args.progress) {
         (true, _) => Style::Quiet,
@@ -124,14 +128,14 @@ fn run_one(planned: &Planned, args: &Args, program: &Path) -> Result<Status, Sto
     };
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let request = Request {
-        experiment: &planned.experiment,
-        resolved: &planned.resolved,
-        trials: &planned.trials,
+        experiment: &asked.planned.loaded.experiment,
+        resolved: &asked.resolved,
+        trials: &asked.planned.plan.trials,
         results: &args.results,
         trial_program: program,
         locks: &schedule::locks_folder(),
         visible_devices: visible.as_deref(),
-        selection: planned.selection.clone(),
+        selection: asked.selection.clone(),
         fresh: args.fresh,
         command_line: &command_line,
         style,

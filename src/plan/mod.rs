@@ -9,7 +9,6 @@ mod expand;
 mod id;
 mod order;
 mod outcome;
-pub(crate) mod overrides;
 mod points;
 mod problem;
 mod settings;

@@ -59,16 +59,28 @@ fn of_length(point: &Point<'_>) -> Vec<Fault> {
 fn of_data(point: &Point<'_>) -> Vec<Fault> {
     let involved = ["model.kind", "data.kind"];
     let (model, data) = (point.model.kind(), point.data.kind());
+    let mut faults = Vec::new();
+    let valid_fraction = match point.data {
+        Data::Text(data) => Some(data.valid_fraction),
+        Data::Generated(data) => Some(data.valid_fraction),
+        _ => None,
+    };
+    if valid_fraction == Some(0.0) && point.train.target.is_some() {
+        let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
+        faults.push(fault("train.target", &["data", "train.target"], message));
+    }
     match point.model.seq_len() {
         Some(_) if !point.data.is_text() => {
             let message = format!("model kind `{model}` reads text, but `data.kind` is `none`; name one, such as `data: {{kind: generated}}`");
-            vec![fault("data.kind", &involved, message)]
+            faults.push(fault("data.kind", &involved, message));
         }
         None if point.data.is_text() => {
-            vec![fault("data.kind", &involved, format!("model kind `{model}` reads no data, but `data.kind` is `{data}`; remove the `data` section"))]
+            let message = format!("model kind `{model}` reads no data, but `data.kind` is `{data}`; remove the `data` section");
+            faults.push(fault("data.kind", &involved, message));
         }
-        _ => Vec::new(),
+        _ => {}
     }
+    faults
 }
 
 fn of_training(train: &Train) -> Vec<Fault> {
@@ -144,15 +156,6 @@ fn of_run(experiment: &Experiment) -> Vec<Fault> {
             &["run.devices"],
             "`run.cool_down` would do nothing: `run.devices` is `cpu`, and only a GPU is waited for",
         ));
-    }
-    let valid_fraction = match &experiment.data {
-        Data::Text(data) => Some(data.valid_fraction),
-        Data::Generated(data) => Some(data.valid_fraction),
-        _ => None,
-    };
-    if valid_fraction == Some(0.0) && experiment.train.target.is_some() {
-        let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
-        faults.push(fault("train.target", &["data", "train.target"], message));
     }
     faults
 }

@@ -48,7 +48,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(location: &Location, key: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(location: &Location, key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { location: location.clone(), key: key.into(), message: message.into() }
     }
 }
@@ -64,7 +64,7 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+    pub fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup();
         Self(problems)

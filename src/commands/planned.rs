@@ -1,0 +1,78 @@
+//! From a file on the command line to a plan: what `plan`, `run` and others begin with. Faults of points get their place in the file.
+
+use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
+
+use super::Stop;
+use crate::{
+    catalog::{
+        Data,
+        data::DataFacts,
+        facts::{cache_folder, facts},
+    },
+    plan::{self, Plan, PlanProblem},
+    spec::{self, Loaded, Location, Problem, Problems, Request},
+};
+
+/// One experiment, read, checked and planned.
+pub(super) struct Planned {
+    pub(super) loaded: Loaded,
+    pub(super) plan: Plan,
+    /// Why some facts about the data are unknown.
+    pub(super) notes: Vec<String>,
+}
+
+/// The experiment of a file with `--set`s and the environment's variables over it, and its trials.
+pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> {
+    let request = request(file, set);
+    let loaded = spec::load(&request).map_err(Stop::bad_input)?;
+    let finder = FactFinder::from_environment();
+    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data), 1).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+    Ok(Planned { plan, notes: finder.notes.into_inner().into_iter().collect(), loaded })
+}
+
+/// What is asked of `spec`: the file, `--set`s and the environment.
+pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
+    Request { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect() }
+}
+
+/// Faults of the plan as problems of the file.
+fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
+    Problems::new(faults.iter().filter_map(|fault| Some(Problem::new(&place(loaded, fault)?, fault.key.clone(), fault.to_string()))).collect())
+}
+
+fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
+    let is_zip = |key: &str| loaded.experiment.sweep.zip.contains_key(key);
+    let place = fault.place(is_zip);
+    match place.strip_prefix("sweep.").and_then(|rest| rest.split_once('.')) {
+        Some((section @ ("grid" | "zip"), key)) => {
+            let chosen = fault.axes.iter().find(|(axis, _)| axis == key).map(|(_, value)| value);
+            let values = if section == "zip" { &loaded.experiment.sweep.zip } else { &loaded.experiment.sweep.grid };
+            let index = values.get(key)?.as_array()?.iter().position(|value| Some(value) == chosen);
+            loaded.axis_location(section, key, index).or_else(|| loaded.locate("sweep"))
+        }
+        _ => loaded.locate(&place),
+    }
+}
+
+/// Finds what is known of a text, and keeps the reasons why some is not.
+struct FactFinder {
+    data_folder: Option<PathBuf>,
+    cache: Option<PathBuf>,
+    notes: RefCell<BTreeSet<String>>,
+}
+
+impl FactFinder {
+    /// With `$KILN_DATA` and the user's cache folder.
+    fn from_environment() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self { data_folder: variable("KILN_DATA"), cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")), notes: RefCell::default() }
+    }
+
+    fn find(&self, data: &Data) -> Option<DataFacts> {
+        facts(data, self.data_folder.as_deref(), self.cache.as_deref()).unwrap_or_else(|error| {
+            self.notes.borrow_mut().insert(error.to_string());
+            None
+        })
+    }
+}
