@@ -9,4 +9,6 @@ pub mod model;
 
 pub mod train;
 
+pub mod calibrate;
+
 pub use error::TrialError;

@@ -125,3 +125,15 @@ impl FeedForward {
         self.projection.forward(hidden, with)
     }
 }
+
+#[cfg(test)]
+impl Gpt {
+    /// Standard deviation of the weights of the first block's MLP: widening, projection.
+    pub(super) fn deviations(&self) -> [f64; 2] {
+        let mlp = &self.blocks[0].mlp;
+        [&mlp.widening, &mlp.projection].map(|linear| {
+            let values: Vec<f32> = linear.weight.val().into_data().try_to_vec().unwrap();
+            (values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+        })
+    }
+}
