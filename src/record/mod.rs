@@ -4,6 +4,7 @@ pub mod attempt;
 pub mod columns;
 pub mod identity;
 pub mod message;
+pub mod peaks;
 pub mod run_file;
 pub mod run_folder;
 pub mod run_folder_table;

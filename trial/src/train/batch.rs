@@ -1,0 +1,46 @@
+//! Batches of tokens, on the host and on the device.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::engine::IGNORED_TARGET;
+
+/// A batch as the loader makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostBatch {
+    /// Tokens, [rows, seq_len], row after row.
+    pub inputs: Vec<i64>,
+    /// The token after each input, [rows, seq_len]; [`IGNORED_TARGET`] where there is none to predict.
+    pub targets: Vec<i64>,
+    pub rows: usize,
+    pub seq_len: usize,
+}
+
+impl HostBatch {
+    /// Targets that count in the loss.
+    pub fn counted_targets(&self) -> u64 {
+        self.targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64
+    }
+}
+
+/// A batch on the device.
+#[derive(Clone, Debug)]
+pub struct DeviceBatch {
+    pub(super) inputs: Tensor<2, Int>,  // [rows, time]
+    pub(super) targets: Tensor<1, Int>, // [rows × time]
+    /// Targets that count in the loss.
+    pub counted_targets: u64,
+    pub rows: usize,
+}
+
+impl DeviceBatch {
+    /// Copies the batch; `device` is one without autodiff.
+    pub(super) fn new(batch: &HostBatch, device: &Device) -> Self {
+        let HostBatch { inputs, targets, rows, seq_len } = batch;
+        Self {
+            inputs: Tensor::from_data(TensorData::new(inputs.clone(), [*rows, *seq_len]), device),
+            targets: Tensor::from_data(TensorData::new(targets.clone(), [rows * seq_len]), device),
+            counted_targets: batch.counted_targets(),
+            rows: *rows,
+        }
+    }
+}
