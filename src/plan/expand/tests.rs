@@ -119,7 +119,7 @@ fn an_axis_over_kinds_starts_each_map_anew_whatever_the_order() {
     assert_eq!((&models[3]["kind"], &models[3]["d_model"], &models[3]["hidden"]), (&"mlp".into(), &64.into(), &128.into()));
     let file = with("kind: gpt", "kind: generated", "epochs: 2", "grid: {train.steps: [5, null], run.engine: [flex, libtorch]}");
     let epochs: Vec<_> = expand(&read(&file), &facts, 1).unwrap().trials.iter().map(|trial| (trial.train.steps, trial.train.epochs)).collect();
-    assert_eq!(epochs, [(Some(5), None), (Some(5), None), (None, Some(1)), (None, Some(1))]);
+    assert_eq!(epochs, [(Some(5), None), (Some(5), None), (None, Some(2)), (None, Some(2))]);
 }
 
 #[test]
