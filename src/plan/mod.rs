@@ -4,6 +4,7 @@
 //! its trials to the schedule one by one.
 
 mod condition;
+mod contradictions;
 mod disk;
 mod expand;
 mod id;

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::overrides::apply_override;
+use super::{contradictions::contradictions, overrides::apply_override};
 use crate::{
     catalog::{
         Data, Model,
         data::DataFacts,
         samples::{self, Cut, Epoch},
     },
-    spec::{Devices, Engine, Experiment, Optimizer, Precision, Train},
+    spec::{Devices, Engine, Experiment, Train},
 };
 
 /// The sections of a file that a sweep may vary, as resolved JSON.
@@ -53,7 +53,6 @@ pub(super) type Fault = (String, String);
 pub(super) struct Settings {
     pub(super) model: Model,
     pub(super) data: Data,
-    /// With `epochs: 1` written out if neither `epochs` nor `steps` is given.
     pub(super) train: Train,
     pub(super) engine: Engine,
     pub(super) devices: Devices,
@@ -73,12 +72,7 @@ impl Settings {
         let swept = axes.iter().filter_map(|axis| axis.strip_prefix("run."));
         let swept_run = swept.map(|key| (key.to_owned(), sections["run"][key].clone())).collect();
         match (model, data, train, engine, devices) {
-            (Some(model), Some(data), Some(mut train), Some(engine), Some(devices)) => {
-                if train.epochs.is_none() && train.steps.is_none() && model.seq_len().is_some() {
-                    train.epochs = Some(1);
-                }
-                Ok(Self { model, data, train, engine, devices, swept_run })
-            }
+            (Some(model), Some(data), Some(train), Some(engine), Some(devices)) => Ok(Self { model, data, train, engine, devices, swept_run }),
             _ => Err(faults),
         }
     }
@@ -99,66 +93,17 @@ impl Settings {
             return self.train.steps;
         }
         let epoch = self.epoch(facts?.train_tokens, devices)?;
-        Some(samples::total_steps(None, self.train.epochs, epoch.steps))
+        samples::total_steps(None, self.train.epochs, epoch.steps)
     }
 
     /// Everything that cannot be, by name.
     pub(super) fn faults(&self, facts: Option<&DataFacts>, devices: u64) -> Vec<Fault> {
-        let mut faults: Vec<Fault> = self.model.contradictions().into_iter().map(|(key, message)| (format!("model.{key}"), message)).collect();
-        faults.extend(self.kinds_that_do_not_fit());
-        faults.extend(self.training_contradictions());
+        let mut faults = contradictions(self);
         if let Some(facts) = facts {
             faults.extend(self.too_little_data(facts, devices));
             faults.extend(self.vocabulary_too_small(facts));
         }
         faults
-    }
-
-    fn kinds_that_do_not_fit(&self) -> Option<Fault> {
-        let model = self.model.kind();
-        match (self.model.seq_len().is_some(), self.data.is_text()) {
-            (true, false) => Some((
-                "data.kind".to_owned(),
-                format!("`model.kind` {model} reads text, and `data.kind` is none; give one of wikitext2, tinyshakespeare, text, generated"),
-            )),
-            (false, true) => Some((
-                "data.kind".to_owned(),
-                format!("`model.kind` {model} makes its own operands, and `data.kind` is {}; leave `data` out", self.data.kind()),
-            )),
-            _ => None,
-        }
-    }
-
-    fn training_contradictions(&self) -> Vec<Fault> {
-        let mut faults = Vec::new();
-        let mut add = |key: &str, message: String| faults.push((key.to_owned(), message));
-        let train = &self.train;
-        if train.steps.is_some() && train.epochs.is_some() {
-            add("train.steps", "`train.steps` and `train.epochs` are both given; keep one of them".to_owned());
-        }
-        if self.model.seq_len().is_none() && train.steps.is_none() {
-            add("train.steps", format!("`model.kind` {} has no epochs; give `train.steps`", self.model.kind()));
-        }
-        if self.engine == Engine::Flex && train.precision != Precision::F32 {
-            let precision = train.precision.name();
-            add("train.precision", format!("`run.engine` flex computes in f32, and `train.precision` is {precision}; use f32 or engine libtorch"));
-        }
-        if matches!(train.optimizer, Optimizer::Sgd { nesterov: true, momentum, .. } if momentum == 0.0) {
-            add("train.optimizer.nesterov", "`nesterov` needs a `momentum` above 0".to_owned());
-        }
-        if train.target.is_some() && self.has_no_validation() {
-            add("train.target", "`train.target` is a validation loss, and no validation data is kept (`data.valid_fraction` is 0)".to_owned());
-        }
-        faults
-    }
-
-    fn has_no_validation(&self) -> bool {
-        match &self.data {
-            Data::None(_) => true,
-            Data::Text(text) => text.valid_fraction == 0.0,
-            Data::Generated(made) => made.valid_fraction == 0.0,
-            Data::Wikitext2(_) | Data::Tinyshakespeare(_) => false,
-        }
     }
 
     fn too_little_data(&self, facts: &DataFacts, devices: u64) -> Option<Fault> {
