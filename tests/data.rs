@@ -157,6 +157,8 @@ fn a_download_goes_on_where_an_earlier_one_stopped() {
 fn a_part_that_is_whole_already_is_only_checked() {
     let fetched = fetch_from(&[Answer::Ranges], Some((&body(), None)), &body());
     fetched.result.unwrap();
+    assert_eq!(fetched.requests, ["GET /set/file.txt HTTP/1.1 Some(1200000)"]);
+    assert!(!fetched.progress.iter().any(|step| matches!(step, Progress::Bytes { .. })), "no byte came");
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
 }
 
@@ -164,6 +166,7 @@ fn a_part_that_is_whole_already_is_only_checked() {
 fn a_part_of_another_version_is_not_gone_on_with() {
     let fetched = fetch_from(&[Answer::Ranges], Some((&[7; 1000], Some("\"another\""))), &body());
     fetched.result.unwrap();
+    assert_eq!(fetched.requests.len(), 1, "the ETag tells, so the server sends the whole at once");
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
     // Without an ETag only the hash can tell; then it is fetched anew, once.
     let fetched = fetch_from(&[Answer::Ranges], Some((&[7; 1000], None)), &body());
@@ -186,6 +189,7 @@ fn a_cut_in_the_middle_is_taken_up_again() {
 fn a_server_without_ranges_starts_over() {
     let fetched = fetch_from(&[Answer::CutAfter(500_000), Answer::WholeOnly], None, &body());
     fetched.result.unwrap();
+    assert!(fetched.requests[1].ends_with("Some(500000)"), "it asked for the rest, and took the whole");
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
 }
 

@@ -91,7 +91,7 @@ fn set_changes_a_key_and_pins_an_axis() {
 #[test]
 fn what_cannot_be_planned_is_bad_input_that_names_every_fault() {
     let folder = folder_with(
-        "{kiln: 1, name: x, model: {kind: gpt, num_heads: 5, vocabulary: 10}, data: {kind: generated},
+        "{kiln: 1, name: x, model: {kind: gpt, num_heads: 5, vocabulary: 10}, data: {kind: generated}, train: {steps: 1},
         sweep: {grid: {train.batch_size: [8, 100000]}}}",
     );
     let output = plan(folder.path(), &["x.yaml"]);
@@ -103,7 +103,7 @@ fn what_cannot_be_planned_is_bad_input_that_names_every_fault() {
 
 #[test]
 fn facts_of_an_own_text_are_counted_once_and_kept() {
-    let folder = folder_with("{kiln: 1, name: x, model: {kind: mlp}, data: {kind: text, path: own.txt}, train: {batch_size: 1}}");
+    let folder = folder_with("{kiln: 1, name: x, model: {kind: mlp}, data: {kind: text, path: own.txt}, train: {batch_size: 1, epochs: 1}}");
     std::fs::write(folder.path().join("own.txt"), "to be or not to be\n".repeat(100)).unwrap();
     let first = json(&plan(folder.path(), &["x.yaml", "--json"]));
     // 1,900 characters, 1,710 of them for training: (1,710 - 65) / 64 + 1 samples.

@@ -26,7 +26,7 @@ impl Cut {
         Self { tokens, seq_len, stride, sampling: sampling.sampling, batch_size, grad_accumulation }
     }
 
-    /// Samples that `shuffled` visits in an epoch, and that `random` draws in one.
+    /// Samples of one epoch, before what fills no step is dropped.
     pub fn samples(&self) -> u64 {
         sample_count(self.tokens, self.seq_len, self.stride)
     }
@@ -44,12 +44,9 @@ impl Cut {
         let samples = self.samples();
         let batch = self.batch_size.max(1);
         let step = self.effective_batch_size().max(1);
-        if self.sampling == Sampling::Random && self.random_offsets() > 0 {
-            // Drawn with replacement: there is always another batch, so nothing is dropped and no epoch is without a step.
-            return Epoch { samples, steps: (samples / step).max(1), dropped_partial_batch: 0, dropped_partial_accumulation: 0 };
-        }
         let steps = samples / step;
-        let left = samples - steps * step;
+        // Samples drawn with replacement are never left over.
+        let left = if self.sampling == Sampling::Random { 0 } else { samples - steps * step };
         Epoch { samples, steps, dropped_partial_batch: left % batch, dropped_partial_accumulation: left - left % batch }
     }
 }
@@ -85,9 +82,9 @@ pub fn evaluation_windows(tokens: u64, seq_len: u64) -> u64 {
     tokens.saturating_sub(1).div_ceil(seq_len.max(1))
 }
 
-/// All optimizer updates of a trial: its `steps`, else its `epochs` (1 if neither is given) times the steps of one.
-pub fn total_steps(steps: Option<u64>, epochs: Option<u64>, steps_per_epoch: u64) -> u64 {
-    steps.unwrap_or_else(|| epochs.unwrap_or(1).saturating_mul(steps_per_epoch))
+/// All optimizer updates of a trial: its `steps`, else its `epochs` times the steps of one; `None` if neither is given.
+pub fn total_steps(steps: Option<u64>, epochs: Option<u64>, steps_per_epoch: u64) -> Option<u64> {
+    steps.or_else(|| Some(epochs?.saturating_mul(steps_per_epoch)))
 }
 
 #[cfg(test)]
@@ -121,11 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn random_sampling_always_finds_another_batch() {
-        let random = Cut { sampling: Sampling::Random, ..cut(5) };
-        assert_eq!(random.epoch().steps, 1);
-        assert_eq!(Cut { tokens: 4, ..random }.epoch().steps, 0);
-        assert_eq!(Cut { tokens: 1000, ..random }.epoch().dropped_samples(), 0);
+    fn random_sampling_makes_as_many_steps_and_leaves_nothing_over() {
+        for tokens in 0..300 {
+            let random = Cut { sampling: Sampling::Random, ..cut(tokens) };
+            assert_eq!(random.epoch().steps, cut(tokens).epoch().steps);
+            assert_eq!(random.epoch().dropped_samples(), 0);
+            assert_eq!(random.random_offsets(), sample_count(tokens, 4, 1));
+        }
     }
 
     #[test]
@@ -137,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn steps_win_over_epochs_and_one_epoch_is_the_default() {
-        assert_eq!(total_steps(Some(7), None, 100), 7);
-        assert_eq!(total_steps(None, Some(5), 100), 500);
-        assert_eq!(total_steps(None, None, 100), 100);
+    fn steps_stand_for_themselves_and_epochs_for_their_steps() {
+        assert_eq!(total_steps(Some(7), None, 100), Some(7));
+        assert_eq!(total_steps(None, Some(5), 100), Some(500));
+        assert_eq!(total_steps(None, None, 100), None);
     }
 }

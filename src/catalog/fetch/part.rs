@@ -94,3 +94,19 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_says_how_much_is_missing() {
+        // Linux's device on which every write finds no room.
+        let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else { return };
+        let mut part = Part { path: PathBuf::from("set/file.part"), file, done: 1024, etag: None };
+        let error = part.append(&[0; 100], Some(4096)).unwrap_err();
+        assert!(matches!(error, FetchError::DiskFull { done: 1024, .. }), "{error}");
+        assert!(error.to_string().contains("1.0 KiB of it came, 3.0 KiB are missing"), "{error}");
+        assert_eq!(part.done, 1024);
+    }
+}

@@ -119,7 +119,7 @@ fn an_axis_over_kinds_starts_each_map_anew_whatever_the_order() {
     assert_eq!((&models[3]["kind"], &models[3]["d_model"], &models[3]["hidden"]), (&"mlp".into(), &64.into(), &128.into()));
     let file = with("kind: gpt", "kind: generated", "epochs: 2", "grid: {train.steps: [5, null], run.engine: [flex, libtorch]}");
     let epochs: Vec<_> = expand(&read(&file), &facts, 1).unwrap().trials.iter().map(|trial| (trial.train.steps, trial.train.epochs)).collect();
-    assert_eq!(epochs, [(Some(5), None), (Some(5), None), (None, Some(1)), (None, Some(1))]);
+    assert_eq!(epochs, [(Some(5), None), (Some(5), None), (None, Some(2)), (None, Some(2))]);
 }
 
 #[test]
@@ -138,15 +138,16 @@ fn every_refusal_has_its_key() {
     for (file, key) in [
         (with("kind: gpt", "kind: none", "steps: 1", ""), "data.kind"),
         (with("kind: matmul", "kind: generated", "steps: 1", ""), "data.kind"),
-        (with("kind: matmul", "kind: none", "", ""), "train.steps"),
+        (with("kind: matmul", "kind: none", "epochs: 1", ""), "train.epochs"),
+        (with("kind: gpt", "kind: generated", "", ""), "train"),
         (with("kind: gpt", "kind: generated", "steps: 1, epochs: 1", ""), "train.steps"),
-        (with("kind: gpt", "kind: generated", "precision: amp-bf16", "grid: {run.engine: [flex]}"), "train.precision"),
-        (with("kind: gpt", "kind: generated", "optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
-        (with("kind: gpt", "kind: generated, valid_fraction: 0", "target: {valid_loss: 1}", ""), "train.target"),
-        (with("kind: gpt", "kind: generated", "", "grid: {train.batch_size: [x]}"), "train"),
-        (with("kind: gpt", "kind: generated", "", "grid: {train.batch_size: [8, 8]}"), "sweep"),
-        (with("kind: gpt", "kind: generated", "", "grid: {train.batch_size: [8]}, include: [{train.batch_size: 8}]"), "sweep"),
-        (with("kind: gpt", "kind: generated", "", "repeats: 2, grid: {train.seed: [1, 2]}"), "sweep"),
+        (with("kind: gpt", "kind: generated", "steps: 1, precision: amp-bf16", "grid: {run.engine: [flex]}"), "train.precision"),
+        (with("kind: gpt", "kind: generated", "steps: 1, optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
+        (with("kind: gpt", "kind: generated, valid_fraction: 0", "steps: 1, target: {valid_loss: 1}", ""), "train.target"),
+        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [x]}"), "train"),
+        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8, 8]}"), "sweep"),
+        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8]}, include: [{train.batch_size: 8}]"), "sweep"),
+        (with("kind: gpt", "kind: generated", "steps: 1", "repeats: 2, grid: {train.seed: [1, 2]}"), "sweep"),
     ] {
         let keys: Vec<String> = problems(&file).into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, [key], "{file}");
@@ -155,7 +156,7 @@ fn every_refusal_has_its_key() {
 
 #[test]
 fn a_fault_of_many_points_is_told_once_with_its_first_point() {
-    let file = with("kind: gpt, num_heads: 5", "kind: generated", "", "grid: {train.batch_size: [1, 2, 3]}");
+    let file = with("kind: gpt, num_heads: 5", "kind: generated", "steps: 1", "grid: {train.batch_size: [1, 2, 3]}");
     let found = plan(&file).unwrap_err();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].points, 3);
