@@ -3,7 +3,7 @@
 
 use super::{
     future,
-    keys::{self, Field, Fields, Shape, Tagged, join},
+    keys::{self, Field, Fields, KnownKey, Shape, Tagged, join},
     node::{Entry, Node},
     problem::{Location, Problem},
     suggest::{listed, nearest},
@@ -14,7 +14,7 @@ use super::{
 ///
 /// `whole` says that no further layer comes on top, so that a missing key is missing; `top` is where the file begins.
 pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new(), whole };
+    let mut checker = Checker { problems: Vec::new(), whole, kind_given: true };
     if tree.is_map() {
         checker.fields("", keys::table(), tree, top, None);
     }
@@ -23,7 +23,7 @@ pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
 
 /// The faults of a value (a map of keys too) that stands for `key` outside its section: a value of an axis.
 pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new(), whole: true };
+    let mut checker = Checker { problems: Vec::new(), whole: true, kind_given: true };
     let default = keys::field(key).and_then(|field| field.default.clone());
     let field = Field { name: String::new(), shape: shape.clone(), default, required: false };
     checker.field(key, &field, node, &node.location);
@@ -33,6 +33,8 @@ pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
 struct Checker {
     problems: Vec<Problem>,
     whole: bool,
+    /// Whether the map that is walked names its kind itself.
+    kind_given: bool,
 }
 
 impl Checker {
@@ -50,7 +52,10 @@ impl Checker {
                 None => self.unknown(path, fields, entry, kind),
             }
         }
-        let missing = |field: &&Field| field.required && node.get(&field.name).is_none_or(Node::is_null);
+        let strangers: Vec<&str> = node.entries().iter().map(|entry| entry.key.as_str()).filter(|key| fields.get(key).is_none()).collect();
+        // A misspelled key is one fault, not two.
+        let misspelled = |name: &str| strangers.iter().any(|stranger| nearest(stranger, [name]).is_some());
+        let missing = |field: &&Field| field.required && node.get(&field.name).is_none_or(Node::is_null) && !misspelled(&field.name);
         for field in fields.0.iter().filter(missing).filter(|_| self.whole).collect::<Vec<_>>() {
             let full = join(path, &field.name);
             let of_kind = kind.map(|(_, kind)| format!(" of kind `{kind}`")).unwrap_or_default();
@@ -83,6 +88,7 @@ impl Checker {
         match given.and_then(Node::text).or(default_kind) {
             Some(kind) => {
                 if let Some(fields) = tagged.kind(kind) {
+                    self.kind_given = given.is_some();
                     self.fields(path, fields, node, owner, Some((tagged, kind)));
                 }
             }
@@ -112,7 +118,8 @@ impl Checker {
             let others = kind.map(|(tagged, kind)| (tagged.kinds_with(&entry.key), kind));
             match others {
                 Some((others, kind)) if !others.is_empty() => {
-                    format!("`{full}` is no key of kind `{kind}`; it belongs to kind {}", listed(&others, "or"))
+                    let from = if self.kind_given { "" } else { ", the default" };
+                    format!("`{full}` is no key of kind `{kind}`{from}; it belongs to kind {}", listed(&others, "or"))
                 }
                 _ => format!("unknown key `{full}`{}", unknown_hint(path, fields, &entry.key, kind.is_some())),
             }
@@ -129,9 +136,9 @@ pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: boo
     }
     let every = keys::every_key();
     let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-    let elsewhere = every.iter().find(|known| last(&known.path) == key && keys::join(path, key) != known.path);
+    let elsewhere = every.iter().find(|known| last(&known.path) == key && join(path, key) != known.path);
     if let Some(known) = elsewhere.filter(|_| key != "kind") {
-        return format!("; did you mean {}?", with_kind(known));
+        return format!("; did you mean {}?", with_kind(known, &every));
     }
     let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
     let allowed: Vec<&str> = more.into_iter().chain(fields.names()).collect();
@@ -141,14 +148,15 @@ pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: boo
     let names: Vec<String> = every.iter().map(|known| last(&known.path)).filter(|name| name != "kind").collect();
     let near = nearest(key, names.iter().map(String::as_str));
     match near.and_then(|name| every.iter().find(|known| last(&known.path) == name)) {
-        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known)),
+        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known, &every)),
         _ => format!("; allowed here: {}", listed(&allowed, "and")),
     }
 }
 
-/// `` `train.optimizer.momentum` (kind `sgd`) ``.
-fn with_kind(known: &keys::KnownKey) -> String {
-    match &known.kind {
+/// `` `train.optimizer.momentum` (kind `sgd`) ``; the kind is said where only one has the key.
+fn with_kind(known: &KnownKey, every: &[KnownKey]) -> String {
+    let alone = every.iter().filter(|other| other.path == known.path).count() == 1;
+    match known.kind.as_ref().filter(|_| alone) {
         Some((_, kind)) => format!("`{}` (kind `{kind}`)", known.path),
         None => format!("`{}`", known.path),
     }

@@ -56,6 +56,7 @@ fn read_chain(file: &Path, read: &mut ReadLayers) {
         if let (Ok(real), Some(at)) = (path.canonicalize(), &named_at)
             && seen.contains(&real)
         {
+            read.whole = false;
             read.problems.push(Problem::new(at, "extends", format!("`extends` goes in a circle: `{source}` is already beneath this file")));
             return;
         }
@@ -64,6 +65,7 @@ fn read_chain(file: &Path, read: &mut ReadLayers) {
             (Ok(tree), _) => {
                 read.problems.extend(tree.problems);
                 let mut tree = tree.tree;
+                read.whole &= tree.is_map();
                 next = take_extends(&path, &mut tree, &mut read.problems);
                 read.layers.push(Layer { name: source.to_string(), tree, overrides: None });
             }

@@ -8,6 +8,8 @@ mod check;
 mod contradictions;
 mod experiment;
 mod future;
+#[cfg(test)]
+mod generated_tests;
 mod keys;
 #[cfg(test)]
 mod layering_tests;

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fs, io::Read, path::Path, sync::Arc};
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::{
     node::{Content, Entry, Node},
@@ -144,13 +144,13 @@ impl Builder {
             Event::DocumentStart(_) => self.begin_document(&location),
             Event::Scalar(text, style, anchor, tag) => {
                 if let Some(tag) = tag {
-                    self.refuse_tag(&location, &tag.to_string());
+                    self.refuse_tag(&location, &tag);
                 }
                 let scalar = if style == ScalarStyle::Plain { Scalar::plain(&text) } else { Scalar::quoted(&text) };
                 self.add(Node { content: Content::Scalar(scalar), location }, anchor)
             }
-            Event::SequenceStart(anchor, tag) => self.begin(Content::List(Vec::new()), location, anchor, tag.map(|tag| tag.to_string())),
-            Event::MappingStart(anchor, tag) => self.begin(Content::Map(Vec::new()), location, anchor, tag.map(|tag| tag.to_string())),
+            Event::SequenceStart(anchor, tag) => self.begin(Content::List(Vec::new()), location, anchor, tag.as_deref()),
+            Event::MappingStart(anchor, tag) => self.begin(Content::Map(Vec::new()), location, anchor, tag.as_deref()),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
                 Some(done) => self.add(done.node, done.anchor),
                 None => Ok(()),
@@ -168,7 +168,8 @@ impl Builder {
         Ok(())
     }
 
-    fn refuse_tag(&mut self, location: &Location, tag: &str) {
+    fn refuse_tag(&mut self, location: &Location, tag: &Tag) {
+        let tag = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { format!("{}{}", tag.handle, tag.suffix) };
         self.problems.push(Problem::new(
             location,
             self.path(),
@@ -176,9 +177,9 @@ impl Builder {
         ));
     }
 
-    fn begin(&mut self, content: Content, location: Location, anchor: usize, tag: Option<String>) -> Result<(), Problem> {
+    fn begin(&mut self, content: Content, location: Location, anchor: usize, tag: Option<&Tag>) -> Result<(), Problem> {
         if let Some(tag) = tag {
-            self.refuse_tag(&location, &tag);
+            self.refuse_tag(&location, tag);
         }
         if self.open.len() >= MOST_DEPTH {
             return Err(Problem::new(&location, "", too_deep()));

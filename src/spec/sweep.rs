@@ -226,7 +226,8 @@ impl<'a> Checker<'a> {
         let value = Scalar::plain(number);
         let finite = matches!(value.value, Resolved::Integer(_)) || matches!(value.value, Resolved::Float(value) if value.is_finite());
         if !finite {
-            let message = format!("`{operator}` needs a number after it, such as `\"{operator}8\"`; found `{number}`");
+            let found = if number.is_empty() { "nothing".to_owned() } else { format!("`{number}`") };
+            let message = format!("`{operator}` needs a number after it, such as `\"{operator}8\"`; found {found}");
             self.push(&entry.value.location, full, message);
         }
     }

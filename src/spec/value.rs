@@ -22,7 +22,7 @@ pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
         (Shape::List(item), Content::List(nodes)) => list_faults(path, item, nodes, node),
         (_, Content::Scalar(scalar)) => {
             let message = if scalar.value == Resolved::Empty {
-                Some(format!("`{path}` has no value; write {}, or `null` for the default", allowed(shape)))
+                Some(format!("`{path}` has no value; write {}, or remove the key", allowed(shape)))
             } else {
                 scalar_fault(path, shape, scalar)
             };
@@ -62,6 +62,12 @@ fn scalar_fault(path: &str, shape: &Shape, scalar: &Scalar) -> Option<String> {
 }
 
 fn any_fault(path: &str, shape: &Shape, shapes: &[Shape], scalar: &Scalar) -> Option<String> {
+    let is_number = matches!(scalar.value, Resolved::Integer(_) | Resolved::Float(_) | Resolved::LeadingZero);
+    let takes_number = |shape: &Shape| matches!(shape, Shape::Integer { .. } | Shape::Number(_));
+    if let Some(number) = shapes.iter().find(|shape| is_number && takes_number(shape)) {
+        let hint = hint(number, scalar)?;
+        return Some(format!("`{path}` is {}; it must be {}{hint}", scalar.found(), allowed(shape)));
+    }
     let hints: Option<Vec<String>> = shapes.iter().map(|shape| hint(shape, scalar)).collect();
     let best = hints?.into_iter().find(|hint| !hint.is_empty()).unwrap_or_default();
     Some(format!("`{path}` is {}; it must be {}{best}", scalar.found(), allowed(shape)))
@@ -153,6 +159,7 @@ pub(super) fn allowed(shape: &Shape) -> String {
     match shape {
         Shape::Map(fields) => format!("a map of keys: {}", listed(&fields.names().collect::<Vec<_>>(), "and")),
         Shape::Tagged(tagged) => format!("a map of keys, of kind {}", listed(&tagged.names(), "or")),
+        Shape::Integer { min, max } if min == max => format!("`{min}`"),
         Shape::Integer { min, max } => format!("a whole number from {min} to {max}"),
         Shape::Number(range) => number_allowed(*range),
         Shape::Bool => "`true` or `false`".to_owned(),

@@ -1,0 +1,131 @@
+//! `kiln check`: each bad file under `tests/experiments/bad/` and the exact text it gets.
+//!
+//! `KILN_BLESS=1` rewrites the kept texts; read each one that changed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// Runs `kiln check` in a folder, with no variable of kiln's set.
+fn check(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KILN_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(folder).arg("check").args(arguments).envs(variables.iter().copied()).output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn bad_files() -> Vec<String> {
+    let listing = fs::read_dir(tests().join("experiments/bad")).unwrap();
+    let mut names: Vec<String> =
+        listing.map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(|name| name.ends_with(".yaml")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_bad_file_gets_its_kept_text() {
+    let mut wrong = Vec::new();
+    for name in bad_files() {
+        let output = check(&tests().join("experiments"), &[&format!("bad/{name}")], &[]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(output.stdout.is_empty(), "{name}");
+        let kept = tests().join("expected/check").join(name.replace(".yaml", ".txt"));
+        let found = errors(&output);
+        if std::env::var_os("KILN_BLESS").is_some() {
+            fs::write(&kept, &found).unwrap();
+        }
+        if fs::read_to_string(&kept).ok().as_deref() != Some(found.as_str()) {
+            wrong.push(format!("{name} now gets:\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_bad_files_are_many_and_some_hold_many_errors() {
+    let lines: Vec<usize> = fs::read_dir(tests().join("expected/check"))
+        .unwrap()
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap().lines().count())
+        .collect();
+    assert_eq!(lines.len(), bad_files().len(), "a kept text without its file, or the reverse");
+    assert!(lines.len() >= 40);
+    assert!(lines.iter().filter(|count| **count >= 4).count() >= 10);
+}
+
+#[test]
+fn good_files_are_named_with_what_they_ask_for() {
+    let output = check(&tests().join("experiments"), &["good/swept.yaml", "good/plain.yaml", "good/base/fragment.yaml"], &[]);
+    assert_eq!(errors(&output), "");
+    let expected = "good/swept.yaml: ok, gpt on generated, 3 axes: train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
+        good/plain.yaml: ok, mlp on text\n\
+        good/base/fragment.yaml: ok, a fragment for other files to extend\n";
+    assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), expected);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_good_file_is_reported_beside_a_bad_one_and_the_status_is_2() {
+    let output = check(&tests().join("experiments"), &["bad/heads.yaml", "good/plain.yaml"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stdout.clone()).unwrap().starts_with("good/plain.yaml: ok"));
+    assert!(errors(&output).contains("bad/heads.yaml:6:14: `num_heads` 6 does not divide `d_model` 256"));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_plain_errors() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    write("binary.yaml", &[b'k', 0, 1, 2]);
+    write("latin1.yaml", b"kiln: 1\nname: caf\xe9\n");
+    write("utf16.yaml", &[0xff, 0xfe, b'k', 0]);
+    write("huge.yaml", "a: b\n".repeat(300_000).as_bytes());
+    write("nothing.yaml", b"");
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    let cases = [
+        ("binary.yaml", "binary.yaml: is a binary file; an experiment file is YAML text in UTF-8\n"),
+        ("latin1.yaml", "latin1.yaml: is not UTF-8 text (line 2); save it as UTF-8\n"),
+        ("utf16.yaml", "utf16.yaml: is UTF-16 text; save it as UTF-8\n"),
+        ("huge.yaml", "huge.yaml: is larger than 1 MiB; an experiment file is a few kilobytes\n"),
+        ("nothing.yaml", "nothing.yaml: is empty; it needs at least `kiln: 1`, `name` and `model`\n"),
+        ("folder", "folder: is a folder; name a YAML file in it\n"),
+        ("binray.yaml", "binray.yaml: there is no such file; did you mean `binary.yaml`?\n"),
+        ("other.yaml", "other.yaml: there is no such file\n"),
+        ("no/x.yaml", "no/x.yaml: there is no such file, and no folder `no`\n"),
+    ];
+    for (name, expected) in cases {
+        let output = check(folder.path(), &[name], &[]);
+        assert_eq!((errors(&output).as_str(), output.status.code()), (expected, Some(2)));
+    }
+}
+
+#[test]
+fn variables_and_sets_are_layers_with_names_of_their_own() {
+    let folder = tests().join("experiments");
+    let output = check(&folder, &["good/plain.yaml", "--set", "train.batch_size=0", "--set", "train.seed"], &[("KILN_TRAIN__STEPZ", "5")]);
+    let expected = "--set train.batch_size=0: `train.batch_size` is `0`; it must be a whole number from 1 to 1048576\n\
+        --set train.seed: has no `=`; write `--set train.batch_size=8`\n\
+        KILN_TRAIN__STEPZ: unknown key `train.stepz`; did you mean `steps`?\n";
+    assert_eq!(errors(&output), expected);
+    let settings = ["KILN_DATA", "KILN_TRIAL", "KILN_LIBTORCH", "KILN_NVML_LIB", "KILN_LOCKS"].map(|name| (name, "/nowhere"));
+    assert_eq!(check(&folder, &["good/plain.yaml"], &settings).status.code(), Some(0));
+}
+
+#[test]
+fn completions_know_every_verb() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_kiln")).args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout.clone()).unwrap();
+        assert!(["check", "plan", "run", "schema"].iter().all(|verb| script.contains(verb)), "{shell}");
+    }
+}

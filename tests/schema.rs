@@ -1,0 +1,69 @@
+//! `kiln schema`: the kept copy is current, and files are judged by it as `kiln check` judges them.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn printed() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_kiln")).arg("schema").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn read(path: &Path) -> Value {
+    serde_yaml::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The YAML files of a folder, fragments in `base/` left out.
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let listing = fs::read_dir(folder).map(|listing| listing.flatten().map(|entry| entry.path()).collect::<Vec<_>>()).unwrap_or_default();
+    listing.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect()
+}
+
+#[test]
+fn the_kept_schema_is_what_kiln_prints() {
+    let kept = root().join("docs/experiment.schema.json");
+    if std::env::var_os("KILN_BLESS").is_some() {
+        fs::write(&kept, printed()).unwrap();
+    }
+    assert!(fs::read_to_string(kept).unwrap() == printed(), "run `kiln schema > docs/experiment.schema.json`");
+}
+
+#[test]
+fn the_schema_is_valid_and_describes_every_section() {
+    let schema: Value = serde_json::from_str(&printed()).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert!(jsonschema::meta::is_valid(&schema));
+    for name in ["kiln", "name", "description", "extends"] {
+        assert!(schema["properties"][name]["description"].as_str().is_some_and(|text| text.len() > 10), "{name}");
+    }
+}
+
+#[test]
+fn experiments_and_good_files_validate_and_carry_the_hint() {
+    let schema: Value = serde_json::from_str(&printed()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let mut checked = 0;
+    for path in files(&root().join("experiments")).into_iter().chain(files(&root().join("tests/experiments/good"))) {
+        let faults: Vec<String> = validator.iter_errors(&read(&path)).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
+        assert!(faults.is_empty(), "{}: {}", path.display(), faults.join("\n"));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# yaml-language-server: $schema=") && text.contains("docs/experiment.schema.json\n"), "{}", path.display());
+        checked += 1;
+    }
+    assert!(checked >= 2);
+}
+
+#[test]
+fn the_schema_refuses_what_it_can_see() {
+    let schema: Value = serde_json::from_str(&printed()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for name in ["unknown-keys", "ranges", "types", "choices", "other-kind", "sweep-keys", "sweep-lists", "future-values", "name-pattern"] {
+        let path = root().join(format!("tests/experiments/bad/{name}.yaml"));
+        assert!(!validator.is_valid(&read(&path)), "{name}");
+    }
+}
