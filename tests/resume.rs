@@ -63,7 +63,7 @@ fn an_attempt_whose_parent_was_killed_gets_its_row_from_the_next_launch() {
     // The child died with its parent; what it had started is ended by the next launch.
     let ended = place.run("completes", &[]);
     assert!(ended.stderr.contains("attempt 1 had no row"), "{ended:?}");
-    assert!(ended.stderr.contains("1 processes of an earlier launch"), "{ended:?}");
+    assert!(ended.stderr.contains("ended 1 stray that an earlier launch had left running"), "{ended:?}");
     assert_eq!(place.processes(), [0_u32; 0]);
     assert_eq!(place.column("outcome"), ["killed", "completed", "completed"]);
     assert_eq!(place.column("attempt"), ["1", "2", "1"]);
@@ -179,7 +179,7 @@ fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
     });
     let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
     assert_eq!(stopped.status, Some(3), "{stopped:?}");
-    assert!(stopped.stderr.contains("the disk is full") && stopped.stderr.contains("at least 2.0 MiB is needed"), "{stopped:?}");
+    assert!(stopped.stderr.contains("is full: ") && stopped.stderr.contains("2.0 MiB is needed to start a trial"), "{stopped:?}");
     let text = fs::read_to_string(place.latest().join("trials.csv")).unwrap();
     let before = place.rows().len();
     assert!(text.ends_with('\n') && (3..59).contains(&before), "{before} rows");

@@ -193,7 +193,7 @@ fn say_how_to_go_on(report: &Report, style: Style) {
         }
         End::NothingToDo => "the trials asked for have their results already; without `--only` the others run",
         End::Interrupted => "interrupted; the same command goes on from here",
-        End::Finished if report.left > 0 => "some trials of the plan have no result yet; the same command without `--only` runs them",
+        End::Finished if report.left > 0 => "some trials have no final result yet; the same command (without `--only`) runs them",
         End::Finished => return,
     };
     if style != Style::Quiet {

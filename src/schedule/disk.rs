@@ -30,7 +30,7 @@ pub(super) fn has_room(path: &Path) -> bool {
 pub(super) fn full_message(path: &Path) -> String {
     let free = free_bytes(path).map_or("an unknown amount".to_owned(), |free| Bytes(free).to_string());
     format!(
-        "{}: the disk is full: {free} is free, at least {} is needed to go on; nothing is torn; free some space and run the same command again",
+        "{}: the disk, a quota or a file's allowed size is full: {free} is free, {} is needed to start a trial; nothing is torn; make room and run the same command again",
         path.display(),
         Bytes(NEEDED_BYTES)
     )

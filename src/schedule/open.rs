@@ -11,6 +11,7 @@ use super::{
     clock,
     instruments::{DeviceFacts, Instruments, TrialReadings},
     launch::{Sources, gather, git},
+    progress::counted,
     remaining::History,
     row::{Facts, row},
     stray,
@@ -38,6 +39,7 @@ pub(super) enum Found {
 pub(super) struct Old {
     pub(super) folder: RunFolder,
     pub(super) file: RunFile,
+    pub(super) rows: Vec<TableRow>,
     pub(super) history: History,
     /// Changed keys that a resume may take.
     pub(super) changed: Vec<Change>,
@@ -68,7 +70,7 @@ pub(super) fn find(request: &Request) -> Result<Found, Stop> {
     let history = History::of(&rows);
     let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
     match compare(request, &folder, &file) {
-        Ok(changed) => Ok(Found::Old(Old { folder, file, history, changed })),
+        Ok(changed) => Ok(Found::Old(Old { folder, file, rows, history, changed })),
         Err(_) if finished => Ok(Found::New),
         Err(what) => Err(Stop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nput it back to go on with that run, or start a new one with `--fresh`",
@@ -154,7 +156,7 @@ fn fill(folder: &RunFolder, request: &Request, file: &RunFile, columns: &[String
 fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Result<(), Stop> {
     let strays = stray::end_strays(open.folder.path());
     if strays > 0 {
-        open.notices.push(format!("{strays} processes of an earlier launch were still there and have been ended"));
+        open.notices.push(format!("ended {} that an earlier launch had left running", counted(strays, "stray")));
     }
     let known: HashSet<(TrialId, u64)> = open.rows.iter().map(|row| (row.fixed.trial.clone(), row.fixed.attempt)).collect();
     let devices = instruments.devices();

@@ -48,6 +48,14 @@ pub(super) fn say(style: Style, text: &str) {
     };
 }
 
+/// The last event of a launch that has nothing to run; people are told by the command.
+pub(super) fn nothing_to_do(style: Style, total: usize, left: usize) {
+    if style == Style::Json {
+        let event = json!({"event": "run_ended", "how": "nothing to do", "done": total - left, "total": total});
+        let _ = writeln!(std::io::stdout().lock(), "{event}");
+    }
+}
+
 /// The voice of one sweep.
 pub(super) struct Progress {
     style: Style,
@@ -97,7 +105,7 @@ impl Progress {
         match self.style {
             Style::Quiet => {}
             Style::Json => self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run})),
-            Style::Plain | Style::Bars => self.line(&format!("{folder}: launch {launch}, {to_run} of {} trials to run", self.total)),
+            Style::Plain | Style::Bars => self.line(&format!("{folder}: launch {launch}, {to_run} of {} to run", counted(self.total, "trial"))),
         }
     }
 
@@ -254,7 +262,12 @@ fn figures(heard: &Heard) -> String {
 }
 
 fn ended(row: &TrialRow) -> String {
-    let mut text = format!("trial {} {}", row.trial, row.outcome);
+    let name = format!("trial {}", row.trial);
+    let reason = row.reason.as_deref().filter(|_| row.outcome != Outcome::Completed);
+    if let Some(whole) = reason.filter(|reason| reason.starts_with(&name)) {
+        return format!("{}: {whole}", row.outcome);
+    }
+    let mut text = format!("{name} {}", row.outcome);
     if let Some(seconds) = row.trial_seconds {
         text.push_str(&format!(" after {}", Seconds(seconds)));
     }
@@ -264,8 +277,13 @@ fn ended(row: &TrialRow) -> String {
     if let Some(loss) = row.valid_loss.or(row.train_loss) {
         text.push_str(&format!(", loss {loss:.4}"));
     }
-    if let (Some(reason), true) = (&row.reason, row.outcome != Outcome::Completed) {
+    if let Some(reason) = reason {
         text.push_str(&format!(": {reason}"));
     }
     text
+}
+
+/// `1 trial`, `2 trials`.
+pub(super) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -18,7 +18,7 @@ use super::{
     judge::StopCause,
     lease::{self, Lease, Refusal, Terms},
     open::{self, Found, Open},
-    progress::{self, Progress},
+    progress::{self, Progress, counted},
     queue::{Queue, Wish, wish},
     remaining::{History, remaining},
     signals::{Asked, Listener, ask},
@@ -29,7 +29,6 @@ use crate::{
         RunFolder, TableRow,
         run_file::Ended,
         run_folder::{Lock, lock},
-        run_folder_table::read_trials,
     },
 };
 
@@ -48,8 +47,9 @@ pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report,
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
-        let rows = read_trials(&old.folder.trials_table()).map_err(Stop::Refused)?;
-        return Ok(report(request, old.folder.clone(), End::NothingToDo, &rows));
+        let report = report(request, old.folder.clone(), End::NothingToDo, &old.rows);
+        progress::nothing_to_do(request.style, request.trials.len(), report.left);
+        return Ok(report);
     }
     let (sender, events) = channel();
     let _listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
@@ -280,7 +280,8 @@ impl<'a> Sweep<'a> {
         match asked {
             Asked::Drain if self.running.is_empty() => self.progress.notice("stopping"),
             Asked::Drain => {
-                self.progress.notice(&format!("finishing {} running trials, starting no more; Ctrl-C again stops them now", self.running.len()));
+                let running = counted(self.running.len(), "running trial");
+                self.progress.notice(&format!("finishing {running}, starting no more; Ctrl-C again stops now"));
             }
             Asked::Stop => {
                 self.progress.notice("stopping the running trials");
