@@ -101,7 +101,8 @@ fn mean(parts: &[Part<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64>
         .iter()
         .filter_map(|part| Some((of(part.gpu)?, part.seconds)))
         .fold((0.0, 0.0), |(sum, all), (value, seconds)| (sum + value * seconds, all + seconds));
-    (seconds > 0.0).then(|| sum / seconds)
+    // A share is known to far fewer than six digits; more would only be the rounding of the weights.
+    (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }
 
 fn throttle_reasons(parts: &[Part<'_>]) -> Option<String> {

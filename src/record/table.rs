@@ -175,7 +175,7 @@ impl Table {
     /// # Errors
     /// When the file cannot be read, a line is no record of it, or it is another or a newer table.
     pub fn read(path: &Path, version: &str) -> Result<Self, TableError> {
-        let mut file = File::open(path).map_err(|cause| TableError::Io { path: path.to_owned(), doing: "opening", cause })?;
+        let mut file = open_plain(path, OpenOptions::new().read(true))?;
         Self::read_from(&mut file, path, version)
     }
 
@@ -266,6 +266,15 @@ pub fn cell_of(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
+}
+
+/// Opens a plain file: a device or a pipe could be read forever.
+fn open_plain(path: &Path, options: &OpenOptions) -> Result<File, TableError> {
+    let plain = options.open(path).and_then(|file| match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file")),
+    });
+    plain.map_err(|cause| TableError::Io { path: path.to_owned(), doing: "opening", cause })
 }
 
 fn csv_reader<R: Read>(source: R) -> csv::Reader<R> {
@@ -486,6 +495,15 @@ mod tests {
         std::fs::write(&path, "kiln_table,name,value\ntrials/1,b\n").unwrap();
         let message = Table::read(&path, "trials/1").unwrap_err().to_string();
         assert!(message.contains("t.csv:2: record 1: it has 2 cells, the header has 3"), "{message}");
+    }
+
+    #[test]
+    fn a_full_disk_is_known_as_one() {
+        let file = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let mut writer = TableWriter { file, path: PathBuf::from("t.csv"), spec: spec(), length: 7 };
+        let error = writer.append_row(&row("x", 1.0)).unwrap_err();
+        assert!(error.is_disk_full(), "{error}");
+        assert_eq!(writer.length, 7);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::{
     notices,
@@ -20,8 +20,14 @@ use crate::{
 /// Trials that did not complete are listed up to so many.
 const MOST_LISTED: usize = 20;
 
+/// Columns worth at least this much stay however narrow the terminal is: axes and throughput.
+const MUST_STAY: u8 = 200;
+
 /// Narrower than this nothing can be laid out; the table then runs over.
 const LEAST_WIDTH: u16 = 40;
+
+/// One rule below the head and nothing else: as many columns as possible fit.
+const RULE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// How the page looks.
 #[derive(Clone, Copy, Debug)]
@@ -113,15 +119,11 @@ impl<'a> Ranking<'a> {
     }
 
     fn render(&self, axes: &[String], style: Style) -> String {
-        let mut columns = self.columns(axes);
-        let mut left_out = Vec::new();
-        if let Some(width) = style.width.map(|width| width.max(LEAST_WIDTH)) {
-            while widest_line(&layout(&columns, None, false)) > usize::from(width) {
-                let Some(place) = first_to_go(&columns) else { break };
-                left_out.push(columns.remove(place).head);
-            }
-        }
-        let mut page = layout(&columns, style.width, style.has_color);
+        let columns = self.columns(axes);
+        let kept = fitting(&columns, style.width);
+        let left_out: Vec<&str> =
+            columns.iter().filter(|column| !kept.iter().any(|kept| kept.head == column.head)).map(|column| column.head.as_str()).collect();
+        let mut page = layout(&kept, style.width, style.has_color);
         page.push_str(if self.has_repeats {
             "\n* the best; ± is the standard deviation over the n runs of a point, and a single run has none\n"
         } else {
@@ -141,9 +143,11 @@ impl<'a> Ranking<'a> {
         let mark = self.points.iter().enumerate().map(|(place, _)| if place == 0 { "*" } else { "" }.to_owned()).collect();
         let mut columns = vec![PageColumn { head: String::new(), cells: mark, keep: u8::MAX }];
         columns.extend(self.axis_columns(axes));
-        columns.push(self.column("samples/s", 200, |point| self.with_spread(point, |row| row.samples_per_second)));
+        columns.push(self.column("samples/s", MUST_STAY, |point| self.with_spread(point, |row| row.samples_per_second)));
         columns.push(self.column("tokens/s", 20, |point| self.with_spread(point, |row| row.tokens_per_second)));
-        columns.push(self.column("vs best", 80, |point| point.statistic(self.rate).map(|rate| format!("{:.0} %", rate.mean / best * 100.0))));
+        columns.push(self.column("vs best", 80, |point| {
+            point.statistic(self.rate).filter(|_| best > 0.0).map(|rate| format!("{:.0} %", rate.mean / best * 100.0))
+        }));
         columns.push(self.mean("data wait", 70, |row| row.data_wait_fraction, |share| Fraction(share).to_string()));
         columns.push(self.mean("step", 40, |row| row.median_step_seconds, |seconds| Seconds(seconds).to_string()));
         columns.push(self.mean("loss", 50, |row| row.train_loss, |loss| format!("{loss:.3}")));
@@ -197,16 +201,28 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// The column a narrow terminal gives up first; `None` when only those that must stay are left.
-fn first_to_go(columns: &[PageColumn]) -> Option<usize> {
-    let place = (0..columns.len()).min_by_key(|place| columns[*place].keep)?;
-    (columns[place].keep < 200).then_some(place)
+/// The columns that fit beside one another, in their order: those that must stay, then by how much they tell.
+fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageColumn> {
+    let Some(width) = width.map(|width| usize::from(width.max(LEAST_WIDTH))) else { return columns.iter().collect() };
+    let mut by_worth: Vec<usize> = (0..columns.len()).collect();
+    by_worth.sort_by_key(|place| std::cmp::Reverse(columns[*place].keep));
+    let mut kept: Vec<usize> = Vec::new();
+    for place in by_worth {
+        let mut wider = kept.clone();
+        wider.push(place);
+        wider.sort_unstable();
+        let page = layout(&wider.iter().map(|place| &columns[*place]).collect::<Vec<_>>(), None, false);
+        if columns[place].keep >= MUST_STAY || widest_line(&page) <= width {
+            kept = wider;
+        }
+    }
+    kept.into_iter().map(|place| &columns[place]).collect()
 }
 
 /// Lays the columns out, wrapping cells where `width` leaves no other way.
-fn layout(columns: &[PageColumn], width: Option<u16>, has_color: bool) -> String {
+fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(RULE);
     match width {
         Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(LEAST_WIDTH)),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
@@ -223,6 +239,9 @@ fn layout(columns: &[PageColumn], width: Option<u16>, has_color: bool) -> String
             let cell = Cell::new(&column.cells[place]).set_alignment(CellAlignment::Right);
             if has_color && place == 0 { cell.add_attribute(Attribute::Bold) } else { cell }
         }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
     }
     format!("{}\n", table.trim_fmt())
 }
@@ -307,7 +326,7 @@ mod tests {
             assert!(page.contains("samples/s") && page.contains("200"), "{width}:\n{page}");
         }
         let narrow = summary(&table, Style { width: Some(60), has_color: false });
-        assert!(narrow.contains("left out for width: tokens/s, MFU"), "{narrow}");
+        assert!(narrow.contains("left out for width: tokens/s, "), "{narrow}");
     }
 
     #[test]

@@ -1,0 +1,225 @@
+//! The tables of a run: they read back as they were written, whatever stands in them, and their page says what they are.
+
+use std::{fs, path::Path};
+
+use kiln::{
+    plan::{Outcome, TrialId},
+    record::{
+        columns::{TRIALS, markdown},
+        table::{Table, TableWriter},
+        trials::{TRIALS_TABLE, TrialRow, TrialTable, TrialWriter},
+    },
+};
+use serde_json::{Value, json};
+
+/// Texts that break a careless writer of CSV.
+const ODD_TEXTS: [&str; 16] = [
+    "plain",
+    "comma, comma",
+    "\"quoted\"",
+    "a \"\" b",
+    "line\nbreak",
+    "carriage\r\nreturn",
+    "\n",
+    "\"",
+    ",",
+    " leading and trailing ",
+    "Ünïcödé — 温度 🔥",
+    "'single'; semicolon\ttab",
+    "=SUM(A1)",
+    "NaN",
+    "trials/9",
+    "1e400",
+];
+
+/// Numbers at the edges of what a table can hold.
+const ODD_NUMBERS: [f64; 10] =
+    [0.0, -0.0, 1.0, 0.1, 1.0 / 3.0, 5e-324, f64::MAX, f64::MIN_POSITIVE, 123_456_789_012_345_680.0, -9.999_999_999_999_999e-7];
+
+#[test]
+fn rows_read_back_as_they_were_written_whatever_stands_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    let axes = ["train.batch_size".to_owned(), "data.kind".to_owned(), "run.devices".to_owned()];
+    let mut written = Vec::new();
+    let (mut writer, torn) = TrialWriter::open(&path, &axes).unwrap();
+    assert_eq!(torn, None);
+    for (index, text) in ODD_TEXTS.iter().enumerate() {
+        let row = odd_row(index as u64 + 1, text, ODD_NUMBERS[index % ODD_NUMBERS.len()]);
+        let values = [json!(index), json!(text), json!([0, 1])];
+        writer.append(&row, &values).unwrap();
+        written.push((row, vec![index.to_string(), (*text).to_owned(), "[0,1]".to_owned()]));
+    }
+    writer.sync().unwrap();
+    let read = TrialTable::read(&path).unwrap();
+    assert_eq!(read.axes, axes);
+    assert_eq!(read.torn, None);
+    assert_eq!(read.rows, written);
+}
+
+#[test]
+fn a_table_is_continued_after_any_kill_without_losing_or_doubling_a_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    let rows: Vec<TrialRow> = ODD_TEXTS.iter().enumerate().map(|(index, text)| odd_row(index as u64 + 1, text, 0.5)).collect();
+    let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
+    for row in &rows {
+        writer.append(row, &[]).unwrap();
+    }
+    let whole = fs::read(&path).unwrap();
+    // Every 37th place is enough: rows are some 300 bytes long.
+    for end in (0..whole.len()).step_by(37) {
+        fs::write(&path, &whole[..end]).unwrap();
+        let kept = if end == 0 { 0 } else { TrialTable::read(&path).map_or(0, |table| table.rows.len()) };
+        let (mut writer, torn) = TrialWriter::open(&path, &[]).unwrap();
+        assert_eq!(torn.is_some(), end > 0 && !ends_whole(&whole, end), "cut at {end}");
+        for row in &rows[kept..] {
+            writer.append(row, &[]).unwrap();
+        }
+        assert!(fs::read(&path).unwrap() == whole, "cut at {end}");
+    }
+}
+
+#[test]
+fn no_text_for_a_missing_number_is_ever_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    let (mut writer, _) = TrialWriter::open(&path, &["train.clip_norm".to_owned()]).unwrap();
+    let row = TrialRow { train_loss: Some(f64::NAN), mfu: Some(f64::INFINITY), ..odd_row(1, "x", f64::NEG_INFINITY) };
+    writer.append(&row, &[Value::Null]).unwrap();
+    let text = fs::read_to_string(&path).unwrap().to_ascii_lowercase();
+    assert!(!text.contains("nan,") && !text.contains("inf") && !text.contains("null") && !text.contains("none"), "{text}");
+    let (read, values) = TrialTable::read(&path).unwrap().rows.remove(0);
+    assert_eq!((read.train_loss, read.mfu, read.samples_per_second, values[0].as_str()), (None, None, None, ""));
+}
+
+#[test]
+fn another_sweeps_table_is_refused_by_the_names_of_its_axes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    TrialWriter::open(&path, &["train.batch_size".to_owned()]).unwrap();
+    let message = TrialWriter::open(&path, &["data.num_workers".to_owned()]).unwrap_err().to_string();
+    assert!(message.contains("`data.num_workers` missing; `train.batch_size` unknown"), "{message}");
+    let (mut writer, _) = TrialWriter::open(&path, &["train.batch_size".to_owned()]).unwrap();
+    let message = writer.append(&odd_row(1, "x", 1.0), &[]).unwrap_err().to_string();
+    assert!(message.contains("has 0 axis values, the table has 1 axes"), "{message}");
+}
+
+#[test]
+fn an_older_version_with_fewer_columns_would_still_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
+    writer.append(&odd_row(1, "x", 1.0), &[]).unwrap();
+    // Leaves out the last column, as a table from before it would.
+    let mut reader = csv::Reader::from_path(&path).unwrap();
+    let shorter = |record: &csv::StringRecord| record.iter().take(record.len() - 1).map(str::to_owned).collect::<Vec<_>>();
+    let mut older = csv::Writer::from_path(folder.path().join("older.csv")).unwrap();
+    older.write_record(shorter(reader.headers().unwrap())).unwrap();
+    for record in reader.records() {
+        older.write_record(shorter(&record.unwrap())).unwrap();
+    }
+    drop(older);
+    let read = TrialTable::read(&folder.path().join("older.csv")).unwrap();
+    assert_eq!((read.rows[0].0.notes.clone(), read.rows[0].0.reason.as_deref()), (None, Some("x")));
+}
+
+#[test]
+fn the_last_attempt_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
+    let killed = TrialRow { outcome: Outcome::Killed, ..odd_row(2, "killed", 1.0) };
+    for row in [killed.clone(), odd_row(1, "first", 1.0), TrialRow { attempt: 2, outcome: Outcome::Completed, ..killed }] {
+        writer.append(&row, &[]).unwrap();
+    }
+    let table = TrialTable::read(&path).unwrap();
+    let last: Vec<(u64, u64, Outcome)> = table.last_attempts().iter().map(|(row, _)| (row.number, row.attempt, row.outcome)).collect();
+    assert_eq!(last, [(1, 1, Outcome::Completed), (2, 2, Outcome::Completed)]);
+}
+
+#[test]
+fn what_is_no_table_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    for (bytes, wanted) in [
+        (&b""[..], "where `kiln_table` belongs"),
+        (b"a,b\n1,2\n", "the first is `a`, where `kiln_table` belongs"),
+        (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
+        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/1` belongs"),
+        (b"kiln_table,trial\ntrials/1,x\n", "missing field"),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let message = TrialTable::read(&path).unwrap_err().to_string();
+        assert!(message.contains(wanted), "{message}");
+    }
+    let message = TrialTable::read(Path::new("/nowhere/trials.csv")).unwrap_err().to_string();
+    assert!(message.starts_with("/nowhere/trials.csv: opening failed: "), "{message}");
+}
+
+#[test]
+fn what_is_no_plain_file_is_refused_and_not_read_forever() {
+    let message = TableWriter::open(Path::new("/dev/full"), TRIALS.spec(&[])).unwrap_err().to_string();
+    assert!(message.contains("/dev/full: opening failed: it is no plain file"), "{message}");
+    assert!(TrialTable::read(Path::new("/dev/zero")).is_err());
+}
+
+#[test]
+fn the_struct_is_the_table() {
+    let fields = serde_json::to_value(odd_row(1, "x", 1.0)).unwrap();
+    let fields: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+    let columns: Vec<&str> = TRIALS.columns.iter().map(|column| column.name).collect();
+    assert_eq!(fields, columns);
+}
+
+#[test]
+fn the_page_of_tables_says_what_the_program_writes() {
+    let page = Path::new("docs/tables.md");
+    if std::env::var_os("KILN_BLESS").is_some() {
+        fs::create_dir_all("docs").unwrap();
+        fs::write(page, markdown()).unwrap();
+    }
+    let text = fs::read_to_string(page).unwrap();
+    assert!(text == markdown(), "docs/tables.md is out of date; write it again with `KILN_BLESS=1 cargo test --release --test tables`");
+}
+
+#[test]
+fn ten_thousand_rows_are_written_and_read_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("steps.csv");
+    let columns = ["kiln_table", "step"].map(str::to_owned).to_vec();
+    let (mut writer, _) = TableWriter::open(&path, kiln::record::table::TableSpec { version: "steps/1", columns }).unwrap();
+    let rows: Vec<Vec<String>> = (0..10_000).map(|step| vec!["steps/1".to_owned(), step.to_string()]).collect();
+    writer.append_all(rows.iter().map(Vec::as_slice)).unwrap();
+    let table = Table::read(&path, "steps/1").unwrap();
+    assert_eq!(table.len(), 10_000);
+    assert_eq!(table.cells(9_999).unwrap().nth(1), Some("9999"));
+}
+
+/// Whether a file cut at `end` ends with a whole row: no open quote, and a line feed last.
+fn ends_whole(bytes: &[u8], end: usize) -> bool {
+    let quotes = bytes[..end].iter().filter(|byte| **byte == b'"').count();
+    bytes[end - 1] == b'\n' && quotes % 2 == 0
+}
+
+fn odd_row(number: u64, text: &str, value: f64) -> TrialRow {
+    let mut fields: serde_json::Map<String, Value> = TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null)).collect();
+    for name in ["attempt", "launch", "number", "batch_size", "grad_accumulation", "effective_batch_size", "seed", "concurrent_trials"] {
+        fields.insert(name.to_owned(), json!(1));
+    }
+    for name in ["model_kind", "data_kind", "engine", "precision", "trial"] {
+        fields.insert(name.to_owned(), json!(text));
+    }
+    fields.insert("kiln_table".to_owned(), json!(TRIALS_TABLE));
+    fields.insert("outcome".to_owned(), json!("completed"));
+    let row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
+    TrialRow {
+        trial: TrialId(format!("{number:010x}")),
+        number,
+        reason: Some(text.to_owned()),
+        samples_per_second: Some(value),
+        parameters: Some(u64::MAX),
+        throttle_reasons: Some(text.to_owned()),
+        ..row
+    }
+}
