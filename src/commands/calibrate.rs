@@ -153,7 +153,7 @@ fn named(target: &Target, found: Calibration) -> Vec<MeasuredPeak> {
 
 fn printed(peaks: &[MeasuredPeak]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["device", "precision", "peak", "size", "libtorch"]);
+    table.load_style(presets::NOTHING).set_header(["device", "precision", "peak", "size", "libtorch"]);
     for peak in peaks {
         let flops = format!("{}FLOP/s", Count(peak.flops));
         table.add_row([peak.device.name.clone(), peak.precision.clone(), flops, peak.size.to_string(), peak.libtorch.clone()]);

@@ -88,7 +88,7 @@ impl Settings {
             return self.train.steps;
         }
         let epoch = self.epoch(facts?.train_tokens, devices)?;
-        Some(samples::total_steps(None, self.train.epochs, epoch.steps))
+        samples::total_steps(None, self.train.epochs, epoch.steps)
     }
 
     /// Everything that cannot be, by name.
