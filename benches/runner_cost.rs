@@ -25,12 +25,8 @@ struct Measure {
 fn main() -> Result<()> {
     let kiln = PathBuf::from(env!("CARGO_BIN_EXE_kiln"));
     let work = tempfile::tempdir()?;
-    let measures = [
-        help_seconds(&kiln)?,
-        first_step_seconds(&kiln, work.path())?,
-        plan_seconds(&kiln, work.path())?,
-        resume_scan_seconds(&kiln, work.path())?,
-    ];
+    let measures =
+        [help_seconds(&kiln)?, first_step_seconds(&kiln, work.path())?, plan_seconds(&kiln, work.path())?, resume_scan_seconds(&kiln, work.path())?];
     let beside = parent_beside_training(&kiln, work.path())?;
     write_table(&kiln, measures.iter().chain(&beside))
 }

@@ -143,12 +143,17 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.dry_run {
         return dry_run(&request);
     }
-    let report = schedule::run(&request, Instruments::open()).map_err(stopped)?;
+    let report = schedule::run(&request, Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
     if style != Style::Json {
         print(&summary(&report))?;
     }
     say_how_to_go_on(&report, style);
     Ok(status(&report))
+}
+
+/// `$KILN_NVML_LIB`: a library to take instead of the driver's.
+fn nvml_library() -> Option<PathBuf> {
+    std::env::var_os("KILN_NVML_LIB").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn stopped(stop: schedule::Stop) -> Stop {

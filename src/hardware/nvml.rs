@@ -7,7 +7,7 @@
 
 use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
 
-use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
+use nvml_wrapper::{Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::{Reading, process};
 
@@ -152,6 +152,10 @@ impl Nvml {
     /// Share of the last sample period (1/6 to 1 s) in which any kernel ran, as a fraction of 1.
     pub fn utilization(&self, uuid: &str) -> Reading<f64> {
         told(self.device(uuid).and_then(|device| device.utilization_rates())).map(|rates| f64::from(rates.gpu) / 100.0)
+    }
+
+    pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
+        told(self.device(uuid).and_then(|device| device.temperature(TemperatureSensor::Gpu))).map(f64::from)
     }
 
     /// Name of a process, as the driver knows it.

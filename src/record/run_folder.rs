@@ -49,6 +49,10 @@ impl RunFolder {
         self.0.join("trials.csv")
     }
 
+    pub fn snapshots_table(&self) -> PathBuf {
+        self.path().join("snapshots.csv")
+    }
+
     pub fn samples_table(&self) -> PathBuf {
         self.0.join("samples.csv")
     }

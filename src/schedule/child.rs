@@ -69,7 +69,9 @@ pub(super) fn start(start: &Start, events: Sender<Event>) -> io::Result<Running>
     let group = Pid::from_child(&child);
     let ear = Ear::new();
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
-    let stdout = thread("stdout", move || listening.listen(stdout))?;
+    let (token, window_events) = (start.token, events.clone());
+    let at_window = move || drop(window_events.send(Event::Window(token)));
+    let stdout = thread("stdout", move || listening.listen(stdout, at_window))?;
     let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
     let token = start.token;
     thread("waiter", move || {

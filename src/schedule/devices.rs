@@ -113,7 +113,7 @@ mod tests {
     use crate::schedule::instruments::GpuProcess;
 
     fn gpus() -> Vec<DeviceFacts> {
-        let gpu = |index: u32| DeviceFacts { index, uuid: format!("GPU-{index}a"), name: "H200".into(), memory_total_bytes: 1 << 37 };
+        let gpu = |index: u32| DeviceFacts { index, uuid: format!("GPU-{index}a"), name: "H200".into(), memory_total_bytes: Some(1 << 37) };
         vec![gpu(0), gpu(1), gpu(2)]
     }
 

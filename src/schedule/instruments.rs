@@ -1,12 +1,30 @@
 //! What the scheduler reads of the machine: which GPUs there are, who is on them, what a trial's process used. This file alone
-//! knows where the readings come from; without an NVIDIA driver they are the host's own, from `/proc`.
+//! knows where the readings come from (`hardware`) and where they are kept (`samples.csv`, `snapshots.csv`).
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::{plan::TrialId, record::RunFolder, spec::Precision};
+pub use crate::hardware::{GpuProcess, ProcessList};
+use crate::{
+    hardware::{
+        self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, TrialReadings as Ticks,
+        snapshot::{device as read_device, host as host_snapshot},
+        window::summarize,
+    },
+    plan::{Trial, TrialId},
+    record::{
+        Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter, TableError,
+        peaks::{self, DeviceKey, peaks_path},
+    },
+};
 
 /// One GPU, as nvidia-smi numbers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -14,22 +32,15 @@ pub struct DeviceFacts {
     pub index: u32,
     pub uuid: String,
     pub name: String,
-    pub memory_total_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_total_bytes: Option<u64>,
 }
 
-/// One compute process on a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuProcess {
-    pub pid: u32,
-    pub user: Option<String>,
-    pub used_memory_bytes: Option<u64>,
-}
-
-/// The compute processes of a GPU, or why they cannot be seen (containers, WDDM).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProcessList {
-    Known(Vec<GpuProcess>),
-    Unknown(String),
+impl From<hardware::DeviceFacts> for DeviceFacts {
+    fn from(found: hardware::DeviceFacts) -> Self {
+        let name = found.name.into_value().unwrap_or_else(|| "NVIDIA GPU".to_owned());
+        Self { index: found.index, uuid: found.uuid, name, memory_total_bytes: found.memory_total_bytes.into_value() }
+    }
 }
 
 /// What was read of the machine over one attempt; missing is `None`, with its reason in `notes` if a reader would ask.
@@ -39,7 +50,6 @@ pub struct TrialReadings {
     pub peak_resident_bytes: Option<u64>,
     pub memory_limit_bytes: Option<u64>,
     pub mean_gpu_utilization: Option<f64>,
-    pub mean_sm_active: Option<f64>,
     pub mean_power_watts: Option<f64>,
     pub energy_counter_joules: Option<f64>,
     pub energy_integral_joules: Option<f64>,
@@ -61,108 +71,221 @@ pub struct Watch {
     pub device_uuid: Option<String>,
 }
 
+/// What a launch tells its instruments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sitting<'a> {
+    pub(super) folder: &'a RunFolder,
+    pub(super) launch: u64,
+    pub(super) run_anchor_nanoseconds: i64,
+    pub(super) sample_interval: Duration,
+    pub(super) privacy: Privacy,
+}
+
 /// The machine's readings, open for one launch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Instruments {
+    nvml: Result<Arc<Nvml>, NvmlAbsent>,
+    host: HostFacts,
+    peaks: Option<PathBuf>,
+    keeping: Option<Keeping>,
+    watched: Vec<Watch>,
     /// GPUs that a test pretends to have.
     #[cfg(test)]
     pretended: Vec<DeviceFacts>,
-    watched: Vec<(Watch, TrialReadings)>,
+}
+
+/// The sampler and the tables it fills, once the run's folder is there.
+#[derive(Debug)]
+struct Keeping {
+    sampler: Sampler,
+    samples: SampleWriter,
+    snapshots: SnapshotWriter,
+    privacy: Privacy,
 }
 
 impl Instruments {
-    /// Opens what the machine offers; nothing here fails, it is only absent.
-    pub fn open() -> Self {
-        Self::default()
+    /// Opens what the machine offers; nothing here fails, it is only absent. `nvml_library` is `$KILN_NVML_LIB`.
+    pub fn open(nvml_library: Option<&Path>) -> Self {
+        Self {
+            nvml: Nvml::open(nvml_library).map(Arc::new),
+            host: hardware::host::read(),
+            peaks: peaks_path(),
+            keeping: None,
+            watched: Vec::new(),
+            #[cfg(test)]
+            pretended: Vec::new(),
+        }
     }
 
     /// With GPUs that are not there.
     #[cfg(test)]
     pub(super) fn pretending(devices: Vec<DeviceFacts>) -> Self {
-        Self { pretended: devices, ..Self::default() }
+        Self { pretended: devices, ..Self::open(Some(Path::new("/nonexistent"))) }
+    }
+
+    /// Starts the sampler and writes the launch's snapshot.
+    ///
+    /// # Errors
+    /// A table under the run's folder cannot be opened or written.
+    pub(super) fn begin(&mut self, sitting: Sitting) -> io::Result<()> {
+        let nvml = self.nvml.as_ref().ok().map(Arc::clone);
+        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io_error)?;
+        let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io_error)?;
+        for snapshot in self.snapshots(None) {
+            snapshots.write_all(&snapshot).map_err(io_error)?;
+        }
+        snapshots.sync().map_err(io_error)?;
+        let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds)?;
+        self.keeping = Some(Keeping { sampler, samples, snapshots, privacy: sitting.privacy });
+        Ok(())
+    }
+
+    /// The host and all GPUs, or the host and one.
+    fn snapshots(&self, device: Option<&str>) -> Vec<Snapshot> {
+        let mut found = vec![host_snapshot(&self.host)];
+        if let Ok(nvml) = &self.nvml {
+            let uuids = device.map_or_else(|| nvml.devices().into_iter().map(|gpu| gpu.uuid).collect(), |uuid| vec![uuid.to_owned()]);
+            found.extend(uuids.iter().map(|uuid| read_device(nvml, uuid)));
+        }
+        found
     }
 
     pub fn devices(&self) -> Vec<DeviceFacts> {
         #[cfg(test)]
-        return self.pretended.clone();
-        #[cfg(not(test))]
-        Vec::new()
+        if !self.pretended.is_empty() {
+            return self.pretended.clone();
+        }
+        self.nvml.as_ref().map(|nvml| nvml.devices().into_iter().map(DeviceFacts::from).collect()).unwrap_or_default()
     }
 
     /// Why [`Self::devices`] is empty: `no NVIDIA driver found`.
     pub fn absence(&self) -> Option<String> {
-        Some("no NVIDIA driver found".to_owned())
+        self.nvml.as_ref().err().map(ToString::to_string)
     }
 
     pub fn driver(&self) -> Option<String> {
-        None
+        self.nvml.as_ref().ok()?.driver_version().into_value()
     }
 
-    /// Host facts for `run.json`.
+    /// Host facts for `run.json`: section to field to value.
     pub fn machine(&self) -> Value {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let system = rustix::system::uname();
-        json!({"cores": cores, "kernel": system.release().to_string_lossy(), "architecture": system.machine().to_string_lossy()})
+        let mut sections = Map::new();
+        for entry in host_snapshot(&self.host).entries.into_iter().filter(|entry| !entry.is_identifying) {
+            let section = sections.entry(entry.section).or_insert_with(|| json!({}));
+            section[entry.field] = match (entry.value, entry.unit) {
+                (Reading::Value(value), "") => json!(value),
+                (Reading::Value(value), unit) => json!(format!("{value} {unit}")),
+                (Reading::Absent(_), _) => Value::Null,
+            };
+        }
+        Value::Object(sections)
     }
 
-    pub fn compute_processes(&self, _uuid: &str) -> ProcessList {
-        ProcessList::Unknown(self.absence().unwrap_or_default())
+    pub fn compute_processes(&self, uuid: &str) -> ProcessList {
+        match &self.nvml {
+            Ok(nvml) => nvml.compute_processes(uuid),
+            Err(absent) => ProcessList::Unknown(absent.to_string()),
+        }
     }
 
     /// GPU utilization over about a second, as a fraction of 1.
-    pub fn utilization(&self, _uuid: &str) -> Option<f64> {
-        None
+    pub fn utilization(&self, uuid: &str) -> Option<f64> {
+        self.nvml.as_ref().ok()?.utilization(uuid).into_value()
     }
 
-    pub fn temperature_celsius(&self, _uuid: &str) -> Option<f64> {
-        None
+    pub fn temperature_celsius(&self, uuid: &str) -> Option<f64> {
+        self.nvml.as_ref().ok()?.temperature_celsius(uuid).into_value()
     }
 
-    /// Dense peak at this precision in FLOP/s and where it is from (`measured` or `table`); `None` if unknown.
-    pub fn peak_flops(&self, _device_uuid: Option<&str>, _precision: Precision) -> Option<(f64, String)> {
-        None
+    /// Dense peak for this trial in FLOP/s and where it is from (`measured` or `table`); `None` if unknown.
+    pub fn peak_flops(&self, device: Option<&DeviceFacts>, trial: &Trial) -> Option<(f64, String)> {
+        let key = match device {
+            Some(gpu) => DeviceKey { device: gpu.uuid.clone(), name: gpu.name.clone(), driver: self.driver(), cpu_threads: None },
+            None => {
+                let model = self.host.cpu_model.value()?.clone();
+                let cpu_threads = Some(trial.train.cpu_threads.resolve(self.host.usable_cores));
+                DeviceKey { device: model.clone(), name: model, driver: None, cpu_threads }
+            }
+        };
+        let peak = peaks::lookup(self.peaks.as_deref(), &key, None, trial.train.precision.name())?;
+        Some((peak.flops, peak.source.to_owned()))
     }
 
-    pub fn watch(&mut self, watch: Watch) {
-        let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-        self.watched.push((watch, TrialReadings { memory_limit_bytes: limit, ..TrialReadings::default() }));
-    }
-
-    /// Reads what has no timer of its own and writes what is due; called a few times a second, and when a trial says `finished`.
+    /// Begins to watch an attempt; a snapshot of what changed since the last one goes into the table.
     ///
     /// # Errors
-    /// A table under `run` could not be written.
-    pub fn tick(&mut self, _run: &RunFolder) -> std::io::Result<()> {
-        for (watch, readings) in &mut self.watched {
-            readings.peak_resident_bytes = peak_resident_bytes(watch.pid).max(readings.peak_resident_bytes);
+    /// The table cannot be written.
+    pub fn watch(&mut self, watch: Watch) -> io::Result<()> {
+        let Watch { trial, attempt, pid, device_uuid } = watch.clone();
+        self.write_changes(Moment::Start, &watch)?;
+        if let Some(keeping) = &self.keeping {
+            keeping.sampler.watch(hardware::Watch { trial: trial.0, attempt, pid, device_uuid });
         }
+        self.watched.push(watch);
         Ok(())
     }
 
-    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one.
-    pub fn unwatch(&mut self, trial: &TrialId, _window: Option<(u64, u64)>) -> TrialReadings {
-        match self.watched.iter().position(|(watch, _)| watch.trial == *trial) {
-            Some(at) => self.watched.swap_remove(at).1,
-            None => TrialReadings::default(),
+    /// The trial's measured window begins or ends: read now.
+    pub fn mark(&self, trial: &TrialId) {
+        if let Some(keeping) = &self.keeping {
+            keeping.sampler.mark(&trial.0);
         }
+    }
+
+    /// Writes what is due; called a few times a second.
+    ///
+    /// # Errors
+    /// The table cannot be written.
+    pub fn tick(&mut self) -> io::Result<()> {
+        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        match keeping.sampler.take_rows() {
+            rows if rows.is_empty() => Ok(()),
+            rows => keeping.samples.append(&rows).map_err(io_error),
+        }
+    }
+
+    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one.
+    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>) -> TrialReadings {
+        let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return TrialReadings::default() };
+        let watch = self.watched.swap_remove(at);
+        let Some(keeping) = &self.keeping else { return TrialReadings::default() };
+        let readings = summary(&keeping.sampler.unwatch(&trial.0), window, keeping.privacy, &self.host);
+        // A table that cannot be written shows at the next tick, which can stop the run.
+        let _ = self.write_changes(Moment::End, &watch);
+        readings
+    }
+
+    fn write_changes(&mut self, moment: Moment, watch: &Watch) -> io::Result<()> {
+        let snapshots = match &watch.device_uuid {
+            Some(uuid) => self.snapshots(Some(uuid)),
+            None => vec![host_snapshot(&hardware::host::read())],
+        };
+        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        for snapshot in snapshots {
+            keeping.snapshots.write_changes(&snapshot, moment, &watch.trial, watch.attempt).map_err(io_error)?;
+        }
+        Ok(())
     }
 }
 
-/// The largest resident set a live process ever had.
-fn peak_resident_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kibibytes * 1024)
+fn io_error(error: TableError) -> io::Error {
+    if error.is_disk_full() { io::Error::new(io::ErrorKind::StorageFull, error) } else { io::Error::other(error) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_resident_peak_of_a_live_process_is_read() {
-        assert!(peak_resident_bytes(std::process::id()).unwrap() > 100_000);
-        assert_eq!(peak_resident_bytes(u32::MAX), None);
+fn summary(ticks: &Ticks, window: Option<(u64, u64)>, privacy: Privacy, host: &HostFacts) -> TrialReadings {
+    let summary = summarize(ticks, window);
+    TrialReadings {
+        peak_nvml_used_bytes: summary.peak_nvml_used_bytes,
+        peak_resident_bytes: summary.peak_resident_bytes,
+        memory_limit_bytes: host.cgroup_memory_bytes.value().copied(),
+        mean_gpu_utilization: summary.mean_gpu_utilization,
+        mean_power_watts: summary.mean_power_watts,
+        energy_counter_joules: summary.energy_counter_joules,
+        energy_integral_joules: summary.energy_integral_joules,
+        max_temperature_celsius: summary.max_temperature_celsius,
+        throttled_fraction: summary.throttled_fraction,
+        throttle_reasons: summary.throttle_reasons,
+        foreign_processes: ticks.foreign.as_ref().map(|seen| privacy.foreign_processes(seen)),
+        notes: summary.notes,
     }
 }

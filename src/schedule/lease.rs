@@ -116,13 +116,13 @@ mod tests {
     use super::*;
 
     fn gpu(index: u32) -> DeviceFacts {
-        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: 1 }
+        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: Some(1) }
     }
 
     #[test]
     fn a_leased_gpu_is_passed_over_and_its_holder_named() {
         let folder = tempfile::tempdir().unwrap();
-        let instruments = Instruments::open();
+        let instruments = Instruments::open(Some(Path::new("/nonexistent")));
         let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
         let first = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), &[], &terms("process 1")).unwrap();
         let second = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), &[], &terms("process 2")).unwrap();

@@ -64,25 +64,30 @@ impl Ear {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in one line.
-    fn hear(&self, line: &[u8]) {
+    /// Takes in one line; says whether the measured window begins or ends with it.
+    fn hear(&self, line: &[u8]) -> bool {
         let message = serde_json::from_slice::<Message>(line);
         let mut heard = self.heard();
-        match message {
-            Ok(message) => heard.take(message),
-            Err(_) => heard.garbage_lines += 1,
-        }
+        let Ok(message) = message else {
+            heard.garbage_lines += 1;
+            return false;
+        };
+        let is_window = matches!(message, Message::WindowStarted { .. } | Message::WindowEnded { .. });
+        heard.take(message);
+        is_window
     }
 
-    /// Listens until the stream ends.
-    pub(super) fn listen(&self, stream: impl Read) {
+    /// Listens until the stream ends; calls `at_window` when the measured window begins and when it ends.
+    pub(super) fn listen(&self, stream: impl Read, at_window: impl Fn()) {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
         while let Ok(length) = stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)
             && length > 0
         {
             if line.last() == Some(&b'\n') {
-                self.hear(&line);
+                if self.hear(&line) {
+                    at_window();
+                }
             } else {
                 self.heard().garbage_lines += 1;
                 let _ = stream.skip_until(b'\n');
@@ -161,7 +166,7 @@ mod tests {
         text.extend(vec![b'x'; 200_000]);
         text.extend(b"\n\xff\xfe\n{\"event\":\"from_the_future\",\"x\":1}\n");
         text.extend(b"{\"event\":\"progress\",\"step\":3,\"total_steps\":9,\"loss\":2.5}\n{\"event\":\"finished\",\"outcome\":\"completed\"}\n");
-        ear.listen(text.as_slice());
+        ear.listen(text.as_slice(), || {});
         let heard = ear.heard();
         assert_eq!((heard.step, heard.total_steps, heard.loss, heard.garbage_lines), (Some(3), Some(9), Some(2.5), 3));
         assert_eq!(heard.finished, Some((Outcome::Completed, None)));

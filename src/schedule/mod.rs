@@ -131,6 +131,8 @@ pub fn preview(request: &Request) -> Result<Preview, Stop> {
 #[derive(Debug)]
 enum Event {
     Signal(i32),
+    /// The measured window of the child with this token begins or ends.
+    Window(u64),
     /// The child with this token has ended and waits to be reaped.
     Ended(u64),
 }

@@ -94,7 +94,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         peak_resident_bytes: readings.peak_resident_bytes,
         memory_limit_bytes: readings.memory_limit_bytes,
         mean_gpu_utilization: readings.mean_gpu_utilization,
-        mean_sm_active: readings.mean_sm_active,
+        mean_sm_active: None,
         mean_power_watts: readings.mean_power_watts,
         energy_counter_joules: readings.energy_counter_joules,
         energy_integral_joules: readings.energy_integral_joules,

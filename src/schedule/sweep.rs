@@ -15,6 +15,7 @@ use super::{
     clock,
     devices::{Choice, Offer, choose},
     disk,
+    instruments::Sitting,
     judge::StopCause,
     lease::{self, Lease, Refusal, Terms},
     open::{self, Found, Open},
@@ -26,10 +27,11 @@ use super::{
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        RunFolder, TableRow,
+        Privacy, RunFolder, TableRow,
         run_file::Ended,
         run_folder::{Lock, lock},
     },
+    spec::Identity,
 };
 
 /// Between two looks at the children.
@@ -37,7 +39,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// From the first look at a busy device to the next.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+pub(super) fn run(request: &Request, mut instruments: Instruments) -> Result<Report, Stop> {
     if request.trials.is_empty() {
         return Err(Stop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
     }
@@ -55,7 +57,21 @@ pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report,
     let _listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
     let pools = lease_all(request, &found, &instruments, &events)?;
     let open = open::open(request, found, &instruments)?;
+    instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
     Sweep::new(request, instruments, open, pools, sender).run(&events)
+}
+
+fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
+    Sitting {
+        folder: &open.folder,
+        launch: open.launch,
+        run_anchor_nanoseconds: open.run_anchor_nanoseconds,
+        sample_interval: request.experiment.measure.sample_interval.0,
+        privacy: match request.experiment.record.identity {
+            Identity::Masked => Privacy::Masked,
+            Identity::Full => Privacy::Full,
+        },
+    }
 }
 
 fn refuse_without_program(program: &Path) -> Result<(), Stop> {
@@ -214,6 +230,7 @@ impl<'a> Sweep<'a> {
             }
             match events.recv_timeout(TICK) {
                 Ok(Event::Signal(signal)) => self.signal(signal),
+                Ok(Event::Window(token)) => self.mark(token),
                 Ok(Event::Ended(token)) => self.ended(token),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -263,14 +280,18 @@ impl<'a> Sweep<'a> {
             device: self.devices[device].gpu.as_ref(),
             token: self.next_token,
         };
-        let peak = self.instruments.peak_flops(setting.device.map(|gpu| gpu.uuid.as_str()), trial.train.precision);
+        let peak = self.instruments.peak_flops(setting.device, trial);
         let started = attempt::start(&setting, index, device, peak, self.sender.clone()).map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
-        self.instruments.watch(started.watch(trial, self.devices[device].gpu.as_ref()));
+        let watched = self.instruments.watch(started.watch(trial, self.devices[device].gpu.as_ref()));
         self.progress.trial_started(trial, started.attempt, self.devices[device].name());
         self.running.push(started);
         let concurrent = self.running.len() as u64;
         self.running.iter_mut().for_each(|attempt| attempt.most_concurrent = attempt.most_concurrent.max(concurrent));
+        if let Err(error) = watched {
+            let stop = open::cannot_write(self.request)(error);
+            self.fail(stop);
+        }
         Ok(())
     }
 
@@ -292,7 +313,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn tick(&mut self) {
-        if let Err(error) = self.instruments.tick(&self.open.folder) {
+        if let Err(error) = self.instruments.tick() {
             let stop = open::cannot_write(self.request)(error);
             self.fail(stop);
         }
@@ -305,9 +326,15 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    fn mark(&self, token: u64) {
+        if let Some(attempt) = self.running.iter().find(|attempt| attempt.token == token) {
+            self.instruments.mark(&self.request.trials[attempt.index].id);
+        }
+    }
+
     fn ended(&mut self, token: u64) {
         let Some(at) = self.running.iter().position(|attempt| attempt.token == token) else { return };
-        let _ = self.instruments.tick(&self.open.folder);
+        let _ = self.instruments.tick();
         let attempt = self.running.remove(at);
         let (index, device) = (attempt.index, attempt.device);
         self.rested_since[device] = Some(Instant::now());
@@ -423,7 +450,7 @@ mod tests {
     };
 
     fn gpu(index: u32) -> DeviceFacts {
-        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: 1 << 30 }
+        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30) }
     }
 
     fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {

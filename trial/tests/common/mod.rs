@@ -4,10 +4,7 @@
 
 use std::path::PathBuf;
 
-use kiln::{
-    plan::TrialFile,
-    spec::Engine,
-};
+use kiln::{plan::TrialFile, spec::Engine};
 use kiln_trial::train::{HostBatch, Learner};
 
 pub const VOCABULARY: u64 = 50;
