@@ -1,10 +1,7 @@
 //! Keys of one point that are each sound but not together: a stand-in until `spec` offers the same.
 
 use super::settings::{Fault, Settings};
-use crate::{
-    catalog::Data,
-    spec::{Engine, Optimizer, Precision},
-};
+use crate::spec::{Engine, Optimizer, Precision};
 
 /// What the keys of a point say against one another.
 pub(super) fn contradictions(settings: &Settings) -> Vec<Fault> {
@@ -37,9 +34,6 @@ fn training_contradictions(settings: &Settings) -> Vec<Fault> {
     if train.steps.is_none() && train.epochs.is_none() {
         add("train", "neither `train.steps` nor `train.epochs` is given; give one of them".to_owned());
     }
-    if settings.model.seq_len().is_none() && train.epochs.is_some() {
-        add("train.epochs", format!("`model.kind` {} reads no data, so it has no epochs; give `train.steps`", settings.model.kind()));
-    }
     if settings.engine == Engine::Flex && train.precision != Precision::F32 {
         let precision = train.precision.name();
         add("train.precision", format!("`run.engine` flex computes in f32, and `train.precision` is {precision}; use f32 or engine libtorch"));
@@ -47,17 +41,5 @@ fn training_contradictions(settings: &Settings) -> Vec<Fault> {
     if matches!(train.optimizer, Optimizer::Sgd { nesterov: true, momentum, .. } if momentum == 0.0) {
         add("train.optimizer.nesterov", "`nesterov` needs a `momentum` above 0".to_owned());
     }
-    if train.target.is_some() && has_no_validation(settings) {
-        add("train.target", "`train.target` is a validation loss, and no validation data is kept (`data.valid_fraction` is 0)".to_owned());
-    }
     faults
-}
-
-fn has_no_validation(settings: &Settings) -> bool {
-    match &settings.data {
-        Data::None(_) => true,
-        Data::Text(text) => text.valid_fraction == 0.0,
-        Data::Generated(made) => made.valid_fraction == 0.0,
-        Data::Wikitext2(_) | Data::Tinyshakespeare(_) => false,
-    }
 }

@@ -99,11 +99,28 @@ impl Settings {
     /// Everything that cannot be, by name.
     pub(super) fn faults(&self, facts: Option<&DataFacts>, devices: u64) -> Vec<Fault> {
         let mut faults = contradictions(self);
+        faults.extend(self.epochs_without_data());
+        faults.extend(self.target_without_validation());
         if let Some(facts) = facts {
             faults.extend(self.too_little_data(facts, devices));
             faults.extend(self.vocabulary_too_small(facts));
         }
         faults
+    }
+
+    fn epochs_without_data(&self) -> Option<Fault> {
+        let message = || format!("model kind `{}` reads no data, so it has no epochs; give `train.steps`", self.model.kind());
+        (self.model.seq_len().is_none() && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
+    }
+
+    fn target_without_validation(&self) -> Option<Fault> {
+        let fraction = match &self.data {
+            Data::Text(text) => text.valid_fraction,
+            Data::Generated(made) => made.valid_fraction,
+            _ => return None,
+        };
+        let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
+        (self.train.target.is_some() && fraction == 0.0).then(|| ("train.target".to_owned(), message.to_owned()))
     }
 
     fn too_little_data(&self, facts: &DataFacts, devices: u64) -> Option<Fault> {
