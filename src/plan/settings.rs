@@ -95,11 +95,17 @@ impl Settings {
     pub(super) fn faults(&self, facts: Option<&DataFacts>, devices: u64) -> Vec<Fault> {
         let point = spec::Point { model: &self.model, data: &self.data, train: &self.train, engine: self.engine, devices: &self.devices };
         let mut faults: Vec<Fault> = spec::contradictions(&point).into_iter().map(|fault| (fault.key, fault.message)).collect();
+        faults.extend(self.epochs_without_data());
         if let Some(facts) = facts {
             faults.extend(self.too_little_data(facts, devices));
             faults.extend(self.vocabulary_too_small(facts));
         }
         faults
+    }
+
+    fn epochs_without_data(&self) -> Option<Fault> {
+        let message = || format!("model kind `{}` reads no data, so it has no epochs; give `train.steps`", self.model.kind());
+        (self.model.seq_len().is_none() && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
     }
 
     fn too_little_data(&self, facts: &DataFacts, devices: u64) -> Option<Fault> {
