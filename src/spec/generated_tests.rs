@@ -1,14 +1,17 @@
 //! Tests made from the table of keys itself: each key misspelled, given a value of another type, and given twice, with the exact
-//! line, column and suggestion expected.
+//! line, column and suggestion expected; each key changed; each key documented.
 
 use std::{fs, path::PathBuf};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
     Request,
     keys::{self, Found, KnownKey, Shape, join},
     load,
+    schema::properties_at,
+    value::allowed,
 };
 
 /// A file in which the last line gives `key` (or a misspelling of its last name) the value, inside maps of the right kind.
@@ -120,5 +123,119 @@ fn every_key_left_empty_is_found() {
         let words = if is_free { format!("`{}` is empty", known.path) } else { format!("`{}` has no value", known.path) };
         let held = found.iter().any(|problem| problem.starts_with(&format!("{line}:")) && problem.contains(&words));
         assert!(held, "{words}\nnot in\n{}\nof\n{text}", found.join("\n"));
+    }
+}
+
+/// Another value than `now` that a key of this shape may have; `None` for maps, and where there is but one.
+fn another(known: &KnownKey, now: &Value) -> Option<String> {
+    let value = match shape(known) {
+        Shape::Integer { min, max } if min == max => return None,
+        Shape::Integer { min, .. } => match now.as_u64() {
+            Some(now) if now > 0 => (now * 2).to_string(),
+            _ => (min + 1).to_string(),
+        },
+        Shape::Number(range) => (range.max.unwrap_or(2.5) * 0.5).to_string(),
+        Shape::Bool => (!now.as_bool().unwrap_or_default()).to_string(),
+        Shape::Text(_) => "another".to_owned(),
+        Shape::TimeSpan => "77s".to_owned(),
+        Shape::Choice(words) => words.into_iter().find(|word| now != word)?,
+        Shape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
+        Shape::Any(_) => "3".to_owned(),
+        Shape::Map(_) | Shape::Tagged(_) | Shape::List(_) | Shape::Free => return None,
+    };
+    Some(value)
+}
+
+/// What must be set besides, so that the key may be given.
+fn beside(known: &KnownKey) -> Vec<String> {
+    let more: &[&str] = match known.path.as_str() {
+        "model.size" => &["data=null"],
+        "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
+        "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
+        _ => &[],
+    };
+    let kind = known.kind.as_ref().map(|(map, kind)| format!("{map}.kind={kind}"));
+    let path = (kind.as_deref() == Some("data.kind=text")).then(|| "data.path=a.txt".to_owned());
+    kind.into_iter().chain(path).chain(more.iter().map(|argument| (*argument).to_owned())).collect()
+}
+
+#[test]
+fn every_key_changes_the_experiment() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("x.yaml");
+    fs::write(&file, "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 50}\n").unwrap();
+    let value_at = |path: &str, set: &[String]| {
+        let request = Request { file: file.clone(), set: set.to_vec(), ..Request::default() };
+        let loaded = load(&request).unwrap_or_else(|problems| panic!("{request:?}\n{problems}"));
+        let experiment = serde_json::to_value(loaded.experiment).unwrap();
+        experiment.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default()
+    };
+    let mut changed = 0;
+    for known in every_key().into_iter().filter(|known| !known.path.ends_with(".kind")) {
+        let base = beside(&known);
+        let now = value_at(&known.path, &base);
+        let Some(value) = another(&known, &now) else { continue };
+        let with = [base, vec![format!("{}={value}", known.path)]].concat();
+        assert_ne!(value_at(&known.path, &with), now, "{}", known.path);
+        changed += 1;
+    }
+    assert!(changed > 60, "{changed}");
+}
+
+/// The table of keys in the documentation, as the types have it.
+fn documented_keys() -> String {
+    let schema = keys::derived();
+    let mut rows = vec!["| key | holds | default | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
+    let mut seen = Vec::new();
+    for known in every_key() {
+        let mut found = Vec::new();
+        properties_at(&schema, &schema, &known.path.split('.').collect::<Vec<_>>(), &mut found);
+        let meaning = found.iter().find_map(|property| described(&schema, property)).unwrap_or_default();
+        let all: Vec<KnownKey> = every_key().into_iter().filter(|other| other.path == known.path).collect();
+        let kinds: Vec<String> = all.iter().filter_map(|known| known.kind.as_ref()).map(|(_, kind)| format!("`{kind}`")).collect();
+        let of = if kinds.is_empty() { String::new() } else { format!(" (kind {})", kinds.join(", ")) };
+        let default = match keys::field(&known.path).and_then(|field| field.default.clone()) {
+            Some(Value::Object(map)) => map.get("kind").and_then(|kind| kind.as_str()).map(|kind| format!("kind `{kind}`")).unwrap_or_default(),
+            Some(Value::String(text)) => format!("`{text}`"),
+            Some(Value::Array(_)) | None => String::new(),
+            Some(value) => format!("`{value}`"),
+        };
+        let holds = match shape(&known) {
+            Shape::Map(_) | Shape::Tagged(_) => "a map".to_owned(),
+            Shape::Free => "axes".to_owned(),
+            Shape::List(_) => "a list of points".to_owned(),
+            shape => allowed(&shape),
+        };
+        let row = format!("| `{}`{of} | {holds} | {default} | {meaning} |", known.path);
+        if !seen.contains(&known.path) {
+            seen.push(known.path);
+            rows.push(row);
+        }
+    }
+    rows.join("\n") + "\n"
+}
+
+fn described(schema: &Value, property: &Value) -> Option<String> {
+    let own = property["description"].as_str();
+    let reference = property["$ref"].as_str().or_else(|| property["anyOf"][0]["$ref"].as_str());
+    let referred = || schema.pointer(reference?.trim_start_matches('#'))?["description"].as_str();
+    own.or_else(referred).map(|text| text.replace('\n', " ").replace('|', "\\|"))
+}
+
+#[test]
+fn every_key_is_described_in_the_schema_and_in_the_documentation() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/experiment-file.md");
+    let text = fs::read_to_string(&file).unwrap();
+    let (begin, end) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
+    let from = text.find(begin).unwrap() + begin.len();
+    let to = text.find(end).unwrap();
+    let table = documented_keys();
+    for row in table.lines().filter(|row| !row.contains(".kind`")) {
+        assert!(!row.ends_with("|  |"), "no description: {row}");
+    }
+    if std::env::var_os("KILN_BLESS").is_some() {
+        fs::write(&file, format!("{}{table}{}", &text[..from], &text[to..])).unwrap();
+    } else {
+        assert!(text[from..to] == table, "the table of keys in docs/experiment-file.md is old; write it with KILN_BLESS=1");
     }
 }

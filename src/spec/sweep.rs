@@ -207,6 +207,11 @@ impl<'a> Checker<'a> {
             let message = format!("`{}` is no axis of this sweep, so no point can match it", entry.key);
             return self.push(&entry.key_location, &full, message);
         }
+        // A bare `>8` begins a folded text in YAML, and an empty one.
+        if entry.value.text() == Some("") {
+            let message = format!("`{}` is empty; a comparison stands in quotes, such as `\">8\"`", entry.key);
+            return self.push(&entry.value.location, &full, message);
+        }
         match entry.value.text().and_then(condition) {
             Some((operator, number)) => self.condition(&full, &shapes, entry, operator, number),
             None => self.value(&entry.key, &shapes, &entry.value),
