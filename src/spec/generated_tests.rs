@@ -10,7 +10,6 @@ use super::{
     Request,
     keys::{self, Found, KnownKey, Shape, join},
     load,
-    schema::properties_at,
     value::allowed,
 };
 
@@ -182,22 +181,16 @@ fn every_key_changes_the_experiment() {
     assert!(changed > 60, "{changed}");
 }
 
-/// The table of keys in the documentation, as the types have it.
+/// The table of keys in the documentation, as the types have it: a row per key, or several where kinds differ in it.
 fn documented_keys() -> String {
     let schema = keys::derived();
-    let mut rows = vec!["| key | holds | default | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
-    let mut seen = Vec::new();
+    let mut rows: Vec<(String, String, Vec<String>)> = Vec::new();
     for known in every_key() {
-        let mut found = Vec::new();
-        properties_at(&schema, &schema, &known.path.split('.').collect::<Vec<_>>(), &mut found);
-        let meaning = found.iter().find_map(|property| described(&schema, property)).unwrap_or_default();
-        let all: Vec<KnownKey> = every_key().into_iter().filter(|other| other.path == known.path).collect();
-        let kinds: Vec<String> = all.iter().filter_map(|known| known.kind.as_ref()).map(|(_, kind)| format!("`{kind}`")).collect();
-        let of = if kinds.is_empty() { String::new() } else { format!(" (kind {})", kinds.join(", ")) };
-        let default = match keys::field(&known.path).and_then(|field| field.default.clone()) {
-            Some(Value::Object(map)) => map.get("kind").and_then(|kind| kind.as_str()).map(|kind| format!("kind `{kind}`")).unwrap_or_default(),
+        let property = property(&schema, &known);
+        let default = match property.as_ref().map(|property| &property["default"]) {
+            Some(Value::Object(map)) => map.get("kind").and_then(Value::as_str).map(|kind| format!("kind `{kind}`")).unwrap_or_default(),
             Some(Value::String(text)) => format!("`{text}`"),
-            Some(Value::Array(_)) | None => String::new(),
+            Some(Value::Array(_) | Value::Null) | None => String::new(),
             Some(value) => format!("`{value}`"),
         };
         let holds = match shape(&known) {
@@ -206,20 +199,50 @@ fn documented_keys() -> String {
             Shape::List(_) => "a list of points".to_owned(),
             shape => allowed(&shape),
         };
-        let row = format!("| `{}`{of} | {holds} | {default} | {meaning} |", known.path);
-        if !seen.contains(&known.path) {
-            seen.push(known.path);
-            rows.push(row);
+        let meaning = property.and_then(|property| described(&schema, &property)).unwrap_or_default();
+        let rest = format!("{holds} | {default} | {meaning} |");
+        let kind = known.kind.map(|(_, kind)| format!("`{kind}`"));
+        match rows.iter_mut().find(|(path, other, _)| *path == known.path && *other == rest) {
+            Some((_, _, kinds)) => kinds.extend(kind),
+            None => rows.push((known.path, rest, kind.into_iter().collect())),
         }
     }
-    rows.join("\n") + "\n"
+    let mut table = "| key | of kind | holds | default | meaning |\n|---|---|---|---|---|\n".to_owned();
+    for (path, rest, kinds) in rows {
+        table.push_str(&format!("| `{path}` | {} | {rest}\n", kinds.join(", ")));
+    }
+    table
+}
+
+/// The schema of a key under its kind.
+fn property(schema: &Value, known: &KnownKey) -> Option<Value> {
+    let mut here = schema.clone();
+    let mut path = String::new();
+    for name in known.path.split('.') {
+        here = here["properties"][name].clone();
+        path = join(&path, name);
+        let Some((_, kind)) = known.kind.as_ref().filter(|(map, _)| *map == path) else {
+            if path != known.path {
+                here = target(schema, &here);
+            }
+            continue;
+        };
+        let branches = target(schema, &here)["oneOf"].as_array().cloned().unwrap_or_default();
+        here = branches.into_iter().find(|branch| branch["properties"]["kind"]["const"] == kind.as_str())?;
+    }
+    Some(here).filter(|property| !property.is_null())
+}
+
+/// What a property refers to, or itself.
+fn target(schema: &Value, property: &Value) -> Value {
+    let reference = property["$ref"].as_str().or_else(|| property["anyOf"][0]["$ref"].as_str());
+    reference.and_then(|reference| schema.pointer(reference.trim_start_matches('#'))).unwrap_or(property).clone()
 }
 
 fn described(schema: &Value, property: &Value) -> Option<String> {
-    let own = property["description"].as_str();
-    let reference = property["$ref"].as_str().or_else(|| property["anyOf"][0]["$ref"].as_str());
-    let referred = || schema.pointer(reference?.trim_start_matches('#'))?["description"].as_str();
-    own.or_else(referred).map(|text| text.replace('\n', " ").replace('|', "\\|"))
+    let referred = target(schema, property);
+    let text = property["description"].as_str().or_else(|| referred["description"].as_str())?;
+    Some(text.replace('\n', " ").replace('|', "\\|"))
 }
 
 #[test]

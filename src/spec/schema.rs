@@ -51,7 +51,7 @@ fn axes(schema: &Value) -> Map<String, Value> {
 }
 
 /// The schemas of a dotted key, one per kind that has it.
-pub(super) fn properties_at(root: &Value, schema: &Value, names: &[&str], found: &mut Vec<Value>) {
+fn properties_at(root: &Value, schema: &Value, names: &[&str], found: &mut Vec<Value>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
         return properties_at(root, target, names, found);
