@@ -121,18 +121,23 @@ impl Precision {
 pub enum Optimizer {
     /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
     Adamw {
+        /// Step size, before the schedule.
         #[serde(default = "learning_rate")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         learning_rate: f64,
+        /// Decay of the mean of the gradient.
         #[serde(default = "beta1")]
         #[schemars(range(min = 0.0, max = 0.999_999_9))]
         beta1: f64,
+        /// Decay of the mean of the squared gradient.
         #[serde(default = "beta2")]
         #[schemars(range(min = 0.0, max = 0.999_999_9))]
         beta2: f64,
+        /// Added to the root of the squared mean.
         #[serde(default = "epsilon")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         epsilon: f64,
+        /// Share of a weight, times the learning rate, taken off it per step.
         #[serde(default = "weight_decay")]
         #[schemars(range(min = 0.0))]
         weight_decay: f64,
@@ -141,14 +146,18 @@ pub enum Optimizer {
     },
     /// Stochastic gradient descent; weight decay is added to the gradient.
     Sgd {
+        /// Step size, before the schedule.
         #[serde(default = "sgd_learning_rate")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         learning_rate: f64,
+        /// Share of the last update that goes on.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 0.999_999_9))]
         momentum: f64,
+        /// Whether the gradient is taken ahead of the momentum; needs `momentum`.
         #[serde(default)]
         nesterov: bool,
+        /// Share of a weight that is added to its gradient.
         #[serde(default)]
         #[schemars(range(min = 0.0))]
         weight_decay: f64,
@@ -219,18 +228,22 @@ pub enum LearningRateSchedule {
     },
     /// Falls on a line to `final_fraction` of the rate at the last step.
     Linear {
+        /// Steps over which the rate rises linearly from near 0.
         #[serde(default)]
         #[schemars(range(min = 0, max = 1_000_000_000))]
         warmup_steps: u64,
+        /// Share of the rate that is left at the last step.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         final_fraction: f64,
     },
     /// Falls on half a cosine to `final_fraction` of the rate at the last step.
     Cosine {
+        /// Steps over which the rate rises linearly from near 0.
         #[serde(default)]
         #[schemars(range(min = 0, max = 1_000_000_000))]
         warmup_steps: u64,
+        /// Share of the rate that is left at the last step.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         final_fraction: f64,
@@ -399,6 +412,7 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
+    /// What computes.
     pub engine: Engine,
     /// `auto`, `cpu`, `all`, or a list of GPU indices (nvidia-smi's) or UUIDs.
     pub devices: Devices,
@@ -503,6 +517,7 @@ pub enum OnOom {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoolDown {
+    /// The device's temperature, in degrees Celsius, below which the next trial starts.
     #[schemars(range(min = 20, max = 110))]
     pub below_celsius: u32,
     /// The longest wait.

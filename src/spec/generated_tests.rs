@@ -1,14 +1,16 @@
 //! Tests made from the table of keys itself: each key misspelled, given a value of another type, and given twice, with the exact
-//! line, column and suggestion expected.
+//! line, column and suggestion expected; each key changed; each key documented.
 
 use std::{fs, path::PathBuf};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
     Request,
     keys::{self, Found, KnownKey, Shape, join},
     load,
+    value::allowed,
 };
 
 /// A file in which the last line gives `key` (or a misspelling of its last name) the value, inside maps of the right kind.
@@ -120,5 +122,143 @@ fn every_key_left_empty_is_found() {
         let words = if is_free { format!("`{}` is empty", known.path) } else { format!("`{}` has no value", known.path) };
         let held = found.iter().any(|problem| problem.starts_with(&format!("{line}:")) && problem.contains(&words));
         assert!(held, "{words}\nnot in\n{}\nof\n{text}", found.join("\n"));
+    }
+}
+
+/// Another value than `now` that a key of this shape may have; `None` for maps, and where there is but one.
+fn another(known: &KnownKey, now: &Value) -> Option<String> {
+    let value = match shape(known) {
+        Shape::Integer { min, max } if min == max => return None,
+        Shape::Integer { min, .. } => match now.as_u64() {
+            Some(now) if now > 0 => (now * 2).to_string(),
+            _ => (min + 1).to_string(),
+        },
+        Shape::Number(range) => (range.max.unwrap_or(2.5) * 0.5).to_string(),
+        Shape::Bool => (!now.as_bool().unwrap_or_default()).to_string(),
+        Shape::Text(_) => "another".to_owned(),
+        Shape::TimeSpan => "77s".to_owned(),
+        Shape::Choice(words) => words.into_iter().find(|word| now != word)?,
+        Shape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
+        Shape::Any(_) => "3".to_owned(),
+        Shape::Map(_) | Shape::Tagged(_) | Shape::List(_) | Shape::Free => return None,
+    };
+    Some(value)
+}
+
+/// What must be set besides, so that the key may be given.
+fn beside(known: &KnownKey) -> Vec<String> {
+    let more: &[&str] = match known.path.as_str() {
+        "model.size" => &["data=null"],
+        "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
+        "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
+        _ => &[],
+    };
+    let kind = known.kind.as_ref().map(|(map, kind)| format!("{map}.kind={kind}"));
+    let path = (kind.as_deref() == Some("data.kind=text")).then(|| "data.path=a.txt".to_owned());
+    kind.into_iter().chain(path).chain(more.iter().map(|argument| (*argument).to_owned())).collect()
+}
+
+#[test]
+fn every_key_changes_the_experiment() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("x.yaml");
+    fs::write(&file, "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 50}\n").unwrap();
+    let value_at = |path: &str, set: &[String]| {
+        let request = Request { file: file.clone(), set: set.to_vec(), ..Request::default() };
+        let loaded = load(&request).unwrap_or_else(|problems| panic!("{request:?}\n{problems}"));
+        let experiment = serde_json::to_value(loaded.experiment).unwrap();
+        experiment.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default()
+    };
+    let mut changed = 0;
+    for known in every_key().into_iter().filter(|known| !known.path.ends_with(".kind")) {
+        let base = beside(&known);
+        let now = value_at(&known.path, &base);
+        let Some(value) = another(&known, &now) else { continue };
+        let with = [base, vec![format!("{}={value}", known.path)]].concat();
+        assert_ne!(value_at(&known.path, &with), now, "{}", known.path);
+        changed += 1;
+    }
+    assert!(changed > 60, "{changed}");
+}
+
+/// The table of keys in the documentation, as the types have it: a row per key, or several where kinds differ in it.
+fn documented_keys() -> String {
+    let schema = keys::derived();
+    let mut rows: Vec<(String, String, Vec<String>)> = Vec::new();
+    for known in every_key() {
+        let property = property(&schema, &known);
+        let default = match property.as_ref().map(|property| &property["default"]) {
+            Some(Value::Object(map)) => map.get("kind").and_then(Value::as_str).map(|kind| format!("kind `{kind}`")).unwrap_or_default(),
+            Some(Value::String(text)) => format!("`{text}`"),
+            Some(Value::Array(_) | Value::Null) | None => String::new(),
+            Some(value) => format!("`{value}`"),
+        };
+        let holds = match shape(&known) {
+            Shape::Map(_) | Shape::Tagged(_) => "a map".to_owned(),
+            Shape::Free => "axes".to_owned(),
+            Shape::List(_) => "a list of points".to_owned(),
+            shape => allowed(&shape),
+        };
+        let meaning = property.and_then(|property| described(&schema, &property)).unwrap_or_default();
+        let rest = format!("{holds} | {default} | {meaning} |");
+        let kind = known.kind.map(|(_, kind)| format!("`{kind}`"));
+        match rows.iter_mut().find(|(path, other, _)| *path == known.path && *other == rest) {
+            Some((_, _, kinds)) => kinds.extend(kind),
+            None => rows.push((known.path, rest, kind.into_iter().collect())),
+        }
+    }
+    let mut table = "| key | of kind | holds | default | meaning |\n|---|---|---|---|---|\n".to_owned();
+    for (path, rest, kinds) in rows {
+        table.push_str(&format!("| `{path}` | {} | {rest}\n", kinds.join(", ")));
+    }
+    table
+}
+
+/// The schema of a key under its kind.
+fn property(schema: &Value, known: &KnownKey) -> Option<Value> {
+    let mut here = schema.clone();
+    let mut path = String::new();
+    for name in known.path.split('.') {
+        here = here["properties"][name].clone();
+        path = join(&path, name);
+        let Some((_, kind)) = known.kind.as_ref().filter(|(map, _)| *map == path) else {
+            if path != known.path {
+                here = target(schema, &here);
+            }
+            continue;
+        };
+        let branches = target(schema, &here)["oneOf"].as_array().cloned().unwrap_or_default();
+        here = branches.into_iter().find(|branch| branch["properties"]["kind"]["const"] == kind.as_str())?;
+    }
+    Some(here).filter(|property| !property.is_null())
+}
+
+/// What a property refers to, or itself.
+fn target(schema: &Value, property: &Value) -> Value {
+    let reference = property["$ref"].as_str().or_else(|| property["anyOf"][0]["$ref"].as_str());
+    reference.and_then(|reference| schema.pointer(reference.trim_start_matches('#'))).unwrap_or(property).clone()
+}
+
+fn described(schema: &Value, property: &Value) -> Option<String> {
+    let referred = target(schema, property);
+    let text = property["description"].as_str().or_else(|| referred["description"].as_str())?;
+    Some(text.replace('\n', " ").replace('|', "\\|"))
+}
+
+#[test]
+fn every_key_is_described_in_the_schema_and_in_the_documentation() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/experiment-file.md");
+    let text = fs::read_to_string(&file).unwrap();
+    let (begin, end) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
+    let from = text.find(begin).unwrap() + begin.len();
+    let to = text.find(end).unwrap();
+    let table = documented_keys();
+    for row in table.lines().filter(|row| !row.contains(".kind`")) {
+        assert!(!row.ends_with("|  |"), "no description: {row}");
+    }
+    if std::env::var_os("KILN_BLESS").is_some() {
+        fs::write(&file, format!("{}{table}{}", &text[..from], &text[to..])).unwrap();
+    } else {
+        assert!(text[from..to] == table, "the table of keys in docs/experiment-file.md is old; write it with KILN_BLESS=1");
     }
 }

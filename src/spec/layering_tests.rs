@@ -97,6 +97,22 @@ fn another_kind_replaces_its_map_and_the_same_kind_merges() {
 }
 
 #[test]
+fn a_kind_goes_before_the_keys_of_its_map_in_whatever_order_they_are_given() {
+    let set = Case::new(BASE).set(&["train.optimizer.momentum=0.9", "train.optimizer.kind=sgd"]).load();
+    assert!(matches!(set.experiment.train.optimizer, Optimizer::Sgd { momentum: 0.9, .. }));
+    let variables = Case::new(BASE).variables(&[("KILN_MODEL__HIDDEN", "16"), ("KILN_MODEL__KIND", "mlp")]).load();
+    assert_eq!(variables.experiment.model.kind(), "mlp");
+}
+
+#[test]
+fn sets_may_change_the_lists_of_zip_together() {
+    let swept = format!("{BASE}sweep:\n  zip: {{model.num_layers: [1, 2], model.num_heads: [2, 4]}}\n");
+    let longer = ["sweep.zip.model.num_layers=[1, 2, 3]", "sweep.zip.model.num_heads=[1, 2, 4]"];
+    assert_eq!(Case::new(&swept).set(&longer).load().experiment.sweep.zip["model.num_heads"], json!([1, 2, 4]));
+    assert!(Case::new(&swept).set(&longer[..1]).problems().contains("walks its keys together"));
+}
+
+#[test]
 fn steps_displace_epochs_and_the_reverse() {
     let train = Case::new(BASE).set(&["train.steps=7"]).load().experiment.train;
     assert_eq!((train.steps, train.epochs), (Some(7), None));

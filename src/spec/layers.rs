@@ -27,12 +27,15 @@ pub(super) fn read(request: &Request) -> ReadLayers {
     read_chain(&request.file, &mut read);
     read.layers.reverse();
     let mut variables: Vec<&(String, String)> = request.variables.iter().filter(|(name, _)| is_experiment_key(name)).collect();
-    variables.sort();
+    variables.sort_by_key(|(name, _)| (!name.ends_with("__KIND"), name.as_str()));
     for (name, value) in variables {
         let key = name.trim_start_matches("KILN_").to_lowercase().replace("__", ".");
         push_override(&mut read, name, &key, value);
     }
-    for argument in &request.set {
+    // A kind replaces its map, so it goes before the keys of that map; otherwise the order is as given.
+    let is_kind = |argument: &&String| argument.split('=').next().is_some_and(|key| key.trim().ends_with(".kind"));
+    let (kinds, others): (Vec<&String>, Vec<&String>) = request.set.iter().partition(is_kind);
+    for argument in kinds.into_iter().chain(others) {
         let name = format!("--set {argument}");
         match argument.split_once('=') {
             Some((key, value)) => push_override(&mut read, &name, key.trim(), value),

@@ -126,10 +126,14 @@ fn merge_checked(request: &Request, whole: bool) -> Result<Merged, Problems> {
     let mut layers = Vec::new();
     for (index, layer) in read.layers.into_iter().enumerate() {
         problems.extend(own_faults(&layer));
+        let is_file = layer.overrides.is_none();
         merge::lay(&mut layers, layer);
         let tree = merge::merged(&layers);
         problems.extend(check::walk(&tree, whole && read.whole && index + 1 == count, &top));
-        problems.extend(sweep::check(&tree));
+        // Several `--set`s may change `zip` together, so only the last shows whether its lists fit.
+        if is_file || index + 1 == count {
+            problems.extend(sweep::check(&tree));
+        }
         if let Some(layer) = layers.last_mut() {
             merge::strip_nulls(&mut layer.tree);
         }

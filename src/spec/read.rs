@@ -128,6 +128,8 @@ impl Default for Builder {
 struct Open {
     node: Node,
     anchor: usize,
+    /// In a map: the line of each key.
+    lines: HashMap<String, usize>,
     /// In a map: the key whose value comes next. `Key(None)` swallows the value of a key that was refused.
     key: Waiting,
 }
@@ -184,7 +186,7 @@ impl Builder {
         if self.open.len() >= MOST_DEPTH {
             return Err(Problem::new(&location, "", too_deep()));
         }
-        self.open.push(Open { node: Node { content, location }, anchor, key: Waiting::ForKey });
+        self.open.push(Open { node: Node { content, location }, anchor, lines: HashMap::new(), key: Waiting::ForKey });
         Ok(())
     }
 
@@ -231,7 +233,7 @@ impl Builder {
                 Waiting::ForValue(Some((key, key_location))) => entries.push(Entry { key, key_location, value: node }),
                 Waiting::ForValue(None) => {}
                 Waiting::ForKey => {
-                    let taken = take_key(&path, entries, &node);
+                    let taken = take_key(&path, &mut open.lines, &node);
                     open.key = Waiting::ForValue(taken.map_err(|fault| self.problems.push(fault)).ok());
                 }
             },
@@ -281,7 +283,7 @@ fn too_deep() -> String {
 }
 
 /// The key of a map's next entry, or why it cannot be one.
-fn take_key(path: &str, entries: &[Entry], node: &Node) -> Result<(String, Location), Problem> {
+fn take_key(path: &str, lines: &mut HashMap<String, usize>, node: &Node) -> Result<(String, Location), Problem> {
     let Content::Scalar(scalar) = &node.content else {
         return Err(Problem::new(&node.location, path, format!("a key is text; here it is {}", node.found())));
     };
@@ -293,14 +295,14 @@ fn take_key(path: &str, entries: &[Entry], node: &Node) -> Result<(String, Locat
     if key == "<<" && !scalar.quoted {
         return Err(Problem::new(&node.location, full, "merge keys (`<<`) are not read; use `extends` to build on another file, or repeat the keys"));
     }
-    if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-        let line = first.key_location.position.map_or(0, |(line, _)| line);
+    if let Some(line) = lines.get(key) {
         return Err(Problem::new(
             &node.location,
             full.clone(),
             format!("duplicate key `{full}`; it is first given on line {line}, keep one of them"),
         ));
     }
+    lines.insert(key.to_owned(), node.location.position.map_or(0, |(line, _)| line));
     Ok((key.to_owned(), node.location.clone()))
 }
 

@@ -1,5 +1,10 @@
 //! The `sweep` section: every axis is a real key, every value fits its key, and the lists fit one another.
 
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+};
+
 use serde_json::Value;
 
 use super::{
@@ -17,7 +22,7 @@ const RUN_AXES: [&str; 2] = ["run.engine", "run.devices"];
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
     let Some(sweep) = tree.get("sweep").filter(|sweep| sweep.is_map()) else { return Vec::new() };
-    let mut checker = Checker { tree, sweep, problems: Vec::new() };
+    let mut checker = Checker { tree, sweep, problems: Vec::new(), kinds: RefCell::default() };
     for section in ["grid", "zip"] {
         checker.axes(section);
     }
@@ -44,6 +49,8 @@ struct Checker<'a> {
     tree: &'a Node,
     sweep: &'a Node,
     problems: Vec<Problem>,
+    /// Found once per path: a sweep may list thousands of points.
+    kinds: RefCell<HashMap<String, Vec<String>>>,
 }
 
 impl<'a> Checker<'a> {
@@ -74,9 +81,10 @@ impl<'a> Checker<'a> {
         if values.is_empty() {
             return self.push(&entry.value.location, &full, format!("`{full}` is an empty list; an axis needs at least one value"));
         }
-        for (index, value) in values.iter().enumerate() {
+        let mut seen = HashSet::new();
+        for value in values {
             self.value(&entry.key, &shapes, value);
-            if values[..index].iter().any(|earlier| same(&earlier.to_json(), &value.to_json())) {
+            if !seen.insert(identity(&value.to_json())) {
                 self.push(&value.location, &full, format!("`{full}` has {} twice; each value is one point", value.found()));
             }
         }
@@ -107,6 +115,10 @@ impl<'a> Checker<'a> {
 
     /// The kinds that a map may have: the file's, or the default, and those that axes and points give it.
     fn kinds(&self, path: &str) -> Vec<String> {
+        self.kinds.borrow_mut().entry(path.to_owned()).or_insert_with(|| self.find_kinds(path)).clone()
+    }
+
+    fn find_kinds(&self, path: &str) -> Vec<String> {
         let names: Vec<&str> = path.split('.').chain(["kind"]).collect();
         let base = self.tree.get_path(&names).and_then(Node::text);
         let mut kinds: Vec<String> = base.or(keys::field(path).and_then(keys::Field::default_kind)).map(str::to_owned).into_iter().collect();
@@ -207,6 +219,11 @@ impl<'a> Checker<'a> {
             let message = format!("`{}` is no axis of this sweep, so no point can match it", entry.key);
             return self.push(&entry.key_location, &full, message);
         }
+        // A bare `>8` begins a folded text in YAML, and an empty one.
+        if entry.value.text() == Some("") {
+            let message = format!("`{}` is empty; a comparison stands in quotes, such as `\">8\"`", entry.key);
+            return self.push(&entry.value.location, &full, message);
+        }
         match entry.value.text().and_then(condition) {
             Some((operator, number)) => self.condition(&full, &shapes, entry, operator, number),
             None => self.value(&entry.key, &shapes, &entry.value),
@@ -242,12 +259,9 @@ pub fn condition(text: &str) -> Option<(&'static str, &str)> {
     [">=", "<=", "!=", "==", ">", "<"].into_iter().find_map(|operator| Some((operator, text.trim().strip_prefix(operator)?.trim())))
 }
 
-/// Equal values: numbers by their value, so that `8` and `8.0` are one.
-fn same(a: &Value, b: &Value) -> bool {
-    match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => a == b,
-        _ => a == b,
-    }
+/// The same for equal values: numbers by their value, so that `8` and `8.0` are one.
+fn identity(value: &Value) -> String {
+    value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
 }
 
 fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>) -> String {
@@ -275,7 +289,7 @@ mod tests {
 
     #[test]
     fn values_of_an_axis_are_equal_as_numbers() {
-        assert!(same(&serde_json::json!(8), &serde_json::json!(8.0)));
-        assert!(!same(&serde_json::json!("8"), &serde_json::json!(8)));
+        assert_eq!(identity(&serde_json::json!(8)), identity(&serde_json::json!(8.0)));
+        assert_ne!(identity(&serde_json::json!("8")), identity(&serde_json::json!(8)));
     }
 }
