@@ -130,15 +130,8 @@ fn measure(target: &Target, threads: u64) -> Result<Calibration, Stop> {
 /// The answer's peaks with what they belong to.
 fn named(target: &Target, found: Calibration) -> Vec<MeasuredPeak> {
     let device = match target {
-        Target::Cpu => DeviceKey {
-            device: found.device_name.clone(),
-            name: found.device_name,
-            driver: None,
-            cpu_threads: Some(found.cpu_threads),
-        },
-        Target::Gpu { uuid, name, driver } => {
-            DeviceKey { device: uuid.clone(), name: name.clone(), driver: driver.clone(), cpu_threads: None }
-        }
+        Target::Cpu => DeviceKey { device: found.device_name.clone(), name: found.device_name, driver: None, cpu_threads: Some(found.cpu_threads) },
+        Target::Gpu { uuid, name, driver } => DeviceKey { device: uuid.clone(), name: name.clone(), driver: driver.clone(), cpu_threads: None },
     };
     let libtorch = found.libtorch.unwrap_or_default();
     let named = |peak: Measured| MeasuredPeak {
@@ -153,7 +146,7 @@ fn named(target: &Target, found: Calibration) -> Vec<MeasuredPeak> {
 
 fn printed(peaks: &[MeasuredPeak]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["device", "precision", "peak", "size", "libtorch"]);
+    table.load_style(presets::NOTHING).set_header(["device", "precision", "peak", "size", "libtorch"]);
     for peak in peaks {
         let flops = format!("{}FLOP/s", Count(peak.flops));
         table.add_row([peak.device.name.clone(), peak.precision.clone(), flops, peak.size.to_string(), peak.libtorch.clone()]);
