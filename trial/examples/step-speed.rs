@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let engine = rest.first().map_or("libtorch", String::as_str);
     let tied = rest.get(1).map_or("true", String::as_str);
     let text = format!(
-        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, data: {{}}, measure: {{}}, engine: {engine}, device: cpu, folder: /, run_anchor_nanoseconds: 0,
+        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, data: {{kind: generated}}, measure: {{}}, engine: {engine}, device: cpu, folder: /, run_anchor_nanoseconds: 0,
           model: {{kind: gpt, d_model: 256, num_layers: 2, num_heads: 4, seq_len: {SEQ_LEN}, vocabulary: {vocabulary}, tie_head: {tied}}},
           train: {{batch_size: {batch_size}, steps: {steps}, precision: {precision}, cpu_threads: {threads}, clip_norm: 1.0}}}}"
     );
