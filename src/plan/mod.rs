@@ -6,4 +6,4 @@ mod trial_file;
 
 pub use outcome::Outcome;
 pub use trial::{Trial, TrialId};
-pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile};
+pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data};

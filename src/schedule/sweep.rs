@@ -319,7 +319,10 @@ impl<'a> Sweep<'a> {
             cores: open::cores(),
         };
         let full = !disk::has_room(self.open.folder.path());
-        let row = attempt.finish(trial, &facts, &mut self.instruments, full);
+        let attempt::Finished { row, cannot_run } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        if cannot_run {
+            self.fail(Stop::CannotRun(row.fixed.reason.clone().unwrap_or_default()));
+        }
         if full {
             let stop = self.disk_full();
             self.fail(stop);
@@ -417,7 +420,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        catalog::Data,
         schedule::{Selection, Style, instruments::DeviceFacts},
         spec::{DeviceName, Devices, Engine, Experiment},
     };
@@ -434,7 +436,7 @@ mod tests {
             repeat,
             axes: Vec::new(),
             model: experiment.model.clone(),
-            data: Data::default(),
+            data: Default::default(),
             train: experiment.train.clone(),
             engine: Engine::Libtorch,
             devices: Devices::Named(DeviceName::All),
