@@ -25,6 +25,7 @@ fn whole_lines(place: &Place) -> String {
 #[test]
 fn a_parent_killed_at_ten_random_moments_loses_no_row_and_starts_at_most_one_trial_more_each_time() {
     let place = Place::with(TWELVE);
+    // The ten moments add up to less than the twelve trials take, so no sweep is over before its kill.
     let mut random = 20_261_120_u64;
     let mut kept = String::new();
     for kill in 0..10 {

@@ -56,7 +56,6 @@ fn every_bad_end_is_a_row_with_its_reason_and_the_next_trial_starts() {
         ("garbage", "completed", "", "", 0),
         ("huge_stderr", "failed", "failed", "the end of it", 1),
         ("bad_file", "failed", "same version", "unknown key", 1),
-        ("no_device", "failed", "engine or device", "libtorch is not there", 1),
     ];
     for (scenario, outcome, reason, more, status) in cases {
         let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
@@ -68,6 +67,16 @@ fn every_bad_end_is_a_row_with_its_reason_and_the_next_trial_starts() {
         assert_eq!(ended.status, Some(status), "{scenario}: {ended:?}");
         assert_eq!(place.processes(), [0_u32; 0], "{scenario}");
     }
+}
+
+#[test]
+fn a_machine_that_cannot_run_it_stops_the_run_and_a_better_one_goes_on() {
+    let place = Place::with(FOUR);
+    let ended = place.run("no_device", &[]);
+    assert_eq!((ended.status, place.column("outcome")), (Some(3), vec!["interrupted".to_owned()]), "{ended:?}");
+    assert!(ended.stderr.contains("cannot have its engine or device") && ended.stderr.contains("libtorch is not there"), "{ended:?}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(place.column("outcome"), ["interrupted", "completed", "completed", "completed", "completed"]);
 }
 
 #[test]

@@ -21,4 +21,4 @@ pub use outcome::Outcome;
 pub use problem::{PlanProblem, show};
 pub use strategy::{Grid, Strategy};
 pub use trial::{Trial, TrialId};
-pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile};
+pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data};

@@ -1,12 +1,12 @@
 //! `trial.yaml`: all that a child is told. The parent writes it, the child reads it, nothing else passes between them but messages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::TrialId;
 use crate::{
-    catalog::{Data, Model},
+    catalog::{Data, Model, data::NumWorkers},
     spec::{Engine, Measure, Train},
 };
 
@@ -37,6 +37,20 @@ pub struct TrialFile {
     /// Dense peak of the device at this precision, FLOP/s, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_flops: Option<f64>,
+}
+
+/// The `data` section as a child is told it: the number of workers resolved for this many cores, a relative path taken from
+/// `directory`.
+pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
+    let mut data = data.clone();
+    if let Some(loader) = data.loader_mut() {
+        loader.num_workers = NumWorkers::Count(loader.num_workers.resolve(cores));
+    }
+    let path = data.path().map(|path| directory.join(path).to_string_lossy().into_owned());
+    if let Some(path) = path {
+        data.set_path(path);
+    }
+    data
 }
 
 /// The one device a child sees.

@@ -192,3 +192,50 @@ fn line(cells: &[String]) -> io::Result<Vec<u8>> {
     writer.write_record(cells).map_err(io::Error::other)?;
     writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Outcome, TrialId};
+
+    fn row(reason: &str, axes: &[&str]) -> TableRow {
+        let columns = "kiln_table,trial,attempt,launch,number,outcome,model_kind,data_kind,engine,precision,batch_size,grad_accumulation,\
+            effective_batch_size,seed,concurrent_trials\ntrials/1,4f0c1a2b3d,1,1,1,failed,gpt,none,flex,f32,4,1,4,1,1\n";
+        let fixed: Option<Result<TrialRow, _>> = csv::Reader::from_reader(columns.as_bytes()).deserialize().next();
+        let fixed = TrialRow { reason: Some(reason.to_owned()), ..fixed.unwrap().unwrap() };
+        TableRow { fixed, axes: axes.iter().map(|cell| (*cell).to_owned()).collect() }
+    }
+
+    #[test]
+    fn rows_come_back_as_they_were_written_with_line_breaks_as_spaces() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.csv");
+        let first = row("a \"quoted\", one", &["8", "[1,2]"]);
+        let columns = header(&first.fixed, &["train.batch_size".into(), "run.devices".into()]).unwrap();
+        TrialsTable::create(&path, &columns).unwrap();
+        let mut opened = TrialsTable::open(&path, &columns).unwrap();
+        opened.table.append(&first).unwrap();
+        opened.table.append(&row("two\nlines", &["", "cpu"])).unwrap();
+        let rows = read_trials(&path).unwrap();
+        assert_eq!(rows, [first, row("two lines", &["", "cpu"])]);
+        assert_eq!((&rows[0].fixed.trial, rows[0].fixed.outcome), (&TrialId("4f0c1a2b3d".into()), Outcome::Failed));
+    }
+
+    #[test]
+    fn a_table_of_other_columns_is_refused_and_a_torn_one_is_cut_to_its_whole_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.csv");
+        let first = row("x", &["8"]);
+        let columns = header(&first.fixed, &["train.batch_size".into()]).unwrap();
+        TrialsTable::create(&path, &columns).unwrap();
+        TrialsTable::open(&path, &columns).unwrap().table.append(&first).unwrap();
+        assert!(TrialsTable::open(&path, &columns[1..]).unwrap_err().contains("`--fresh`"));
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 1..20 {
+            std::fs::write(&path, [whole.as_slice(), &whole[whole.len() - 20..whole.len() - cut]].concat()).unwrap();
+            let opened = TrialsTable::open(&path, &columns).unwrap();
+            assert_eq!((opened.rows.len(), opened.cut_bytes), (1, 20 - cut as u64));
+            assert_eq!(std::fs::read(&path).unwrap(), whole);
+        }
+    }
+}

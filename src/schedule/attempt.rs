@@ -14,17 +14,17 @@ use super::{
     child::{self, Running, Start},
     clock,
     instruments::{DeviceFacts, Watch},
-    judge::{Ending, StopCause, judge},
+    judge::{Ending, Exit, StopCause, judge},
     listen::Heard,
     oom_killer,
     row::{Facts, row},
 };
 use crate::{
-    catalog::{Data, data::NumWorkers},
-    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile},
+    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data},
     record::{
         AttemptFile, RunFolder, TableRow,
         attempt::{attempts, result},
+        message::exit_status,
         run_file::write_whole,
     },
     spec::{CpuThreads, Run},
@@ -65,6 +65,13 @@ pub(super) struct Attempt {
     finished_since: Option<Instant>,
     oom_kills: Option<u64>,
     peak: Option<(f64, String)>,
+}
+
+/// An attempt that has ended.
+pub(super) struct Finished {
+    pub(super) row: TableRow,
+    /// The child found that this machine cannot run it; no other trial will fare better.
+    pub(super) cannot_run: bool,
 }
 
 /// What an attempt's row needs beyond the attempt.
@@ -143,7 +150,7 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, pea
         trial: trial.id.clone(),
         attempt,
         model: trial.model.clone(),
-        data: resolved_data(&trial.data, cores),
+        data: child_data(&trial.data, cores, &std::env::current_dir().unwrap_or_default()),
         train,
         measure: setting.request.experiment.measure.clone(),
         engine: trial.engine,
@@ -153,18 +160,6 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, pea
         run_anchor_nanoseconds: setting.run_anchor_nanoseconds,
         peak_flops,
     }
-}
-
-fn resolved_data(data: &Data, cores: u64) -> Data {
-    let mut data = data.clone();
-    if let Some(loader) = data.loader_mut() {
-        loader.num_workers = NumWorkers::Count(loader.num_workers.resolve(cores));
-    }
-    let path = data.path().and_then(|path| std::path::absolute(path).ok());
-    if let Some(path) = path.and_then(|path| path.into_os_string().into_string().ok()) {
-        data.set_path(path);
-    }
-    data
 }
 
 impl Attempt {
@@ -216,12 +211,12 @@ impl Attempt {
     }
 
     /// Reaps the child and makes the attempt's row. `disk_full`: a failure is the disk's, and not final.
-    pub(super) fn finish(self, trial: &Trial, around: &Surroundings, instruments: &mut Instruments, disk_full: bool) -> TableRow {
+    pub(super) fn finish(self, trial: &Trial, around: &Surroundings, instruments: &mut Instruments, disk_full: bool) -> Finished {
         let seconds = self.started.elapsed().as_secs_f64();
         let ear = self.child.ear.clone();
         let (exit, stderr_tail) = match self.child.reap() {
             Ok(ended) => (ended.exit, ended.stderr_tail),
-            Err(error) => (super::judge::Exit::Status(-1), error.to_string()),
+            Err(error) => (Exit::Status(-1), error.to_string()),
         };
         let heard = ear.heard().clone();
         let struck = oom_killer::kills().zip(self.oom_kills).is_some_and(|(after, before)| after > before);
@@ -250,8 +245,10 @@ impl Attempt {
         let result = result.ok();
         let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
         let window = result.as_ref().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
-        let readings = instruments.unwatch(&trial.id, window);
-        row(&Facts {
+        let mut readings = instruments.unwatch(&trial.id, window);
+        readings.peak_resident_bytes = readings.peak_resident_bytes.max(heard.peak_resident_bytes);
+        let cannot_run = ending.stopped.is_none() && exit == Exit::Status(exit_status::NO_DEVICE);
+        let row = row(&Facts {
             trial,
             attempt: self.attempt,
             launch: around.launch,
@@ -268,6 +265,7 @@ impl Attempt {
             cores: around.cores,
             step: heard.step,
             notes: garbage.into_iter().collect(),
-        })
+        });
+        Finished { row, cannot_run }
     }
 }

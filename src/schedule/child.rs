@@ -67,7 +67,7 @@ pub(super) fn start(start: &Start, events: Sender<Event>) -> io::Result<Running>
         return Err(io::Error::other("the pipes of a new child are missing"));
     };
     let group = Pid::from_child(&child);
-    let ear = Ear::new();
+    let ear = Ear::new(child.id());
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
     let (token, window_events) = (start.token, events.clone());
     let at_window = move || drop(window_events.send(Event::Window(token)));

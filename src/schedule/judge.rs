@@ -89,7 +89,7 @@ fn by_status(status: i32, ending: &Ending) -> (Outcome, String) {
         exit_status::RESULT => (Outcome::Failed, "ended with status 0 but without a `finished` message".to_owned()),
         exit_status::FAILED => (Outcome::Failed, "failed".to_owned()),
         exit_status::BAD_FILE => (Outcome::Failed, "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same version?".to_owned()),
-        exit_status::NO_DEVICE => (Outcome::Failed, "cannot have its engine or device on this machine; try `kiln doctor`".to_owned()),
+        exit_status::NO_DEVICE => (Outcome::Interrupted, "cannot have its engine or device on this machine; try `kiln doctor`".to_owned()),
         other => (Outcome::Failed, format!("ended with status {other}")),
     }
 }
@@ -122,7 +122,7 @@ fn in_words(what: &str, outcome: Outcome, ending: &Ending) -> String {
     let step = ending.step.map_or(", before its first step".to_owned(), |step| format!(", at step {step}"));
     let mut text = format!("trial {} {what} after {}{step}", ending.trial, Seconds(ending.seconds));
     let last = ending.stderr_tail.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    if outcome == Outcome::Interrupted {
+    if ending.stopped.is_some() && outcome == Outcome::Interrupted {
         return text;
     }
     text.push_str(&format!("; see {}", ending.stderr_path));
@@ -177,7 +177,7 @@ mod tests {
             (Status(0), |_| {}, Outcome::Failed, "without a `finished` message"),
             (Status(1), |_| {}, Outcome::Failed, "failed after 41 s, at step 118"),
             (Status(2), |_| {}, Outcome::Failed, "same version"),
-            (Status(3), |_| {}, Outcome::Failed, "engine or device"),
+            (Status(3), |_| {}, Outcome::Interrupted, "engine or device"),
             (Status(4), |_| {}, Outcome::Oom, "ran out of memory"),
             (Status(77), |_| {}, Outcome::Failed, "status 77"),
             (Status(1), |e| e.stderr_tail = "CUDA out of memory. Tried", Outcome::Oom, "out of memory"),

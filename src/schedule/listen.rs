@@ -10,6 +10,7 @@ use std::{
     time::Instant,
 };
 
+use super::resident::peak_resident_bytes;
 use crate::{plan::Outcome, record::Message};
 
 /// A longer line is no message.
@@ -37,15 +38,21 @@ pub(super) struct Heard {
     pub(super) notices: Vec<String>,
     /// Lines that are no messages.
     pub(super) garbage_lines: u64,
+    /// Read when the child said `finished`, while it still lived.
+    pub(super) peak_resident_bytes: Option<u64>,
 }
 
 /// Shared between the thread that listens and the scheduler.
 #[derive(Clone, Debug)]
-pub(super) struct Ear(Arc<Mutex<Heard>>);
+pub(super) struct Ear {
+    heard: Arc<Mutex<Heard>>,
+    /// The child's.
+    pid: u32,
+}
 
 impl Ear {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Heard {
+    pub(super) fn new(pid: u32) -> Self {
+        let heard = Heard {
             last_message: Instant::now(),
             ready: false,
             step: None,
@@ -57,11 +64,13 @@ impl Ear {
             finished: None,
             notices: Vec::new(),
             garbage_lines: 0,
-        })))
+            peak_resident_bytes: None,
+        };
+        Self { heard: Arc::new(Mutex::new(heard)), pid }
     }
 
     pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in one line; says whether the measured window begins or ends with it.
@@ -73,6 +82,9 @@ impl Ear {
             return false;
         };
         let is_window = matches!(message, Message::WindowStarted { .. } | Message::WindowEnded { .. });
+        if matches!(message, Message::Finished { .. }) {
+            heard.peak_resident_bytes = peak_resident_bytes(self.pid);
+        }
         heard.take(message);
         is_window
     }
@@ -161,7 +173,7 @@ mod tests {
 
     #[test]
     fn messages_are_heard_between_garbage_and_endless_lines() {
-        let ear = Ear::new();
+        let ear = Ear::new(std::process::id());
         let mut text = b"not json\n".to_vec();
         text.extend(vec![b'x'; 200_000]);
         text.extend(b"\n\xff\xfe\n{\"event\":\"from_the_future\",\"x\":1}\n");
@@ -170,6 +182,7 @@ mod tests {
         let heard = ear.heard();
         assert_eq!((heard.step, heard.total_steps, heard.loss, heard.garbage_lines), (Some(3), Some(9), Some(2.5), 3));
         assert_eq!(heard.finished, Some((Outcome::Completed, None)));
+        assert!(heard.peak_resident_bytes.is_some());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod open;
 mod progress;
 mod queue;
 mod remaining;
+mod resident;
 mod row;
 mod signals;
 mod stray;

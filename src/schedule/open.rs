@@ -32,7 +32,7 @@ use crate::{
 /// The run there is, or none.
 pub(super) enum Found {
     New,
-    Old(Old),
+    Old(Box<Old>),
 }
 
 /// A run of this experiment that can be gone on with.
@@ -70,7 +70,7 @@ pub(super) fn find(request: &Request) -> Result<Found, Stop> {
     let history = History::of(&rows);
     let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
     match compare(request, &folder, &file) {
-        Ok(changed) => Ok(Found::Old(Old { folder, file, rows, history, changed })),
+        Ok(changed) => Ok(Found::Old(Box::new(Old { folder, file, rows, history, changed }))),
         Err(_) if finished => Ok(Found::New),
         Err(what) => Err(Stop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nput it back to go on with that run, or start a new one with `--fresh`",
@@ -112,7 +112,8 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -
             let folder = create(request.results, &request.experiment.name, &stamp, |folder| fill(folder, request, &file, &columns));
             (folder.map_err(cannot_write(request))?, file, 1)
         }
-        Found::Old(Old { folder, mut file, changed, .. }) => {
+        Found::Old(old) => {
+            let Old { folder, mut file, changed, .. } = *old;
             let number = file.launches.iter().map(|launch| launch.launch).max().unwrap_or(0) + 1;
             let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
             let mut launch = gather(number, anchor.clone(), clock::run_anchor(run, &anchor), &sources);

@@ -81,3 +81,22 @@ fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_trials_have_retries_and_outside_ends_are_never_final() {
+        let id = TrialId("a".into());
+        let settled = |ends: &[Outcome], retries| {
+            let mut history = History::default();
+            ends.iter().for_each(|outcome| history.add(&id, *outcome));
+            history.is_settled(&id, retries)
+        };
+        use Outcome::{Completed, Failed, Interrupted, Killed, Oom, TimedOut};
+        assert!(!settled(&[], 0) && !settled(&[Killed], 0) && !settled(&[Failed, Interrupted], 0));
+        assert!(settled(&[Failed], 0) && !settled(&[Failed], 1) && settled(&[Failed, Killed, Failed], 1));
+        assert!(settled(&[Oom], 5) && settled(&[TimedOut], 5) && settled(&[Failed, Completed], 5));
+    }
+}

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::instruments::{DeviceFacts, TrialReadings};
 use crate::{
-    catalog::data::Loader,
     plan::{Outcome, Trial},
     record::{TableRow, TrialResult, TrialRow, run_folder_table::axis_cell, trials::TRIALS_TABLE},
 };
@@ -66,7 +65,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         batch_size: trial.train.batch_size,
         grad_accumulation: trial.train.grad_accumulation,
         effective_batch_size: trial.effective_batch_size,
-        num_workers: trial.data.loader().map(|loader: &Loader| loader.num_workers.resolve(facts.cores)),
+        num_workers: trial.data.loader().map(|loader| loader.num_workers.resolve(facts.cores)),
         seed: trial.train.seed,
         parameters: result.and_then(|result| result.parameters).or(trial.parameters),
         flops_per_sample,

@@ -346,7 +346,10 @@ impl<'a> Sweep<'a> {
             cores: open::cores(),
         };
         let full = !disk::has_room(self.open.folder.path());
-        let row = attempt.finish(trial, &facts, &mut self.instruments, full);
+        let attempt::Finished { row, cannot_run } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        if cannot_run {
+            self.fail(Stop::CannotRun(row.fixed.reason.clone().unwrap_or_default()));
+        }
         if full {
             let stop = self.disk_full();
             self.fail(stop);
@@ -444,7 +447,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        catalog::Data,
         schedule::{Selection, Style, instruments::DeviceFacts},
         spec::{DeviceName, Devices, Engine, Experiment},
     };
@@ -461,7 +463,7 @@ mod tests {
             repeat,
             axes: Vec::new(),
             model: experiment.model.clone(),
-            data: Data::default(),
+            data: Default::default(),
             train: experiment.train.clone(),
             engine: Engine::Libtorch,
             devices: Devices::Named(DeviceName::All),
@@ -469,6 +471,22 @@ mod tests {
             flops_per_sample: None,
             effective_batch_size: 8,
             steps: Some(10),
+        }
+    }
+
+    fn request<'a>(experiment: &'a Experiment, trials: &'a [Trial], [results, trial_program, locks]: [&'a PathBuf; 3]) -> Request<'a> {
+        Request {
+            experiment,
+            resolved: "",
+            trials,
+            results,
+            trial_program,
+            locks,
+            visible_devices: None,
+            selection: Selection::default(),
+            fresh: false,
+            command_line: &[],
+            style: Style::Quiet,
         }
     }
 
@@ -485,19 +503,8 @@ mod tests {
             echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'\n";
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let request = Request {
-            experiment: &experiment,
-            resolved: text,
-            trials: &trials,
-            results: &place.path().join("results"),
-            trial_program: &program,
-            locks: &place.path().join("locks"),
-            visible_devices: None,
-            selection: Selection::default(),
-            fresh: false,
-            command_line: &[],
-            style: Style::Quiet,
-        };
+        let (results, locks) = (place.path().join("results"), place.path().join("locks"));
+        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
         let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
         assert_eq!(report.end, End::Finished);
         let uuids: Vec<&str> = report.rows.iter().map(|row| row.fixed.device_uuid.as_deref().unwrap()).collect();
@@ -505,5 +512,21 @@ mod tests {
         assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
         let device = fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
         assert_eq!(device.trim(), uuids[2]);
+    }
+
+    #[test]
+    fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all, wait: 10ms}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let trials = [trial(&experiment, 1, 0)];
+        let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), PathBuf::from("/bin/true"));
+        fs::create_dir(&locks).unwrap();
+        let _held = crate::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711").unwrap().unwrap();
+        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+        let refused = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap_err();
+        assert!(matches!(&refused, Stop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased by process 4711")), "{refused}");
+        let free = Request { visible_devices: Some("0"), ..request };
+        assert_eq!(run(&free, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap().rows[0].fixed.device_uuid.as_deref(), Some("GPU-0"));
     }
 }
