@@ -7,7 +7,7 @@ use kiln::{
     record::{
         columns::{TRIALS, markdown},
         table::{Table, TableWriter},
-        trials::{TRIALS_TABLE, TrialRow, TrialTable, TrialWriter},
+        trials::{TRIALS_TABLE, TableRow, TrialRow, TrialTable, TrialWriter},
     },
 };
 use serde_json::{Value, json};
@@ -47,10 +47,9 @@ fn rows_read_back_as_they_were_written_whatever_stands_in_them() {
     for (index, text) in ODD_TEXTS.iter().enumerate() {
         let row = odd_row(index as u64 + 1, text, ODD_NUMBERS[index % ODD_NUMBERS.len()]);
         let values = [json!(index), json!(text), json!([0, 1])];
-        writer.append(&row, &values).unwrap();
-        written.push((row, vec![index.to_string(), (*text).to_owned(), "[0,1]".to_owned()]));
+        writer.append(&TableRow::new(row.clone(), &values)).unwrap();
+        written.push(TableRow { fixed: row, axes: vec![index.to_string(), (*text).to_owned(), "[0,1]".to_owned()] });
     }
-    writer.sync().unwrap();
     let read = TrialTable::read(&path).unwrap();
     assert_eq!(read.axes, axes);
     assert_eq!(read.torn, None);
@@ -64,7 +63,7 @@ fn a_table_is_continued_after_any_kill_without_losing_or_doubling_a_row() {
     let rows: Vec<TrialRow> = ODD_TEXTS.iter().enumerate().map(|(index, text)| odd_row(index as u64 + 1, text, 0.5)).collect();
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
     for row in &rows {
-        writer.append(row, &[]).unwrap();
+        writer.append(&TableRow::new(row.clone(), &[])).unwrap();
     }
     let whole = fs::read(&path).unwrap();
     // Every 37th place is enough: rows are some 300 bytes long.
@@ -74,7 +73,7 @@ fn a_table_is_continued_after_any_kill_without_losing_or_doubling_a_row() {
         let (mut writer, torn) = TrialWriter::open(&path, &[]).unwrap();
         assert_eq!(torn.is_some(), end > 0 && !ends_whole(&whole, end), "cut at {end}");
         for row in &rows[kept..] {
-            writer.append(row, &[]).unwrap();
+            writer.append(&TableRow::new(row.clone(), &[])).unwrap();
         }
         assert!(fs::read(&path).unwrap() == whole, "cut at {end}");
     }
@@ -86,10 +85,10 @@ fn no_text_for_a_missing_number_is_ever_written() {
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &["train.clip_norm".to_owned()]).unwrap();
     let row = TrialRow { train_loss: Some(f64::NAN), mfu: Some(f64::INFINITY), ..odd_row(1, "x", f64::NEG_INFINITY) };
-    writer.append(&row, &[Value::Null]).unwrap();
+    writer.append(&TableRow::new(row.clone(), &[Value::Null])).unwrap();
     let text = fs::read_to_string(&path).unwrap().to_ascii_lowercase();
     assert!(!text.contains("nan,") && !text.contains("inf") && !text.contains("null") && !text.contains("none"), "{text}");
-    let (read, values) = TrialTable::read(&path).unwrap().rows.remove(0);
+    let TableRow { fixed: read, axes: values } = TrialTable::read(&path).unwrap().rows.remove(0);
     assert_eq!((read.train_loss, read.mfu, read.samples_per_second, values[0].as_str()), (None, None, None, ""));
 }
 
@@ -101,7 +100,7 @@ fn another_sweeps_table_is_refused_by_the_names_of_its_axes() {
     let message = TrialWriter::open(&path, &["data.num_workers".to_owned()]).unwrap_err().to_string();
     assert!(message.contains("`data.num_workers` missing; `train.batch_size` unknown"), "{message}");
     let (mut writer, _) = TrialWriter::open(&path, &["train.batch_size".to_owned()]).unwrap();
-    let message = writer.append(&odd_row(1, "x", 1.0), &[]).unwrap_err().to_string();
+    let message = writer.append(&TableRow::new(odd_row(1, "x", 1.0).clone(), &[])).unwrap_err().to_string();
     assert!(message.contains("has 0 axis values, the table has 1 axes"), "{message}");
 }
 
@@ -110,7 +109,7 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
-    writer.append(&odd_row(1, "x", 1.0), &[]).unwrap();
+    writer.append(&TableRow::new(odd_row(1, "x", 1.0).clone(), &[])).unwrap();
     // Leaves out the last column, as a table from before it would.
     let mut reader = csv::Reader::from_path(&path).unwrap();
     let shorter = |record: &csv::StringRecord| record.iter().take(record.len() - 1).map(str::to_owned).collect::<Vec<_>>();
@@ -121,7 +120,7 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     }
     drop(older);
     let read = TrialTable::read(&folder.path().join("older.csv")).unwrap();
-    assert_eq!((read.rows[0].0.notes.clone(), read.rows[0].0.reason.as_deref()), (None, Some("x")));
+    assert_eq!((read.rows[0].fixed.notes.clone(), read.rows[0].fixed.reason.as_deref()), (None, Some("x")));
 }
 
 #[test]
@@ -131,10 +130,10 @@ fn the_last_attempt_counts() {
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
     let killed = TrialRow { outcome: Outcome::Killed, ..odd_row(2, "killed", 1.0) };
     for row in [killed.clone(), odd_row(1, "first", 1.0), TrialRow { attempt: 2, outcome: Outcome::Completed, ..killed }] {
-        writer.append(&row, &[]).unwrap();
+        writer.append(&TableRow::new(row.clone(), &[])).unwrap();
     }
     let table = TrialTable::read(&path).unwrap();
-    let last: Vec<(u64, u64, Outcome)> = table.last_attempts().iter().map(|(row, _)| (row.number, row.attempt, row.outcome)).collect();
+    let last: Vec<(u64, u64, Outcome)> = table.last_attempts().iter().map(|row| (row.fixed.number, row.fixed.attempt, row.fixed.outcome)).collect();
     assert_eq!(last, [(1, 1, Outcome::Completed), (2, 2, Outcome::Completed)]);
 }
 

@@ -12,9 +12,8 @@ use super::{Status, Stop, print};
 use crate::{
     plan::{Outcome, TrialId},
     record::{
-        RunFile, RunFolder,
+        RunFile, RunFolder, TrialTable,
         run_folder::{Holder, experiments, holder, runs},
-        run_folder_table::read_trials,
     },
     units::{Bytes, Seconds},
 };
@@ -98,7 +97,8 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         size_bytes,
         note: None,
     };
-    let read = RunFile::read(&run.run_file()).and_then(|file| Ok((file, read_trials(&run.trials_table())?)));
+    let read =
+        RunFile::read(&run.run_file()).and_then(|file| Ok((file, TrialTable::read(&run.trials_table()).map_err(|error| error.to_string())?.rows)));
     let (file, rows) = match read {
         Ok(read) => read,
         Err(why) => return Line { note: Some(why), ..line },

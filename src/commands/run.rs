@@ -1,7 +1,7 @@
 //! `kiln run`: runs an experiment, or goes on with its newest unfinished run.
 
 use std::{
-    io::Write,
+    io::{IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     plan::Outcome,
-    record::TableRow,
+    record::TrialTable,
+    report,
     schedule::{self, End, Instruments, Report, Request, Selection, Style},
     spec,
 };
@@ -145,7 +146,7 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     }
     let report = schedule::run(&request, Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
     if style != Style::Json {
-        print(&summary(&report))?;
+        print(&summary(&report)?)?;
     }
     say_how_to_go_on(&report, style);
     Ok(status(&report))
@@ -206,25 +207,21 @@ fn say_how_to_go_on(report: &Report, style: Style) {
     }
 }
 
-/// How many trials ended how, why those without a result did, and what was written where.
-fn summary(report: &Report) -> String {
-    let count = |outcome: Outcome| report.rows.iter().filter(|row| row.fixed.outcome == outcome).count();
-    let counts: Vec<String> = Outcome::ALL.into_iter().filter(|outcome| count(*outcome) > 0).map(|o| format!("{} {o}", count(o))).collect();
-    let mut text = format!("{} trials: {}", report.rows.len() + unrun(report), counts.join(", "));
-    if unrun(report) > 0 {
-        text.push_str(&format!(", {} not run", unrun(report)));
+/// As wide as the terminal; plain text without limit into a file or a pipe.
+fn page_style() -> report::Style {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return report::Style { width: None, has_color: false };
     }
-    text.push('\n');
-    report.rows.iter().filter(|row| !row.fixed.outcome.is_result()).for_each(|row| text.push_str(&trouble(row)));
-    text.push_str(&format!("{}\n{}\n", report.folder.trials_table().display(), report.folder.run_file().display()));
-    text
+    let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    report::Style { width, has_color: std::env::var_os("NO_COLOR").is_none() }
 }
 
-fn unrun(report: &Report) -> usize {
-    let unsettled = report.rows.iter().filter(|row| !row.fixed.outcome.is_final()).count();
-    report.left.saturating_sub(unsettled)
-}
-
-fn trouble(row: &TableRow) -> String {
-    format!("{}: {}\n", row.fixed.outcome, row.fixed.reason.as_deref().unwrap_or("no reason was given"))
+/// The page that `report` makes of the run's table, and where everything lies.
+fn summary(report: &Report) -> Result<String, Stop> {
+    let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
+    let page = report::summary(&table, page_style());
+    let kept = [report.folder.trials_table(), report.folder.snapshots_table(), report.folder.run_file(), report.folder.experiment()];
+    let kept: Vec<String> = kept.iter().map(|path| format!("  {}", path.display())).collect();
+    Ok(format!("\n{page}\nWorth committing:\n{}\n", kept.join("\n")))
 }

@@ -36,7 +36,14 @@ pub enum TableError {
 impl TableError {
     /// Whether the disk (or a quota) is full: the run should stop and say how much it needs.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+        matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge))
+    }
+}
+
+impl From<TableError> for io::Error {
+    fn from(error: TableError) -> Self {
+        let kind = if error.is_disk_full() { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+        Self::new(kind, error)
     }
 }
 

@@ -86,6 +86,21 @@ pub struct TrialRow {
     pub notes: Option<String>,
 }
 
+/// A row of `trials.csv`: the fixed columns, then one cell per axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableRow {
+    pub fixed: TrialRow,
+    /// As printed, in the order of the table's axes.
+    pub axes: Vec<String>,
+}
+
+impl TableRow {
+    /// `values` are the trial's, one per axis.
+    pub fn new(fixed: TrialRow, values: &[Value]) -> Self {
+        Self { fixed, axes: values.iter().map(cell_of).collect() }
+    }
+}
+
 /// Writes `trials.csv`.
 #[derive(Debug)]
 pub struct TrialWriter {
@@ -103,26 +118,31 @@ impl TrialWriter {
         Ok((Self { table, axes: axes.len() }, torn))
     }
 
-    /// Appends one row; `values` are the trial's, one per axis.
+    /// Appends one row.
     ///
     /// # Errors
-    /// When their number is not the axes', or the write fails; the file then ends with the row before.
-    pub fn append(&mut self, row: &TrialRow, values: &[Value]) -> Result<(), TableError> {
+    /// When it has not one cell per axis, or the write fails; the file then ends with the row before.
+    pub fn append(&mut self, row: &TableRow) -> Result<(), TableError> {
         let refuse = |problem| TableError::Row { path: self.table.path().to_owned(), problem };
-        if values.len() != self.axes {
-            return Err(refuse(format!("trial {} has {} axis values, the table has {} axes", row.trial, values.len(), self.axes)));
+        if row.axes.len() != self.axes {
+            return Err(refuse(format!("trial {} has {} axis values, the table has {} axes", row.fixed.trial, row.axes.len(), self.axes)));
         }
-        let mut cells = cells_of(row).map_err(refuse)?;
-        cells.extend(values.iter().map(cell_of));
+        let mut cells = cells_of(&row.fixed).map_err(refuse)?;
+        cells.extend(row.axes.iter().cloned());
         self.table.append(&cells)
     }
 
-    /// Waits until the rows are on the disk.
+    /// Appends one row and waits until it is on the disk.
     ///
     /// # Errors
-    /// When the disk refuses.
-    pub fn sync(&mut self) -> Result<(), TableError> {
+    /// As [`TrialWriter::append`], and when the disk refuses.
+    pub fn append_synced(&mut self, row: &TableRow) -> Result<(), TableError> {
+        self.append(row)?;
         self.table.sync()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.table.path()
     }
 }
 
@@ -131,8 +151,7 @@ impl TrialWriter {
 pub struct TrialTable {
     /// Dotted keys in file order.
     pub axes: Vec<String>,
-    /// Every row with the cells of its axes.
-    pub rows: Vec<(TrialRow, Vec<String>)>,
+    pub rows: Vec<TableRow>,
     /// A torn last line, left out of the rows.
     pub torn: Option<TornLine>,
 }
@@ -159,22 +178,21 @@ impl TrialTable {
             let cells: Vec<&str> = table.cells(index).into_iter().flatten().collect();
             axis_places.iter().map(|place| cells.get(*place).copied().unwrap_or_default().to_owned()).collect()
         };
-        let rows = table.rows::<TrialRow>()?.into_iter().enumerate().map(|(index, row)| (row, values(index))).collect();
+        let rows = table.rows::<TrialRow>()?.into_iter().enumerate().map(|(index, fixed)| TableRow { fixed, axes: values(index) }).collect();
         let axes = axis_places.iter().map(|place| table.columns[*place].clone()).collect();
         Ok(Self { axes, rows, torn: table.torn.clone() })
     }
 
     /// The row that counts of each trial: its last attempt's, in the plan's order.
-    pub fn last_attempts(&self) -> Vec<&(TrialRow, Vec<String>)> {
-        let mut last: HashMap<&TrialId, &(TrialRow, Vec<String>)> = HashMap::new();
-        for entry in &self.rows {
-            let counts = last.get(&entry.0.trial).is_none_or(|(row, _)| entry.0.attempt >= row.attempt);
-            if counts {
-                last.insert(&entry.0.trial, entry);
+    pub fn last_attempts(&self) -> Vec<&TableRow> {
+        let mut last: HashMap<&TrialId, &TableRow> = HashMap::new();
+        for row in &self.rows {
+            if last.get(&row.fixed.trial).is_none_or(|known| row.fixed.attempt >= known.fixed.attempt) {
+                last.insert(&row.fixed.trial, row);
             }
         }
         let mut rows: Vec<_> = last.into_values().collect();
-        rows.sort_by_key(|(row, _)| row.number);
+        rows.sort_by_key(|row| row.fixed.number);
         rows
     }
 }

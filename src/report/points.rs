@@ -60,12 +60,12 @@ impl Statistic {
 pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
     let mut points: Vec<Point<'_>> = Vec::new();
     let mut place_of: HashMap<&[String], usize> = HashMap::new();
-    for (row, values) in table.last_attempts() {
-        let place = *place_of.entry(values).or_insert(points.len());
+    for row in table.last_attempts() {
+        let place = *place_of.entry(&row.axes).or_insert(points.len());
         if place == points.len() {
-            points.push(Point { values, rows: Vec::new() });
+            points.push(Point { values: &row.axes, rows: Vec::new() });
         }
-        points[place].rows.push(row);
+        points[place].rows.push(&row.fixed);
     }
     points
 }
@@ -73,7 +73,10 @@ pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{plan::TrialId, record::trials::TRIALS_TABLE};
+    use crate::{
+        plan::TrialId,
+        record::{TableRow, trials::TRIALS_TABLE},
+    };
 
     /// A completed trial on a GPU; `id` also numbers it.
     pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {
@@ -102,7 +105,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::report) fn table(axes: &[&str], rows: Vec<(TrialRow, &[&str])>) -> TrialTable {
-        let rows = rows.into_iter().map(|(row, values)| (row, values.iter().map(|value| (*value).to_owned()).collect())).collect();
+        let rows = rows.into_iter().map(|(fixed, axes)| TableRow { fixed, axes: axes.iter().map(|cell| (*cell).to_owned()).collect() }).collect();
         TrialTable { axes: axes.iter().map(|axis| (*axis).to_owned()).collect(), rows, torn: None }
     }
 
@@ -117,7 +120,7 @@ pub(super) mod tests {
         assert!((statistic.deviation.unwrap() - 200.0_f64.sqrt()).abs() < 1e-12);
         assert_eq!(points[1].statistic(|row| row.samples_per_second), Some(Statistic { mean: 7.0, deviation: None }));
         assert_eq!(points[1].name(&table.axes), "a.b y");
-        assert_eq!(table.last_attempts()[1].0.trial, TrialId("0000000002".into()));
+        assert_eq!(table.last_attempts()[1].fixed.trial, TrialId("0000000002".into()));
     }
 
     #[test]

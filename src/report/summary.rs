@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     plan::Outcome,
-    record::{TrialRow, TrialTable},
+    record::{TableRow, TrialRow, TrialTable},
     units::{Bytes, Fraction, Seconds},
 };
 
@@ -64,7 +64,7 @@ pub fn summary(table: &TrialTable, style: Style) -> String {
 fn counts(table: &TrialTable) -> String {
     let rows = table.last_attempts();
     let per_outcome = Outcome::ALL.iter().filter_map(|outcome| {
-        let count = rows.iter().filter(|(row, _)| row.outcome == *outcome).count();
+        let count = rows.iter().filter(|row| row.fixed.outcome == *outcome).count();
         (count > 0).then(|| format!("{count} {outcome}"))
     });
     let trials = if rows.len() == 1 { "1 trial".to_owned() } else { format!("{} trials", rows.len()) };
@@ -75,10 +75,10 @@ fn counts(table: &TrialTable) -> String {
 }
 
 fn unfinished(table: &TrialTable) -> String {
-    let rows: Vec<_> = table.last_attempts().into_iter().filter(|(row, _)| row.outcome != Outcome::Completed).collect();
+    let rows: Vec<_> = table.last_attempts().into_iter().filter(|row| row.fixed.outcome != Outcome::Completed).collect();
     let mut text = String::new();
-    for (row, values) in rows.iter().take(MOST_LISTED) {
-        let point = Point { values, rows: Vec::new() }.name(&table.axes);
+    for TableRow { fixed: row, axes } in rows.iter().take(MOST_LISTED) {
+        let point = Point { values: axes, rows: Vec::new() }.name(&table.axes);
         let reason = row.reason.as_deref().unwrap_or("no reason was kept");
         // A reason may have several lines; the table in the file keeps them.
         let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");

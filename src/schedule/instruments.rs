@@ -21,7 +21,7 @@ use crate::{
     },
     plan::{Trial, TrialId},
     record::{
-        Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter, TableError,
+        Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
         peaks::{self, DeviceKey, peaks_path},
     },
 };
@@ -129,12 +129,12 @@ impl Instruments {
     /// A table under the run's folder cannot be opened or written.
     pub(super) fn begin(&mut self, sitting: Sitting) -> io::Result<()> {
         let nvml = self.nvml.as_ref().ok().map(Arc::clone);
-        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io_error)?;
-        let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io_error)?;
+        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io::Error::from)?;
+        let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io::Error::from)?;
         for snapshot in self.snapshots(None) {
-            snapshots.write_all(&snapshot).map_err(io_error)?;
+            snapshots.write_all(&snapshot).map_err(io::Error::from)?;
         }
-        snapshots.sync().map_err(io_error)?;
+        snapshots.sync().map_err(io::Error::from)?;
         let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds)?;
         self.keeping = Some(Keeping { sampler, samples, snapshots, privacy: sitting.privacy });
         Ok(())
@@ -240,7 +240,7 @@ impl Instruments {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         match keeping.sampler.take_rows() {
             rows if rows.is_empty() => Ok(()),
-            rows => keeping.samples.append(&rows).map_err(io_error),
+            rows => keeping.samples.append(&rows).map_err(io::Error::from),
         }
     }
 
@@ -262,14 +262,10 @@ impl Instruments {
         };
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         for snapshot in snapshots {
-            keeping.snapshots.write_changes(&snapshot, moment, &watch.trial, watch.attempt).map_err(io_error)?;
+            keeping.snapshots.write_changes(&snapshot, moment, &watch.trial, watch.attempt).map_err(io::Error::from)?;
         }
         Ok(())
     }
-}
-
-fn io_error(error: TableError) -> io::Error {
-    if error.is_disk_full() { io::Error::new(io::ErrorKind::StorageFull, error) } else { io::Error::other(error) }
 }
 
 fn summary(ticks: &Ticks, window: Option<(u64, u64)>, privacy: Privacy, host: &HostFacts) -> TrialReadings {

@@ -19,11 +19,10 @@ use super::{
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, RunFile, RunFolder, TableRow, TrialsTable,
+        AttemptFile, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
         attempt::attempts,
         run_file::{RUN_FILE, write_whole},
         run_folder::{create, runs},
-        run_folder_table::{header, read_trials},
         trials::TRIALS_TABLE,
     },
     spec::Experiment,
@@ -51,7 +50,7 @@ pub(super) struct Open {
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
     pub(super) file: RunFile,
-    pub(super) table: TrialsTable,
+    pub(super) table: TrialWriter,
     pub(super) rows: Vec<TableRow>,
     /// What the user should know of the opening.
     pub(super) notices: Vec<String>,
@@ -66,7 +65,7 @@ pub(super) fn find(request: &Request) -> Result<Found, Stop> {
     let Some(folder) = newest.filter(|_| !request.fresh) else { return Ok(Found::New) };
     let unreadable = |what: String| Stop::Refused(format!("{what}; mend it, or start a new run with `--fresh`"));
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
-    let rows = read_trials(&folder.trials_table()).map_err(unreadable)?;
+    let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
     let history = History::of(&rows);
     let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
     match compare(request, &folder, &file) {
@@ -102,14 +101,13 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -
     let anchor = clock::anchor();
     let git = git(request.results);
     let sources = Sources { command_line: request.command_line, trial_program: request.trial_program, git: &git, instruments };
-    let columns = header(&blank(request.trials), &axes(request.trials)).map_err(cannot_write(request))?;
     let (folder, file, launch_number) = match found {
         Found::New => {
             let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
             let short = git.as_ref().map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
             let stamp = format!("{}-{short}", stamp(&anchor.started_utc));
             let file = new_file(request, launch);
-            let folder = create(request.results, &request.experiment.name, &stamp, |folder| fill(folder, request, &file, &columns));
+            let folder = create(request.results, &request.experiment.name, &stamp, |folder| fill(folder, request, &file));
             (folder.map_err(cannot_write(request))?, file, 1)
         }
         Found::Old(old) => {
@@ -125,12 +123,14 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -
     };
     // The children are told absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
-    let opened = TrialsTable::open(&folder.trials_table(), &columns).map_err(Stop::Refused)?;
+    let refused = |error: TableError| Stop::Refused(error.to_string());
+    let (table, torn) = TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
+    let rows = TrialTable::read(&folder.trials_table()).map_err(refused)?.rows;
     let run_anchor_nanoseconds = file.launches.last().map_or(0, |launch| launch.run_anchor_nanoseconds);
-    let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table: opened.table, rows: opened.rows, notices: Vec::new() };
-    if opened.cut_bytes > 0 {
+    let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices: Vec::new() };
+    if let Some(torn) = torn {
         let path = open.table.path().display().to_string();
-        open.notices.push(format!("{path}: the last line was torn ({} bytes) and has been cut off", opened.cut_bytes));
+        open.notices.push(format!("{path}:{}: the last line was torn and has been cut off: {}", torn.line, torn.text));
     }
     adopt(&mut open, request, instruments)?;
     Ok(open)
@@ -146,10 +146,10 @@ fn new_file(request: &Request, launch: crate::record::run_file::Launch) -> RunFi
     }
 }
 
-fn fill(folder: &RunFolder, request: &Request, file: &RunFile, columns: &[String]) -> io::Result<()> {
+fn fill(folder: &RunFolder, request: &Request, file: &RunFile) -> io::Result<()> {
     fs::create_dir(folder.trials())?;
     write_whole(&folder.experiment(), request.resolved.as_bytes())?;
-    TrialsTable::create(&folder.trials_table(), columns)?;
+    TrialWriter::open(&folder.trials_table(), &axes(request.trials))?;
     file.write(&folder.run_file())
 }
 
@@ -165,7 +165,7 @@ fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Resul
         for attempt in attempts(&open.folder, &trial.id) {
             if !known.contains(&(trial.id.clone(), attempt)) {
                 let row = killed(open, trial, attempt, &devices);
-                open.table.append(&row).map_err(cannot_write(request))?;
+                open.table.append_synced(&row).map_err(io::Error::from).map_err(cannot_write(request))?;
                 open.notices.push(format!("trial {} attempt {attempt} had no row: its parent was killed; it counts as `killed`", trial.id));
                 open.rows.push(row);
             }
@@ -206,30 +206,6 @@ pub(super) fn cores() -> u64 {
 /// The names of the sweep's axes; every trial has the same.
 fn axes(trials: &[Trial]) -> Vec<String> {
     trials.first().map(|trial| trial.axes.iter().map(|(key, _)| key.clone()).collect()).unwrap_or_default()
-}
-
-/// A row without meaning, to take the names of the columns from.
-fn blank(trials: &[Trial]) -> crate::record::TrialRow {
-    let readings = TrialReadings::default();
-    row(&Facts {
-        trial: &trials[0],
-        attempt: 1,
-        launch: 1,
-        outcome: Outcome::Completed,
-        reason: None,
-        started_utc: None,
-        trial_seconds: None,
-        result: None,
-        readings: &readings,
-        device: None,
-        driver: None,
-        peak: None,
-        concurrent_trials: 1,
-        cores: 1,
-        step: None,
-        notes: BTreeMap::new(),
-    })
-    .fixed
 }
 
 /// `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.

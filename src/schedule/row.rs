@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::instruments::{DeviceFacts, TrialReadings};
 use crate::{
     plan::{Outcome, Trial},
-    record::{TableRow, TrialResult, TrialRow, run_folder_table::axis_cell, trials::TRIALS_TABLE},
+    record::{TableRow, TrialResult, TrialRow, trials::TRIALS_TABLE},
 };
 
 /// Everything known of one ended attempt.
@@ -35,8 +37,8 @@ pub(super) struct Facts<'a> {
 
 /// The row of an attempt.
 pub(super) fn row(facts: &Facts) -> TableRow {
-    let axes = facts.trial.axes.iter().map(|(_, value)| axis_cell(value)).collect();
-    TableRow { fixed: fixed(facts), axes }
+    let values: Vec<Value> = facts.trial.axes.iter().map(|(_, value)| value.clone()).collect();
+    TableRow::new(fixed(facts), &values)
 }
 
 fn fixed(facts: &Facts) -> TrialRow {

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     time::{Duration, Instant},
@@ -359,10 +360,10 @@ impl<'a> Sweep<'a> {
 
     /// Writes a row; on a full disk the reserve makes room for it.
     fn keep(&mut self, row: TableRow, index: usize) {
-        let mut kept = self.open.table.append(&row);
+        let mut kept = self.open.table.append_synced(&row).map_err(io::Error::from);
         if kept.as_ref().is_err_and(disk::is_full) {
             disk::release_reserve(&self.open.folder);
-            kept = self.open.table.append(&row);
+            kept = self.open.table.append_synced(&row).map_err(io::Error::from);
             let stop = self.disk_full();
             self.fail(stop);
         }
