@@ -16,6 +16,7 @@ mod lease;
 mod listen;
 mod oom_killer;
 mod open;
+mod pools;
 mod progress;
 mod queue;
 mod remaining;

@@ -1,0 +1,91 @@
+//! Taking the devices of a launch: what the trials that are left wish for is leased, waited for if need be, and sorted by wish.
+
+use std::{
+    sync::mpsc::Receiver,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Event, Instruments, Request, Stop, clock,
+    devices::{Choice, Offer, choose},
+    lease::{self, Lease, Refusal, Terms},
+    open::Found,
+    progress,
+    queue::{Wish, wish},
+    remaining::{History, remaining},
+};
+
+/// From the first look at a busy device to the next.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// The devices of this launch and which of them each wish may use.
+pub(super) struct Pools {
+    pub(super) devices: Vec<Lease>,
+    pub(super) wishes: Vec<(Wish, Vec<usize>)>,
+    pub(super) notices: Vec<String>,
+}
+
+/// Leases what the trials that are left wish for, waiting for `run.wait` if it is in use.
+pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, Stop> {
+    let history = match found {
+        Found::New => History::default(),
+        Found::Old(old) => old.history.clone(),
+    };
+    let mut pools = Pools { devices: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
+    for index in remaining(request.trials, &history, &request.selection, request.experiment.run.retries) {
+        let wish = wish(&request.trials[index]);
+        if !pools.wishes.iter().any(|(known, _)| *known == wish) {
+            add_pool(&mut pools, wish, request, instruments, events)?;
+        }
+    }
+    Ok(pools)
+}
+
+fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {
+    let (devices, absence) = (instruments.devices(), instruments.absence());
+    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: request.visible_devices };
+    let choice = choose(&wish.0, wish.1, offer).map_err(Stop::CannotRun)?;
+    if let Choice::Cpu { notice: Some(notice) } = &choice {
+        pools.notices.push(notice.clone());
+    }
+    let taken = wait_for(&choice, &pools.devices, request, instruments, events)?;
+    pools.devices.extend(taken);
+    let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
+        (Choice::Cpu { .. }, None) => true,
+        (Choice::All(gpus), Some(gpu)) => gpus.contains(gpu),
+        (Choice::FirstIdle(gpus), Some(gpu)) => gpus.contains(gpu),
+        _ => false,
+    };
+    let mut pool: Vec<usize> = (0..pools.devices.len()).filter(|at| belongs(&pools.devices[*at])).collect();
+    if matches!(choice, Choice::FirstIdle(_) | Choice::Cpu { .. }) {
+        pool.truncate(1);
+    }
+    pools.wishes.push((wish, pool));
+    Ok(())
+}
+
+fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<Vec<Lease>, Stop> {
+    let deadline = Instant::now() + request.experiment.run.wait.0;
+    let who = format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name);
+    let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    let mut said = false;
+    loop {
+        match lease::take(choice, held, &terms) {
+            Ok(taken) => return Ok(taken),
+            Err(Refusal::Broken(what)) => return Err(Stop::CannotRun(what)),
+            Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
+                return Err(Stop::CannotRun(format!(
+                    "no device is idle: {what}; wait with `--set run.wait=10m`, name others with `--device`, or share with `--set run.require_idle_device=false`"
+                )));
+            }
+            Err(Refusal::Busy(what)) if !said => {
+                said = true;
+                progress::say(request.style, &format!("waiting up to {} (`run.wait`) for an idle device: {what}", request.experiment.run.wait));
+            }
+            Err(Refusal::Busy(_)) => {}
+        }
+        if let Ok(Event::Signal(_)) = events.recv_timeout(LOOK_AGAIN.min(deadline.saturating_duration_since(Instant::now()))) {
+            return Err(Stop::Interrupted("interrupted while waiting for an idle device; nothing was started".to_owned()));
+        }
+    }
+}
