@@ -15,7 +15,7 @@ use nvml_wrapper::{
 use super::{
     Nvml, ProcessList,
     nvml::{is_lasting, say},
-    sampler::GpuTick,
+    sampler::{EVERYTHING, GpuTick},
 };
 
 /// A device that cannot be opened is tried again this much later.
@@ -71,7 +71,7 @@ impl GpuReader for NvmlReader {
                 tick
             }
             Err((reason, _)) => {
-                absent.insert("device", reason.clone());
+                absent.insert(EVERYTHING, reason.clone());
                 GpuTick::default()
             }
         }

@@ -6,7 +6,6 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -23,6 +22,12 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A reading that takes longer than this is a driver that does not answer.
 const HANG_SECONDS: f64 = 5.0;
+
+/// Shorter intervals would cost more than they tell.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The key of [`TrialReadings::absent`] for a reason why all of the device's fields are missing.
+pub const EVERYTHING: &str = "everything";
 
 /// Foreign processes are looked for on each mark and every so many ticks.
 const TICKS_PER_PROCESS_LIST: u64 = 10;
@@ -109,7 +114,7 @@ pub struct TrialReadings {
     pub ticks: Vec<Tick>,
     /// Foreign processes seen on the device at any look; `None` on the CPU.
     pub foreign: Option<ProcessList>,
-    /// Field of [`GpuTick`] to the reason why it could not be read.
+    /// Field of [`GpuTick`], or [`EVERYTHING`], to the reason why it could not be read.
     pub absent: BTreeMap<&'static str, String>,
 }
 
@@ -154,6 +159,8 @@ struct State {
     rows: Vec<SampledTick>,
     must_stop: bool,
     has_stopped: bool,
+    /// Why there is no thread.
+    failure: Option<String>,
     /// When the reading now going on began.
     reading_since: Option<Instant>,
 }
@@ -176,19 +183,22 @@ impl Shared {
 }
 
 impl Sampler {
-    /// Starts the thread. `run_anchor_nanoseconds` is the run's start mark on CLOCK_MONOTONIC; it may be negative.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
-    pub fn start(nvml: Option<Arc<Nvml>>, interval: Duration, run_anchor_nanoseconds: i64) -> io::Result<Self> {
+    /// Starts the thread. `run_anchor_nanoseconds` is the run's start mark on CLOCK_MONOTONIC; it may be negative. Where the
+    /// system refuses a thread nothing is read, and every trial's readings say so.
+    pub fn start(nvml: Option<Arc<Nvml>>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
         Self::start_with(nvml.map(NvmlReader::new), interval, run_anchor_nanoseconds)
     }
 
-    fn start_with<R: GpuReader + 'static>(gpu: Option<R>, interval: Duration, run_anchor_nanoseconds: i64) -> io::Result<Self> {
+    fn start_with<R: GpuReader + 'static>(gpu: Option<R>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
         let shared = Arc::new(Shared::default());
+        let interval = interval.max(SHORTEST_INTERVAL);
         let looker = Looker { shared: Arc::clone(&shared), gpu, interval, run_anchor_nanoseconds, host_ticks_before: None };
-        thread::Builder::new().name("sampler".to_owned()).spawn(move || looker.run())?;
-        Ok(Self { shared })
+        if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(move || looker.run()) {
+            let mut state = shared.lock();
+            state.has_stopped = true;
+            state.failure = Some(format!("no thread to read with: {error}"));
+        }
+        Self { shared }
     }
 
     /// Begins to watch a trial, with a first look at once.
@@ -212,10 +222,14 @@ impl Sampler {
     pub fn unwatch(&self, trial: &str) -> TrialReadings {
         let mut state = self.shared.lock();
         let hung = state.reading_since.is_some_and(|since| since.elapsed().as_secs_f64() > HANG_SECONDS);
+        let failure = state.failure.clone();
         let Some(place) = state.watched.iter().position(|watched| watched.watch.trial == trial) else { return TrialReadings::default() };
         let mut readings = state.watched.swap_remove(place).readings;
+        if let Some(failure) = failure {
+            readings.absent.insert(EVERYTHING, failure);
+        }
         if hung {
-            readings.absent.insert("driver", format!("the driver did not answer for more than {HANG_SECONDS} s"));
+            readings.absent.insert(EVERYTHING, format!("the driver did not answer for more than {HANG_SECONDS} s"));
         }
         readings
     }
@@ -446,7 +460,7 @@ mod tests {
     #[test]
     fn a_watch_and_each_mark_are_looked_at_without_waiting_for_a_tick() {
         let anchor = host::monotonic_nanoseconds() as i64 - 5_000_000_000;
-        let sampler = Sampler::start_with(Some(Fixed), Duration::from_secs(3600), anchor).unwrap();
+        let sampler = Sampler::start_with(Some(Fixed), Duration::from_secs(3600), anchor);
         sampler.watch(watch("a", Some("GPU-1")));
         assert_eq!(rows(&sampler, 1).len(), 1);
         sampler.mark("a");
@@ -462,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_trial_on_the_cpu_has_its_process_and_the_host() {
-        let sampler = Sampler::start(None, Duration::from_millis(1), 0).unwrap();
+        let sampler = Sampler::start(None, Duration::from_millis(1), 0);
         sampler.watch(watch("a", None));
         rows(&sampler, 3);
         let readings = sampler.unwatch("a");
@@ -476,7 +490,7 @@ mod tests {
     #[test]
     fn a_hanging_driver_hangs_neither_the_caller_nor_the_end() {
         let (release, hang) = std::sync::mpsc::channel();
-        let sampler = Sampler::start_with(Some(Hanging(hang)), Duration::from_millis(1), 0).unwrap();
+        let sampler = Sampler::start_with(Some(Hanging(hang)), Duration::from_millis(1), 0);
         sampler.watch(watch("a", Some("GPU-1")));
         let began = Instant::now();
         while sampler.shared.lock().reading_since.is_none() && began.elapsed() < Duration::from_secs(10) {
@@ -484,6 +498,10 @@ mod tests {
         }
         sampler.mark("a");
         assert!(sampler.unwatch("a").ticks.is_empty());
+        // As if it had hung for long.
+        sampler.watch(watch("b", Some("GPU-1")));
+        sampler.shared.lock().reading_since = Instant::now().checked_sub(Duration::from_secs(60));
+        assert_eq!(sampler.unwatch("b").absent[EVERYTHING], "the driver did not answer for more than 5 s");
         drop(sampler);
         assert!(began.elapsed() < Duration::from_secs(20));
         drop(release);

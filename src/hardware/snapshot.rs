@@ -241,7 +241,7 @@ fn power(to: &mut Collector, device: &Device<'_>) {
 fn clocks(to: &mut Collector, device: &Device<'_>) {
     to.section("clocks");
     for (name, clock) in [("graphics", Clock::Graphics), ("sm", Clock::SM), ("memory", Clock::Memory), ("video", Clock::Video)] {
-        to.add_told(name, device.clock_info(clock.clone()), "MHz").add_told(&format!("{name}_max"), device.max_clock_info(clock), "MHz");
+        to.add_told(name, device.clock_info(clock), "MHz").add_told(&format!("{name}_max"), device.max_clock_info(clock), "MHz");
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{
     TrialReadings,
-    sampler::{GpuTick, THROTTLED, Tick, throttle_names},
+    sampler::{EVERYTHING, GpuTick, THROTTLED, Tick, throttle_names},
 };
 
 /// Under so many ticks in the window a mean utilization means nothing.
@@ -47,7 +47,8 @@ pub struct WindowSummary {
 pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>) -> WindowSummary {
     let peak_resident_bytes = readings.ticks.iter().filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes)).max();
     let mut summary = WindowSummary { peak_resident_bytes, ..WindowSummary::default() };
-    if readings.ticks.iter().all(|tick| tick.gpu.is_none()) {
+    if readings.ticks.iter().all(|tick| tick.gpu.is_none()) && readings.absent.is_empty() {
+        // A trial on the CPU: nobody asks for a GPU's numbers.
         return summary;
     }
     let window = window.filter(|(start, end)| start < end);
@@ -61,6 +62,7 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>) -> Window
             .for_each(|column| note(&mut summary, column, "there is no measured window")),
     }
     explain_absent(&mut summary, readings);
+    note(&mut summary, "mean_sm_active", "this version of kiln does not read it");
     summary
 }
 
@@ -187,18 +189,18 @@ fn integral(points: &[(u64, f64)]) -> f64 {
 
 /// Columns that stayed empty because the device or its driver does not offer them.
 fn explain_absent(summary: &mut WindowSummary, readings: &TrialReadings) {
-    const FIELD_OF: [(&str, &str, fn(&WindowSummary) -> bool); 7] = [
-        ("mean_gpu_utilization", "utilization", |summary| summary.mean_gpu_utilization.is_none()),
-        ("mean_power_watts", "power_watts", |summary| summary.mean_power_watts.is_none()),
-        ("energy_counter_joules", "energy_joules", |summary| summary.energy_counter_joules.is_none()),
-        ("energy_integral_joules", "power_watts", |summary| summary.energy_integral_joules.is_none()),
-        ("max_temperature_celsius", "temperature_celsius", |summary| summary.max_temperature_celsius.is_none()),
-        ("throttled_fraction", "throttle_bits", |summary| summary.throttled_fraction.is_none()),
-        ("peak_nvml_used_bytes", "memory_used_bytes", |summary| summary.peak_nvml_used_bytes.is_none()),
+    let whole = readings.absent.get(EVERYTHING);
+    let empty = [
+        ("mean_gpu_utilization", "utilization", summary.mean_gpu_utilization.is_none()),
+        ("mean_power_watts", "power_watts", summary.mean_power_watts.is_none()),
+        ("energy_counter_joules", "energy_joules", summary.energy_counter_joules.is_none()),
+        ("energy_integral_joules", "power_watts", summary.energy_integral_joules.is_none()),
+        ("max_temperature_celsius", "temperature_celsius", summary.max_temperature_celsius.is_none()),
+        ("throttled_fraction", "throttle_bits", summary.throttled_fraction.is_none()),
+        ("peak_nvml_used_bytes", "memory_used_bytes", summary.peak_nvml_used_bytes.is_none()),
     ];
-    let whole = readings.absent.get("driver").or_else(|| readings.absent.get("device"));
-    for (column, field, is_empty) in FIELD_OF {
-        if let (true, Some(reason)) = (is_empty(summary), readings.absent.get(field).or(whole)) {
+    for (column, field, is_empty) in empty {
+        if let (true, Some(reason)) = (is_empty, readings.absent.get(field).or(whole)) {
             note(summary, column, reason);
         }
     }
@@ -322,6 +324,9 @@ mod tests {
         let summary = summarize(&readings, Some((0, 7 * SECOND)));
         assert_eq!(summary.notes["energy_counter_joules"], "not supported by this device");
         readings.ticks.iter_mut().for_each(|tick| tick.gpu = None);
+        let hung = summarize(&TrialReadings { ticks: Vec::new(), absent: [(EVERYTHING, "hung".to_owned())].into(), foreign: None }, None);
+        assert_eq!((hung.notes["max_temperature_celsius"].as_str(), hung.max_temperature_celsius), ("hung", None));
+        readings.absent.clear();
         let summary = summarize(&readings, Some((0, 7 * SECOND)));
         assert!(summary.notes.is_empty() && summary.peak_resident_bytes == Some(700));
     }

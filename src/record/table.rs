@@ -80,11 +80,7 @@ impl TableWriter {
     /// # Errors
     /// When the file cannot be read or written, or has other columns.
     pub fn open(path: &Path, spec: TableSpec) -> Result<(Self, Option<TornLine>), TableError> {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(|cause| TableError::Io {
-            path: path.to_owned(),
-            doing: "opening",
-            cause,
-        })?;
+        let mut file = open_plain(path, OpenOptions::new().read(true).append(true).create(true))?;
         let at = |doing| move |cause| TableError::Io { path: path.to_owned(), doing, cause };
         let extent = whole_extent(&mut file).map_err(at("reading"))?;
         if extent.torn.is_some() {

@@ -1,7 +1,7 @@
 //! `trials.csv`: one row per ended attempt; a struct is the table, a field is a column.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io::{Read, Seek},
     path::Path,
 };
@@ -101,6 +101,12 @@ impl TableRow {
     }
 }
 
+/// The cell `notes`: `column: reason; …`, or nothing. A `;` inside a reason becomes a comma, so that the cell can be split.
+pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
+    let each = notes.iter().map(|(column, reason)| format!("{column}: {}", reason.replace(';', ",")));
+    (!notes.is_empty()).then(|| each.collect::<Vec<_>>().join("; "))
+}
+
 /// Writes `trials.csv`.
 #[derive(Debug)]
 pub struct TrialWriter {
@@ -194,5 +200,17 @@ impl TrialTable {
         let mut rows: Vec<_> = last.into_values().collect();
         rows.sort_by_key(|row| row.fixed.number);
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_can_be_split_again() {
+        let notes = [("mfu", "no peak; run `kiln calibrate`"), ("steps", "killed")].map(|(column, reason)| (column.to_owned(), reason.to_owned()));
+        assert_eq!(notes_cell(&notes.into()).as_deref(), Some("mfu: no peak, run `kiln calibrate`; steps: killed"));
+        assert_eq!(notes_cell(&BTreeMap::new()), None);
     }
 }

@@ -7,7 +7,10 @@ use serde_json::Value;
 use super::instruments::{DeviceFacts, TrialReadings};
 use crate::{
     plan::{Outcome, Trial},
-    record::{TableRow, TrialResult, TrialRow, trials::TRIALS_TABLE},
+    record::{
+        TableRow, TrialResult, TrialRow,
+        trials::{TRIALS_TABLE, notes_cell},
+    },
 };
 
 /// Everything known of one ended attempt.
@@ -125,8 +128,7 @@ fn notes(facts: &Facts) -> Option<String> {
     if facts.outcome == Outcome::Completed && facts.peak.is_none() {
         notes.entry("mfu".to_owned()).or_insert_with(|| "no peak is known for this device and precision, try `kiln calibrate`".to_owned());
     }
-    let notes: Vec<String> = notes.iter().map(|(column, reason)| format!("{column}: {reason}")).collect();
-    (!notes.is_empty()).then(|| notes.join("; "))
+    notes_cell(&notes)
 }
 
 #[cfg(test)]

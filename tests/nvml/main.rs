@@ -1,5 +1,7 @@
 //! Devices, snapshots and samples against a small NVML library of our own (`fake.rs`), from the library to the tables.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
@@ -79,7 +81,7 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
 
 #[test]
 fn samples_become_rows_and_the_window_has_its_energy() {
-    let sampler = Sampler::start(Some(Arc::new(nvml())), Duration::from_millis(5), 0).unwrap();
+    let sampler = Sampler::start(Some(Arc::new(nvml())), Duration::from_millis(5), 0);
     sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some(UUID.into()) });
     let mut rows = Vec::new();
     let began = Instant::now();
