@@ -14,7 +14,8 @@ use std::any::Any;
 pub use batch::{HostBatch, IGNORED};
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
 pub use schedule::BatchSchedule;
-pub use text::{EvaluationWindows, TextWindows, load_text};
+pub use text::{EvaluationWindows, TextWindows};
+pub(crate) use text::{LoadedText, load_text};
 
 /// Samples that can be made one by one, from any thread.
 pub trait Source: Send + Sync + 'static {

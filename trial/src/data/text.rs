@@ -74,15 +74,14 @@ impl EvaluationWindows<'_> {
 }
 
 /// Tokens of a trial's text.
-pub struct LoadedText {
-    pub train: Vec<u32>,
-    pub valid: Vec<u32>,
-    pub vocabulary: u64,
-    pub facts: DataFacts,
+pub(crate) struct LoadedText {
+    pub(crate) train: Vec<u32>,
+    pub(crate) valid: Vec<u32>,
+    pub(crate) facts: DataFacts,
 }
 
 /// Reads the text that the trial names.
-pub fn load_text(file: &TrialFile) -> Result<LoadedText, String> {
+pub(crate) fn load_text(file: &TrialFile) -> Result<LoadedText, String> {
     let Data::Generated(data) = &file.data else {
         return Err(format!("data of kind `{}` cannot be read yet; try `generated`", file.data.kind()));
     };
@@ -90,7 +89,7 @@ pub fn load_text(file: &TrialFile) -> Result<LoadedText, String> {
     let valid = (letters.len() as f64 * data.valid_fraction).floor() as usize;
     let (train, valid) = letters.split_at(letters.len() - valid);
     let facts = DataFacts { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: 27, sha256: String::new() };
-    Ok(LoadedText { train: train.to_vec(), valid: valid.to_vec(), vocabulary: 27, facts })
+    Ok(LoadedText { train: train.to_vec(), valid: valid.to_vec(), facts })
 }
 
 /// Stand-in for the catalog's generated text: words of one to six letters from a list of 50, tokens 0 (space) … 26.

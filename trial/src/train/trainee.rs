@@ -24,7 +24,7 @@ pub(crate) trait Trainee {
     /// One optimizer update from the gradients added up, which it clears.
     fn update(&mut self, learning_rate: f64) -> Result<(), TrialError>;
 
-    /// One matrix product, for a model that is nothing else.
+    /// One step of a model that only makes matrix products.
     fn product(&mut self) -> Result<(), TrialError>;
 
     /// Waits. The loss of each step since the last call, in order.
@@ -42,7 +42,4 @@ pub(crate) trait Trainee {
     fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
 
     fn reset_allocator_peaks(&mut self);
-
-    /// Whether the host's step times are the device's: true on the CPU, where every call returns when its work is done.
-    fn host_times_are_device_times(&self) -> bool;
 }

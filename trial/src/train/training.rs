@@ -1,0 +1,271 @@
+//! The training loop: steps, when losses are read, when the window opens and closes, when validation data is gone through.
+//!
+//! In: a trainee, what it is fed with, tables and a messenger. Out: an [`Ending`], and the figures that the result is made of,
+//! which stay readable after an error. Waits for the device: at both ends of the window, at both ends of an evaluation, and
+//! where losses are read.
+
+use std::{
+    io::Write,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use kiln::{
+    plan::TrialFile,
+    record::Message,
+    spec::{EvaluateEvery, EvaluateMoment},
+};
+
+use super::{
+    clock::{monotonic_nanoseconds, seconds_between},
+    feed::StepPlan,
+    ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
+    messages::Messenger,
+    schedule::learning_rate,
+    tables::Tables,
+    timing::{DataCost, Timing},
+    trainee::{AllocatorPeaks, Trainee},
+};
+use crate::{
+    TrialError,
+    data::{EvaluationWindows, HostBatch, Loader},
+};
+
+/// How a training came to its end without an error.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ending {
+    Completed,
+    Diverged(String),
+    Interrupted,
+}
+
+/// Batches and validation text of a model that reads text.
+pub(crate) struct Text {
+    pub(crate) loader: Loader,
+    pub(crate) valid: Vec<u32>,
+}
+
+/// One training under way.
+pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
+    pub(crate) file: &'a TrialFile,
+    pub(crate) plan: StepPlan,
+    pub(crate) trainee: T,
+    /// `None` for a model that only makes matrix products.
+    pub(crate) text: Option<Text>,
+    pub(crate) timing: Timing,
+    pub(crate) ledger: Ledger,
+    pub(crate) tables: Tables,
+    pub(crate) messages: &'a mut Messenger<'b, W>,
+    pub(crate) is_interrupted: &'a AtomicBool,
+    pub(crate) measured: Measured,
+}
+
+/// What the loop measured beside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    /// Steps made.
+    pub(crate) steps: u64,
+    pub(crate) evaluation_seconds: Option<f64>,
+    pub(crate) valid_loss: Option<f64>,
+    pub(crate) seconds_to_target: Option<f64>,
+    pub(crate) allocator: Option<AllocatorPeaks>,
+}
+
+impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
+    /// Trains to the end. The tables are written and synced, whatever the ending; not so after an error.
+    pub(crate) fn train(&mut self) -> Result<Ending, TrialError> {
+        let mut ending = self.make_steps()?;
+        self.close_window()?;
+        if let Some(divergence) = self.settle()? {
+            ending = diverged(divergence);
+        }
+        let (step, now) = (self.measured.steps, monotonic_nanoseconds());
+        self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
+        if ending == Ending::Completed && self.has_validation() {
+            ending = self.evaluate(step)?.unwrap_or(Ending::Completed);
+        }
+        self.tables.sync()?;
+        Ok(ending)
+    }
+
+    fn make_steps(&mut self) -> Result<Ending, TrialError> {
+        let total_steps = self.plan.total_steps;
+        for step in 1..=total_steps {
+            if self.is_interrupted() {
+                return Ok(Ending::Interrupted);
+            }
+            if self.timing.warmup_is_over() {
+                self.open_window(step)?;
+            }
+            self.make_step(step)?;
+            if step == total_steps {
+                break; // Losses and validation of the last step come after the window's end.
+            }
+            if step % self.file.measure.log_every == 0
+                && let Some(divergence) = self.settle()?
+            {
+                return Ok(diverged(divergence));
+            }
+            if self.evaluation_is_due(step)
+                && let Some(ending) = self.evaluate(step)?
+            {
+                return Ok(ending);
+            }
+        }
+        Ok(Ending::Completed)
+    }
+
+    /// One optimizer update, or one round of matrix products.
+    fn make_step(&mut self, step: u64) -> Result<(), TrialError> {
+        let mut cost = DataCost::default();
+        let rate = if self.text.is_some() {
+            (0..self.file.train.grad_accumulation).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
+            let train = &self.file.train;
+            let rate = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
+            self.trainee.update(rate)?;
+            Some(rate)
+        } else {
+            self.trainee.product()?;
+            None
+        };
+        self.end_step(step, rate, cost)
+    }
+
+    fn make_micro_step(&mut self, step: u64, micro: u64, cost: &mut DataCost) -> Result<(), TrialError> {
+        let Some(text) = &mut self.text else { return Ok(()) };
+        let batch = text.loader.next().map_err(|error| TrialError::Failed(error.to_string()))?;
+        cost.wait_seconds += batch.wait.as_secs_f64();
+        cost.load_seconds += batch.load.as_secs_f64();
+        let copied = monotonic_nanoseconds();
+        let on_device = self.trainee.to_device(&batch)?;
+        drop(batch); // Its buffer goes back to the workers before the step is computed.
+        cost.transfer_seconds += seconds_between(copied, monotonic_nanoseconds());
+        // Training windows are whole: every target counts.
+        let total_targets = self.plan.samples_per_step * self.plan.tokens_per_sample;
+        self.trainee.micro_step(on_device, step, micro, total_targets)
+    }
+
+    fn end_step(&mut self, step: u64, learning_rate: Option<f64>, cost: DataCost) -> Result<(), TrialError> {
+        let now = monotonic_nanoseconds();
+        let time = self.timing.end_step(now, cost);
+        self.measured.steps = step;
+        self.ledger.open(OpenStep {
+            epoch: self.plan.epoch(step),
+            step,
+            ended: now,
+            learning_rate,
+            time,
+            wait_seconds: cost.wait_seconds,
+            ends_row: self.plan.ends_epoch(step) && !self.evaluation_is_due(step),
+        });
+        if self.messages.count_step(self.plan.samples_per_step, cost.wait_seconds, now) {
+            self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
+        }
+        Ok(())
+    }
+
+    /// Waits. Reads the losses of the steps since the last call and writes their rows.
+    fn settle(&mut self) -> Result<Option<Divergence>, TrialError> {
+        if self.text.is_none() {
+            self.trainee.wait()?; // No loss to read, but the host must not run far ahead of the device.
+        }
+        let losses = if self.text.is_some() { self.trainee.take_losses()? } else { Vec::new() };
+        self.ledger.settle(&losses, &mut self.tables)
+    }
+
+    fn open_window(&mut self, step: u64) -> Result<(), TrialError> {
+        self.trainee.wait()?;
+        self.trainee.reset_allocator_peaks();
+        let now = monotonic_nanoseconds();
+        self.timing.open_window(now);
+        self.messages.send(&Message::WindowStarted { step, monotonic_nanoseconds: now })
+    }
+
+    /// Waits. A window that never opened stays closed.
+    fn close_window(&mut self) -> Result<(), TrialError> {
+        self.trainee.wait()?;
+        self.timing.close_window(monotonic_nanoseconds());
+        self.measured.allocator = self.trainee.allocator_peaks();
+        match self.timing.figures() {
+            Some(figures) => {
+                let message = Message::WindowEnded { step: self.measured.steps, monotonic_nanoseconds: figures.ended_nanoseconds };
+                self.messages.send(&message)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn has_validation(&self) -> bool {
+        self.text.as_ref().is_some_and(|text| text.valid.len() > 1)
+    }
+
+    fn evaluation_is_due(&self, step: u64) -> bool {
+        let by_plan = match self.file.train.evaluate.every {
+            EvaluateEvery::Steps(steps) => step % steps.max(1) == 0,
+            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.plan.ends_epoch(step),
+            EvaluateEvery::Moment(EvaluateMoment::End) => false,
+        };
+        self.has_validation() && (by_plan || step == self.plan.total_steps)
+    }
+
+    /// Goes through the validation text after `step`; an ending, if it brings one. Its time is cut out of the window.
+    fn evaluate(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
+        if let Some(divergence) = self.settle()? {
+            return Ok(Some(diverged(divergence)));
+        }
+        self.trainee.wait()?;
+        let from = monotonic_nanoseconds();
+        let loss = self.validation_loss(step)?;
+        self.trainee.wait()?;
+        let to = monotonic_nanoseconds();
+        self.timing.cut(from, to);
+        self.messages.restart(to);
+        let seconds = seconds_between(from, to);
+        *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
+        match loss {
+            None => Ok(Some(Ending::Interrupted)),
+            Some(loss) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!("the validation loss after step {step} is {loss}")))),
+            Some(loss) => self.record_evaluation(step, to, Evaluation { loss, seconds }).map(|()| None),
+        }
+    }
+
+    /// Waits. `None` if interrupted.
+    fn validation_loss(&mut self, step: u64) -> Result<Option<f64>, TrialError> {
+        let Some(text) = &self.text else { return Ok(None) };
+        let train = &self.file.train;
+        let batch_size = (train.batch_size * train.evaluate.batch_multiple) as usize;
+        let windows = EvaluationWindows { tokens: &text.valid, seq_len: self.plan.tokens_per_sample as usize, batch_size };
+        let mut batch = HostBatch::default();
+        for index in 0..windows.batch_count() {
+            if self.is_interrupted.load(Ordering::SeqCst) {
+                return Ok(None);
+            }
+            windows.fill(index, &mut batch);
+            let on_device = self.trainee.to_device(&batch)?;
+            self.trainee.evaluate(on_device)?;
+            self.messages.evaluating(step, index + 1, windows.batch_count(), monotonic_nanoseconds())?;
+        }
+        self.trainee.finish_evaluation().map(Some)
+    }
+
+    fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {
+        self.measured.valid_loss = Some(evaluation.loss);
+        let place = Place { epoch: self.plan.epoch(step), step, at };
+        self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
+        self.tables.flush()?;
+        self.messages.send(&Message::Evaluated { step, valid_loss: evaluation.loss })?;
+        let is_reached = self.file.train.target.as_ref().is_some_and(|target| evaluation.loss <= target.valid_loss);
+        if is_reached && self.measured.seconds_to_target.is_none() {
+            self.measured.seconds_to_target = Some(self.timing.seconds_since_start(at));
+            self.messages.send(&Message::TargetReached { step, monotonic_nanoseconds: at })?;
+        }
+        Ok(())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::SeqCst)
+    }
+}
+
+fn diverged(Divergence { step, loss }: Divergence) -> Ending {
+    Ending::Diverged(format!("the training loss of step {step} is {loss}; try a smaller `learning_rate` or a `clip_norm`"))
+}
