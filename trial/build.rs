@@ -1,1 +1,50 @@
-fn main() {}
+//! Compiles the shim that reaches what tch lacks in libtorch, and tells the programs where libtorch lies. Without the feature
+//! `libtorch` there is nothing to do.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    #[cfg(feature = "libtorch")]
+    libtorch::build();
+}
+
+#[cfg(feature = "libtorch")]
+mod libtorch {
+    use std::{
+        env,
+        path::{Path, PathBuf},
+        process,
+    };
+
+    const SOURCES: [&str; 4] = ["runtime.cpp", "operations.cpp", "attention.cpp", "optimizer.cpp"];
+
+    pub(super) fn build() {
+        println!("cargo:rerun-if-env-changed=LIBTORCH");
+        let libtorch = find();
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());
+        let folder = Path::new("src/engine/shim");
+        println!("cargo:rerun-if-changed={}", folder.display());
+        cc::Build::new()
+            .cpp(true)
+            .std("c++17")
+            .pic(true)
+            .opt_level(2)
+            .warnings(false)
+            .define("_GLIBCXX_USE_CXX11_ABI", "1")
+            .include(libtorch.join("include"))
+            .include(libtorch.join("include/torch/csrc/api/include"))
+            .files(SOURCES.map(|source| folder.join(source)))
+            .compile("kiln_shim");
+    }
+
+    /// The folder that `LIBTORCH` names, links resolved: the programs then find it wherever they are started.
+    fn find() -> PathBuf {
+        let named = env::var_os("LIBTORCH").map(PathBuf::from);
+        let found = named.as_ref().filter(|folder| folder.join("lib/libtorch_cpu.so").exists() && folder.join("include/torch").exists());
+        if let Some(folder) = found.and_then(|folder| folder.canonicalize().ok()) {
+            return folder;
+        }
+        let named = named.map_or("not set".to_owned(), |folder| format!("`{}`, which lacks lib/libtorch_cpu.so or include/torch", folder.display()));
+        eprintln!("LIBTORCH is {named}; run `scripts/libtorch.sh` (or `make libtorch`) in the repository, or point LIBTORCH at a libtorch 2.11 folder");
+        process::exit(1);
+    }
+}

@@ -2,6 +2,7 @@
 
 pub mod epochs;
 pub mod message;
+pub mod peaks;
 pub mod steps;
 pub mod trial_result;
 pub mod trials;

@@ -1,1 +1,7 @@
-fn main() {}
+//! Hands over to the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kiln_trial::main()
+}

@@ -14,15 +14,17 @@ use kiln::{
     record::message::exit_status,
 };
 
-use crate::train;
+use crate::{calibrate, train};
 
 const HELP: &str = "\
 The child process of one kiln trial: trains what FILE says and writes steps.csv, epochs.csv and trial.json into its folder.
 `kiln run` starts it; run by hand it does the same. Messages are JSON lines on standard output.
 
 Usage: kiln-trial FILE
+       kiln-trial --calibrate <cpu|cuda> <threads>
 
 Options:
+  --calibrate    Measure the matrix-product peak of the device; `kiln calibrate` asks for it
   -h, --help     Print help
   -V, --version  Print version
 ";
@@ -31,6 +33,7 @@ enum Request {
     Help,
     Version,
     Run(PathBuf),
+    Calibrate(Vec<String>),
 }
 
 /// Runs the program with this process's arguments.
@@ -39,12 +42,16 @@ pub fn main() -> ExitCode {
         Ok(Request::Help) => say(HELP),
         Ok(Request::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
         Ok(Request::Run(path)) => run(&path),
+        Ok(Request::Calibrate(rest)) => calibrate(&rest),
         Err(reason) => refuse(reason),
     };
     ExitCode::from(u8::try_from(status).unwrap_or(1))
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
+    if arguments.first().is_some_and(|first| first == "--calibrate") {
+        return Ok(Request::Calibrate(arguments[1..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect()));
+    }
     let [argument] = arguments.as_slice() else {
         return Err(format!("one trial file is expected, {} arguments were given; try --help", arguments.len()));
     };
@@ -67,6 +74,13 @@ fn run(path: &Path) -> i32 {
             complain(error);
             exit_status::FAILED
         }
+    }
+}
+
+fn calibrate(arguments: &[String]) -> i32 {
+    match calibrate::answer(arguments, io::stdout()) {
+        Ok(()) => exit_status::RESULT,
+        Err(error) => refuse(error.to_string()),
     }
 }
 

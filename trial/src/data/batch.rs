@@ -1,14 +1,13 @@
 //! One batch of text in host memory: what workers fill, the trainer copies to the device, and the loader uses again.
 
-/// Target that counts in no loss.
-pub const IGNORED: i64 = -100;
+use crate::engine::IGNORED_TARGET;
 
 /// Token ids of `rows` samples. The buffers are used again, so their allocations last as long as the loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostBatch {
     /// [rows, seq_len], row after row.
     pub inputs: Vec<i64>,
-    /// [rows, seq_len]; [`IGNORED`] counts in no loss.
+    /// [rows, seq_len]; [`IGNORED_TARGET`] counts in no loss.
     pub targets: Vec<i64>,
     pub rows: usize,
     pub seq_len: usize,
@@ -22,7 +21,7 @@ impl HostBatch {
         self.inputs.clear();
         self.inputs.resize(rows * seq_len, 0);
         self.targets.clear();
-        self.targets.resize(rows * seq_len, IGNORED);
+        self.targets.resize(rows * seq_len, IGNORED_TARGET);
     }
 
     /// Writes row `row` from tokens: each but the last is an input, each but the first the target of the one before it.
@@ -38,7 +37,7 @@ impl HostBatch {
 
     /// Targets that count in the loss.
     pub fn counted_targets(&self) -> u64 {
-        self.targets.iter().filter(|target| **target != IGNORED).count() as u64
+        self.targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64
     }
 }
 
@@ -55,7 +54,7 @@ mod tests {
         batch.reset(2, 3);
         batch.fill_row(1, &[8, 9]);
         assert_eq!(batch.inputs, [0, 0, 0, 8, 0, 0]);
-        assert_eq!(batch.targets, [IGNORED, IGNORED, IGNORED, 9, IGNORED, IGNORED]);
+        assert_eq!(batch.targets, [IGNORED_TARGET, IGNORED_TARGET, IGNORED_TARGET, 9, IGNORED_TARGET, IGNORED_TARGET]);
         assert_eq!(batch.counted_targets(), 1);
     }
 }

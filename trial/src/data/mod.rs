@@ -11,9 +11,9 @@ mod text;
 
 use std::any::Any;
 
-pub use batch::{HostBatch, IGNORED};
+pub use batch::HostBatch;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
-pub use schedule::BatchSchedule;
+pub use schedule::{BatchSchedule, Dropped};
 pub use text::{EvaluationWindows, TextWindows};
 pub(crate) use text::{LoadedText, load_text};
 

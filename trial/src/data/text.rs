@@ -112,7 +112,7 @@ fn generated_letters(characters: u64) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::IGNORED;
+    use crate::engine::IGNORED_TARGET;
 
     #[test]
     fn windows_start_every_stride_and_the_last_one_still_has_its_target() {
@@ -137,7 +137,7 @@ mod tests {
             for index in 0..windows.batch_count() {
                 windows.fill(index, &mut batch);
                 assert!(batch.rows > 0);
-                for (input, target) in batch.inputs.iter().zip(&batch.targets).filter(|(_, target)| **target != IGNORED) {
+                for (input, target) in batch.inputs.iter().zip(&batch.targets).filter(|(_, target)| **target != IGNORED_TARGET) {
                     assert_eq!(input + 1, *target);
                     seen.push(*target);
                 }

@@ -11,5 +11,5 @@ pub(crate) fn monotonic_nanoseconds() -> u64 {
 
 /// Seconds from one reading to a later one.
 pub(crate) fn seconds_between(from: u64, to: u64) -> f64 {
-    to.saturating_sub(from) as f64 * 1e-9
+    to.saturating_sub(from) as f64 / 1e9
 }

@@ -10,7 +10,7 @@ use kiln::{
 
 use crate::{
     TrialError,
-    data::{BatchSchedule, Loader, LoaderOptions, LoadedText, Source, TextWindows},
+    data::{BatchSchedule, LoadedText, Loader, LoaderOptions, Source, TextWindows},
 };
 
 /// How many steps there are, and what is in one.
@@ -45,7 +45,8 @@ pub(crate) struct TextFeed {
 
 /// The plan of a model that reads no data.
 pub(crate) fn plan_products(train: &Train) -> Result<StepPlan, TrialError> {
-    let total_steps = train.steps.ok_or_else(|| TrialError::Bad("`train.steps` is missing; a model without data has no epochs to count".to_string()))?;
+    let total_steps =
+        train.steps.ok_or_else(|| TrialError::Bad("`train.steps` is missing; a model without data has no epochs to count".to_string()))?;
     let samples_per_step = train.batch_size * train.grad_accumulation;
     Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0 })
 }

@@ -2,11 +2,7 @@
 
 use std::collections::VecDeque;
 
-use kiln::record::{
-    EpochRow, StepRow,
-    epochs::EPOCHS_TABLE,
-    steps::STEPS_TABLE,
-};
+use kiln::record::{EpochRow, StepRow, epochs::EPOCHS_TABLE, steps::STEPS_TABLE};
 
 use super::{tables::Tables, timing::StepTime};
 use crate::TrialError;
@@ -159,7 +155,7 @@ impl Ledger {
 
     /// Seconds after the run's start mark.
     fn run_seconds(&self, at: u64) -> f64 {
-        (i128::from(at) - i128::from(self.run_anchor_nanoseconds)) as f64 * 1e-9
+        (i128::from(at) - i128::from(self.run_anchor_nanoseconds)) as f64 / 1e9
     }
 }
 

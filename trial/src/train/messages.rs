@@ -87,8 +87,7 @@ mod tests {
         assert!(!messenger.count_step(8, 0.0, 500_000_000));
         let text = String::from_utf8(out).unwrap();
         let message: Message = serde_json::from_str(text.trim()).unwrap();
-        let expected =
-            Message::Progress { step: 2, total_steps: 9, loss: Some(1.5), samples_per_second: Some(40.0), data_wait_fraction: Some(0.25) };
+        let expected = Message::Progress { step: 2, total_steps: 9, loss: Some(1.5), samples_per_second: Some(40.0), data_wait_fraction: Some(0.25) };
         assert_eq!(message, expected);
     }
 }

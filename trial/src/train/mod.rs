@@ -3,11 +3,14 @@
 //! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv` and `trial.json` in its folder, messages on the writer given, and how it
 //! ended. Devices, clocks of the parent and time limits are left to others.
 
+mod batch;
 mod clock;
 mod feed;
 mod interrupt;
+mod learner;
 mod ledger;
 mod messages;
+mod optimizer;
 mod outcome;
 mod schedule;
 mod tables;
@@ -22,7 +25,10 @@ use kiln::{
     record::{Message, TrialResult, message::PROTOCOL},
 };
 
+pub use crate::data::HostBatch;
+pub use batch::DeviceBatch;
 pub(crate) use interrupt::watch_signals;
+pub use learner::Learner;
 pub use outcome::Ended;
 
 use self::{
@@ -30,7 +36,7 @@ use self::{
     feed::{StepPlan, TextFeed, plan_products, plan_text},
     ledger::Ledger,
     messages::Messenger,
-    outcome::{Trained, conclude, empty_result, note, write_result},
+    outcome::{Trained, conclude, empty_result, write_result},
     tables::Tables,
     timing::Timing,
     trainee::Trainee,
@@ -38,7 +44,7 @@ use self::{
 };
 use crate::{
     TrialError,
-    data::load_text,
+    data::{Dropped, load_text},
     engine::guard_result,
 };
 
@@ -69,7 +75,7 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let (plan, text, vocabulary) = prepare(file, result)?;
+    let Prepared { plan, text, vocabulary, notice } = prepare(file, result)?;
     let learner = Learner::build(file, vocabulary)?;
     result.parameters = Some(learner.parameters());
     result.flops_per_sample = file.model.flops_per_sample(vocabulary);
@@ -78,6 +84,7 @@ fn train<W: Write>(
     result.flags = learner.flags();
     let ready = Message::Ready { parameters: learner.parameters(), total_steps: plan.total_steps, device_name: learner.device_name() };
     messages.send(&ready)?;
+    notice.map_or(Ok(()), |text| messages.send(&Message::Notice { text }))?;
     train_with(file, Setting { plan, text, tables, messages, is_interrupted }, learner, result)
 }
 
@@ -124,10 +131,18 @@ fn train_with<T: Trainee, W: Write>(
     ended
 }
 
+/// What is known before the model is built.
+struct Prepared {
+    plan: StepPlan,
+    text: Option<Text>,
+    vocabulary: Option<u64>,
+    notice: Option<String>,
+}
+
 /// Reads the data, plans the steps, and says what is dropped.
-fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<(StepPlan, Option<Text>, Option<u64>), TrialError> {
+fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(seq_len) = file.model.seq_len() else {
-        return Ok((plan_products(&file.train)?, None, None));
+        return Ok(Prepared { plan: plan_products(&file.train)?, text: None, vocabulary: None, notice: None });
     };
     let text = load_text(file).map_err(TrialError::Bad)?;
     let vocabulary = text.facts.vocabulary;
@@ -139,12 +154,13 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<(StepPlan, Opti
     result.train_samples = Some(schedule.epoch_samples);
     result.dropped_samples_per_epoch = Some(dropped.total());
     result.data_sha256 = Some(facts.sha256).filter(|hash| !hash.is_empty());
-    if dropped.total() > 0 {
-        let (batch, step) = (dropped.partial_batch, dropped.partial_step);
-        let reason = format!("{batch} fill no whole batch, {step} more fill no whole step; each epoch leaves out others");
-        note(result, "dropped_samples_per_epoch", reason);
-    }
-    Ok((plan, Some(Text { loader, valid }), Some(vocabulary)))
+    Ok(Prepared { plan, text: Some(Text { loader, valid }), vocabulary: Some(vocabulary), notice: dropped_notice(dropped) })
+}
+
+fn dropped_notice(dropped: Dropped) -> Option<String> {
+    let Dropped { partial_batch, partial_step } = dropped;
+    let text = format!("each epoch leaves out {partial_batch} samples that fill no batch and {partial_step} more that fill no step");
+    (dropped.total() > 0).then_some(text)
 }
 
 fn hello() -> Message {

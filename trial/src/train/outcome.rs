@@ -115,12 +115,16 @@ impl Trained<'_> {
         if self.is_cpu {
             result.median_step_seconds = Some(figures.median_step_seconds);
         } else {
-            note(result, "median_step_seconds", "the host runs ahead of this device, and steps are not timed on it; see samples_per_second".to_string());
+            note(
+                result,
+                "median_step_seconds",
+                "the host runs ahead of this device, and steps are not timed on it; see samples_per_second".to_string(),
+            );
         }
     }
 }
 
-pub(crate) fn note(result: &mut TrialResult, column: &str, reason: String) {
+fn note(result: &mut TrialResult, column: &str, reason: String) {
     result.notes.insert(column.to_string(), reason);
 }
 

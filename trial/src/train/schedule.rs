@@ -26,9 +26,7 @@ pub(crate) fn learning_rate(schedule: &LearningRateSchedule, peak: f64, step: u6
     match schedule {
         LearningRateSchedule::Constant { .. } => peak,
         LearningRateSchedule::Linear { final_fraction, .. } => peak * (1.0 - (1.0 - final_fraction) * progress),
-        LearningRateSchedule::Cosine { final_fraction, .. } => {
-            peak * (final_fraction + (1.0 - final_fraction) * (1.0 + (PI * progress).cos()) / 2.0)
-        }
+        LearningRateSchedule::Cosine { final_fraction, .. } => peak * (final_fraction + (1.0 - final_fraction) * (1.0 + (PI * progress).cos()) / 2.0),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the training loop asks of a model on its device. The learner is the real one; tests bring one of known cost.
 
+use super::{DeviceBatch, Learner};
 use crate::{TrialError, data::HostBatch};
 
 /// Memory figures of the device's allocator since they were last reset.
@@ -42,4 +43,49 @@ pub(crate) trait Trainee {
     fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
 
     fn reset_allocator_peaks(&mut self);
+}
+
+impl Trainee for Learner {
+    type Batch = DeviceBatch;
+
+    fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+        Self::to_device(self, batch)
+    }
+
+    fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+        Self::micro_step(self, batch, step, micro, total_targets)
+    }
+
+    fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
+        Self::update(self, learning_rate)
+    }
+
+    fn product(&mut self) -> Result<(), TrialError> {
+        Self::product(self)
+    }
+
+    fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
+        Self::take_losses(self)
+    }
+
+    fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
+        Self::evaluate(self, batch)
+    }
+
+    fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+        Self::finish_evaluation(self)
+    }
+
+    fn wait(&mut self) -> Result<(), TrialError> {
+        Self::wait(self)
+    }
+
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        let stats = self.allocator()?;
+        Some(AllocatorPeaks { allocated_bytes: stats.peak_allocated_bytes, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
+    }
+
+    fn reset_allocator_peaks(&mut self) {
+        Self::reset_allocator_peaks(self);
+    }
 }

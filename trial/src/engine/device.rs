@@ -1,0 +1,120 @@
+//! The one device of a trial: opened once, waited for, seeded, asked for its allocator's figures.
+
+#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+
+use burn::tensor::Device;
+use kiln::{plan::ChildDevice, spec::Engine};
+
+use super::{cpu_model, guard};
+use crate::error::TrialError;
+
+/// Memory figures of libtorch's caching allocator, in bytes and counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocatorStats {
+    pub allocated_bytes: u64,
+    pub peak_allocated_bytes: u64,
+    pub reserved_bytes: u64,
+    pub peak_reserved_bytes: u64,
+    /// Failed allocations that succeeded after the cache was given back.
+    pub retries: u64,
+    pub out_of_memory_count: u64,
+}
+
+/// An engine and the device it computes on.
+#[derive(Clone, Debug)]
+pub struct EngineDevice {
+    pub engine: Engine,
+    pub kind: ChildDevice,
+    /// burn's device, without autodiff.
+    plain: Device,
+}
+
+impl EngineDevice {
+    /// Opens the device and sets the engine's threads.
+    ///
+    /// Errors: flex has no CUDA; libtorch may be left out of this build; there may be no driver or no CUDA libtorch.
+    pub fn open(engine: Engine, kind: ChildDevice, cpu_threads: u64) -> Result<Self, TrialError> {
+        let plain = match engine {
+            Engine::Flex => open_flex(kind, cpu_threads)?,
+            Engine::Libtorch => open_libtorch(kind, cpu_threads)?,
+        };
+        Ok(Self { engine, kind, plain })
+    }
+
+    /// For tensors that need no gradient: tokens, evaluation.
+    pub fn plain(&self) -> &Device {
+        &self.plain
+    }
+
+    /// For parameters.
+    pub fn with_gradients(&self) -> Device {
+        self.plain.clone().autodiff()
+    }
+
+    pub fn is_cuda(&self) -> bool {
+        self.kind == ChildDevice::Cuda
+    }
+
+    /// Seeds the generator that dropout draws from.
+    pub fn seed(&self, seed: u64) {
+        self.plain.seed(seed);
+    }
+
+    /// Waits until the device has done all that was asked of it.
+    pub fn wait(&self) -> Result<(), TrialError> {
+        guard(|| self.plain.sync())?.map_err(|error| TrialError::Failed(format!("the device stopped: {error:?}")))
+    }
+
+    /// The name a person knows the device by. A GPU's name comes from its driver, which the parent asks.
+    pub fn name(&self) -> String {
+        if self.is_cuda() { "CUDA".to_owned() } else { cpu_model() }
+    }
+
+    /// `None` on the CPU, whose allocator keeps no figures.
+    pub fn allocator(&self) -> Option<AllocatorStats> {
+        #[cfg(feature = "libtorch")]
+        if self.is_cuda() {
+            return super::libtorch::allocator_stats().ok();
+        }
+        None
+    }
+
+    pub fn reset_allocator_peaks(&self) {
+        #[cfg(feature = "libtorch")]
+        if self.is_cuda() {
+            // A failure leaves older peaks; the figures then are upper bounds.
+            let _ = super::libtorch::reset_allocator_peaks();
+        }
+    }
+}
+
+fn open_flex(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> {
+    if kind == ChildDevice::Cuda {
+        return Err(TrialError::Bad("`run.engine` flex computes on the CPU only; set `run.devices` to cpu, or `run.engine` to libtorch".to_owned()));
+    }
+    // An error means that the pool is there already, with the threads it was first given.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(cpu_threads as usize).build_global();
+    Ok(Device::flex())
+}
+
+#[cfg(feature = "libtorch")]
+fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> {
+    tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
+    super::libtorch::plain_f32()?;
+    match kind {
+        ChildDevice::Cpu => Ok(Device::libtorch()),
+        ChildDevice::Cuda => {
+            let device = guard(|| {
+                let device = Device::libtorch_cuda(0_usize);
+                burn::tensor::Tensor::<1>::zeros([1], &device);
+                device
+            })?;
+            Ok(device)
+        }
+    }
+}
+
+#[cfg(not(feature = "libtorch"))]
+fn open_libtorch(_: ChildDevice, _: u64) -> Result<Device, TrialError> {
+    Err(TrialError::Bad("this `kiln-trial` was built without libtorch; set `run.engine` to flex, or build it with the feature `libtorch`".to_owned()))
+}

@@ -1,0 +1,88 @@
+//! Turns what an engine throws into errors with a kind. libtorch's faults arrive as panics of tch and burn with libtorch's
+//! text, or as text from the shim; both come out as [`TrialError`].
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::error::TrialError;
+
+/// How the engines word a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN, Rust's own allocator.
+const OUT_OF_MEMORY: [&str; 8] = [
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "can't allocate memory",
+    "not enough memory",
+    "memory allocation of",
+    "std::bad_alloc",
+];
+
+/// How libtorch words a missing device.
+const NO_DEVICE: [&str; 5] =
+    ["Found no NVIDIA driver", "No CUDA GPUs are available", "no CUDA-capable device", "No libtorch_cuda", "Cannot initialize CUDA"];
+
+/// Runs `work`; a panic in it becomes an error. After a CUDA error the process is not to be trusted: end it.
+pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, TrialError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| error_from_text(&panic_text(payload.as_ref())))
+}
+
+/// As [`guard`], for work that reports errors of its own.
+pub fn guard_result<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<T, TrialError> {
+    guard(work).and_then(|result| result)
+}
+
+/// The kind of error that an engine's words speak of.
+pub fn error_from_text(text: &str) -> TrialError {
+    let speaks_of = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    let text = without_wrapping(text);
+    if speaks_of(&OUT_OF_MEMORY) {
+        TrialError::OutOfMemory { text }
+    } else if speaks_of(&NO_DEVICE) {
+        TrialError::NoDevice(text)
+    } else {
+        TrialError::Failed(text)
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else {
+        "a panic without words".to_owned()
+    }
+}
+
+/// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and the C++ stack below it.
+fn without_wrapping(text: &str) -> String {
+    let inner = text.split_once("Torch(\"").map_or(text, |(_, inner)| inner.trim_end_matches("\")"));
+    let first = inner.split("\\nException raised from").next().unwrap_or(inner);
+    first.replace("\\n", "\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_memory_and_of_devices_get_their_kinds() {
+        let cpu = r#"called `Result::unwrap()` on an `Err` value: Torch("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")"#;
+        match error_from_text(cpu) {
+            TrialError::OutOfMemory { text } => assert!(text.starts_with("[enforce fail") && text.ends_with("9 bytes"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(error_from_text("CUDA out of memory. Tried to allocate 2.00 GiB"), TrialError::OutOfMemory { .. }));
+        assert!(matches!(error_from_text("Found no NVIDIA driver on your system"), TrialError::NoDevice(_)));
+        assert!(matches!(error_from_text("shape mismatch"), TrialError::Failed(_)));
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_words() {
+        let error = guard(|| panic!("not enough memory: you tried to allocate 5 bytes")).unwrap_err();
+        assert!(matches!(error, TrialError::OutOfMemory { .. }), "{error:?}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Islands: fused libtorch operations inside burn's autodiff. An island is one node of burn's graph; its forward and its
+//! backward are the shim's. In come burn tensors on libtorch, out goes one burn tensor.
+
+#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+
+use std::sync::Arc;
+
+use burn::{
+    backend::{
+        Autodiff, LibTorch,
+        autodiff::{
+            checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
+            grads::Gradients,
+            ops::{Backward, Ops, OpsKind},
+        },
+        tensor::FloatTensor,
+    },
+    tensor::{Int, Tensor},
+};
+use burn_tch::TchTensor;
+
+use super::libtorch::{Operation, Saved, forward};
+
+type Tracked = FloatTensor<Autodiff<LibTorch>>;
+
+/// Kept from the forward to the backward pass. `_held` keeps burn's handles of memory that `saved` reads alive, so that burn
+/// does not write over it in place.
+#[derive(Clone, Debug)]
+struct State {
+    saved: Arc<Saved>,
+    _held: Arc<Vec<TchTensor>>,
+}
+
+#[derive(Debug)]
+struct Island<const N: usize>;
+
+impl<const N: usize> Backward<LibTorch, N> for Island<N> {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = grads.consume::<LibTorch>(&ops.node);
+        let found = or_panic(ops.state.saved.backward(&gradient.tensor, N));
+        for (parent, found) in ops.parents.into_iter().zip(found) {
+            if let (Some(parent), Some(found)) = (parent, found) {
+                // A gradient that is passed on as it came shares its memory; burn must know.
+                let found = TchTensor::from_existing(found, gradient.storage.clone());
+                grads.register::<LibTorch>(parent.id, found);
+            }
+        }
+    }
+}
+
+/// Which of burn's handles an operation's backward pass reads.
+fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
+    match operation {
+        // In bf16 the product keeps its own copy, unless the input was bf16 before.
+        Operation::Linear { bf16 } if bf16 && inputs[0].tensor.kind() != tch::Kind::BFloat16 => Vec::new(),
+        Operation::Linear { .. } | Operation::LayerNorm { .. } | Operation::Gelu => vec![inputs[0].clone()],
+        Operation::CausalAttention { .. } => vec![inputs[0].clone(), output.clone()],
+        Operation::Embedding | Operation::Dropout { .. } | Operation::Residual | Operation::CrossEntropy { .. } => Vec::new(),
+    }
+}
+
+/// The operation on these inputs, part of burn's graph if any input is. `indices` are whole numbers beside them.
+pub(super) fn island<const N: usize, const D: usize>(operation: Operation, inputs: [Input; N], indices: Option<Tensor<1, Int>>) -> Tensor<D> {
+    let indices = indices.map(|indices| indices.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
+    if inputs.iter().any(Input::is_autodiff) {
+        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(operation, inputs.map(Input::into_tracked), indices))
+    } else {
+        let inputs = inputs.map(Input::into_plain);
+        Tensor::from_primitive::<LibTorch>(run(operation, &inputs, indices.as_ref(), false).0)
+    }
+}
+
+const ON_LIBTORCH: &str = "an operation of the engine libtorch gets tensors of libtorch";
+
+/// burn's autodiff has no way to return an error, so libtorch's words leave as a panic, which `engine::guard` catches.
+fn or_panic<T>(result: Result<T, crate::TrialError>) -> T {
+    result.unwrap_or_else(|error| std::panic::panic_any(error.to_string()))
+}
+
+/// A float input of any number of axes.
+pub(super) enum Input {
+    Plain(TchTensor),
+    Tracked(Tracked),
+}
+
+impl Input {
+    fn is_autodiff(&self) -> bool {
+        matches!(self, Self::Tracked(_))
+    }
+
+    fn into_plain(self) -> TchTensor {
+        match self {
+            Self::Plain(tensor) => tensor,
+            Self::Tracked(tensor) => tensor.into_primitive(),
+        }
+    }
+
+    fn into_tracked(self) -> Tracked {
+        match self {
+            Self::Plain(tensor) => Tensor::<1>::from_primitive::<LibTorch>(tensor).autodiff().try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH),
+            Self::Tracked(tensor) => tensor,
+        }
+    }
+}
+
+impl<const D: usize> From<Tensor<D>> for Input {
+    fn from(tensor: Tensor<D>) -> Self {
+        if tensor.is_autodiff() {
+            Self::Tracked(tensor.try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH))
+        } else {
+            Self::Plain(tensor.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH))
+        }
+    }
+}
+
+fn tracked<const N: usize>(operation: Operation, inputs: [Tracked; N], indices: Option<TchTensor>) -> Tracked {
+    let nodes = std::array::from_fn(|at| inputs[at].node());
+    let inputs = inputs.map(|input| input.into_primitive());
+    match Island::<N>.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => {
+            let (output, saved) = run(operation, &inputs, indices.as_ref(), true);
+            let saved = Arc::new(saved.expect("the shim saves state when it is asked to"));
+            let held = Arc::new(held(operation, &inputs, &output));
+            prepared.finish(State { saved, _held: held }, output)
+        }
+        OpsKind::UnTracked(prepared) => prepared.finish(run(operation, &inputs, indices.as_ref(), false).0),
+    }
+}
+
+fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, save: bool) -> (TchTensor, Option<Saved>) {
+    let operation = match operation {
+        Operation::CrossEntropy { .. } => Operation::CrossEntropy { reuse: inputs[0].can_mut() },
+        other => other,
+    };
+    let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
+    let (output, saved) = or_panic(forward(operation, &tensors, indices.map(|indices| &indices.tensor), save));
+    (TchTensor::new(output), saved)
+}

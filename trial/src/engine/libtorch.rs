@@ -1,0 +1,306 @@
+//! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches.
+//! All unsafe code of the package is here. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, c_char, c_int},
+    fmt,
+    ptr::{self, NonNull},
+};
+
+use tch::Tensor;
+use torch_sys::C_tensor;
+
+use super::{AllocatorStats, error_from_text};
+use crate::error::TrialError;
+
+type Handle = *mut C_tensor;
+
+#[repr(C)]
+struct CSaved {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn kiln_error() -> *const c_char;
+    fn kiln_libtorch_version() -> *const c_char;
+    fn kiln_allocator(device: c_int, figures: *mut i64) -> c_int;
+    fn kiln_reset_allocator_peaks(device: c_int) -> c_int;
+    fn kiln_flags(flags: *mut c_int) -> c_int;
+    fn kiln_plain_f32() -> c_int;
+
+    fn kiln_linear(x: Handle, w: Handle, b: Handle, bf16: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_embedding(table: Handle, indices: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_layer_norm(x: Handle, weight: Handle, bias: Handle, epsilon: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_dropout(x: Handle, probability: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_residual(stream: Handle, branch: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_cross_entropy(logits: Handle, targets: Handle, reuse: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_causal_attention(qkv: Handle, heads: i64, dropout: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_backward(saved: *mut CSaved, gradient: Handle, results: *mut Handle, count: c_int) -> c_int;
+    fn kiln_forget(saved: *mut CSaved);
+
+    fn kiln_adamw(
+        parameters: *const Handle,
+        gradients: *const Handle,
+        first: *const Handle,
+        second: *const Handle,
+        steps: *const Handle,
+        count: c_int,
+        rate: f64,
+        beta1: f64,
+        beta2: f64,
+        decay: f64,
+        epsilon: f64,
+    ) -> c_int;
+    fn kiln_sgd(
+        parameters: *const Handle,
+        gradients: *const Handle,
+        buffers: *const Handle,
+        count: c_int,
+        rate: f64,
+        momentum: f64,
+        nesterov: c_int,
+        decay: f64,
+        first_step: c_int,
+    ) -> c_int;
+    fn kiln_clip(gradients: *const Handle, count: c_int, largest: f64, norm: *mut Handle) -> c_int;
+    fn kiln_accumulate(sums: *const Handle, terms: *const Handle, count: c_int) -> c_int;
+}
+
+/// The shim's word on its last call of this thread.
+fn checked(code: c_int) -> Result<(), TrialError> {
+    if code == 0 {
+        return Ok(());
+    }
+    // SAFETY: the shim returns a NUL-terminated text that lives until the thread's next failing call.
+    let text = unsafe { CStr::from_ptr(kiln_error()) };
+    Err(error_from_text(&text.to_string_lossy()))
+}
+
+/// The shim writes to no tensor through a handle unless its function says so; tch's own wrappers make the same cast.
+fn handle(tensor: &Tensor) -> Handle {
+    tensor.as_ptr().cast_mut()
+}
+
+fn handles(tensors: &[Tensor]) -> Vec<Handle> {
+    tensors.iter().map(handle).collect()
+}
+
+fn count(tensors: &[Tensor]) -> c_int {
+    tensors.len() as c_int
+}
+
+/// What a forward pass left for its backward pass; used once.
+pub(super) struct Saved(NonNull<CSaved>);
+
+// SAFETY: it owns tensors, whose reference counts are atomic, and is only read through `backward`, which is called once.
+unsafe impl Send for Saved {}
+// SAFETY: as above; there is no access through a shared reference but `backward`.
+unsafe impl Sync for Saved {}
+
+impl fmt::Debug for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Saved")
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from the shim and is given back once.
+        unsafe { kiln_forget(self.0.as_ptr()) };
+    }
+}
+
+impl Saved {
+    /// Gradients of the operation's first `count` inputs; `None` where there is none.
+    pub(super) fn backward(&self, gradient: &Tensor, count: usize) -> Result<Vec<Option<Tensor>>, TrialError> {
+        let mut results = vec![ptr::null_mut(); count];
+        // SAFETY: `results` has room for `count` handles; the handles written are new and owned here.
+        let code = unsafe { kiln_backward(self.0.as_ptr(), handle(gradient), results.as_mut_ptr(), count as c_int) };
+        // SAFETY: each non-null handle is new and becomes one tensor.
+        let found = results.into_iter().map(|result| (!result.is_null()).then(|| unsafe { Tensor::from_ptr(result) })).collect();
+        checked(code).map(|()| found)
+    }
+}
+
+/// An operation of the shim with its settings; `island.rs` gives it its inputs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Operation {
+    /// `[x, weight]` or `[x, weight, bias]`.
+    Linear { bf16: bool },
+    /// `[table]` and indices.
+    Embedding,
+    /// `[x, weight]` or `[x, weight, bias]`.
+    LayerNorm { epsilon: f64 },
+    Gelu,
+    Dropout { probability: f64 },
+    /// `[stream, branch]`.
+    Residual,
+    /// `[logits]` and targets; `reuse` says that nobody else holds the logits.
+    CrossEntropy { reuse: bool },
+    /// `[queries, keys and values side by side]`.
+    CausalAttention { heads: i64, dropout: f64 },
+}
+
+/// Runs the forward pass of `operation`; with `save`, also what its backward pass needs.
+pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<&Tensor>, save: bool) -> Result<(Tensor, Option<Saved>), TrialError> {
+    let input = |at: usize| inputs.get(at).map_or(ptr::null_mut(), |tensor| handle(tensor));
+    let indices = indices.map_or(ptr::null_mut(), handle);
+    let mut out = ptr::null_mut();
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save { &raw mut state } else { ptr::null_mut() };
+    let out_place = &raw mut out;
+    // SAFETY: the handles are borrowed from live tensors for the call; optional ones may be null; `out` and `saved` are places.
+    let code = unsafe {
+        match operation {
+            Operation::Linear { bf16 } => kiln_linear(input(0), input(1), input(2), c_int::from(bf16), out_place, saved),
+            Operation::Embedding => kiln_embedding(input(0), indices, out_place, saved),
+            Operation::LayerNorm { epsilon } => kiln_layer_norm(input(0), input(1), input(2), epsilon, out_place, saved),
+            Operation::Gelu => kiln_gelu(input(0), out_place, saved),
+            Operation::Dropout { probability } => kiln_dropout(input(0), probability, out_place, saved),
+            Operation::Residual => kiln_residual(input(0), input(1), out_place, saved),
+            Operation::CrossEntropy { reuse } => kiln_cross_entropy(input(0), indices, c_int::from(reuse), out_place, saved),
+            Operation::CausalAttention { heads, dropout } => kiln_causal_attention(input(0), heads, dropout, out_place, saved),
+        }
+    };
+    let saved = NonNull::new(state).map(Saved);
+    checked(code)?;
+    // SAFETY: on success `out` is a new handle.
+    Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// AdamW's numbers for one update of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdamW {
+    pub(crate) learning_rate: f64,
+    pub(crate) beta1: f64,
+    pub(crate) beta2: f64,
+    pub(crate) weight_decay: f64,
+    pub(crate) epsilon: f64,
+}
+
+/// The tensors of one parameter group; the lists run in parallel.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) parameters: Vec<Tensor>,
+    pub(crate) gradients: Vec<Tensor>,
+    /// First moments of AdamW, or SGD's momentum.
+    pub(crate) first: Vec<Tensor>,
+    pub(crate) second: Vec<Tensor>,
+    /// One-element f32 step counters.
+    pub(crate) steps: Vec<Tensor>,
+}
+
+/// One fused AdamW update, in place, of all parameters of the group.
+pub(crate) fn adamw(group: &Group, with: AdamW) -> Result<(), TrialError> {
+    let lists = [&group.parameters, &group.gradients, &group.first, &group.second, &group.steps].map(|list| handles(list));
+    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments, counters).
+    let code = unsafe {
+        kiln_adamw(
+            lists[0].as_ptr(),
+            lists[1].as_ptr(),
+            lists[2].as_ptr(),
+            lists[3].as_ptr(),
+            lists[4].as_ptr(),
+            count(&group.parameters),
+            with.learning_rate,
+            with.beta1,
+            with.beta2,
+            with.weight_decay,
+            with.epsilon,
+        )
+    };
+    checked(code)
+}
+
+/// SGD's numbers for one update of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sgd {
+    pub(crate) learning_rate: f64,
+    pub(crate) momentum: f64,
+    pub(crate) nesterov: bool,
+    pub(crate) weight_decay: f64,
+    /// Whether the momentum is still to be started from this gradient.
+    pub(crate) first_step: bool,
+}
+
+/// One fused SGD update, in place, of all parameters of the group.
+pub(crate) fn sgd(group: &Group, with: Sgd) -> Result<(), TrialError> {
+    let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
+    // SAFETY: lists of equal length; `first` is not read without momentum.
+    let code = unsafe {
+        kiln_sgd(
+            lists[0].as_ptr(),
+            lists[1].as_ptr(),
+            lists[2].as_ptr(),
+            count(&group.parameters),
+            with.learning_rate,
+            with.momentum,
+            c_int::from(with.nesterov),
+            with.weight_decay,
+            c_int::from(with.first_step),
+        )
+    };
+    checked(code)
+}
+
+/// Scales the gradients in place so that their common norm is at most `largest`; the norm before, still on the device.
+pub(crate) fn clip(gradients: &[Tensor], largest: f64) -> Result<Tensor, TrialError> {
+    let list = handles(gradients);
+    let mut norm = ptr::null_mut();
+    // SAFETY: the optimizer owns the gradients; `norm` is a place.
+    let code = unsafe { kiln_clip(list.as_ptr(), count(gradients), largest, &raw mut norm) };
+    checked(code)?;
+    // SAFETY: on success `norm` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(norm) })
+}
+
+/// Adds `terms` to `sums` in place.
+pub(crate) fn accumulate(sums: &[Tensor], terms: &[Tensor]) -> Result<(), TrialError> {
+    let (into, from) = (handles(sums), handles(terms));
+    // SAFETY: lists of equal length; the optimizer owns the sums.
+    checked(unsafe { kiln_accumulate(into.as_ptr(), from.as_ptr(), count(sums)) })
+}
+
+/// Version of libtorch that this program was compiled against.
+pub(super) fn version() -> &'static str {
+    // SAFETY: a constant text of the shim.
+    unsafe { CStr::from_ptr(kiln_libtorch_version()) }.to_str().unwrap_or("unknown")
+}
+
+/// Figures of the one visible CUDA device.
+pub(super) fn allocator_stats() -> Result<AllocatorStats, TrialError> {
+    let mut figures = [0_i64; 6];
+    // SAFETY: the shim writes six numbers.
+    checked(unsafe { kiln_allocator(0, figures.as_mut_ptr()) })?;
+    let [allocated, peak_allocated, reserved, peak_reserved, retries, out_of_memory] = figures.map(|figure| u64::try_from(figure).unwrap_or(0));
+    Ok(AllocatorStats {
+        allocated_bytes: allocated,
+        peak_allocated_bytes: peak_allocated,
+        reserved_bytes: reserved,
+        peak_reserved_bytes: peak_reserved,
+        retries,
+        out_of_memory_count: out_of_memory,
+    })
+}
+
+pub(super) fn reset_allocator_peaks() -> Result<(), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_reset_allocator_peaks(0) })
+}
+
+/// Switches by name.
+pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
+    const NAMES: [&str; 5] = ["tf32_matmul", "tf32_cudnn", "cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms"];
+    let mut flags: [c_int; 5] = [0; 5];
+    // SAFETY: the shim writes five numbers.
+    checked(unsafe { kiln_flags(flags.as_mut_ptr()) })?;
+    Ok(NAMES.iter().zip(flags).map(|(name, flag)| ((*name).to_owned(), (flag != 0).to_string())).collect())
+}
+
+/// Precision f32 means f32: TF32 off everywhere.
+pub(super) fn plain_f32() -> Result<(), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_plain_f32() })
+}

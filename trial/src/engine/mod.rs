@@ -1,0 +1,20 @@
+//! What is the engines' own: devices, precision, fused operations, allocator figures, and every unsafe line of this package.
+//!
+//! In come an engine's name and a device; out come burn's `Device` and the operations that models are written in. An operation
+//! has one meaning on both engines: on libtorch it is one fused kernel with libtorch's own backward, on flex it is composed of
+//! burn's operations.
+
+mod device;
+mod facts;
+mod guard;
+mod operations;
+
+#[cfg(feature = "libtorch")]
+mod island;
+#[cfg(feature = "libtorch")]
+pub mod libtorch;
+
+pub use device::{AllocatorStats, EngineDevice};
+pub use facts::{cpu_model, flags, libraries};
+pub use guard::{error_from_text, guard, guard_result};
+pub use operations::{Arithmetic, IGNORED_TARGET};

@@ -1,0 +1,308 @@
+//! The operations that models are written in: one meaning, two engines.
+
+use burn::tensor::{Bool, Distribution, Int, Tensor, activation, module};
+use kiln::spec::{Engine, Precision};
+
+#[cfg(feature = "libtorch")]
+use super::{island::island, libtorch::Operation};
+use crate::error::TrialError;
+
+/// A target with this value counts neither in the loss nor in the number of targets.
+pub const IGNORED_TARGET: i64 = -100;
+
+/// How one pass computes: on which engine, in which precision, with or without dropout. Passed down a model's forward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arithmetic {
+    engine: Engine,
+    /// Whether matrix products are made in bf16; everything that holds a parameter, and the loss, stays f32.
+    bf16: bool,
+    training: bool,
+}
+
+impl Arithmetic {
+    /// Errors: flex computes in f32 only.
+    pub fn new(engine: Engine, precision: Precision) -> Result<Self, TrialError> {
+        if engine == Engine::Flex && precision != Precision::F32 {
+            let text = format!("`train.precision` {} needs `run.engine` libtorch; flex computes in f32", precision.name());
+            return Err(TrialError::Bad(text));
+        }
+        Ok(Self { engine, bf16: precision == Precision::AmpBf16, training: true })
+    }
+
+    /// The same without dropout.
+    pub fn evaluating(self) -> Self {
+        Self { training: false, ..self }
+    }
+
+    #[cfg(feature = "libtorch")]
+    fn is_fused(self) -> bool {
+        self.engine == Engine::Libtorch
+    }
+
+    /// x wᵀ + b: x [.., in], weight [out, in], bias [out]; out [.., out], in bf16 under amp-bf16.
+    pub fn linear<const D: usize>(self, x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let operation = Operation::Linear { bf16: self.bf16 };
+            return match bias {
+                Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
+                None => island(operation, [x.into(), weight.into()], None),
+            };
+        }
+        let [out_features, in_features] = weight.dims();
+        let mut dims = x.dims();
+        let rows = dims.iter().product::<usize>() / in_features;
+        dims[D - 1] = out_features;
+        let product = x.reshape([rows, in_features]).matmul(weight.transpose()); // [rows, out]
+        let product = match bias {
+            Some(bias) => product + bias.unsqueeze::<2>(),
+            None => product,
+        };
+        product.reshape(dims)
+    }
+
+    /// Rows of `table` [rows, width] named by `indices` [batch, time]; out [batch, time, width].
+    pub fn embedding(self, table: Tensor<2>, indices: Tensor<2, Int>) -> Tensor<3> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let ([batch, time], [_, width]) = (indices.dims(), table.dims());
+            let rows: Tensor<2> = island(Operation::Embedding, [table.into()], Some(indices.flatten(0, 1)));
+            return rows.reshape([batch, time, width]);
+        }
+        module::embedding(table, indices)
+    }
+
+    /// Layer norm over the last axis of x, with gain `weight` and shift `bias`, both [width]; epsilon 1e-5 as in PyTorch.
+    pub fn layer_norm<const D: usize>(self, x: Tensor<D>, weight: Tensor<1>, bias: Option<Tensor<1>>) -> Tensor<D> {
+        const EPSILON: f64 = 1e-5;
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let operation = Operation::LayerNorm { epsilon: EPSILON };
+            return match bias {
+                Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
+                None => island(operation, [x.into(), weight.into()], None),
+            };
+        }
+        let (variance, mean) = x.clone().var_mean_bias(D - 1);
+        let normed = (x - mean) / (variance + EPSILON).sqrt() * weight.unsqueeze::<D>();
+        match bias {
+            Some(bias) => normed + bias.unsqueeze::<D>(),
+            None => normed,
+        }
+    }
+
+    /// Causal attention of `heads` heads. qkv [batch, time, 3 × width]: queries, keys, values side by side; out [batch, time,
+    /// width]. Random: drops attention weights in training.
+    pub fn causal_attention(self, qkv: Tensor<3>, heads: usize, dropout: f64) -> Tensor<3> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let operation = Operation::CausalAttention { heads: heads as i64, dropout: if self.training { dropout } else { 0.0 } };
+            return island(operation, [qkv.into()], None);
+        }
+        let [batch, time, width] = qkv.dims();
+        let (width, head_dim) = (width / 3, width / 3 / heads);
+        let mut parts = qkv.chunk(3, 2).into_iter().map(|part| part.reshape([batch, time, heads, head_dim]).swap_dims(1, 2));
+        let mut next = || parts.next().expect("three parts were asked for"); // [batch, heads, time, head_dim]
+        let (queries, keys, values) = (next(), next(), next());
+        let scores = queries.matmul(keys.transpose()) / (head_dim as f64).sqrt(); // [batch, heads, time, time]
+        let later = Tensor::<2, Bool>::tril_mask([time, time], 0, &scores.device()).unsqueeze::<4>();
+        let weights = self.dropout(activation::softmax(scores.mask_fill(later, f32::NEG_INFINITY), 3), dropout);
+        weights.matmul(values).swap_dims(1, 2).reshape([batch, time, width])
+    }
+
+    /// Gaussian error linear unit, by the error function.
+    pub fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::Gelu, [x.into()], None);
+        }
+        activation::gelu(x)
+    }
+
+    /// In training zeroes each value with `probability` and scales the others by 1 / (1 − probability). Random.
+    pub fn dropout<const D: usize>(self, x: Tensor<D>, probability: f64) -> Tensor<D> {
+        if !self.training || probability == 0.0 {
+            return x;
+        }
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::Dropout { probability }, [x.into()], None);
+        }
+        let keep = 1.0 - probability;
+        let mask = Tensor::<D>::random(x.dims(), Distribution::Bernoulli(keep), &x.device());
+        x * mask / keep
+    }
+
+    /// stream + branch, both [batch, time, width]; the stream stays f32 when the branch is bf16.
+    pub fn residual(self, stream: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::Residual, [stream.into(), branch.into()], None);
+        }
+        stream + branch
+    }
+
+    /// Sum of the cross entropies, in nats and f32, of logits [rows, classes] and targets [rows]; targets of
+    /// [`IGNORED_TARGET`] are left out. Out [1].
+    pub fn cross_entropy(self, logits: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::CrossEntropy { reuse: false }, [logits.into()], Some(targets));
+        }
+        let counted = targets.clone().not_equal_elem(IGNORED_TARGET).float().unsqueeze_dim::<2>(1); // [rows, 1]
+        let named = targets.clamp_min(0).unsqueeze_dim::<2>(1);
+        let chosen = activation::log_softmax(logits, 1).gather(1, named); // [rows, 1]
+        (chosen * counted).sum().neg()
+    }
+}
+
+#[cfg(all(test, feature = "libtorch"))]
+mod tests {
+    use burn::tensor::{DType, Device, TensorData};
+
+    use super::*;
+
+    fn device(engine: Engine) -> Device {
+        match engine {
+            Engine::Libtorch => Device::libtorch().autodiff(),
+            Engine::Flex => Device::flex().autodiff(),
+        }
+    }
+
+    /// Values without pattern, the same on each engine.
+    fn values<const D: usize>(shape: [usize; D], salt: usize, engine: Engine) -> Tensor<D> {
+        let count: usize = shape.iter().product();
+        let numbers: Vec<f32> = (0..count).map(|at| ((at * 37 + salt * 101) % 64) as f32 / 32.0 - 1.0).collect();
+        Tensor::from_data(TensorData::new(numbers, shape), &device(engine)).require_grad()
+    }
+
+    fn arithmetic(engine: Engine) -> Arithmetic {
+        Arithmetic::new(engine, Precision::F32).unwrap()
+    }
+
+    fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_to_vec().unwrap()
+    }
+
+    /// The output of an operation on leaves, and the leaves' gradients of its weighted sum.
+    fn both_ways<const D: usize>(output: Tensor<D>, leaves: &[&dyn Fn(&burn::tensor::Gradients) -> Vec<f32>]) -> Vec<Vec<f32>> {
+        let count: usize = output.dims().iter().product();
+        let weights: Vec<f32> = (0..count).map(|at| ((at * 11) % 7) as f32 / 7.0 - 0.4).collect();
+        let weights = Tensor::from_data(TensorData::new(weights, output.dims()), &output.device());
+        let gradients = (output.clone() * weights).sum().backward();
+        let mut found = vec![numbers(output)];
+        found.extend(leaves.iter().map(|leaf| leaf(&gradients)));
+        found
+    }
+
+    fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&burn::tensor::Gradients) -> Vec<f32> {
+        let tensor = tensor.clone();
+        move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
+    }
+
+    fn agree(operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
+        let (fused, composed) = (on(Engine::Libtorch), on(Engine::Flex));
+        for (part, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
+            assert_eq!(fused.len(), composed.len(), "{operation}, part {part}");
+            for (a, b) in fused.iter().zip(composed) {
+                // f32 sums of up to some hundred terms, in different orders.
+                assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{operation}, part {part}: {a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn fused_operations_equal_composed_ones_forward_and_backward() {
+        agree("linear", |engine| {
+            let (x, w, b) = (values([2, 3, 8], 1, engine), values([5, 8], 2, engine), values([5], 3, engine));
+            both_ways(arithmetic(engine).linear(x.clone(), w.clone(), Some(b.clone())), &[&leaf(&x), &leaf(&w), &leaf(&b)])
+        });
+        agree("linear without bias", |engine| {
+            let (x, w) = (values([6, 8], 1, engine), values([5, 8], 2, engine));
+            both_ways(arithmetic(engine).linear(x.clone(), w.clone(), None), &[&leaf(&x), &leaf(&w)])
+        });
+        agree("layer norm", |engine| {
+            let (x, w, b) = (values([2, 3, 8], 1, engine), values([8], 2, engine), values([8], 3, engine));
+            both_ways(arithmetic(engine).layer_norm(x.clone(), w.clone(), Some(b.clone())), &[&leaf(&x), &leaf(&w), &leaf(&b)])
+        });
+        agree("layer norm without bias", |engine| {
+            let (x, w) = (values([2, 3, 8], 1, engine), values([8], 2, engine));
+            both_ways(arithmetic(engine).layer_norm(x.clone(), w.clone(), None), &[&leaf(&x), &leaf(&w)])
+        });
+        agree("gelu", |engine| {
+            let x = values([4, 16], 1, engine);
+            both_ways(arithmetic(engine).gelu(x.clone()), &[&leaf(&x)])
+        });
+        agree("causal attention", |engine| {
+            let qkv = values([2, 6, 24], 1, engine);
+            both_ways(arithmetic(engine).causal_attention(qkv.clone(), 2, 0.0), &[&leaf(&qkv)])
+        });
+        agree("residual", |engine| {
+            let (x, y) = (values([2, 3, 8], 1, engine), values([2, 3, 8], 2, engine));
+            both_ways(arithmetic(engine).residual(x.clone(), y.clone()), &[&leaf(&x), &leaf(&y)])
+        });
+        agree("embedding", |engine| {
+            let table = values([7, 4], 1, engine);
+            let indices = Tensor::<2, Int>::from_data([[0, 3, 3], [6, 0, 1]], &device(engine).inner());
+            both_ways(arithmetic(engine).embedding(table.clone(), indices), &[&leaf(&table)])
+        });
+        agree("cross entropy", |engine| {
+            let logits = values([4, 9], 1, engine);
+            let targets = Tensor::<1, Int>::from_data([2, IGNORED_TARGET, 8, 0], &device(engine).inner());
+            both_ways(arithmetic(engine).cross_entropy(logits.clone(), targets), &[&leaf(&logits)])
+        });
+    }
+
+    #[test]
+    fn the_loss_does_not_write_over_logits_that_others_hold() {
+        let logits = values([4, 9], 1, Engine::Libtorch) * 2.0;
+        let before = numbers(logits.clone());
+        let targets = Tensor::<1, Int>::from_data([2, 1, 8, 0], &Device::libtorch());
+        let loss = arithmetic(Engine::Libtorch).cross_entropy(logits.clone(), targets);
+        drop(loss.backward());
+        assert_eq!(numbers(logits), before);
+    }
+
+    #[test]
+    fn the_mean_of_dropped_values_stays_and_the_gradient_has_the_same_mask() {
+        for engine in [Engine::Libtorch, Engine::Flex] {
+            let x = Tensor::<2>::ones([100, 100], &device(engine)).require_grad();
+            let dropped = arithmetic(engine).dropout(x.clone(), 0.25);
+            let gradient = x.grad(&dropped.clone().sum().backward()).unwrap();
+            let values = numbers(dropped);
+            assert_eq!(values, numbers(gradient), "{engine:?}");
+            let kept = values.iter().filter(|value| (**value - 1.0 / 0.75).abs() < 1e-6).count();
+            assert_eq!(kept + values.iter().filter(|value| **value == 0.0).count(), 10_000, "{engine:?}");
+            // Five standard deviations of 10,000 draws.
+            assert!((kept as f64 - 7500.0).abs() < 5.0 * (10_000.0_f64 * 0.25 * 0.75).sqrt(), "{engine:?}: {kept}");
+        }
+    }
+
+    #[test]
+    fn under_amp_bf16_products_are_bf16_and_gradients_and_losses_f32() {
+        let with = Arithmetic::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
+        let (x, w, b) = (values([2, 3, 8], 1, Engine::Libtorch), values([24, 8], 2, Engine::Libtorch), values([24], 3, Engine::Libtorch));
+        let (gain, shift) = (values([8], 4, Engine::Libtorch), values([8], 5, Engine::Libtorch));
+        let normed = with.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
+        assert_eq!(normed.dtype(), DType::F32);
+        let qkv = with.linear(normed, w.clone(), Some(b.clone()));
+        assert_eq!(qkv.dtype(), DType::BF16);
+        let branch = with.gelu(with.dropout(with.causal_attention(qkv, 2, 0.0), 0.1));
+        assert_eq!(branch.dtype(), DType::BF16);
+        let stream = with.residual(x.clone(), branch);
+        assert_eq!(stream.dtype(), DType::F32);
+        let head = values([9, 8], 6, Engine::Libtorch);
+        let logits = with.linear(stream, head.clone(), None).reshape([6, 9]);
+        assert_eq!(logits.dtype(), DType::BF16);
+        let loss = with.cross_entropy(logits, Tensor::<1, Int>::from_data([1, 2, 3, 4, 5, 6], &Device::libtorch()));
+        assert_eq!(loss.dtype(), DType::F32);
+        let gradients = loss.backward();
+        assert_eq!(x.grad(&gradients).unwrap().dtype(), DType::F32);
+        for matrix in [w, head] {
+            assert_eq!(matrix.grad(&gradients).unwrap().dtype(), DType::F32);
+        }
+        for vector in [b, gain, shift] {
+            assert_eq!(vector.grad(&gradients).unwrap().dtype(), DType::F32);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+// Operations of the models as forward and backward pairs, built on libtorch's own kernels of both directions. What a pair keeps
+// between the two is chosen here, no more than the backward kernel reads. `saved` is null when no gradient is wanted.
+#include "shim.h"
+
+namespace {
+
+// Gradients reach an operation in the dtype of its output, as libtorch's autograd would cast them.
+Tensor as_kind(const Tensor &tensor, at::ScalarType kind) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); }
+
+struct SavedLinear : Saved {
+  Tensor rows, weight;  // [n, in], [out, in]; both in the dtype of the product
+  std::vector<int64_t> input_sizes;
+  at::ScalarType input_kind, weight_kind;
+  bool has_bias;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto by_rows = as_kind(gradient, weight.scalar_type()).reshape({-1, weight.size(0)});  // [n, out]
+    auto of_rows = as_kind(at::mm(by_rows, weight), input_kind).view(input_sizes);
+    auto of_weight = as_kind(at::mm(by_rows.t(), rows), weight_kind);
+    auto of_bias = has_bias ? at::sum(by_rows, {0}, false, weight_kind) : Tensor();
+    return {of_rows, of_weight, of_bias};
+  }
+};
+
+struct SavedEmbedding : Saved {
+  Tensor indices;
+  int64_t rows;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    return {at::embedding_dense_backward(gradient, indices, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false)};
+  }
+};
+
+struct SavedLayerNorm : Saved {
+  Tensor input, mean, deviation, weight, bias;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto [of_input, of_weight, of_bias] =
+        at::native_layer_norm_backward(as_kind(gradient, input.scalar_type()), input, {input.size(-1)}, mean, deviation, weight,
+                                       bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, {true, true, bias.defined()});
+    return {of_input, of_weight, of_bias};
+  }
+};
+
+struct SavedGelu : Saved {
+  Tensor input;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override { return {at::gelu_backward(as_kind(gradient, input.scalar_type()), input)}; }
+};
+
+struct SavedDropout : Saved {
+  Tensor mask;  // bool on CUDA, else the factor itself
+  double scale;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    if (mask.scalar_type() == at::kBool) return {at::native_dropout_backward(gradient, mask, scale)};
+    return {as_kind(gradient, mask.scalar_type()).mul(mask)};
+  }
+};
+
+struct SavedResidual : Saved {
+  at::ScalarType stream_kind, branch_kind;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override { return {as_kind(gradient, stream_kind), as_kind(gradient, branch_kind)}; }
+};
+
+constexpr int64_t IGNORED = -100;
+
+struct SavedCrossEntropy : Saved {
+  Tensor log_probabilities, targets;  // [n, classes] f32, [n]
+  at::ScalarType logits_kind;
+
+  // Softmax minus one-hot, made in place of the log-probabilities: the largest buffer of a language model exists once.
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto counted = targets.ne(IGNORED).to(at::kFloat).mul_(gradient.reshape({1})).unsqueeze(1);  // [n, 1]
+    auto of_logits = log_probabilities.exp_().mul_(counted);
+    of_logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1), counted.neg());
+    return {as_kind(of_logits, logits_kind)};
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+// y = x wᵀ + b. x [.., in], w [out, in], b [out] or null; the product is made in bf16 if `bf16`, else in x's dtype.
+int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int bf16, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto kind = bf16 ? at::kBFloat16 : x->scalar_type();
+    auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
+    auto weight = as_kind(*w, kind);
+    auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());
+    auto sizes = x->sizes().vec();
+    sizes.back() = w->size(0);
+    give(out, product.view(sizes));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedLinear>();
+    state->rows = rows;
+    state->weight = weight;
+    state->input_sizes = x->sizes().vec();
+    state->input_kind = x->scalar_type();
+    state->weight_kind = w->scalar_type();
+    state->has_bias = b != nullptr;
+    keep(saved, std::move(state));
+  });
+}
+
+// Rows of `table` [rows, width] named by `indices` [..]; out [.., width].
+int kiln_embedding(Tensor *table, Tensor *indices, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    give(out, at::embedding(*table, *indices));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedEmbedding>();
+    state->indices = *indices;
+    state->rows = table->size(0);
+    keep(saved, std::move(state));
+  });
+}
+
+// Layer norm over the last axis; `bias` may be null.
+int kiln_layer_norm(Tensor *x, Tensor *weight, Tensor *bias, double epsilon, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto input = x->contiguous();
+    auto shift = bias == nullptr ? std::nullopt : std::optional<Tensor>(*bias);
+    auto [normed, mean, deviation] = at::native_layer_norm(input, {input.size(-1)}, *weight, shift, epsilon);
+    give(out, normed);
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedLayerNorm>();
+    state->input = input;
+    state->mean = mean;
+    state->deviation = deviation;
+    state->weight = *weight;
+    if (bias != nullptr) state->bias = *bias;
+    keep(saved, std::move(state));
+  });
+}
+
+// Gaussian error linear unit, by the error function.
+int kiln_gelu(Tensor *x, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    give(out, at::gelu(*x));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedGelu>();
+    state->input = *x;
+    keep(saved, std::move(state));
+  });
+}
+
+// Zeroes each value with `probability` and scales the rest; draws from the device's generator.
+int kiln_dropout(Tensor *x, double probability, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedDropout>();
+    state->scale = 1.0 / (1.0 - probability);
+    if (x->is_cuda()) {
+      auto [dropped, mask] = at::native_dropout(*x, probability, true);
+      give(out, dropped);
+      state->mask = mask;
+    } else {
+      state->mask = at::empty_like(*x).bernoulli_(1.0 - probability).mul_(state->scale);
+      give(out, x->mul(state->mask));
+    }
+    keep(saved, std::move(state));
+  });
+}
+
+// stream + branch in the wider dtype of the two: the stream stays f32 when branches are bf16.
+int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    give(out, at::add(*stream, *branch));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedResidual>();
+    state->stream_kind = stream->scalar_type();
+    state->branch_kind = branch->scalar_type();
+    keep(saved, std::move(state));
+  });
+}
+
+// Sum of the cross entropies of logits [n, classes] and targets [n] in f32, those of target -100 left out; out [1].
+// With `reuse` nobody else holds the logits' memory, and it is written over.
+int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto values = as_kind(*logits, at::kFloat);
+    bool own = reuse || !values.is_same(*logits);
+    auto log_probabilities = own && values.is_contiguous() ? at::_log_softmax_out(values, values, -1, false) : at::_log_softmax(values, -1, false);
+    give(out, at::nll_loss(log_probabilities, *targets, {}, at::Reduction::Sum, IGNORED).reshape({1}));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedCrossEntropy>();
+    state->log_probabilities = log_probabilities;
+    state->targets = *targets;
+    state->logits_kind = logits->scalar_type();
+    keep(saved, std::move(state));
+  });
+}
+
+// Gradients of the inputs, null where there is none; `results` has room for `count`.
+int kiln_backward(Saved *saved, Tensor *gradient, Tensor **results, int count) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto found = saved->backward(*gradient);
+    for (int at = 0; at < count && at < (int)found.size(); at++) {
+      if (found[at].defined()) give(&results[at], found[at]);
+    }
+  });
+}
+
+void kiln_forget(Saved *saved) { delete saved; }
+}

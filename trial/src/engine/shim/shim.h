@@ -1,0 +1,48 @@
+// What the files of this shim share. Every entry point returns 0, or 1 with the text in kiln_error(): no C++ exception crosses
+// into Rust. A `Tensor *` is tch's `C_tensor *`; tensors returned through `Tensor **` are new handles that the caller frees.
+#pragma once
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+using at::Tensor;
+
+// What the forward pass of one operation leaves for its backward pass, which may run once.
+struct Saved {
+  virtual ~Saved() = default;
+  // Gradients of the inputs that are tensors of numbers, in the order of the forward's arguments; undefined where there is none.
+  virtual std::vector<Tensor> backward(const Tensor &gradient) = 0;
+};
+
+int kiln_failed(const char *text);
+
+// Runs `work`, catching what libtorch throws.
+template <typename Work>
+int guarded(Work work) {
+  try {
+    work();
+    return 0;
+  } catch (const c10::Error &error) {
+    return kiln_failed(error.what_without_backtrace());
+  } catch (const std::exception &error) {
+    return kiln_failed(error.what());
+  } catch (...) {
+    return kiln_failed("an unknown C++ exception");
+  }
+}
+
+inline void give(Tensor **place, Tensor value) { *place = new Tensor(std::move(value)); }
+
+inline void keep(Saved **place, std::unique_ptr<Saved> saved) {
+  if (place != nullptr) *place = saved.release();
+}
+
+inline std::vector<Tensor> listed(Tensor *const *tensors, int count) {
+  std::vector<Tensor> list;
+  list.reserve(count);
+  for (int at = 0; at < count; at++) list.push_back(*tensors[at]);
+  return list;
+}

@@ -1,0 +1,139 @@
+//! `gpt`: decoder-only transformer. Pre-norm blocks, learned positions, causal attention, GELU MLP of 4 × width, final norm,
+//! head tied to the token table or of its own. Initial values as in nanoGPT (Karpathy 2022, `model.py`).
+
+use burn::{
+    module::{Module, Param},
+    tensor::{Int, Tensor},
+};
+use kiln::catalog;
+
+use super::{Init, LayerNorm, Linear};
+use crate::engine::Arithmetic;
+
+/// Deviation of the initial weights. Source: GPT-2, nanoGPT.
+const DEVIATION: f64 = 0.02;
+
+#[derive(Module, Debug)]
+pub struct Gpt {
+    token_table: Param<Tensor<2>>, // [vocabulary, width]
+    position_table: Param<Tensor<2>>, // [seq_len, width]
+    blocks: Vec<Block>,
+    final_norm: LayerNorm,
+    /// Absent if the token table serves.
+    head: Option<Param<Tensor<2>>>, // [vocabulary, width]
+    dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    attention_norm: LayerNorm,
+    attention: Attention,
+    mlp_norm: LayerNorm,
+    mlp: FeedForward,
+    dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    queries_keys_values: Linear,
+    projection: Linear,
+    heads: usize,
+    dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct FeedForward {
+    widening: Linear,
+    projection: Linear,
+}
+
+impl Gpt {
+    pub fn new(shape: &catalog::Gpt, vocabulary: usize, init: &Init) -> Self {
+        let (width, seq_len) = (shape.d_model as usize, shape.seq_len as usize);
+        Self {
+            token_table: init.normal("token_table", [vocabulary, width], DEVIATION),
+            position_table: init.normal("position_table", [seq_len, width], DEVIATION),
+            blocks: (0..shape.num_layers).map(|layer| Block::new(shape, layer, init)).collect(),
+            final_norm: LayerNorm::new(init, width, shape.bias),
+            head: (!shape.tie_head).then(|| init.normal("head", [vocabulary, width], DEVIATION)),
+            dropout: shape.dropout,
+        }
+    }
+
+    /// tokens [batch, time], time at most `seq_len`; out: logits [batch, time, vocabulary].
+    pub fn forward(&self, tokens: Tensor<2, Int>, with: Arithmetic) -> Tensor<3> {
+        let [_, time] = tokens.dims();
+        let positions = self.positions(time).unsqueeze::<3>(); // [1, time, width]
+        let x = with.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
+        let x = with.dropout(x, self.dropout);
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, with)); // [batch, time, width]
+        let x = self.final_norm.forward(x, with);
+        let head = self.head.as_ref().unwrap_or(&self.token_table);
+        with.linear(x, head.val(), None) // [batch, time, vocabulary]
+    }
+
+    fn positions(&self, time: usize) -> Tensor<2> {
+        let [seq_len, _] = self.position_table.dims();
+        let table = self.position_table.val();
+        if time == seq_len { table } else { table.narrow(0, 0, time) } // [time, width]
+    }
+}
+
+impl Block {
+    fn new(shape: &catalog::Gpt, layer: u64, init: &Init) -> Self {
+        let width = shape.d_model as usize;
+        // Two branches per block add to the stream; their sum keeps its variance. Source: GPT-2, section 2.3.
+        let into_stream = DEVIATION / (2.0 * shape.num_layers as f64).sqrt();
+        let linear = |name: &str, sizes, deviation| Linear::normal(init, &format!("blocks.{layer}.{name}"), sizes, shape.bias, deviation);
+        Self {
+            attention_norm: LayerNorm::new(init, width, shape.bias),
+            attention: Attention {
+                queries_keys_values: linear("attention.queries_keys_values", [width, 3 * width], DEVIATION),
+                projection: linear("attention.projection", [width, width], into_stream),
+                heads: shape.num_heads as usize,
+                dropout: shape.dropout,
+            },
+            mlp_norm: LayerNorm::new(init, width, shape.bias),
+            mlp: FeedForward {
+                widening: linear("mlp.widening", [width, 4 * width], DEVIATION),
+                projection: linear("mlp.projection", [4 * width, width], into_stream),
+            },
+            dropout: shape.dropout,
+        }
+    }
+
+    /// x [batch, time, width], and so is the result.
+    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+        let branch = self.attention.forward(self.attention_norm.forward(x.clone(), with), with);
+        let x = with.residual(x, with.dropout(branch, self.dropout));
+        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), with), with);
+        with.residual(x, with.dropout(branch, self.dropout))
+    }
+}
+
+impl Attention {
+    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+        let qkv = self.queries_keys_values.forward(x, with); // [batch, time, 3 × width]
+        let mixed = with.causal_attention(qkv, self.heads, self.dropout); // [batch, time, width]
+        self.projection.forward(mixed, with)
+    }
+}
+
+impl FeedForward {
+    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+        let hidden = with.gelu(self.widening.forward(x, with)); // [batch, time, 4 × width]
+        self.projection.forward(hidden, with)
+    }
+}
+
+#[cfg(test)]
+impl Gpt {
+    /// Standard deviation of the weights of the first block's MLP: widening, projection.
+    pub(super) fn deviations(&self) -> [f64; 2] {
+        let mlp = &self.blocks[0].mlp;
+        [&mlp.widening, &mlp.projection].map(|linear| {
+            let values: Vec<f32> = linear.weight.val().into_data().try_to_vec().unwrap();
+            (values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+        })
+    }
+}

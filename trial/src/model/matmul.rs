@@ -1,0 +1,31 @@
+//! `matmul`: no training, N × N products: the first look at a device and the measured ceiling for MFU.
+
+use burn::tensor::{FloatDType, Tensor};
+use kiln::{catalog, spec::Precision};
+
+use super::Init;
+
+/// Two factors on the device, in the precision of the product.
+#[derive(Clone, Debug)]
+pub struct Matmul {
+    left: Tensor<2>,  // [size, size]
+    right: Tensor<2>, // [size, size]
+}
+
+impl Matmul {
+    /// Factors of normal values, scaled so that the product's values are about 1 in size. Random: from the seed.
+    pub fn new(shape: &catalog::Matmul, precision: Precision, init: &Init) -> Self {
+        let size = shape.size as usize;
+        let deviation = 1.0 / (size as f64).powf(0.25);
+        let factor = |name: &str| {
+            let values = init.normal(name, [size, size], deviation).val().detach().inner();
+            if precision == Precision::AmpBf16 { values.cast(FloatDType::BF16) } else { values }
+        };
+        Self { left: factor("left"), right: factor("right") }
+    }
+
+    /// One product, [size, size].
+    pub fn product(&self) -> Tensor<2> {
+        self.left.clone().matmul(self.right.clone())
+    }
+}

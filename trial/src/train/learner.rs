@@ -1,0 +1,221 @@
+//! One model on one device, learning: forward, backward, accumulation, update, evaluation. When to do which is the training
+//! loop's matter; nothing here looks at a clock. Losses stay on the device until they are asked for.
+
+use std::collections::BTreeMap;
+
+use burn::{module::Module, tensor::Tensor};
+use kiln::{catalog, plan::TrialFile, spec::CpuThreads};
+
+use super::{DeviceBatch, HostBatch, optimizer::{NamedValues, Updater}};
+use crate::{
+    engine::{self, AllocatorStats, Arithmetic, EngineDevice, guard, guard_result},
+    error::TrialError,
+    model::{Init, Matmul, Network},
+};
+
+/// A model with its optimizer on its device.
+#[derive(Debug)]
+pub struct Learner {
+    device: EngineDevice,
+    work: Work,
+    arithmetic: Arithmetic,
+    seed: u64,
+    /// Loss of the step under way, on the device.
+    step_loss: Option<Tensor<1>>,
+    /// One mean loss per finished step, on the device.
+    losses: Vec<Tensor<1>>,
+    /// Sum of losses on the device, and number of targets, of the evaluation under way.
+    evaluation: Option<(Tensor<1>, u64)>,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// The network is absent only while an update is made.
+    Training { network: Option<Box<Network>>, updater: Updater },
+    Products { factors: Matmul, per_step: u64 },
+}
+
+const IS_THERE: &str = "the network is put back after each update";
+
+impl Learner {
+    /// Opens the device and builds the model with its initial weights. Random: from `train.seed`.
+    ///
+    /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little memory.
+    pub fn build(file: &TrialFile, data_vocabulary: Option<u64>) -> Result<Self, TrialError> {
+        let train = &file.train;
+        let CpuThreads::Count(threads) = train.cpu_threads else {
+            return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
+        };
+        let arithmetic = Arithmetic::new(file.engine, train.precision)?;
+        let device = EngineDevice::open(file.engine, file.device, threads)?;
+        let init = Init { seed: train.seed, device: device.with_gradients() };
+        let work = guard_result(|| match &file.model {
+            catalog::Model::Matmul(shape) => {
+                let per_step = train.batch_size * train.grad_accumulation;
+                Ok(Work::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
+            }
+            shape => {
+                let network = Network::new(shape, data_vocabulary, &init)?;
+                let updater = Updater::new(&network, file.engine, &train.optimizer, train.clip_norm);
+                Ok(Work::Training { network: Some(Box::new(network)), updater })
+            }
+        })?;
+        Ok(Self { device, work, arithmetic, seed: train.seed, step_loss: None, losses: Vec::new(), evaluation: None })
+    }
+
+    /// Trainable parameters of the built model.
+    pub fn parameters(&self) -> u64 {
+        match &self.work {
+            Work::Training { network, .. } => network.as_ref().map_or(0, |network| network.num_params() as u64),
+            Work::Products { .. } => 0,
+        }
+    }
+
+    pub fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    /// Copies a batch to the device.
+    pub fn to_device(&self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+        guard(|| DeviceBatch::new(batch, self.device.plain()))
+    }
+
+    /// One forward and backward pass; adds to the step's gradient and loss, which are sums over targets divided by
+    /// `total_targets`, the number of targets in the whole step. Random: dropout, seeded from (seed, step, micro).
+    pub fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+        if total_targets == 0 {
+            return Err(TrialError::Failed(format!("step {step} has no target to predict")));
+        }
+        let seed = mixed_seed(self.seed, step, micro);
+        let Self { device, work: Work::Training { network, updater }, arithmetic, step_loss, .. } = self else { return Err(not_trained()) };
+        let network = network.as_deref().expect(IS_THERE);
+        guard_result(|| {
+            device.seed(seed);
+            let loss = network.loss(batch.inputs, batch.targets, *arithmetic) / total_targets as f64;
+            let gradients = loss.backward();
+            updater.accumulate(network, gradients)?;
+            let loss = loss.detach().inner();
+            *step_loss = Some(match step_loss.take() {
+                Some(so_far) => so_far + loss,
+                None => loss,
+            });
+            Ok(())
+        })
+    }
+
+    /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does not wait.
+    pub fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
+        let Work::Training { network, updater } = &mut self.work else { return Err(not_trained()) };
+        guard_result(|| {
+            let updated = updater.update(*network.take().expect(IS_THERE), learning_rate)?;
+            *network = Some(Box::new(updated));
+            Ok(())
+        })?;
+        self.losses.extend(self.step_loss.take());
+        Ok(())
+    }
+
+    /// The mean loss of each step since the last call, in nats per target, in order. Waits for the device.
+    pub fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
+        let losses = std::mem::take(&mut self.losses);
+        if losses.is_empty() {
+            return Ok(Vec::new());
+        }
+        guard_result(|| read(Tensor::cat(losses, 0)))
+    }
+
+    /// Adds a batch to the evaluation under way: no gradient, no dropout, no wait.
+    pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
+        let Work::Training { network, .. } = &self.work else { return Err(not_trained()) };
+        let network = network.as_deref().expect(IS_THERE);
+        let arithmetic = self.arithmetic.evaluating();
+        let counted = batch.counted_targets;
+        let loss = guard(|| network.valid().loss(batch.inputs, batch.targets, arithmetic))?;
+        self.evaluation = Some(match self.evaluation.take() {
+            Some((sum, targets)) => (sum + loss, targets + counted),
+            None => (loss, counted),
+        });
+        Ok(())
+    }
+
+    /// Mean loss, in nats per target, of what was evaluated since the last call. Waits for the device.
+    ///
+    /// Errors: no target was evaluated.
+    pub fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+        match self.evaluation.take() {
+            Some((sum, targets)) if targets > 0 => Ok(guard_result(|| read(sum))?[0] / targets as f64),
+            _ => Err(TrialError::Failed("the validation data has no target to predict".to_owned())),
+        }
+    }
+
+    /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.
+    pub fn product(&mut self) -> Result<(), TrialError> {
+        let Work::Products { factors, per_step } = &self.work else {
+            return Err(TrialError::Bad("only `model.kind` matmul makes products".to_owned()));
+        };
+        guard(|| (0..*per_step).for_each(|_| drop(factors.product())))
+    }
+
+    /// Waits until the device has done all that was asked of it.
+    pub fn wait(&self) -> Result<(), TrialError> {
+        self.device.wait()
+    }
+
+    /// Allocator figures; `None` on the CPU.
+    pub fn allocator(&self) -> Option<AllocatorStats> {
+        self.device.allocator()
+    }
+
+    pub fn reset_allocator_peaks(&self) {
+        self.device.reset_allocator_peaks();
+    }
+
+    /// Versions and files of the libraries as loaded.
+    pub fn libraries(&self) -> BTreeMap<String, String> {
+        engine::libraries()
+    }
+
+    /// Switches that decide numbers.
+    pub fn flags(&self) -> BTreeMap<String, String> {
+        engine::flags()
+    }
+
+    /// The gradient of the step under way by parameter path, for comparisons. Waits for the device.
+    pub fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        match &self.work {
+            Work::Training { updater, .. } => guard_result(|| updater.gradients()),
+            Work::Products { .. } => Err(not_trained()),
+        }
+    }
+}
+
+fn not_trained() -> TrialError {
+    TrialError::Bad("`model.kind` matmul is not trained".to_owned())
+}
+
+fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
+    let data = values.try_into_data().map_err(|error| TrialError::Failed(format!("a loss could not be read: {error:?}")))?;
+    Ok(data.iter::<f64>().collect())
+}
+
+/// One number out of three, by SplitMix64's mixing, so that neighbouring steps draw unrelated numbers.
+fn mixed_seed(seed: u64, step: u64, micro: u64) -> u64 {
+    [step, micro].into_iter().fold(seed, |mixed, part| {
+        let value = mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_differ_between_steps_micro_batches_and_trials() {
+        let all = [mixed_seed(1, 0, 0), mixed_seed(1, 0, 1), mixed_seed(1, 1, 0), mixed_seed(2, 0, 0)];
+        let different: std::collections::BTreeSet<u64> = all.into_iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
+}

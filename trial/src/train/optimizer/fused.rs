@@ -1,0 +1,210 @@
+//! The optimizer on libtorch: one fused kernel per group of parameters, in place. burn's handles of the parameters see the new
+//! values, since they share the memory.
+
+#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+
+use burn::{
+    backend::LibTorch,
+    module::{Module, ModuleVisitor, Param},
+    tensor::{Gradients, Tensor},
+};
+use kiln::spec::Optimizer;
+
+use super::{NamedValues, decay, without_backward, without_gradient};
+use crate::{
+    engine::libtorch::{AdamW, Group, Sgd, accumulate, adamw, clip, sgd},
+    error::TrialError,
+    model::Network,
+};
+
+#[derive(Debug)]
+pub(crate) struct Fused {
+    paths: Vec<String>,
+    /// Where each parameter stands: group, in the order of `paths`.
+    group_of: Vec<usize>,
+    /// Parameters with weight decay, and without.
+    groups: [Group; 2],
+    optimizer: Optimizer,
+    clip_norm: Option<f64>,
+    /// Accumulated gradients, f32, in the order of `paths`; empty before the first backward pass of a step.
+    gradients: Vec<tch::Tensor>,
+    updates: u64,
+}
+
+impl Fused {
+    pub(super) fn new(network: &Network, optimizer: &Optimizer, clip_norm: Option<f64>) -> Self {
+        let mut found = Collected::default();
+        network.visit(&mut found);
+        let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
+        let mut groups = [Group::default(), Group::default()];
+        for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
+            groups[*group].first.push(tensor.zeros_like());
+            if matches!(optimizer, Optimizer::Adamw { .. }) {
+                groups[*group].second.push(tensor.zeros_like());
+                groups[*group].steps.push(tch::Tensor::zeros([], (tch::Kind::Float, tensor.device())));
+            }
+            groups[*group].parameters.push(tensor);
+        }
+        Self { paths: found.paths, group_of, groups, optimizer: optimizer.clone(), clip_norm, gradients: Vec::new(), updates: 0 }
+    }
+
+    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+        let mut found = Collected { gradients: Some(gradients), ..Collected::default() };
+        network.visit(&mut found);
+        if let Some(path) = found.missing {
+            return Err(without_gradient(&path));
+        }
+        if self.gradients.is_empty() {
+            self.gradients = found.tensors;
+            return Ok(());
+        }
+        accumulate(&self.gradients, &found.tensors)
+    }
+
+    pub(super) fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
+        if self.gradients.is_empty() {
+            return Err(without_backward());
+        }
+        if let Some(largest) = self.clip_norm {
+            clip(&self.gradients, largest)?;
+        }
+        for (gradient, group) in self.gradients.drain(..).zip(&self.group_of) {
+            self.groups[*group].gradients.push(gradient);
+        }
+        for (at, group) in self.groups.iter_mut().enumerate() {
+            step(&self.optimizer, group, learning_rate, at == 0, self.updates == 0)?;
+            group.gradients.clear();
+        }
+        self.updates += 1;
+        Ok(())
+    }
+
+    pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        let values = self.gradients.iter().map(|gradient| {
+            let flat = gradient.to_device(tch::Device::Cpu).reshape([-1]);
+            Vec::<f32>::try_from(flat).map_err(|error| TrialError::Failed(error.to_string()))
+        });
+        self.paths.iter().zip(values).map(|(path, values)| Ok((path.clone(), values?))).collect()
+    }
+}
+
+fn step(optimizer: &Optimizer, group: &Group, learning_rate: f64, decays: bool, first_step: bool) -> Result<(), TrialError> {
+    match *optimizer {
+        Optimizer::Adamw { beta1, beta2, epsilon, weight_decay, .. } => {
+            let weight_decay = if decays { weight_decay } else { 0.0 };
+            adamw(group, AdamW { learning_rate, beta1, beta2, weight_decay, epsilon })
+        }
+        Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
+            let weight_decay = if decays { weight_decay } else { 0.0 };
+            sgd(group, Sgd { learning_rate, momentum, nesterov, weight_decay, first_step })
+        }
+    }
+}
+
+/// Walks a network and collects its parameters' tensors, or with `gradients` their gradients, with paths.
+#[derive(Default)]
+struct Collected {
+    at: Vec<String>,
+    paths: Vec<String>,
+    tensors: Vec<tch::Tensor>,
+    gradients: Option<Gradients>,
+    missing: Option<String>,
+}
+
+impl ModuleVisitor for Collected {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.at.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.at.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = self.at.join(".");
+        let tensor = match &mut self.gradients {
+            None => Some(param.val().detach().inner()),
+            Some(gradients) => param.val().grad_remove(gradients),
+        };
+        let Some(tensor) = tensor else {
+            self.missing = Some(path);
+            return;
+        };
+        let tensor = tensor.try_into_primitive::<LibTorch>().expect("a network on libtorch has its tensors there").tensor;
+        self.tensors.push(tensor.to_kind(tch::Kind::Float));
+        self.paths.push(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(parameter: &[f32], gradient: &[f32]) -> Group {
+        let parameters = vec![tch::Tensor::from_slice(parameter)];
+        Group {
+            gradients: vec![tch::Tensor::from_slice(gradient)],
+            first: vec![parameters[0].zeros_like()],
+            second: vec![parameters[0].zeros_like()],
+            steps: vec![tch::Tensor::zeros([], (tch::Kind::Float, tch::Device::Cpu))],
+            parameters,
+        }
+    }
+
+    fn values(tensor: &tch::Tensor) -> Vec<f32> {
+        Vec::try_from(tensor).unwrap()
+    }
+
+    #[test]
+    fn fused_adamw_equals_adamw_written_out_for_20_steps() {
+        let with = AdamW { learning_rate: 0.01, beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
+        let mut fused = group(&[1.0, -2.0, 0.5], &[0.0; 3]);
+        let (mut parameter, mut first, mut second) = ([1.0_f64, -2.0, 0.5], [0.0_f64; 3], [0.0_f64; 3]);
+        for step in 1..=20 {
+            let gradient: Vec<f32> = (0..3).map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.0).collect();
+            fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
+            adamw(&fused, with).unwrap();
+            for at in 0..3 {
+                let gradient = f64::from(gradient[at]);
+                first[at] = with.beta1 * first[at] + (1.0 - with.beta1) * gradient;
+                second[at] = with.beta2 * second[at] + (1.0 - with.beta2) * gradient * gradient;
+                let (mean, square) = (first[at] / (1.0 - with.beta1.powi(step)), second[at] / (1.0 - with.beta2.powi(step)));
+                parameter[at] *= 1.0 - with.learning_rate * with.weight_decay;
+                parameter[at] -= with.learning_rate * mean / (square.sqrt() + with.epsilon);
+            }
+        }
+        for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
+            // f32 against f64 over 20 steps.
+            assert!((f64::from(fused) - written).abs() < 2e-6, "{fused} {written}");
+        }
+    }
+
+    #[test]
+    fn fused_sgd_equals_sgd_with_momentum_written_out() {
+        let mut fused = group(&[1.0, -2.0], &[0.0; 2]);
+        let (mut parameter, mut moving) = ([1.0_f32, -2.0], [0.0_f32; 2]);
+        for step in 0..5 {
+            let gradient = [0.5 - step as f32 * 0.1, 0.2];
+            fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
+            let with = Sgd { learning_rate: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
+            sgd(&fused, with).unwrap();
+            for at in 0..2 {
+                moving[at] = 0.9 * moving[at] + gradient[at] + 0.01 * parameter[at];
+                parameter[at] -= 0.1 * moving[at];
+            }
+        }
+        for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
+            assert!((fused - written).abs() < 1e-6, "{fused} {written}");
+        }
+    }
+
+    #[test]
+    fn the_clip_norm_is_the_global_norm() {
+        let gradients = [tch::Tensor::from_slice(&[3.0_f32, 0.0]), tch::Tensor::from_slice(&[4.0_f32])];
+        let norm = clip(&gradients, 1.0).unwrap();
+        assert!((norm.double_value(&[]) - 5.0).abs() < 1e-6);
+        assert!((values(&gradients[0])[0] - 0.6).abs() < 1e-6 && (values(&gradients[1])[0] - 0.8).abs() < 1e-6);
+        clip(&gradients, 2.0).unwrap();
+        assert!((values(&gradients[1])[0] - 0.8).abs() < 1e-6, "a norm below the limit is left as it is");
+    }
+}

@@ -1,0 +1,78 @@
+//! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW and SGD. On libtorch everything is fused
+//! and in place over all parameters at once (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep
+//! their state in the order of the parameters' paths.
+
+#[cfg(feature = "libtorch")]
+mod fused;
+mod plain;
+
+use burn::tensor::Gradients;
+use kiln::spec::{self, Engine, WeightDecayOn};
+
+use crate::{error::TrialError, model::Network};
+
+/// Accumulates gradients and updates the parameters of one network.
+#[derive(Debug)]
+pub(super) enum Updater {
+    #[cfg(feature = "libtorch")]
+    Fused(Box<fused::Fused>),
+    Plain(Box<plain::Plain>),
+}
+
+/// The values of a parameter's gradient on the host, for tests and comparisons.
+pub type NamedValues = (String, Vec<f32>);
+
+impl Updater {
+    pub(super) fn new(network: &Network, engine: Engine, optimizer: &spec::Optimizer, clip_norm: Option<f64>) -> Self {
+        match engine {
+            #[cfg(feature = "libtorch")]
+            Engine::Libtorch => Self::Fused(Box::new(fused::Fused::new(network, optimizer, clip_norm))),
+            _ => Self::Plain(Box::new(plain::Plain::new(network, optimizer, clip_norm))),
+        }
+    }
+
+    /// Adds the gradients of one backward pass.
+    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.accumulate(network, gradients),
+            Self::Plain(plain) => plain.accumulate(network, gradients),
+        }
+    }
+
+    /// Clips, updates, forgets the gradients. Does not wait for the device.
+    pub(super) fn update(&mut self, network: Network, learning_rate: f64) -> Result<Network, TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.update(learning_rate).map(|()| network),
+            Self::Plain(plain) => plain.update(network, learning_rate),
+        }
+    }
+
+    /// The gradient accumulated so far, by parameter path. Waits for the device.
+    pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.gradients(),
+            Self::Plain(plain) => plain.gradients(),
+        }
+    }
+}
+
+/// Weight decay of a parameter with this many axes.
+fn decay(optimizer: &spec::Optimizer, axes: usize) -> f64 {
+    let (weight_decay, on) = match optimizer {
+        spec::Optimizer::Adamw { weight_decay, weight_decay_on, .. } | spec::Optimizer::Sgd { weight_decay, weight_decay_on, .. } => {
+            (*weight_decay, *weight_decay_on)
+        }
+    };
+    if on == WeightDecayOn::Matrices && axes < 2 { 0.0 } else { weight_decay }
+}
+
+fn without_gradient(path: &str) -> TrialError {
+    TrialError::Failed(format!("the parameter `{path}` got no gradient; is it used in the forward pass?"))
+}
+
+fn without_backward() -> TrialError {
+    TrialError::Failed("an update was asked for before any backward pass".to_owned())
+}

@@ -1,0 +1,162 @@
+//! The optimizer in burn's own tensors, for flex. Parameters, gradients and moments are seen as flat lists of numbers.
+
+use burn::{
+    module::{Module, ModuleMapper, ModuleVisitor, Param},
+    tensor::{Gradients, Tensor},
+};
+use kiln::spec::Optimizer;
+
+use super::{NamedValues, decay, without_backward, without_gradient};
+use crate::{error::TrialError, model::Network};
+
+#[derive(Debug)]
+pub(crate) struct Plain {
+    paths: Vec<String>,
+    /// First and second moments of AdamW, or SGD's momentum in the first, in the order of `paths`.
+    moments: Vec<[Tensor<1>; 2]>,
+    optimizer: Optimizer,
+    clip_norm: Option<f64>,
+    /// Accumulated gradients in the order of `paths`; empty before the first backward pass of a step.
+    gradients: Vec<Tensor<1>>,
+    updates: i32,
+}
+
+impl Plain {
+    pub(super) fn new(network: &Network, optimizer: &Optimizer, clip_norm: Option<f64>) -> Self {
+        let mut found = Collected::default();
+        network.visit(&mut found);
+        let moments = found.tensors.iter().map(|tensor| [tensor.zeros_like(), tensor.zeros_like()]).collect();
+        Self { paths: found.paths, moments, optimizer: optimizer.clone(), clip_norm, gradients: Vec::new(), updates: 0 }
+    }
+
+    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+        let mut found = Collected { gradients: Some(gradients), ..Collected::default() };
+        network.visit(&mut found);
+        if let Some(path) = found.missing {
+            return Err(without_gradient(&path));
+        }
+        let so_far = std::mem::take(&mut self.gradients);
+        self.gradients = if so_far.is_empty() {
+            found.tensors
+        } else {
+            so_far.into_iter().zip(found.tensors).map(|(sum, term)| sum + term).collect()
+        };
+        Ok(())
+    }
+
+    pub(super) fn update(&mut self, network: Network, learning_rate: f64) -> Result<Network, TrialError> {
+        if self.gradients.is_empty() {
+            return Err(without_backward());
+        }
+        let gradients = clipped(std::mem::take(&mut self.gradients), self.clip_norm);
+        self.updates += 1;
+        let mut update = Update {
+            optimizer: &self.optimizer,
+            learning_rate,
+            number: self.updates,
+            gradients: gradients.into_iter(),
+            moments: self.moments.iter_mut(),
+        };
+        Ok(network.map(&mut update))
+    }
+
+    pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        let named = self.paths.iter().zip(&self.gradients).map(|(path, gradient)| {
+            let values = gradient.to_data().try_to_vec().map_err(|error| TrialError::Failed(format!("{error:?}")))?;
+            Ok((path.clone(), values))
+        });
+        named.collect()
+    }
+}
+
+/// Scaled so that their common norm is at most `largest`.
+fn clipped(gradients: Vec<Tensor<1>>, largest: Option<f64>) -> Vec<Tensor<1>> {
+    let Some(largest) = largest else { return gradients };
+    let squares = gradients.iter().map(|gradient| gradient.clone().powi_scalar(2).sum()).collect();
+    let norm = Tensor::cat(squares, 0).sum().sqrt();
+    let factor = (norm + 1e-6).recip().mul_scalar(largest).clamp_max(1.0);
+    gradients.into_iter().map(|gradient| gradient * factor.clone()).collect()
+}
+
+/// One step of the rule on one parameter; the new values.
+fn stepped(optimizer: &Optimizer, at: &UpdateAt, parameter: Tensor<1>, gradient: Tensor<1>, moments: &mut [Tensor<1>; 2]) -> Tensor<1> {
+    match *optimizer {
+        Optimizer::Adamw { beta1, beta2, epsilon, .. } => {
+            let first = moments[0].clone() * beta1 + gradient.clone() * (1.0 - beta1);
+            let second = moments[1].clone() * beta2 + gradient.clone() * gradient * (1.0 - beta2);
+            *moments = [first.clone(), second.clone()];
+            let (mean_bias, square_bias) = (1.0 - beta1.powi(at.number), 1.0 - beta2.powi(at.number));
+            let size = second.sqrt() / square_bias.sqrt() + epsilon;
+            parameter * (1.0 - at.learning_rate * at.decay) - first / size * (at.learning_rate / mean_bias)
+        }
+        Optimizer::Sgd { momentum, nesterov, .. } => {
+            let gradient = gradient + parameter.clone() * at.decay;
+            let moving = moments[0].clone() * momentum + gradient.clone();
+            moments[0] = moving.clone();
+            let direction = if nesterov { gradient + moving * momentum } else { moving };
+            parameter - direction * at.learning_rate
+        }
+    }
+}
+
+struct UpdateAt {
+    learning_rate: f64,
+    decay: f64,
+    number: i32,
+}
+
+struct Update<'a, G, M> {
+    optimizer: &'a Optimizer,
+    learning_rate: f64,
+    number: i32,
+    gradients: G,
+    moments: M,
+}
+
+impl<'a, G: Iterator<Item = Tensor<1>>, M: Iterator<Item = &'a mut [Tensor<1>; 2]>> ModuleMapper for Update<'_, G, M> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (Some(gradient), Some(moments)) = (self.gradients.next(), self.moments.next()) else { return param };
+        let at = UpdateAt { learning_rate: self.learning_rate, decay: decay(self.optimizer, D), number: self.number };
+        param.map(|tensor| {
+            let shape = tensor.dims();
+            let flat = tensor.detach().inner().flatten(0, D - 1);
+            let updated = stepped(self.optimizer, &at, flat, gradient, moments);
+            updated.reshape(shape).autodiff().require_grad()
+        })
+    }
+}
+
+/// Walks a network and collects its parameters, or with `gradients` their gradients, flat, with paths.
+#[derive(Default)]
+struct Collected {
+    at: Vec<String>,
+    paths: Vec<String>,
+    tensors: Vec<Tensor<1>>,
+    gradients: Option<Gradients>,
+    missing: Option<String>,
+}
+
+impl ModuleVisitor for Collected {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.at.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.at.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = self.at.join(".");
+        let tensor = match &mut self.gradients {
+            None => Some(param.val().detach().inner()),
+            Some(gradients) => param.val().grad_remove(gradients),
+        };
+        match tensor {
+            Some(tensor) => {
+                self.tensors.push(tensor.flatten(0, D - 1));
+                self.paths.push(path);
+            }
+            None => self.missing = Some(path),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The learner on both engines: equalities between ways of computing the same step.
+
+mod common;
+
+use common::{batch, learner, steps, trial};
+use kiln::spec::{Engine, Precision};
+
+const ENGINES: [Engine; 2] = [Engine::Libtorch, Engine::Flex];
+
+#[test]
+fn the_loss_falls_on_a_batch_that_repeats() {
+    for engine in ENGINES {
+        for model in ["mlp", "gpt"] {
+            let file = trial(engine, model, "");
+            let mut learner = learner(&file);
+            let losses = steps(&mut learner, 30, 1, &[batch(4, 0)]);
+            assert!(losses[29] < 0.7 * losses[0], "{engine:?} {model}: {losses:?}");
+        }
+    }
+}
+
+#[test]
+fn flex_and_libtorch_agree_on_the_first_losses() {
+    for model in ["mlp", "gpt"] {
+        let [first, second] = ENGINES.map(|engine| steps(&mut learner(&trial(engine, model, "")), 5, 1, &[batch(4, 0), batch(4, 1)]));
+        for (at, (a, b)) in first.iter().zip(&second).enumerate() {
+            // Same weights and batches in f32; the kernels sum in different orders.
+            assert!((a - b).abs() < 1e-4, "{model} step {at}: {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_repeats_to_the_bit_also_with_dropout() {
+    for engine in ENGINES {
+        let file = trial(engine, "gpt", "dropout: 0.2");
+        let mut run = || steps(&mut learner(&file), 6, 2, &[batch(3, 0), batch(3, 1)]);
+        let (first, second) = (run(), run());
+        assert_eq!(first, second, "{engine:?}");
+    }
+}
+
+#[test]
+fn dropout_draws_anew_in_each_step_and_not_in_evaluation() {
+    for engine in ENGINES {
+        let mut learner = learner(&trial(engine, "gpt", "dropout: 0.5"));
+        let at = |learner: &mut kiln_trial::train::Learner, step| {
+            let host = batch(4, 0);
+            let device = learner.to_device(&host).unwrap();
+            learner.micro_step(device, step, 0, host.counted_targets()).unwrap();
+            let gradients = learner.gradients().unwrap();
+            learner.update(0.0).unwrap();
+            (learner.take_losses().unwrap()[0], gradients)
+        };
+        let (first, second, again) = (at(&mut learner, 0), at(&mut learner, 1), at(&mut learner, 0));
+        assert_ne!(first.0, second.0, "{engine:?}");
+        assert_eq!(first.0, again.0, "{engine:?}: a learning rate of 0 leaves the parameters alone");
+        let evaluate = |learner: &mut kiln_trial::train::Learner| {
+            let device = learner.to_device(&batch(4, 0)).unwrap();
+            learner.evaluate(device).unwrap();
+            learner.finish_evaluation().unwrap()
+        };
+        assert_eq!(evaluate(&mut learner), evaluate(&mut learner), "{engine:?}");
+    }
+}
+
+#[test]
+fn four_accumulated_batches_of_8_give_the_step_of_one_batch_of_32() {
+    for engine in ENGINES {
+        let file = trial(engine, "gpt", "");
+        let parts: Vec<_> = (0..4).map(|part| batch(8, part)).collect();
+        let (mut whole, mut accumulated) = (learner(&file), learner(&file));
+        let joined = common::joined(&parts);
+        let targets = joined.counted_targets();
+        let device = whole.to_device(&joined).unwrap();
+        whole.micro_step(device, 0, 0, targets).unwrap();
+        for (micro, part) in parts.iter().enumerate() {
+            let device = accumulated.to_device(part).unwrap();
+            accumulated.micro_step(device, 0, micro as u64, targets).unwrap();
+        }
+        common::assert_close(&whole.gradients().unwrap(), &accumulated.gradients().unwrap(), 1e-5);
+        for learner in [&mut whole, &mut accumulated] {
+            learner.update(1e-3).unwrap();
+        }
+        let (one, four) = (whole.take_losses().unwrap()[0], accumulated.take_losses().unwrap()[0]);
+        assert!((one - four).abs() < 1e-5, "{engine:?}: {one} {four}");
+        let (one, four) = [&mut whole, &mut accumulated].map(|learner| steps(learner, 1, 1, &parts)[0]).into();
+        assert!((one - four).abs() < 1e-5, "{engine:?}, after the update: {one} {four}");
+    }
+}
+
+#[test]
+fn the_fused_gradients_equal_those_of_burns_own_operations() {
+    for (model, with) in [("gpt", ""), ("gpt", "tie_head: false, bias: false"), ("mlp", "")] {
+        let [fused, plain] = ENGINES.map(|engine| {
+            let mut learner = learner(&trial(engine, model, with));
+            let host = batch(4, 0);
+            let device = learner.to_device(&host).unwrap();
+            learner.micro_step(device, 0, 0, host.counted_targets()).unwrap();
+            learner.gradients().unwrap()
+        });
+        common::assert_close(&fused, &plain, 1e-5);
+    }
+}
+
+#[test]
+fn ignored_targets_count_neither_in_the_loss_nor_in_the_gradient() {
+    for engine in ENGINES {
+        let file = trial(engine, "mlp", "");
+        let whole = batch(2, 0);
+        let mut padded = common::joined(&[batch(2, 0), batch(2, 1)]);
+        padded.targets[whole.targets.len()..].fill(-100);
+        assert_eq!(padded.counted_targets(), whole.counted_targets());
+        let [(first, of_whole), (second, of_padded)] = [whole, padded].map(|host| {
+            let mut learner = learner(&file);
+            let device = learner.to_device(&host).unwrap();
+            learner.micro_step(device, 0, 0, host.counted_targets()).unwrap();
+            let gradients = learner.gradients().unwrap();
+            learner.update(1e-3).unwrap();
+            (learner.take_losses().unwrap()[0], gradients)
+        });
+        assert!((first - second).abs() < 1e-6, "{engine:?}: {first} {second}");
+        common::assert_close(&of_whole, &of_padded, 1e-6);
+    }
+}
+
+#[test]
+fn evaluation_in_parts_equals_evaluation_at_once_and_the_training_loss() {
+    for engine in ENGINES {
+        let mut learner = learner(&trial(engine, "gpt", ""));
+        let parts = [batch(3, 0), batch(2, 1)];
+        let whole = common::joined(&parts);
+        let mut evaluate = |batches: &[kiln_trial::train::HostBatch]| {
+            for host in batches {
+                let device = learner.to_device(host).unwrap();
+                learner.evaluate(device).unwrap();
+            }
+            learner.finish_evaluation().unwrap()
+        };
+        let (in_parts, at_once) = (evaluate(&parts), evaluate(std::slice::from_ref(&whole)));
+        assert!((in_parts - at_once).abs() < 1e-5, "{engine:?}: {in_parts} {at_once}");
+        let trained = steps(&mut learner, 1, 1, &[whole])[0];
+        assert!((trained - at_once).abs() < 1e-5, "{engine:?}: {trained} {at_once}");
+        assert!(learner.finish_evaluation().is_err(), "an evaluation without targets has no loss");
+    }
+}
+
+#[test]
+fn clipping_bounds_the_step_of_sgd() {
+    for engine in ENGINES {
+        let mut file = trial(engine, "mlp", "");
+        file.train.optimizer = serde_yaml::from_str("{kind: sgd, learning_rate: 1.0}").unwrap();
+        file.train.clip_norm = Some(1e-12);
+        let losses = steps(&mut learner(&file), 2, 1, &[batch(4, 0)]);
+        assert!((losses[0] - losses[1]).abs() < 1e-5, "{engine:?}: a step of length 1e-12 changes nothing: {losses:?}");
+        file.train.clip_norm = Some(1e6);
+        let losses = steps(&mut learner(&file), 2, 1, &[batch(4, 0)]);
+        assert!(losses[1] < losses[0] - 0.05, "{engine:?}: {losses:?}");
+    }
+}
+
+#[test]
+fn what_an_engine_or_a_trial_cannot_do_is_refused_by_its_key() {
+    let refused = |file: &kiln::plan::TrialFile, vocabulary| kiln_trial::train::Learner::build(file, vocabulary).err().map(|error| error.to_string());
+    let mut file = trial(Engine::Flex, "gpt", "");
+    file.train.precision = Precision::AmpBf16;
+    assert_eq!(refused(&file, Some(50)).unwrap(), "`train.precision` amp-bf16 needs `run.engine` libtorch; flex computes in f32");
+    file.train.precision = Precision::F32;
+    assert!(refused(&file, None).unwrap().contains("`model.vocabulary` is not given"));
+    let small = trial(Engine::Flex, "gpt", "vocabulary: 10");
+    assert!(refused(&small, Some(50)).unwrap().contains("`model.vocabulary` is 10, but the data has 50"));
+    file.device = kiln::plan::ChildDevice::Cuda;
+    assert!(refused(&file, Some(50)).unwrap().contains("`run.devices`"));
+}
+
+#[test]
+fn matmul_makes_its_products_and_is_not_trained() {
+    for engine in ENGINES {
+        let mut file = trial(engine, "gpt", "");
+        file.model = serde_yaml::from_str("{kind: matmul, size: 32}").unwrap();
+        let mut learner = kiln_trial::train::Learner::build(&file, None).unwrap();
+        learner.product().unwrap();
+        learner.wait().unwrap();
+        assert_eq!(learner.parameters(), 0);
+        assert!(learner.update(0.1).is_err());
+    }
+}
