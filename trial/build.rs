@@ -44,7 +44,9 @@ mod libtorch {
             return folder;
         }
         let named = named.map_or("not set".to_owned(), |folder| format!("`{}`, which lacks lib/libtorch_cpu.so or include/torch", folder.display()));
-        eprintln!("LIBTORCH is {named}; run `scripts/libtorch.sh` (or `make libtorch`) in the repository, or point LIBTORCH at a libtorch 2.11 folder");
+        eprintln!(
+            "LIBTORCH is {named}; run `scripts/libtorch.sh` (or `make libtorch`) in the repository, or point LIBTORCH at a libtorch 2.11 folder"
+        );
         process::exit(1);
     }
 }

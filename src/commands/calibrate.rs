@@ -130,15 +130,8 @@ fn measure(target: &Target, threads: u64) -> Result<Calibration, Stop> {
 /// The answer's peaks with what they belong to.
 fn named(target: &Target, found: Calibration) -> Vec<MeasuredPeak> {
     let device = match target {
-        Target::Cpu => DeviceKey {
-            device: found.device_name.clone(),
-            name: found.device_name,
-            driver: None,
-            cpu_threads: Some(found.cpu_threads),
-        },
-        Target::Gpu { uuid, name, driver } => {
-            DeviceKey { device: uuid.clone(), name: name.clone(), driver: driver.clone(), cpu_threads: None }
-        }
+        Target::Cpu => DeviceKey { device: found.device_name.clone(), name: found.device_name, driver: None, cpu_threads: Some(found.cpu_threads) },
+        Target::Gpu { uuid, name, driver } => DeviceKey { device: uuid.clone(), name: name.clone(), driver: driver.clone(), cpu_threads: None },
     };
     let libtorch = found.libtorch.unwrap_or_default();
     let named = |peak: Measured| MeasuredPeak {

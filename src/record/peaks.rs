@@ -79,9 +79,8 @@ pub fn lookup(path: Option<&Path>, device: &DeviceKey, libtorch: Option<&str>, p
 /// Errors: the file cannot be read or written, or is none of kiln's.
 pub fn keep(path: &Path, new: &[MeasuredPeak]) -> io::Result<()> {
     let mut peaks = read(path)?;
-    let replaced = |old: &MeasuredPeak| {
-        new.iter().any(|new| old.device == new.device && old.libtorch == new.libtorch && old.precision == new.precision)
-    };
+    let replaced =
+        |old: &MeasuredPeak| new.iter().any(|new| old.device == new.device && old.libtorch == new.libtorch && old.precision == new.precision);
     peaks.retain(|old| !replaced(old));
     peaks.extend_from_slice(new);
     if let Some(folder) = path.parent() {

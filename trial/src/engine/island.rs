@@ -99,7 +99,9 @@ impl Input {
 
     fn into_tracked(self) -> Tracked {
         match self {
-            Self::Plain(tensor) => Tensor::<1>::from_primitive::<LibTorch>(tensor).autodiff().try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH),
+            Self::Plain(tensor) => {
+                Tensor::<1>::from_primitive::<LibTorch>(tensor).autodiff().try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH)
+            }
             Self::Tracked(tensor) => tensor,
         }
     }

@@ -128,19 +128,30 @@ impl Saved {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Operation {
     /// `[x, weight]` or `[x, weight, bias]`.
-    Linear { bf16: bool },
+    Linear {
+        bf16: bool,
+    },
     /// `[table]` and indices.
     Embedding,
     /// `[x, weight]` or `[x, weight, bias]`.
-    LayerNorm { epsilon: f64 },
+    LayerNorm {
+        epsilon: f64,
+    },
     Gelu,
-    Dropout { probability: f64 },
+    Dropout {
+        probability: f64,
+    },
     /// `[stream, branch]`.
     Residual,
     /// `[logits]` and targets; `reuse` says that nobody else holds the logits.
-    CrossEntropy { reuse: bool },
+    CrossEntropy {
+        reuse: bool,
+    },
     /// `[queries, keys and values side by side]`.
-    CausalAttention { heads: i64, dropout: f64 },
+    CausalAttention {
+        heads: i64,
+        dropout: f64,
+    },
 }
 
 /// Runs the forward pass of `operation`; with `save`, also what its backward pass needs.

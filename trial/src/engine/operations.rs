@@ -157,6 +157,7 @@ impl Arithmetic {
 }
 
 #[cfg(all(test, feature = "libtorch"))]
+#[allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 mod tests {
     use burn::tensor::{DType, Device, TensorData};
 

@@ -15,7 +15,7 @@ const DEVIATION: f64 = 0.02;
 
 #[derive(Module, Debug)]
 pub struct Gpt {
-    token_table: Param<Tensor<2>>, // [vocabulary, width]
+    token_table: Param<Tensor<2>>,    // [vocabulary, width]
     position_table: Param<Tensor<2>>, // [seq_len, width]
     blocks: Vec<Block>,
     final_norm: LayerNorm,

@@ -11,7 +11,7 @@ use crate::engine::Arithmetic;
 /// y = x wᵀ + b.
 #[derive(Module, Debug)]
 pub struct Linear {
-    pub weight: Param<Tensor<2>>, // [out, in]
+    pub weight: Param<Tensor<2>>,       // [out, in]
     pub bias: Option<Param<Tensor<1>>>, // [out]
 }
 
@@ -37,7 +37,7 @@ impl Linear {
 /// Layer norm over the last axis.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
-    pub weight: Param<Tensor<1>>, // [width]
+    pub weight: Param<Tensor<1>>,       // [width]
     pub bias: Option<Param<Tensor<1>>>, // [width]
 }
 

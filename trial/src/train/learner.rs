@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use burn::{module::Module, tensor::Tensor};
 use kiln::{catalog, plan::TrialFile, spec::CpuThreads};
 
-use super::{DeviceBatch, HostBatch, optimizer::{NamedValues, Updater}};
+use super::{
+    DeviceBatch, HostBatch,
+    optimizer::{NamedValues, Updater},
+};
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, guard, guard_result},
     error::TrialError,
@@ -31,8 +34,14 @@ pub struct Learner {
 #[derive(Debug)]
 enum Work {
     /// The network is absent only while an update is made.
-    Training { network: Option<Box<Network>>, updater: Updater },
-    Products { factors: Matmul, per_step: u64 },
+    Training {
+        network: Option<Box<Network>>,
+        updater: Updater,
+    },
+    Products {
+        factors: Matmul,
+        per_step: u64,
+    },
 }
 
 const IS_THERE: &str = "the network is put back after each update";

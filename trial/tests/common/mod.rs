@@ -2,25 +2,25 @@
 
 #![allow(dead_code, reason = "each test program uses a part of these")]
 
-use std::path::PathBuf;
-
-use kiln::{
-    plan::TrialFile,
-    spec::Engine,
+use std::{
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
+
+use kiln::{plan::TrialFile, spec::Engine};
 use kiln_trial::train::{HostBatch, Learner};
 
-pub const VOCABULARY: u64 = 50;
-pub const SEQ_LEN: usize = 16;
+pub(crate) const VOCABULARY: u64 = 50;
+pub(crate) const SEQ_LEN: usize = 16;
 
 /// A trial file of a small model; `with` adds keys to the model, such as `dropout: 0.1`.
-pub fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
+pub(crate) fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
     let shape = match model {
         "gpt" => "kind: gpt, d_model: 32, num_layers: 2, num_heads: 4",
         _ => "kind: mlp, d_model: 8, hidden: 32, context: 4",
     };
     let text = format!(
-        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{shape}, seq_len: {SEQ_LEN}, {with}}}, data: {{}},
+        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{shape}, seq_len: {SEQ_LEN}, {with}}}, data: {{kind: generated}},
           train: {{batch_size: 4, steps: 1, cpu_threads: 2, optimizer: {{kind: adamw, learning_rate: 1.0e-2}}}}, measure: {{}},
           engine: {}, device: cpu, folder: {}, run_anchor_nanoseconds: 0}}",
         engine.name(),
@@ -29,19 +29,25 @@ pub fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
     serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-pub fn learner(file: &TrialFile) -> Learner {
+/// The engines draw from one generator per process; tests that draw from it take turns.
+pub(crate) fn alone_with_the_generator() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn learner(file: &TrialFile) -> Learner {
     Learner::build(file, Some(VOCABULARY)).unwrap()
 }
 
 /// Tokens that follow a pattern, so that there is something to learn; `number` tells batches apart.
-pub fn batch(rows: usize, number: usize) -> HostBatch {
+pub(crate) fn batch(rows: usize, number: usize) -> HostBatch {
     let token = |row: usize, at: usize| ((number * 13 + row * 7 + at * (row % 3 + 1)) % VOCABULARY as usize) as i64;
     let both = |shift: usize| (0..rows).flat_map(|row| (0..SEQ_LEN).map(move |at| token(row, at + shift))).collect();
     HostBatch { inputs: both(0), targets: both(1), rows, seq_len: SEQ_LEN }
 }
 
 /// The rows of all batches in one.
-pub fn joined(parts: &[HostBatch]) -> HostBatch {
+pub(crate) fn joined(parts: &[HostBatch]) -> HostBatch {
     HostBatch {
         inputs: parts.iter().flat_map(|part| part.inputs.clone()).collect(),
         targets: parts.iter().flat_map(|part| part.targets.clone()).collect(),
@@ -51,7 +57,7 @@ pub fn joined(parts: &[HostBatch]) -> HostBatch {
 }
 
 /// Trains `count` steps of `accumulation` batches each, taken in turn; the loss of each step.
-pub fn steps(learner: &mut Learner, count: u64, accumulation: u64, batches: &[HostBatch]) -> Vec<f64> {
+pub(crate) fn steps(learner: &mut Learner, count: u64, accumulation: u64, batches: &[HostBatch]) -> Vec<f64> {
     for step in 0..count {
         let of_step: Vec<&HostBatch> = (0..accumulation).map(|micro| &batches[(step * accumulation + micro) as usize % batches.len()]).collect();
         let targets = of_step.iter().map(|batch| batch.counted_targets()).sum();
@@ -65,7 +71,7 @@ pub fn steps(learner: &mut Learner, count: u64, accumulation: u64, batches: &[Ho
 }
 
 /// Each value within `tolerance` of the largest value of its tensor.
-pub fn assert_close(left: &[(String, Vec<f32>)], right: &[(String, Vec<f32>)], tolerance: f32) {
+pub(crate) fn assert_close(left: &[(String, Vec<f32>)], right: &[(String, Vec<f32>)], tolerance: f32) {
     assert_eq!(left.len(), right.len());
     for ((path, left), (other, right)) in left.iter().zip(right) {
         assert_eq!((path, left.len()), (other, right.len()));

@@ -36,11 +36,8 @@ impl Plain {
             return Err(without_gradient(&path));
         }
         let so_far = std::mem::take(&mut self.gradients);
-        self.gradients = if so_far.is_empty() {
-            found.tensors
-        } else {
-            so_far.into_iter().zip(found.tensors).map(|(sum, term)| sum + term).collect()
-        };
+        self.gradients =
+            if so_far.is_empty() { found.tensors } else { so_far.into_iter().zip(found.tensors).map(|(sum, term)| sum + term).collect() };
         Ok(())
     }
 
