@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod columns;
+pub mod epochs;
 pub mod identity;
 pub mod message;
 pub mod peaks;
@@ -9,18 +10,21 @@ pub mod run_file;
 pub mod run_folder;
 pub mod samples;
 pub mod snapshots;
+pub mod steps;
 pub mod table;
 mod trial_columns;
 pub mod trial_result;
 pub mod trials;
 
 pub use attempt::AttemptFile;
+pub use epochs::EpochRow;
 pub use identity::Privacy;
 pub use message::Message;
 pub use run_file::RunFile;
 pub use run_folder::RunFolder;
 pub use samples::{SampleRow, SampleWriter};
 pub use snapshots::{Moment, SnapshotRow, SnapshotWriter};
+pub use steps::StepRow;
 pub use table::{Table, TableError, TableWriter, TornLine};
 pub use trial_result::TrialResult;
 pub use trials::{TableRow, TrialRow, TrialTable, TrialWriter};

@@ -135,7 +135,7 @@ impl Instruments {
             snapshots.write_all(&snapshot).map_err(io::Error::from)?;
         }
         snapshots.sync().map_err(io::Error::from)?;
-        let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds)?;
+        let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds);
         self.keeping = Some(Keeping { sampler, samples, snapshots, privacy: sitting.privacy });
         Ok(())
     }

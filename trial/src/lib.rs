@@ -1,9 +1,15 @@
 //! kiln-trial, the child process of one trial: reads `trial.yaml`, builds the model and the loader, trains, writes what it
 //! measured. burn and libtorch live only here. Also a library, so that people bring their own model.
+//!
+//! The modules stand in the order of the journey.
 
 pub mod error;
 
+mod program;
+
 pub mod engine;
+
+pub mod data;
 
 pub mod model;
 
@@ -12,3 +18,4 @@ pub mod train;
 pub mod calibrate;
 
 pub use error::TrialError;
+pub use program::main;

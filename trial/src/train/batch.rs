@@ -1,26 +1,8 @@
-//! Batches of tokens, on the host and on the device.
+//! Batches of tokens on the device.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use crate::engine::IGNORED_TARGET;
-
-/// A batch as the loader makes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostBatch {
-    /// Tokens, [rows, seq_len], row after row.
-    pub inputs: Vec<i64>,
-    /// The token after each input, [rows, seq_len]; [`IGNORED_TARGET`] where there is none to predict.
-    pub targets: Vec<i64>,
-    pub rows: usize,
-    pub seq_len: usize,
-}
-
-impl HostBatch {
-    /// Targets that count in the loss.
-    pub fn counted_targets(&self) -> u64 {
-        self.targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64
-    }
-}
+use crate::data::HostBatch;
 
 /// A batch on the device.
 #[derive(Clone, Debug)]

@@ -1,8 +1,168 @@
-//! The step: forward, backward, accumulation, update, and the batches it takes.
+//! Training: one trial file becomes steps, rows, messages and a result.
+//!
+//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv` and `trial.json` in its folder, messages on the writer given, and how it
+//! ended. Devices, clocks of the parent and time limits are left to others.
 
 mod batch;
+mod clock;
+mod feed;
+mod interrupt;
 mod learner;
+mod ledger;
+mod messages;
 mod optimizer;
+mod outcome;
+mod schedule;
+mod tables;
+mod timing;
+mod trainee;
+mod training;
 
-pub use batch::{DeviceBatch, HostBatch};
+use std::{io::Write, sync::atomic::AtomicBool};
+
+use kiln::{
+    plan::{ChildDevice, TrialFile},
+    record::{Message, TrialResult, message::PROTOCOL},
+};
+
+pub use crate::data::HostBatch;
+pub use batch::DeviceBatch;
+pub(crate) use interrupt::watch_signals;
 pub use learner::Learner;
+pub use outcome::Ended;
+
+use self::{
+    clock::monotonic_nanoseconds,
+    feed::{StepPlan, TextFeed, plan_products, plan_text},
+    ledger::Ledger,
+    messages::Messenger,
+    outcome::{Trained, conclude, empty_result, write_result},
+    tables::Tables,
+    timing::Timing,
+    trainee::Trainee,
+    training::{Ending, Measured, Text, Training},
+};
+use crate::{
+    TrialError,
+    data::{Dropped, load_text},
+    engine::guard_result,
+};
+
+/// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
+///
+/// `is_interrupted` becoming true stops it after the step under way.
+pub fn run(file: &TrialFile, out: &mut impl Write, is_interrupted: &AtomicBool) -> Ended {
+    let mut result = empty_result(file);
+    let mut messages = Messenger::new(out, monotonic_nanoseconds());
+    let trained = guard_result(|| {
+        messages.send(&hello())?;
+        train(file, &mut messages, is_interrupted, &mut result)
+    });
+    let mut exit_status = conclude(file, &mut result, trained);
+    if let Err(error) = write_result(&file.folder, &result) {
+        exit_status = conclude(file, &mut result, Err(error));
+    }
+    // A parent that is gone cannot be told.
+    let _ = messages.send(&Message::Finished { outcome: result.outcome, reason: result.reason.clone() });
+    Ended { result, exit_status }
+}
+
+/// Everything between the first message and the last; `result` learns what is known as soon as it is.
+fn train<W: Write>(
+    file: &TrialFile,
+    messages: &mut Messenger<'_, W>,
+    is_interrupted: &AtomicBool,
+    result: &mut TrialResult,
+) -> Result<Ending, TrialError> {
+    let tables = Tables::create(&file.folder)?;
+    let Prepared { plan, text, vocabulary, notice } = prepare(file, result)?;
+    let learner = Learner::build(file, vocabulary)?;
+    result.parameters = Some(learner.parameters());
+    result.flops_per_sample = file.model.flops_per_sample(vocabulary);
+    result.device_name = Some(learner.device_name());
+    result.libraries = learner.libraries();
+    result.flags = learner.flags();
+    let ready = Message::Ready { parameters: learner.parameters(), total_steps: plan.total_steps, device_name: learner.device_name() };
+    messages.send(&ready)?;
+    notice.map_or(Ok(()), |text| messages.send(&Message::Notice { text }))?;
+    train_with(file, Setting { plan, text, tables, messages, is_interrupted }, learner, result)
+}
+
+/// What a training needs beside its file and its trainee.
+struct Setting<'a, 'b, W: Write> {
+    plan: StepPlan,
+    text: Option<Text>,
+    tables: Tables,
+    messages: &'a mut Messenger<'b, W>,
+    is_interrupted: &'a AtomicBool,
+}
+
+fn train_with<T: Trainee, W: Write>(
+    file: &TrialFile,
+    setting: Setting<'_, '_, W>,
+    trainee: T,
+    result: &mut TrialResult,
+) -> Result<Ending, TrialError> {
+    let Setting { plan, text, tables, messages, is_interrupted } = setting;
+    let is_cpu = file.device == ChildDevice::Cpu;
+    let now = monotonic_nanoseconds();
+    messages.restart(now);
+    let mut training = Training {
+        file,
+        plan,
+        trainee,
+        text,
+        timing: Timing::new(&file.measure, now),
+        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan.samples_per_step, is_cpu),
+        tables,
+        messages,
+        is_interrupted,
+        measured: Measured::default(),
+    };
+    let ended = guard_result(|| training.train());
+    let Training { timing, ledger, measured, .. } = &training;
+    Trained { plan, timing, ledger, measured: *measured, is_cpu }.fill(result);
+    if ended.is_err() {
+        // The first error is the one to report; what was written until then is kept if it can be.
+        let _ = training.tables.sync();
+        // A device that failed is not to be touched again, not even to free its memory.
+        std::mem::forget(training.trainee);
+    }
+    ended
+}
+
+/// What is known before the model is built.
+struct Prepared {
+    plan: StepPlan,
+    text: Option<Text>,
+    vocabulary: Option<u64>,
+    notice: Option<String>,
+}
+
+/// Reads the data, plans the steps, and says what is dropped.
+fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
+    let Some(seq_len) = file.model.seq_len() else {
+        return Ok(Prepared { plan: plan_products(&file.train)?, text: None, vocabulary: None, notice: None });
+    };
+    let text = load_text(file).map_err(TrialError::Bad)?;
+    let vocabulary = text.facts.vocabulary;
+    if let Some(own) = file.model.vocabulary(Some(vocabulary)).filter(|own| *own < vocabulary) {
+        return Err(TrialError::Bad(format!("`model.vocabulary` {own} is smaller than the data's {vocabulary}; leave it out or make it larger")));
+    }
+    let (plan, TextFeed { schedule, loader, valid, facts }) = plan_text(file, text, seq_len)?;
+    let dropped = schedule.dropped_samples_per_epoch();
+    result.train_samples = Some(schedule.epoch_samples);
+    result.dropped_samples_per_epoch = Some(dropped.total());
+    result.data_sha256 = Some(facts.sha256).filter(|hash| !hash.is_empty());
+    Ok(Prepared { plan, text: Some(Text { loader, valid }), vocabulary: Some(vocabulary), notice: dropped_notice(dropped) })
+}
+
+fn dropped_notice(dropped: Dropped) -> Option<String> {
+    let Dropped { partial_batch, partial_step } = dropped;
+    let text = format!("each epoch leaves out {partial_batch} samples that fill no batch and {partial_step} more that fill no step");
+    (dropped.total() > 0).then_some(text)
+}
+
+fn hello() -> Message {
+    Message::Hello { protocol: PROTOCOL, kiln_trial: env!("CARGO_PKG_VERSION").to_string(), pid: std::process::id() }
+}

@@ -1,0 +1,61 @@
+//! `epochs.csv`: one row at the end of each epoch and at each evaluation of one attempt; a struct is the table, a field is a column.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the table, in every row.
+pub const EPOCHS_TABLE: &str = "epochs/1";
+
+/// One epoch's end or one evaluation; both at once are one row. An unknown value is an empty cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochRow {
+    pub kiln_table: String,
+    /// End of the epoch or of the evaluation, seconds after the run's start mark.
+    pub run_seconds: f64,
+    /// Pass over the training data, from 1.
+    pub epoch: u64,
+    /// Optimizer updates made so far.
+    pub step: u64,
+    /// Mean loss of the steps since the row before, nats per token.
+    pub train_loss: Option<f64>,
+    /// Mean over every validation target, nats per token; empty where none was made here.
+    pub valid_loss: Option<f64>,
+    /// e to the power of `valid_loss`; empty where that is too large for a number.
+    pub valid_perplexity: Option<f64>,
+    /// Wall time of this evaluation, a wait for the device at both ends.
+    pub evaluation_seconds: Option<f64>,
+    /// Samples trained on so far.
+    pub samples: u64,
+}
+
+impl EpochRow {
+    /// The columns, in order.
+    pub const COLUMNS: [&str; 9] =
+        ["kiln_table", "run_seconds", "epoch", "step", "train_loss", "valid_loss", "valid_perplexity", "evaluation_seconds", "samples"];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_listed_columns_and_reads_back_with_its_empty_cells() {
+        let row = EpochRow {
+            kiln_table: EPOCHS_TABLE.to_string(),
+            run_seconds: 9.5,
+            epoch: 2,
+            step: 40,
+            train_loss: Some(2.5),
+            valid_loss: None,
+            valid_perplexity: None,
+            evaluation_seconds: None,
+            samples: 320,
+        };
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.serialize(&row).unwrap();
+        let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
+        assert_eq!(text.lines().next().unwrap(), EpochRow::COLUMNS.join(","));
+        assert_eq!(text.lines().nth(1).unwrap(), "epochs/1,9.5,2,40,2.5,,,,320");
+        let back: EpochRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
+        assert_eq!(back, row);
+    }
+}

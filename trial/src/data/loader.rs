@@ -1,0 +1,262 @@
+//! The loader: threads make whole batches ahead of need, the trainer takes them in order.
+//!
+//! In: a [`Source`] and a [`BatchSchedule`]. Out: batches 0, 1, 2, …, each with the time the trainer was blocked for it (data
+//! wait) and the time its maker was busy (load time). What a batch holds depends on its number alone, so the number of
+//! workers changes no sample, no order and no result.
+//!
+//! At most `num_workers × prefetch` batches are in host memory, those being made and the one in the trainer's hands included:
+//! there are that many buffers, a worker takes its batch number together with a buffer, and a dropped batch gives its buffer
+//! back. The lowest number outstanding therefore always has a buffer, and nothing can lock up.
+
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{BatchSchedule, HostBatch, LoadError, Source, panic_text, schedule::EpochOrder};
+
+/// How batches are made. None of it changes what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoaderOptions {
+    /// Threads; 0 makes each batch in the trainer's own thread when it is asked for.
+    pub num_workers: usize,
+    /// Batches per worker in host memory.
+    pub prefetch: usize,
+    /// Whether threads live across epochs and run ahead into the next one.
+    pub persistent_workers: bool,
+}
+
+/// Makes the batches of one training. Dropping it ends and joins its threads.
+pub struct Loader {
+    shared: Arc<Shared>,
+    options: LoaderOptions,
+    threads: Vec<JoinHandle<()>>,
+    next_batch: u64,
+}
+
+/// One batch in the trainer's hands. Dropping it gives its buffer back.
+pub struct LoadedBatch {
+    /// Time the trainer was blocked for it.
+    pub wait: Duration,
+    /// Time a worker was busy making it.
+    pub load: Duration,
+    batch: HostBatch,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    source: Arc<dyn Source>,
+    schedule: BatchSchedule,
+    state: Mutex<State>,
+    /// A buffer came back, the limit rose, or the loader closed: workers look again.
+    changed: Condvar,
+    /// A batch is ready: the trainer looks again.
+    delivered: Condvar,
+    is_closed: AtomicBool,
+    in_memory: AtomicUsize,
+    peak: AtomicUsize,
+    orders: Mutex<BTreeMap<u64, Arc<EpochOrder>>>,
+}
+
+struct State {
+    free: Vec<HostBatch>,
+    /// Number of the next batch that no worker has taken.
+    next: u64,
+    /// Workers end when `next` gets here.
+    limit: u64,
+    ready: BTreeMap<u64, Result<Made, LoadError>>,
+}
+
+struct Made {
+    batch: HostBatch,
+    load: Duration,
+}
+
+impl Loader {
+    /// Starts no thread yet; the first [`Loader::next`] does.
+    pub fn new(source: Arc<dyn Source>, schedule: BatchSchedule, options: LoaderOptions) -> Self {
+        let buffers = (options.num_workers * options.prefetch).max(1);
+        let state = State { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, ready: BTreeMap::new() };
+        let shared = Shared {
+            source,
+            schedule,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            delivered: Condvar::new(),
+            is_closed: AtomicBool::new(false),
+            in_memory: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            orders: Mutex::new(BTreeMap::new()),
+        };
+        Self { shared: Arc::new(shared), options, threads: Vec::new(), next_batch: 0 }
+    }
+
+    /// The next batch, in order; blocks until it is made.
+    pub fn next(&mut self) -> Result<LoadedBatch, LoadError> {
+        let started = Instant::now();
+        let number = self.next_batch;
+        let total = self.shared.schedule.total_batches();
+        if number >= total {
+            return Err(LoadError::Ended { batch: number, total });
+        }
+        let made = if self.options.num_workers == 0 { self.shared.make_here(number) } else { self.take(number) }?;
+        self.next_batch += 1;
+        let wait = started.elapsed();
+        let load = if self.options.num_workers == 0 { wait } else { made.load };
+        Ok(LoadedBatch { wait, load, batch: made.batch, shared: Arc::clone(&self.shared) })
+    }
+
+    /// The most batches that were in host memory at once, those being made included.
+    pub fn peak_batches(&self) -> usize {
+        self.shared.peak.load(Ordering::SeqCst)
+    }
+
+    fn take(&mut self, number: u64) -> Result<Made, LoadError> {
+        if number >= self.shared.lock().limit {
+            self.start_workers()?;
+        }
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(result) = state.ready.remove(&number) {
+                return result;
+            }
+            state = self.shared.delivered.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Starts the threads of the whole training, or of the next epoch where they do not live across epochs.
+    fn start_workers(&mut self) -> Result<(), LoadError> {
+        self.join();
+        let schedule = &self.shared.schedule;
+        let mut limit = schedule.total_batches();
+        if !self.options.persistent_workers {
+            limit = limit.min(self.next_batch + schedule.batches_per_epoch());
+        }
+        self.shared.lock().limit = limit;
+        for worker in 0..self.options.num_workers {
+            let shared = Arc::clone(&self.shared);
+            let builder = thread::Builder::new().name(format!("loader-{worker}"));
+            let thread = builder.spawn(move || shared.work()).map_err(|source| LoadError::Thread { worker, source })?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A worker catches every panic of its own and reports it as a batch that failed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        // Taken and let go, so that no worker is between its look at `is_closed` and its wait.
+        drop(self.shared.lock());
+        self.shared.changed.notify_all();
+        self.join();
+    }
+}
+
+impl Deref for LoadedBatch {
+    type Target = HostBatch;
+
+    fn deref(&self) -> &HostBatch {
+        &self.batch
+    }
+}
+
+impl Drop for LoadedBatch {
+    fn drop(&mut self) {
+        self.shared.give_back(std::mem::take(&mut self.batch));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker's life: takes a number and a buffer, makes the batch, delivers it, until the limit or the end.
+    fn work(&self) {
+        while let Some((number, buffer)) = self.claim() {
+            let result = self.make_caught(number, buffer);
+            self.lock().ready.insert(number, result);
+            self.delivered.notify_one();
+        }
+    }
+
+    fn claim(&self) -> Option<(u64, HostBatch)> {
+        let mut state = self.lock();
+        loop {
+            if self.is_closed.load(Ordering::SeqCst) || state.next >= state.limit {
+                return None;
+            }
+            if let Some(buffer) = state.free.pop() {
+                let number = state.next;
+                state.next += 1;
+                self.count_one_more();
+                return Some((number, buffer));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn make_here(&self, number: u64) -> Result<Made, LoadError> {
+        let buffer = self.lock().free.pop().unwrap_or_default();
+        self.count_one_more();
+        self.make_caught(number, buffer)
+    }
+
+    fn count_one_more(&self) {
+        let now = self.in_memory.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn give_back(&self, buffer: HostBatch) {
+        self.lock().free.push(buffer);
+        self.in_memory.fetch_sub(1, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+
+    /// A panic in the source becomes this batch's error.
+    fn make_caught(&self, number: u64, buffer: HostBatch) -> Result<Made, LoadError> {
+        catch_unwind(AssertUnwindSafe(|| self.make(number, buffer)))
+            .unwrap_or_else(|payload| Err(LoadError::Panicked { batch: number, reason: panic_text(payload.as_ref()) }))
+    }
+
+    fn make(&self, number: u64, mut batch: HostBatch) -> Result<Made, LoadError> {
+        let started = Instant::now();
+        let (epoch, first) = self.schedule.place(number);
+        let order = self.order(epoch);
+        let rows = self.schedule.batch_size as usize;
+        batch.reset(rows, self.source.seq_len());
+        for row in 0..rows {
+            if self.is_closed.load(Ordering::Relaxed) {
+                break; // Nobody will take this batch.
+            }
+            let sample = order.sample(first + row as u64);
+            self.source.write(sample, row, &mut batch).map_err(|reason| LoadError::Sample { sample, batch: number, reason })?;
+        }
+        Ok(Made { batch, load: started.elapsed() })
+    }
+
+    /// The order of an epoch, made once by whoever needs it first; the two newest are kept.
+    fn order(&self, epoch: u64) -> Arc<EpochOrder> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = Arc::clone(orders.entry(epoch).or_insert_with(|| Arc::new(self.schedule.order(epoch))));
+        while orders.len() > 2 {
+            orders.pop_first();
+        }
+        order
+    }
+}

@@ -1,0 +1,117 @@
+//! Which samples make up which batch, and how many batches an epoch has. Batches are numbered through all epochs from 0.
+
+use kiln::catalog::data::Sampling;
+
+use super::order::Stream;
+
+/// The batches of a whole training, as numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSchedule {
+    /// Samples that may be drawn: `sample_count` of the source.
+    pub source_samples: u64,
+    /// Samples that one epoch passes over, before what fills no step is dropped.
+    pub epoch_samples: u64,
+    pub batch_size: u64,
+    /// Batches per optimizer step.
+    pub grad_accumulation: u64,
+    /// Steps of the whole training.
+    pub total_steps: u64,
+    pub sampling: Sampling,
+    pub seed: u64,
+}
+
+/// The samples of one epoch, in their order.
+#[derive(Debug)]
+pub(super) enum EpochOrder {
+    Shuffled(Vec<u64>),
+    Random { stream: Stream, source_samples: u64 },
+}
+
+impl EpochOrder {
+    /// The sample at a place of the epoch.
+    pub(super) fn sample(&self, place: u64) -> u64 {
+        match self {
+            Self::Shuffled(order) => order[place as usize],
+            Self::Random { stream, source_samples } => stream.below(place, *source_samples),
+        }
+    }
+}
+
+impl BatchSchedule {
+    pub fn samples_per_step(&self) -> u64 {
+        self.batch_size * self.grad_accumulation
+    }
+
+    /// Whole steps in one epoch; what is left over is dropped.
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.epoch_samples / self.samples_per_step()
+    }
+
+    pub fn batches_per_epoch(&self) -> u64 {
+        self.steps_per_epoch() * self.grad_accumulation
+    }
+
+    pub fn total_batches(&self) -> u64 {
+        self.total_steps * self.grad_accumulation
+    }
+
+    /// Samples left over at each epoch's end: in a partial batch, and in whole batches that fill no accumulation.
+    pub fn dropped_samples_per_epoch(&self) -> Dropped {
+        let partial_batch = self.epoch_samples % self.batch_size;
+        Dropped { partial_batch, partial_step: self.epoch_samples % self.samples_per_step() - partial_batch }
+    }
+
+    /// Epoch (from 0) of a batch, and the place of its first sample in the epoch.
+    pub(super) fn place(&self, batch: u64) -> (u64, u64) {
+        let per_epoch = self.batches_per_epoch().max(1);
+        (batch / per_epoch, batch % per_epoch * self.batch_size)
+    }
+
+    pub(super) fn order(&self, epoch: u64) -> EpochOrder {
+        let stream = Stream::new(self.seed, epoch);
+        match self.sampling {
+            Sampling::Shuffled => EpochOrder::Shuffled(stream.permutation(self.epoch_samples)),
+            Sampling::Random => EpochOrder::Random { stream, source_samples: self.source_samples },
+        }
+    }
+}
+
+/// Samples of an epoch that are not trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    pub partial_batch: u64,
+    pub partial_step: u64,
+}
+
+impl Dropped {
+    pub fn total(self) -> u64 {
+        self.partial_batch + self.partial_step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(sampling: Sampling) -> BatchSchedule {
+        BatchSchedule { source_samples: 50, epoch_samples: 23, batch_size: 4, grad_accumulation: 2, total_steps: 5, sampling, seed: 1 }
+    }
+
+    #[test]
+    fn what_fills_no_step_is_dropped_and_counted_by_cause() {
+        let schedule = schedule(Sampling::Shuffled);
+        assert_eq!((schedule.steps_per_epoch(), schedule.batches_per_epoch(), schedule.total_batches()), (2, 4, 10));
+        // 23 samples: 5 whole batches of 4 (3 samples over), 2 whole steps of 2 batches (1 batch over).
+        assert_eq!(schedule.dropped_samples_per_epoch(), Dropped { partial_batch: 3, partial_step: 4 });
+        assert_eq!(schedule.place(9), (2, 4));
+    }
+
+    #[test]
+    fn random_sampling_draws_from_all_of_the_source_with_replacement() {
+        let schedule = schedule(Sampling::Random);
+        let drawn: Vec<u64> = (0..1000).map(|place| schedule.order(0).sample(place)).collect();
+        assert!(drawn.iter().all(|sample| *sample < 50));
+        assert!(drawn.contains(&0) && drawn.contains(&49));
+        assert_ne!(drawn[..20], (0..20).map(|place| schedule.order(1).sample(place)).collect::<Vec<u64>>()[..]);
+    }
+}

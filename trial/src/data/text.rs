@@ -1,0 +1,149 @@
+//! Text as samples: windows of `seq_len + 1` tokens for training, all of the validation text for evaluation.
+
+use std::sync::Arc;
+
+use kiln::{
+    catalog::data::{Data, DataFacts},
+    plan::TrialFile,
+};
+
+use super::{HostBatch, Source};
+
+/// Training samples: sample `k` is the `seq_len + 1` tokens from `k × stride`.
+#[derive(Clone, Debug)]
+pub struct TextWindows {
+    pub tokens: Arc<Vec<u32>>,
+    pub seq_len: usize,
+    pub stride: usize,
+}
+
+impl Source for TextWindows {
+    fn sample_count(&self) -> u64 {
+        match self.tokens.len().checked_sub(self.seq_len + 1) {
+            Some(last_start) => (last_start / self.stride + 1) as u64,
+            None => 0,
+        }
+    }
+
+    fn seq_len(&self) -> usize {
+        self.seq_len
+    }
+
+    fn write(&self, sample: u64, row: usize, batch: &mut HostBatch) -> Result<(), String> {
+        let start = sample as usize * self.stride;
+        let window = self.tokens.get(start..start + self.seq_len + 1).ok_or("it lies past the end of the text")?;
+        batch.fill_row(row, window);
+        Ok(())
+    }
+}
+
+/// The validation text in windows of `seq_len` that do not overlap, so that every token but the first is a target exactly once. The
+/// last window is padded with ignored targets, the last batch has fewer rows.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationWindows<'a> {
+    pub tokens: &'a [u32],
+    pub seq_len: usize,
+    /// Rows of every batch but the last.
+    pub batch_size: usize,
+}
+
+impl EvaluationWindows<'_> {
+    pub fn target_count(&self) -> u64 {
+        self.tokens.len().saturating_sub(1) as u64
+    }
+
+    fn window_count(&self) -> usize {
+        self.tokens.len().saturating_sub(1).div_ceil(self.seq_len)
+    }
+
+    pub fn batch_count(&self) -> u64 {
+        self.window_count().div_ceil(self.batch_size) as u64
+    }
+
+    /// Fills batch `index`, below [`EvaluationWindows::batch_count`].
+    pub fn fill(&self, index: u64, batch: &mut HostBatch) {
+        let first = index as usize * self.batch_size;
+        let rows = self.batch_size.min(self.window_count() - first);
+        batch.reset(rows, self.seq_len);
+        for row in 0..rows {
+            let start = (first + row) * self.seq_len;
+            let end = (start + self.seq_len + 1).min(self.tokens.len());
+            batch.fill_row(row, &self.tokens[start..end]);
+        }
+    }
+}
+
+/// Tokens of a trial's text.
+pub(crate) struct LoadedText {
+    pub(crate) train: Vec<u32>,
+    pub(crate) valid: Vec<u32>,
+    pub(crate) facts: DataFacts,
+}
+
+/// Reads the text that the trial names.
+pub(crate) fn load_text(file: &TrialFile) -> Result<LoadedText, String> {
+    let Data::Generated(data) = &file.data else {
+        return Err(format!("data of kind `{}` cannot be read yet; try `generated`", file.data.kind()));
+    };
+    let letters = generated_letters(data.characters);
+    let valid = (letters.len() as f64 * data.valid_fraction).floor() as usize;
+    let (train, valid) = letters.split_at(letters.len() - valid);
+    let facts = DataFacts { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: 27, sha256: String::new() };
+    Ok(LoadedText { train: train.to_vec(), valid: valid.to_vec(), facts })
+}
+
+/// Stand-in for the catalog's generated text: words of one to six letters from a list of 50, tokens 0 (space) … 26.
+fn generated_letters(characters: u64) -> Vec<u32> {
+    let stream = super::order::Stream::new(0, 0);
+    let mut tokens = Vec::new();
+    for place in 0.. {
+        let word = stream.below(place, 50);
+        let spelling = super::order::Stream::new(1, word);
+        tokens.extend((0..1 + word % 6).map(|letter| 1 + spelling.below(letter, 26) as u32));
+        tokens.push(0);
+        if tokens.len() as u64 >= characters {
+            break;
+        }
+    }
+    tokens.truncate(characters as usize);
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::IGNORED_TARGET;
+
+    #[test]
+    fn windows_start_every_stride_and_the_last_one_still_has_its_target() {
+        let windows = TextWindows { tokens: Arc::new((0..10).collect()), seq_len: 3, stride: 2 };
+        assert_eq!(windows.sample_count(), 4); // starts 0, 2, 4, 6; 6 + 4 tokens end the text
+        let mut batch = HostBatch::default();
+        batch.reset(1, 3);
+        windows.write(3, 0, &mut batch).unwrap();
+        assert_eq!((batch.inputs.clone(), batch.targets.clone()), (vec![6, 7, 8], vec![7, 8, 9]));
+        assert!(windows.write(4, 0, &mut batch).is_err());
+        let short = TextWindows { tokens: Arc::new(vec![1, 2, 3]), seq_len: 3, stride: 1 };
+        assert_eq!(short.sample_count(), 0);
+    }
+
+    #[test]
+    fn evaluation_covers_every_target_exactly_once_whatever_the_remainder() {
+        for (tokens, seq_len, batch_size) in [(100, 8, 3), (97, 8, 4), (9, 8, 4), (10, 8, 1), (2, 8, 5), (1, 8, 2), (0, 8, 2)] {
+            let text: Vec<u32> = (0..tokens).collect();
+            let windows = EvaluationWindows { tokens: &text, seq_len, batch_size };
+            let mut seen = Vec::new();
+            let mut batch = HostBatch::default();
+            for index in 0..windows.batch_count() {
+                windows.fill(index, &mut batch);
+                assert!(batch.rows > 0);
+                for (input, target) in batch.inputs.iter().zip(&batch.targets).filter(|(_, target)| **target != IGNORED_TARGET) {
+                    assert_eq!(input + 1, *target);
+                    seen.push(*target);
+                }
+            }
+            assert_eq!(seen, (1..i64::from(tokens)).collect::<Vec<i64>>(), "{tokens} tokens");
+            assert_eq!(windows.target_count(), seen.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a training is fed with: the trial's data becomes a loader, a number of steps and the validation text.
+
+use std::{num::NonZero, sync::Arc, thread::available_parallelism};
+
+use kiln::{
+    catalog::data::{DataFacts, Sampling},
+    plan::TrialFile,
+    spec::Train,
+};
+
+use crate::{
+    TrialError,
+    data::{BatchSchedule, LoadedText, Loader, LoaderOptions, Source, TextWindows},
+};
+
+/// How many steps there are, and what is in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepPlan {
+    pub(crate) total_steps: u64,
+    /// `None` for a model that reads no data.
+    pub(crate) steps_per_epoch: Option<u64>,
+    pub(crate) samples_per_step: u64,
+    /// Tokens of input per sample; 0 for a model that reads no text.
+    pub(crate) tokens_per_sample: u64,
+}
+
+impl StepPlan {
+    /// The epoch that a step lies in, both from 1.
+    pub(crate) fn epoch(&self, step: u64) -> u64 {
+        self.steps_per_epoch.map_or(1, |per_epoch| (step.saturating_sub(1)) / per_epoch + 1)
+    }
+
+    pub(crate) fn ends_epoch(&self, step: u64) -> bool {
+        self.steps_per_epoch.is_some_and(|per_epoch| step % per_epoch == 0)
+    }
+}
+
+/// Data of a model that reads text.
+pub(crate) struct TextFeed {
+    pub(crate) schedule: BatchSchedule,
+    pub(crate) loader: Loader,
+    pub(crate) valid: Vec<u32>,
+    pub(crate) facts: DataFacts,
+}
+
+/// The plan of a model that reads no data.
+pub(crate) fn plan_products(train: &Train) -> Result<StepPlan, TrialError> {
+    let total_steps =
+        train.steps.ok_or_else(|| TrialError::Bad("`train.steps` is missing; a model without data has no epochs to count".to_string()))?;
+    let samples_per_step = train.batch_size * train.grad_accumulation;
+    Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0 })
+}
+
+/// The plan and the data of a model that reads `seq_len` tokens a sample.
+///
+/// Errors: fewer samples than one step, neither steps nor epochs.
+pub(crate) fn plan_text(file: &TrialFile, text: LoadedText, seq_len: u64) -> Result<(StepPlan, TextFeed), TrialError> {
+    let sampling = file.data.sampling().ok_or_else(|| TrialError::Bad(format!("`model.kind` {} needs data", file.model.kind())))?;
+    let seq_len = seq_len as usize;
+    let strided = TextWindows { tokens: Arc::new(text.train), seq_len, stride: sampling.stride.map_or(seq_len, |stride| stride.max(1) as usize) };
+    let epoch_samples = strided.sample_count();
+    let source = match sampling.sampling {
+        Sampling::Shuffled => strided,
+        Sampling::Random => TextWindows { stride: 1, ..strided },
+    };
+    let train = &file.train;
+    let mut schedule = BatchSchedule {
+        source_samples: source.sample_count(),
+        epoch_samples,
+        batch_size: train.batch_size,
+        grad_accumulation: train.grad_accumulation,
+        total_steps: 0,
+        sampling: sampling.sampling,
+        seed: train.seed,
+    };
+    if schedule.steps_per_epoch() == 0 {
+        return Err(TrialError::Bad(format!(
+            "the training text has {epoch_samples} samples of {} tokens, fewer than the {} of one step (`batch_size` {} × `grad_accumulation` {}); \
+             try a smaller `batch_size`, `seq_len` or `stride`",
+            seq_len + 1,
+            schedule.samples_per_step(),
+            train.batch_size,
+            train.grad_accumulation
+        )));
+    }
+    schedule.total_steps = total_steps(train, schedule.steps_per_epoch())?;
+    let plan = StepPlan {
+        total_steps: schedule.total_steps,
+        steps_per_epoch: Some(schedule.steps_per_epoch()),
+        samples_per_step: schedule.samples_per_step(),
+        tokens_per_sample: seq_len as u64,
+    };
+    let loader = Loader::new(Arc::new(source), schedule.clone(), loader_options(file));
+    Ok((plan, TextFeed { schedule, loader, valid: text.valid, facts: text.facts }))
+}
+
+fn total_steps(train: &Train, steps_per_epoch: u64) -> Result<u64, TrialError> {
+    match (train.steps, train.epochs) {
+        (Some(steps), _) => Ok(steps),
+        (None, Some(epochs)) => Ok(epochs.saturating_mul(steps_per_epoch)),
+        (None, None) => Err(TrialError::Bad("`train.steps` and `train.epochs` are both missing; give one of them".to_string())),
+    }
+}
+
+fn loader_options(file: &TrialFile) -> LoaderOptions {
+    let Some(loader) = file.data.loader() else {
+        return LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true };
+    };
+    LoaderOptions {
+        num_workers: loader.num_workers.resolve(cores()) as usize,
+        prefetch: loader.prefetch as usize,
+        persistent_workers: loader.persistent_workers,
+    }
+}
+
+/// Cores this process may use; a trial file from `kiln run` names plain numbers and needs none of this.
+pub(crate) fn cores() -> u64 {
+    available_parallelism().map_or(1, NonZero::get) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(steps_per_epoch: u64) -> StepPlan {
+        StepPlan { total_steps: 10, steps_per_epoch: Some(steps_per_epoch), samples_per_step: 4, tokens_per_sample: 8 }
+    }
+
+    #[test]
+    fn steps_lie_in_epochs_counted_from_1() {
+        let plan = plan(3);
+        assert_eq!([1, 3, 4, 6, 7].map(|step| plan.epoch(step)), [1, 1, 2, 2, 3]);
+        assert_eq!([2, 3, 6].map(|step| plan.ends_epoch(step)), [false, true, true]);
+    }
+
+    #[test]
+    fn epochs_become_steps_and_steps_win() {
+        let train = |steps, epochs| Train { steps, epochs, ..Train::default() };
+        assert_eq!(total_steps(&train(None, Some(3)), 7).unwrap(), 21);
+        assert_eq!(total_steps(&train(Some(5), None), 7).unwrap(), 5);
+        assert!(total_steps(&train(None, None), 7).unwrap_err().to_string().contains("`train.steps`"));
+    }
+}

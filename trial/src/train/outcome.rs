@@ -1,0 +1,190 @@
+//! How a training's end, good or bad, becomes the result file, an outcome in words and an exit status.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+use kiln::{
+    catalog::Model,
+    plan::{Outcome, TrialFile},
+    record::{TrialResult, message::exit_status},
+};
+
+use super::{
+    feed::{StepPlan, cores},
+    ledger::Ledger,
+    tables::cannot_write,
+    timing::{Figures, Timing},
+    training::{Ending, Measured},
+};
+use crate::TrialError;
+
+/// A trial that came to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    pub result: TrialResult,
+    pub exit_status: i32,
+}
+
+/// A result that knows nothing yet but what was asked for.
+pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
+    TrialResult {
+        kiln_trial_result: 1,
+        trial: file.trial.clone(),
+        attempt: file.attempt,
+        outcome: Outcome::Failed,
+        reason: None,
+        parameters: None,
+        flops_per_sample: None,
+        steps: 0,
+        window_seconds: None,
+        left_out_steps: 0,
+        window_started_nanoseconds: None,
+        window_ended_nanoseconds: None,
+        samples_per_second: None,
+        tokens_per_second: None,
+        median_step_seconds: None,
+        epoch_seconds: None,
+        data_wait_fraction: None,
+        load_seconds: None,
+        transfer_fraction: None,
+        evaluation_seconds: None,
+        checkpoint_seconds: None,
+        train_loss: None,
+        valid_loss: None,
+        seconds_to_target: None,
+        peak_allocated_bytes: None,
+        peak_reserved_bytes: None,
+        allocator_retries: None,
+        device_name: None,
+        cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
+        dropped_samples_per_epoch: None,
+        train_samples: None,
+        data_sha256: None,
+        libraries: Default::default(),
+        flags: Default::default(),
+        notes: Default::default(),
+    }
+}
+
+/// What a training leaves behind for its result.
+pub(crate) struct Trained<'a> {
+    pub(crate) plan: StepPlan,
+    pub(crate) timing: &'a Timing,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) measured: Measured,
+    pub(crate) is_cpu: bool,
+}
+
+impl Trained<'_> {
+    /// Puts the figures into the result; each empty cell that a reader would ask about gets its reason.
+    pub(crate) fn fill(&self, result: &mut TrialResult) {
+        let Self { timing, ledger, measured, .. } = self;
+        result.steps = measured.steps;
+        result.left_out_steps = timing.left_out_steps();
+        result.train_loss = ledger.train_loss();
+        result.valid_loss = measured.valid_loss;
+        result.evaluation_seconds = measured.evaluation_seconds;
+        result.seconds_to_target = measured.seconds_to_target;
+        if let Some(peaks) = measured.allocator {
+            result.peak_allocated_bytes = Some(peaks.allocated_bytes);
+            result.peak_reserved_bytes = Some(peaks.reserved_bytes);
+            result.allocator_retries = Some(peaks.retries);
+        }
+        match timing.figures() {
+            Some(figures) => self.fill_window(result, &figures),
+            None => note(result, "window_seconds", timing.why_no_window()),
+        }
+    }
+
+    fn fill_window(&self, result: &mut TrialResult, figures: &Figures) {
+        let samples = (figures.steps * self.plan.samples_per_step) as f64;
+        result.window_seconds = Some(figures.seconds);
+        result.window_started_nanoseconds = Some(figures.started_nanoseconds);
+        result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
+        result.samples_per_second = Some(samples / figures.seconds);
+        if self.plan.tokens_per_sample > 0 {
+            result.tokens_per_second = Some(samples * self.plan.tokens_per_sample as f64 / figures.seconds);
+            result.data_wait_fraction = Some(figures.data_wait_fraction);
+            result.load_seconds = Some(figures.load_seconds);
+            result.transfer_fraction = Some(figures.transfer_fraction);
+        }
+        result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
+        if self.is_cpu {
+            result.median_step_seconds = Some(figures.median_step_seconds);
+        } else {
+            note(
+                result,
+                "median_step_seconds",
+                "the host runs ahead of this device, and steps are not timed on it; see samples_per_second".to_string(),
+            );
+        }
+    }
+}
+
+fn note(result: &mut TrialResult, column: &str, reason: String) {
+    result.notes.insert(column.to_string(), reason);
+}
+
+/// Sets outcome and reason, and says why a cell stayed empty; the exit status (`kiln::record::message::exit_status`).
+pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result<Ending, TrialError>) -> i32 {
+    let (outcome, reason, status) = match ended {
+        Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
+        Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
+        Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
+            let reason = format!("a signal asked the trial to stop; it did after step {}", result.steps);
+            (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
+        }
+        Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result.steps, &text)), exit_status::OOM),
+        Err(TrialError::NoDevice(reason)) => (Outcome::Failed, Some(reason), exit_status::NO_DEVICE),
+        Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
+        Err(TrialError::Failed(reason)) => (Outcome::Failed, Some(reason), exit_status::FAILED),
+    };
+    result.outcome = outcome;
+    result.reason = reason;
+    explain_empty_losses(file, result);
+    status
+}
+
+fn out_of_memory(file: &TrialFile, steps: u64, text: &str) -> String {
+    let remedy = match &file.model {
+        Model::Matmul(_) => "try a smaller `size`",
+        _ => "try a smaller `batch_size`",
+    };
+    format!("ran out of memory at step {} with `batch_size` {} ({text}); {remedy}", steps + 1, file.train.batch_size)
+}
+
+fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
+    if matches!(file.model, Model::Matmul(_)) {
+        note(result, "train_loss", "matmul makes products and has no loss".to_string());
+        return;
+    }
+    if result.outcome == Outcome::Diverged && result.train_loss.is_none() {
+        note(result, "train_loss", "a loss in it is no number".to_string());
+    }
+    if result.outcome == Outcome::Completed && result.valid_loss.is_none() {
+        note(result, "valid_loss", "the data has no validation part".to_string());
+    }
+    if file.train.target.is_some() && result.seconds_to_target.is_none() {
+        note(result, "seconds_to_target", "the target was not reached".to_string());
+    }
+}
+
+/// Writes `trial.json` whole or not at all: a temporary file, synced, then renamed.
+pub(crate) fn write_result(folder: &Path, result: &TrialResult) -> Result<(), TrialError> {
+    let path = folder.join("trial.json");
+    write_whole(folder, &path, result).map_err(|error| cannot_write(&path, error))
+}
+
+fn write_whole(folder: &Path, path: &Path, result: &TrialResult) -> io::Result<()> {
+    let temporary = folder.join("trial.json.tmp");
+    let mut text = serde_json::to_string_pretty(result)?;
+    text.push('\n');
+    let mut file = File::create(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    File::open(folder)?.sync_all()
+}

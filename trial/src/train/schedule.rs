@@ -1,0 +1,83 @@
+//! The learning rate of each step, computed on the host.
+//!
+//! With `it` the step counted from 0, `w` the schedule's `warmup_steps`, `n` all steps, `r` the optimizer's rate and `f` the
+//! `final_fraction`:
+//!
+//! - `it < w`: `r · (it + 1) / (w + 1)`, for every kind (nanoGPT's warm-up: never 0, and `r` itself right after it)
+//! - then, with `p = (it − w) / (n − 1 − w)`, which is 0 on the first step after the warm-up and 1 on the last step:
+//!   - constant: `r`
+//!   - linear: `r · (1 − (1 − f) · p)`
+//!   - cosine: `r · (f + (1 − f) · (1 + cos(π p)) / 2)`
+//!
+//! Where a single step follows the warm-up, it is the last one: `p` is 1.
+
+use std::f64::consts::PI;
+
+use kiln::spec::LearningRateSchedule;
+
+/// The rate of step `step`, counted from 1, of `total_steps`; `peak` is the optimizer's `learning_rate`.
+pub(crate) fn learning_rate(schedule: &LearningRateSchedule, peak: f64, step: u64, total_steps: u64) -> f64 {
+    let iteration = step.saturating_sub(1);
+    let warmup = warmup_steps(schedule);
+    if iteration < warmup {
+        return peak * (iteration + 1) as f64 / (warmup + 1) as f64;
+    }
+    let progress = progress_after_warmup(iteration - warmup, total_steps.saturating_sub(1 + warmup));
+    match schedule {
+        LearningRateSchedule::Constant { .. } => peak,
+        LearningRateSchedule::Linear { final_fraction, .. } => peak * (1.0 - (1.0 - final_fraction) * progress),
+        LearningRateSchedule::Cosine { final_fraction, .. } => peak * (final_fraction + (1.0 - final_fraction) * (1.0 + (PI * progress).cos()) / 2.0),
+    }
+}
+
+fn warmup_steps(schedule: &LearningRateSchedule) -> u64 {
+    match schedule {
+        LearningRateSchedule::Constant { warmup_steps }
+        | LearningRateSchedule::Linear { warmup_steps, .. }
+        | LearningRateSchedule::Cosine { warmup_steps, .. } => *warmup_steps,
+    }
+}
+
+fn progress_after_warmup(done: u64, all: u64) -> f64 {
+    if all == 0 { 1.0 } else { (done as f64 / all as f64).min(1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(schedule: &LearningRateSchedule, total: u64) -> Vec<f64> {
+        (1..=total).map(|step| learning_rate(schedule, 2.0, step, total)).collect()
+    }
+
+    fn assert_close(found: &[f64], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn constant_rises_in_equal_parts_and_stays() {
+        let schedule = LearningRateSchedule::Constant { warmup_steps: 3 };
+        assert_close(&rates(&schedule, 6), &[0.5, 1.0, 1.5, 2.0, 2.0, 2.0]);
+        assert_close(&rates(&LearningRateSchedule::Constant { warmup_steps: 0 }, 2), &[2.0, 2.0]);
+    }
+
+    #[test]
+    fn linear_and_cosine_end_on_the_final_fraction_at_the_last_step() {
+        let linear = LearningRateSchedule::Linear { warmup_steps: 1, final_fraction: 0.0 };
+        assert_close(&rates(&linear, 6), &[1.0, 2.0, 1.5, 1.0, 0.5, 0.0]);
+        let cosine = LearningRateSchedule::Cosine { warmup_steps: 0, final_fraction: 0.5 };
+        let half = 0.5 + 0.5 * (1.0 + (PI / 4.0).cos()) / 2.0;
+        assert_close(&rates(&cosine, 5), &[2.0, 2.0 * half, 1.5, 2.0 * (1.5 - half), 1.0]);
+    }
+
+    #[test]
+    fn a_training_that_ends_in_or_right_after_the_warmup_has_finite_rates() {
+        let cosine = LearningRateSchedule::Cosine { warmup_steps: 4, final_fraction: 0.1 };
+        assert_close(&rates(&cosine, 2), &[0.4, 0.8]);
+        assert_close(&rates(&cosine, 5)[4..], &[0.2]);
+        assert_close(&rates(&LearningRateSchedule::Linear { warmup_steps: 0, final_fraction: 0.25 }, 1), &[0.5]);
+    }
+}

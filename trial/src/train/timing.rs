@@ -1,0 +1,251 @@
+//! When the measured window opens and closes, and what it measured (`MEASUREMENT.md` 1–5). Pure: every time is passed in.
+//!
+//! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window or a cut begins or ends. Out:
+//! figures of the window; or why there are none.
+
+use kiln::spec::Measure;
+
+use super::clock::seconds_between;
+
+/// What the host measured of one step's data, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct DataCost {
+    /// The trainer was blocked in the loader.
+    pub(crate) wait_seconds: f64,
+    /// Workers were busy making the step's batches.
+    pub(crate) load_seconds: f64,
+    /// The trainer copied batches to the device.
+    pub(crate) transfer_seconds: f64,
+}
+
+/// One step as timed on the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct StepTime {
+    /// From the mark before (end of the step before, or of a cut) to this step's end.
+    pub(crate) seconds: f64,
+    pub(crate) is_warmup: bool,
+}
+
+/// The clockwork of one training.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    warmup_steps: u64,
+    warmup_seconds: f64,
+    started: u64,
+    /// End of the last step or cut.
+    mark: u64,
+    /// Steps made and seconds trained, cuts left out.
+    steps: u64,
+    trained_seconds: f64,
+    window: Option<Window>,
+}
+
+#[derive(Clone, Debug)]
+struct Window {
+    left_out_steps: u64,
+    started: u64,
+    ended: Option<u64>,
+    cut_seconds: f64,
+    step_seconds: Vec<f64>,
+    data: DataCost,
+}
+
+/// What a closed window measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figures {
+    pub(crate) started_nanoseconds: u64,
+    pub(crate) ended_nanoseconds: u64,
+    /// Wall time, cuts left out.
+    pub(crate) seconds: f64,
+    pub(crate) steps: u64,
+    /// Median of the steps' host times.
+    pub(crate) median_step_seconds: f64,
+    pub(crate) data_wait_fraction: f64,
+    pub(crate) load_seconds: f64,
+    pub(crate) transfer_fraction: f64,
+}
+
+impl Timing {
+    /// Training starts at `now`.
+    pub(crate) fn new(measure: &Measure, now: u64) -> Self {
+        Self {
+            warmup_steps: measure.warmup_steps,
+            warmup_seconds: measure.warmup_seconds,
+            started: now,
+            mark: now,
+            steps: 0,
+            trained_seconds: 0.0,
+            window: None,
+        }
+    }
+
+    /// A step ended at `now`.
+    pub(crate) fn end_step(&mut self, now: u64, data: DataCost) -> StepTime {
+        let seconds = seconds_between(self.mark, now);
+        self.mark = now;
+        self.steps += 1;
+        self.trained_seconds += seconds;
+        if let Some(window) = &mut self.window {
+            window.step_seconds.push(seconds);
+            window.data.wait_seconds += data.wait_seconds;
+            window.data.load_seconds += data.load_seconds;
+            window.data.transfer_seconds += data.transfer_seconds;
+        }
+        StepTime { seconds, is_warmup: self.window.is_none() }
+    }
+
+    /// Whether the window should open before the next step: both halves of the warm-up have passed.
+    pub(crate) fn warmup_is_over(&self) -> bool {
+        self.window.is_none() && self.steps >= self.warmup_steps && self.trained_seconds >= self.warmup_seconds
+    }
+
+    /// The window opens at `now`, taken after a wait for the device.
+    pub(crate) fn open_window(&mut self, now: u64) {
+        self.mark = now;
+        self.window = Some(Window {
+            left_out_steps: self.steps,
+            started: now,
+            ended: None,
+            cut_seconds: 0.0,
+            step_seconds: Vec::new(),
+            data: DataCost::default(),
+        });
+    }
+
+    /// Leaves out an evaluation (or a checkpoint) between two waits for the device.
+    pub(crate) fn cut(&mut self, from: u64, to: u64) {
+        self.mark = to;
+        if let Some(window) = self.window.as_mut().filter(|window| window.ended.is_none()) {
+            window.cut_seconds += seconds_between(from, to);
+        }
+    }
+
+    /// The window, if there is one, closes at `now`, taken after a wait for the device.
+    pub(crate) fn close_window(&mut self, now: u64) {
+        if let Some(window) = &mut self.window {
+            window.ended.get_or_insert(now);
+        }
+    }
+
+    /// Since training started, everything included.
+    pub(crate) fn seconds_since_start(&self, now: u64) -> f64 {
+        seconds_between(self.started, now)
+    }
+
+    /// Steps before the window; all of them where there is none.
+    pub(crate) fn left_out_steps(&self) -> u64 {
+        self.window.as_ref().map_or(self.steps, |window| window.left_out_steps)
+    }
+
+    /// The figures of a closed window with at least one step.
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        let window = self.window.as_ref()?;
+        let ended = window.ended?;
+        let seconds = seconds_between(window.started, ended) - window.cut_seconds;
+        if window.step_seconds.is_empty() || seconds <= 0.0 {
+            return None;
+        }
+        Some(Figures {
+            started_nanoseconds: window.started,
+            ended_nanoseconds: ended,
+            seconds,
+            steps: window.step_seconds.len() as u64,
+            median_step_seconds: median(&window.step_seconds),
+            data_wait_fraction: window.data.wait_seconds / seconds,
+            load_seconds: window.data.load_seconds,
+            transfer_fraction: window.data.transfer_seconds / seconds,
+        })
+    }
+
+    /// Why there is no window, in words.
+    pub(crate) fn why_no_window(&self) -> String {
+        let steps = if self.steps == 1 { "1 step".to_string() } else { format!("{} steps", self.steps) };
+        format!(
+            "only {steps} in {:.1} s, and the warm-up takes {} steps and {} s; train longer, or lower `measure.warmup_steps` and `measure.warmup_seconds`",
+            self.trained_seconds, self.warmup_steps, self.warmup_seconds
+        )
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn timing(warmup_steps: u64, warmup_seconds: f64) -> Timing {
+        Timing::new(&Measure { warmup_steps, warmup_seconds, ..Measure::default() }, 100 * SECOND)
+    }
+
+    fn cost(wait_seconds: f64) -> DataCost {
+        DataCost { wait_seconds, load_seconds: 2.0 * wait_seconds, transfer_seconds: 0.125 }
+    }
+
+    #[test]
+    fn warm_up_lasts_until_both_its_steps_and_its_seconds_have_passed() {
+        let mut slow = timing(2, 1.0);
+        slow.end_step(105 * SECOND, DataCost::default());
+        assert!(!slow.warmup_is_over(), "1 of 2 steps");
+        slow.end_step(106 * SECOND, DataCost::default());
+        assert!(slow.warmup_is_over());
+        let mut fast = timing(1, 1.0);
+        fast.end_step(100 * SECOND + SECOND / 2, DataCost::default());
+        assert!(!fast.warmup_is_over(), "0.5 of 1 s");
+        fast.cut(100 * SECOND + SECOND / 2, 150 * SECOND);
+        assert!(!fast.warmup_is_over(), "an evaluation warms nothing up");
+        fast.end_step(150 * SECOND + SECOND / 2, DataCost::default());
+        assert!(fast.warmup_is_over());
+        assert!(timing(0, 0.0).warmup_is_over(), "no warm-up asked for");
+    }
+
+    #[test]
+    fn the_window_leaves_out_warm_up_and_evaluation() {
+        let mut timing = timing(1, 0.0);
+        assert!(timing.end_step(110 * SECOND, cost(9.0)).is_warmup);
+        timing.open_window(111 * SECOND);
+        assert_eq!(timing.end_step(112 * SECOND, cost(0.5)), StepTime { seconds: 1.0, is_warmup: false });
+        timing.end_step(115 * SECOND, cost(1.0));
+        timing.cut(115 * SECOND, 140 * SECOND);
+        assert_eq!(timing.end_step(142 * SECOND, cost(0.5)).seconds, 2.0);
+        timing.close_window(143 * SECOND);
+        timing.cut(143 * SECOND, 160 * SECOND);
+        let figures = timing.figures().unwrap();
+        let expected = Figures {
+            started_nanoseconds: 111 * SECOND,
+            ended_nanoseconds: 143 * SECOND,
+            seconds: 7.0,
+            steps: 3,
+            median_step_seconds: 2.0,
+            data_wait_fraction: 2.0 / 7.0,
+            load_seconds: 4.0,
+            transfer_fraction: 0.375 / 7.0,
+        };
+        assert_eq!(figures, expected);
+        assert_eq!(timing.left_out_steps(), 1);
+    }
+
+    #[test]
+    fn a_training_shorter_than_its_warm_up_has_no_figures_and_says_so() {
+        let mut timing = timing(10, 2.0);
+        for step in 1..=8 {
+            timing.end_step((100 + step) * SECOND, DataCost::default());
+        }
+        timing.close_window(108 * SECOND);
+        assert_eq!(timing.figures(), None);
+        assert_eq!(timing.left_out_steps(), 8);
+        assert!(timing.why_no_window().starts_with("only 8 steps in 8.0 s, and the warm-up takes 10 steps and 2 s"));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_of_steps_is_the_mean_of_the_middle_two() {
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
+        assert_eq!(median(&[5.0]), 5.0);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the training loop asks of a model on its device. The learner is the real one; tests bring one of known cost.
+
+use super::{DeviceBatch, Learner};
+use crate::{TrialError, data::HostBatch};
+
+/// Memory figures of the device's allocator since they were last reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AllocatorPeaks {
+    pub(crate) allocated_bytes: u64,
+    pub(crate) reserved_bytes: u64,
+    pub(crate) retries: u64,
+}
+
+/// A model that can be trained. Work may be queued on the device; only what says so waits for it.
+pub(crate) trait Trainee {
+    /// A batch on the device.
+    type Batch;
+
+    fn to_device(&mut self, batch: &HostBatch) -> Result<Self::Batch, TrialError>;
+
+    /// Forward and backward of micro-batch `micro` (from 0) of step `step` (from 1); gradients add up. `total_targets` counts
+    /// the targets of the whole step, which its loss and gradient are divided by.
+    fn micro_step(&mut self, batch: Self::Batch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError>;
+
+    /// One optimizer update from the gradients added up, which it clears.
+    fn update(&mut self, learning_rate: f64) -> Result<(), TrialError>;
+
+    /// One step of a model that only makes matrix products.
+    fn product(&mut self) -> Result<(), TrialError>;
+
+    /// Waits. The loss of each step since the last call, in order.
+    fn take_losses(&mut self) -> Result<Vec<f64>, TrialError>;
+
+    fn evaluate(&mut self, batch: Self::Batch) -> Result<(), TrialError>;
+
+    /// Waits. Mean loss over every target evaluated since the last call.
+    fn finish_evaluation(&mut self) -> Result<f64, TrialError>;
+
+    /// Waits until the device has done all it was given.
+    fn wait(&mut self) -> Result<(), TrialError>;
+
+    /// `None` where the allocator keeps no figures.
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
+
+    fn reset_allocator_peaks(&mut self);
+}
+
+impl Trainee for Learner {
+    type Batch = DeviceBatch;
+
+    fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+        Self::to_device(self, batch)
+    }
+
+    fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+        Self::micro_step(self, batch, step, micro, total_targets)
+    }
+
+    fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
+        Self::update(self, learning_rate)
+    }
+
+    fn product(&mut self) -> Result<(), TrialError> {
+        Self::product(self)
+    }
+
+    fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
+        Self::take_losses(self)
+    }
+
+    fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
+        Self::evaluate(self, batch)
+    }
+
+    fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+        Self::finish_evaluation(self)
+    }
+
+    fn wait(&mut self) -> Result<(), TrialError> {
+        Self::wait(self)
+    }
+
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        let stats = self.allocator()?;
+        Some(AllocatorPeaks { allocated_bytes: stats.peak_allocated_bytes, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
+    }
+
+    fn reset_allocator_peaks(&mut self) {
+        Self::reset_allocator_peaks(self);
+    }
+}
