@@ -29,7 +29,7 @@ fn training_contradictions(settings: &Settings) -> Vec<Fault> {
     let mut add = |key: &str, message: String| faults.push((key.to_owned(), message));
     let train = &settings.train;
     if train.steps.is_some() && train.epochs.is_some() {
-        add("train.steps", "`train.steps` and `train.epochs` are both given; keep one of them".to_owned());
+        add("train.epochs", "`train.steps` and `train.epochs` are both given; keep one of them".to_owned());
     }
     if train.steps.is_none() && train.epochs.is_none() {
         add("train", "neither `train.steps` nor `train.epochs` is given; give one of them".to_owned());
