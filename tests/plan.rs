@@ -91,8 +91,8 @@ fn set_changes_a_key_and_pins_an_axis() {
 #[test]
 fn what_cannot_be_planned_is_bad_input_that_names_every_fault() {
     let folder = folder_with(
-        "{kiln: 1, name: x, model: {kind: gpt, num_heads: 5, vocabulary: 10}, data: {kind: generated}, train: {steps: 1},
-        sweep: {grid: {train.batch_size: [8, 100000]}}}",
+        "{kiln: 1, name: x, model: {kind: gpt, vocabulary: 10}, data: {kind: generated}, train: {steps: 1},
+        sweep: {grid: {model.num_heads: [5], train.batch_size: [8, 100000]}}}",
     );
     let output = plan(folder.path(), &["x.yaml"]);
     assert_eq!(output.status.code(), Some(2));

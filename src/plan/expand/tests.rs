@@ -140,7 +140,7 @@ fn every_refusal_has_its_key() {
         (with("kind: matmul", "kind: generated", "steps: 1", ""), "data.kind"),
         (with("kind: matmul", "kind: none", "epochs: 1", ""), "train.epochs"),
         (with("kind: gpt", "kind: generated", "", ""), "train"),
-        (with("kind: gpt", "kind: generated", "steps: 1, epochs: 1", ""), "train.steps"),
+        (with("kind: gpt", "kind: generated", "steps: 1, epochs: 1", ""), "train.epochs"),
         (with("kind: gpt", "kind: generated", "steps: 1, precision: amp-bf16", "grid: {run.engine: [flex]}"), "train.precision"),
         (with("kind: gpt", "kind: generated", "steps: 1, optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
         (with("kind: gpt", "kind: generated, valid_fraction: 0", "steps: 1, target: {valid_loss: 1}", ""), "train.target"),
