@@ -1,6 +1,6 @@
 //! `kiln check`: every problem of every file at once.
 
-use std::{io::Write, path::PathBuf};
+use std::{ffi::OsString, io::Write, path::PathBuf};
 
 use super::{Status, Stop, print};
 use crate::spec::{self, Loaded, Problems, Request};
@@ -16,8 +16,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let variables: Vec<(String, String)> =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))).collect();
+    let variables = variables();
     let mut status = Status::Success;
     for file in args.files {
         let request = Request { file, set: args.set.clone(), variables: variables.clone() };
@@ -30,6 +29,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
     }
     Ok(status)
+}
+
+/// The environment, as a [`Request`] takes it.
+pub(super) fn variables() -> Vec<(String, String)> {
+    let readable = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
+    std::env::vars_os().filter_map(readable).collect()
 }
 
 fn check(request: &Request) -> Result<String, Problems> {
