@@ -1,5 +1,7 @@
 //! `kiln schema`: the kept copy is current, and files are judged by it as `kiln check` judges them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;

@@ -1,9 +1,16 @@
 //! `kiln check`: every problem of every file at once.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
-use super::{Status, Stop, planned, print};
-use crate::spec::{self, Loaded, Problems, Request};
+use super::{
+    Status, Stop,
+    planned::{Planned, plan_file, request},
+    print,
+};
+use crate::spec;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -18,34 +25,36 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in args.files {
-        let request = planned::request(file, &args.set);
-        match check(&request) {
-            Ok(verdict) => print(&format!("{}: ok, {verdict}\n", request.file.display()))?,
-            Err(problems) => {
-                let _ = writeln!(std::io::stderr(), "{problems}");
-                status = Status::BadInput;
+        match check(&file, &args.set) {
+            Ok(verdict) => print(&format!("{}: ok, {verdict}\n", file.display()))?,
+            Err(stop) => {
+                let _ = writeln!(std::io::stderr(), "{}", stop.message);
+                status = stop.status;
             }
         }
     }
     Ok(status)
 }
 
-fn check(request: &Request) -> Result<String, Problems> {
-    let in_base = request.file.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "base");
-    if in_base && request.set.is_empty() {
-        return spec::check_fragment(request).map(|()| "a fragment for other files to extend".to_owned());
+fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
+    let in_base = file.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "base");
+    if in_base && set.is_empty() {
+        let checked = spec::check_fragment(&request(file.to_owned(), set)).map_err(Stop::bad_input);
+        return checked.map(|()| "a fragment for other files to extend".to_owned());
     }
-    spec::load(request).map(|loaded| describe(&loaded))
+    plan_file(file.to_owned(), set).map(|planned| describe(&planned))
 }
 
 /// What the file asks for, in few words.
-fn describe(loaded: &Loaded) -> String {
-    let experiment = &loaded.experiment;
+fn describe(planned: &Planned) -> String {
+    let experiment = &planned.loaded.experiment;
     let (grid, zip) = (&experiment.sweep.grid, &experiment.sweep.zip);
-    let kinds = format!("{} on {}", experiment.model.kind(), experiment.data.kind());
     let axes: Vec<String> = grid.iter().chain(zip).map(|(key, values)| format!("{key} ({})", values.as_array().map_or(1, Vec::len))).collect();
-    match axes.len() {
-        0 => kinds,
-        count => format!("{kinds}, {count} {} {}", if count == 1 { "axis:" } else { "axes:" }, axes.join(", ")),
-    }
+    let points = match (planned.plan.points, planned.plan.repeats) {
+        (1, 1) => "1 trial".to_owned(),
+        (points, 1) => format!("{points} points"),
+        (points, repeats) => format!("{points} points × {repeats} repeats"),
+    };
+    let kinds = format!("{points}: {} on {}", experiment.model.kind(), experiment.data.kind());
+    if axes.is_empty() { kinds } else { format!("{kinds}, over {}", axes.join(", ")) }
 }

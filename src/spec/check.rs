@@ -135,20 +135,18 @@ pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: boo
         return format!("; a dotted key is for `sweep` and `--set`, here write `{written}`");
     }
     let every = keys::every_key();
-    let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-    let elsewhere = every.iter().find(|known| last(&known.path) == key && join(path, key) != known.path);
+    let elsewhere = every.iter().find(|known| known.last() == key && join(path, key) != known.path);
     if let Some(known) = elsewhere.filter(|_| key != "kind") {
-        return format!("; did you mean {}?", with_kind(known, &every));
+        return format!("; did you mean {}?", with_kind(known, every));
     }
     let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
     let allowed: Vec<&str> = more.into_iter().chain(fields.names()).collect();
     if let Some(name) = nearest(key, allowed.iter().copied()) {
         return format!("; did you mean `{name}`?");
     }
-    let names: Vec<String> = every.iter().map(|known| last(&known.path)).filter(|name| name != "kind").collect();
-    let near = nearest(key, names.iter().map(String::as_str));
-    match near.and_then(|name| every.iter().find(|known| last(&known.path) == name)) {
-        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known, &every)),
+    let near = nearest(key, every.iter().map(KnownKey::last).filter(|name| *name != "kind"));
+    match near.and_then(|name| every.iter().find(|known| known.last() == name)) {
+        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known, every)),
         _ => format!("; allowed here: {}", listed(&allowed, "and")),
     }
 }

@@ -114,11 +114,14 @@ fn of_engine(point: &Point<'_>) -> Vec<Fault> {
 }
 
 /// The contradictions of a whole experiment, with their places in `tree`, which holds what the layers give, defaults left out.
-pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location) -> Vec<Problem> {
+///
+/// `faulty` names keys that have problems of their own: what involves one of them is left unsaid.
+pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty: &[String]) -> Vec<Problem> {
     let run = &experiment.run;
     let point = Point { model: &experiment.model, data: &experiment.data, train: &experiment.train, engine: run.engine, devices: &run.devices };
     let axes = axis_keys(tree);
-    let varied = |key: &str| axes.iter().any(|axis| within(axis, key) || within(key, axis));
+    let related = |a: &str, b: &str| within(a, b) || within(b, a);
+    let varied = |key: &str| axes.iter().any(|axis| related(axis, key)) || faulty.iter().any(|faulty| related(faulty, key));
     let mut faults = contradictions(&point);
     faults.extend(of_run(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));

@@ -1,6 +1,8 @@
 //! Tests made from the table of keys itself: each key misspelled, given a value of another type, and given twice, with the exact
 //! line, column and suggestion expected; each key changed; each key documented.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 use std::{fs, path::PathBuf};
 
 use serde_json::Value;
@@ -46,7 +48,7 @@ impl Folder {
     }
 }
 
-fn every_key() -> Vec<KnownKey> {
+fn every_key() -> &'static [KnownKey] {
     let keys = keys::every_key();
     assert!(keys.len() > 80);
     keys
@@ -68,10 +70,10 @@ fn last(known: &KnownKey) -> &str {
 fn every_key_misspelled_is_found_with_its_name_suggested() {
     let folder = Folder(TempDir::new().unwrap());
     for known in every_key() {
-        let wrong = format!("{}x", last(&known));
-        let (text, line, column) = document(&known, &wrong, "1");
+        let wrong = format!("{}x", last(known));
+        let (text, line, column) = document(known, &wrong, "1");
         let full = join(known.path.rsplit_once('.').map_or("", |(parent, _)| parent), &wrong);
-        let expected = format!("{line}:{column}: unknown key `{full}`; did you mean `{}`?", last(&known));
+        let expected = format!("{line}:{column}: unknown key `{full}`; did you mean `{}`?", last(known));
         let found = folder.problems(&text);
         assert!(found.contains(&expected), "{expected}\nnot in\n{}\nof\n{text}", found.join("\n"));
     }
@@ -91,9 +93,9 @@ fn mistyped(shape: &Shape) -> &'static str {
 fn every_key_mistyped_is_found_at_its_value() {
     let folder = Folder(TempDir::new().unwrap());
     for known in every_key() {
-        let value = mistyped(&shape(&known));
-        let (text, line, column) = document(&known, last(&known), value);
-        let place = format!("{line}:{}: `{}` is ", column + last(&known).len() + 2, known.path);
+        let value = mistyped(&shape(known));
+        let (text, line, column) = document(known, last(known), value);
+        let place = format!("{line}:{}: `{}` is ", column + last(known).len() + 2, known.path);
         let found = folder.problems(&text);
         let held = found.iter().any(|problem| problem.starts_with(&place) && problem.contains("; it must be "));
         assert!(held, "{place}\nnot in\n{}\nof\n{text}", found.join("\n"));
@@ -104,8 +106,8 @@ fn every_key_mistyped_is_found_at_its_value() {
 fn every_key_given_twice_is_found_at_the_second() {
     let folder = Folder(TempDir::new().unwrap());
     for known in every_key() {
-        let (text, line, column) = document(&known, last(&known), "1");
-        let (twice, second) = (format!("{text}{}{}: 1\n", " ".repeat(column - 1), last(&known)), line + 1);
+        let (text, line, column) = document(known, last(known), "1");
+        let (twice, second) = (format!("{text}{}{}: 1\n", " ".repeat(column - 1), last(known)), line + 1);
         let expected = format!("{second}:{column}: duplicate key `{}`; it is first given on line {line}, keep one of them", known.path);
         let found = folder.problems(&twice);
         assert!(found.contains(&expected), "{expected}\nnot in\n{}\nof\n{twice}", found.join("\n"));
@@ -116,9 +118,9 @@ fn every_key_given_twice_is_found_at_the_second() {
 fn every_key_left_empty_is_found() {
     let folder = Folder(TempDir::new().unwrap());
     for known in every_key() {
-        let (text, line, _) = document(&known, last(&known), "");
+        let (text, line, _) = document(known, last(known), "");
         let found = folder.problems(&text);
-        let is_free = matches!(shape(&known), Shape::Free) || matches!(shape(&known), Shape::List(_));
+        let is_free = matches!(shape(known), Shape::Free) || matches!(shape(known), Shape::List(_));
         let words = if is_free { format!("`{}` is empty", known.path) } else { format!("`{}` has no value", known.path) };
         let held = found.iter().any(|problem| problem.starts_with(&format!("{line}:")) && problem.contains(&words));
         assert!(held, "{words}\nnot in\n{}\nof\n{text}", found.join("\n"));
@@ -170,10 +172,10 @@ fn every_key_changes_the_experiment() {
         experiment.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default()
     };
     let mut changed = 0;
-    for known in every_key().into_iter().filter(|known| !known.path.ends_with(".kind")) {
-        let base = beside(&known);
+    for known in every_key().iter().filter(|known| !known.path.ends_with(".kind")) {
+        let base = beside(known);
         let now = value_at(&known.path, &base);
-        let Some(value) = another(&known, &now) else { continue };
+        let Some(value) = another(known, &now) else { continue };
         let with = [base, vec![format!("{}={value}", known.path)]].concat();
         assert_ne!(value_at(&known.path, &with), now, "{}", known.path);
         changed += 1;
@@ -186,14 +188,14 @@ fn documented_keys() -> String {
     let schema = keys::derived();
     let mut rows: Vec<(String, String, Vec<String>)> = Vec::new();
     for known in every_key() {
-        let property = property(&schema, &known);
+        let property = property(&schema, known);
         let default = match property.as_ref().map(|property| &property["default"]) {
             Some(Value::Object(map)) => map.get("kind").and_then(Value::as_str).map(|kind| format!("kind `{kind}`")).unwrap_or_default(),
             Some(Value::String(text)) => format!("`{text}`"),
             Some(Value::Array(_) | Value::Null) | None => String::new(),
             Some(value) => format!("`{value}`"),
         };
-        let holds = match shape(&known) {
+        let holds = match shape(known) {
             Shape::Map(_) | Shape::Tagged(_) => "a map".to_owned(),
             Shape::Free => "axes".to_owned(),
             Shape::List(_) => "a list of points".to_owned(),
@@ -201,10 +203,10 @@ fn documented_keys() -> String {
         };
         let meaning = property.and_then(|property| described(&schema, &property)).unwrap_or_default();
         let rest = format!("{holds} | {default} | {meaning} |");
-        let kind = known.kind.map(|(_, kind)| format!("`{kind}`"));
+        let kind = known.kind.as_ref().map(|(_, kind)| format!("`{kind}`"));
         match rows.iter_mut().find(|(path, other, _)| *path == known.path && *other == rest) {
             Some((_, _, kinds)) => kinds.extend(kind),
-            None => rows.push((known.path, rest, kind.into_iter().collect())),
+            None => rows.push((known.path.clone(), rest, kind.into_iter().collect())),
         }
     }
     let mut table = "| key | of kind | holds | default | meaning |\n|---|---|---|---|---|\n".to_owned();

@@ -209,10 +209,13 @@ fn range(schema: &Value) -> Range {
 }
 
 /// Every key of the table as its dotted path, with the kind it needs of the map it stands in, in the table's order.
-pub(super) fn every_key() -> Vec<KnownKey> {
-    let mut keys = Vec::new();
-    collect(table(), "", None, &mut keys);
-    keys
+pub(super) fn every_key() -> &'static [KnownKey] {
+    static KEYS: OnceLock<Vec<KnownKey>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let mut keys = Vec::new();
+        collect(table(), "", None, &mut keys);
+        keys
+    })
 }
 
 /// One key of the table.
@@ -221,6 +224,12 @@ pub(super) struct KnownKey {
     pub(super) path: String,
     /// `train.optimizer` and `sgd`: the map around it, and the kind that has this key.
     pub(super) kind: Option<(String, String)>,
+}
+
+impl KnownKey {
+    pub(super) fn last(&self) -> &str {
+        self.path.rsplit('.').next().unwrap_or_default()
+    }
 }
 
 fn collect(fields: &Fields, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
@@ -328,7 +337,7 @@ mod tests {
     fn every_key_of_the_types_has_a_shape_with_words_for_it() {
         let keys = every_key();
         assert!(keys.len() > 80, "{}", keys.len());
-        for key in &keys {
+        for key in keys {
             let kinds = |path: &str| key.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
             let Found::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
             let shape = &shapes[0];

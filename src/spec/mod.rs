@@ -90,16 +90,46 @@ impl Loaded {
 /// # Errors
 /// Every problem of every layer, sorted by file and line.
 pub fn load(request: &Request) -> Result<Loaded, Problems> {
-    let merged = merge_checked(request, true)?;
-    let experiment: Experiment = serde_json::from_value(merged.tree.to_json()).map_err(|error| {
+    let Merged { user, tree, top, mut problems, whole } = merge_checked(request, true);
+    if !problems.is_empty() {
+        if whole {
+            problems.extend(contradictions_beside(&problems, user, &top));
+        }
+        return Err(Problems::new(problems));
+    }
+    let experiment: Experiment = serde_json::from_value(tree.to_json()).map_err(|error| {
         let message = format!("this file passed every check and still does not fit the types: {error}; this is a fault of kiln, please report it");
-        Problems::from(Problem::new(&merged.top, "", message))
+        Problems::from(Problem::new(&top, "", message))
     })?;
-    let problems = contradictions::check(&experiment, &merged.user, &merged.top);
+    let problems = contradictions::check(&experiment, &user, &top, &[]);
     if !problems.is_empty() {
         return Err(Problems::new(problems));
     }
-    Ok(Loaded { experiment, origins: resolved::origins(&merged.tree), tree: merged.tree, top: merged.top })
+    Ok(Loaded { experiment, origins: resolved::origins(&tree), tree, top })
+}
+
+/// The contradictions among the sound keys of a faulty file: its faulty keys taken out, and what involves them left unsaid.
+fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -> Vec<Problem> {
+    let faulty: Vec<String> = problems.iter().map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned()).collect();
+    for key in &faulty {
+        user.remove_path(&key.split('.').map(str::to_owned).collect::<Vec<_>>());
+    }
+    let mut whole = user.clone();
+    for (key, value) in [("kiln", serde_json::json!(1)), ("name", serde_json::json!("x"))] {
+        if whole.get(key).is_none() {
+            whole.set_path(&[key], Node::from_json(&value, top));
+        }
+    }
+    match serde_json::from_value(with_defaults(whole).to_json()) {
+        Ok(experiment) => contradictions::check(&experiment, &user, top, &faulty),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The defaults beneath what the layers give, for the types alone: places and layers are lost.
+fn with_defaults(user: Node) -> Node {
+    let defaults = merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None };
+    merge::merged(&[defaults, merge::Layer { name: "given".to_owned(), tree: user, overrides: None }])
 }
 
 /// Checks a file that others extend: every key that it has, but not what it leaves to them.
@@ -107,7 +137,8 @@ pub fn load(request: &Request) -> Result<Loaded, Problems> {
 /// # Errors
 /// Every problem, sorted by file and line.
 pub fn check_fragment(request: &Request) -> Result<(), Problems> {
-    merge_checked(request, false).map(drop)
+    let problems = merge_checked(request, false).problems;
+    if problems.is_empty() { Ok(()) } else { Err(Problems::new(problems)) }
 }
 
 struct Merged {
@@ -116,9 +147,12 @@ struct Merged {
     /// With the defaults beneath.
     tree: Node,
     top: Location,
+    problems: Vec<Problem>,
+    /// Whether every file of the chain could be read.
+    whole: bool,
 }
 
-fn merge_checked(request: &Request, whole: bool) -> Result<Merged, Problems> {
+fn merge_checked(request: &Request, whole: bool) -> Merged {
     let read = layers::read(request);
     let mut problems = read.problems;
     let top = Location { source: request.file.display().to_string().into(), position: Some((1, 1)) };
@@ -138,12 +172,9 @@ fn merge_checked(request: &Request, whole: bool) -> Result<Merged, Problems> {
             merge::strip_nulls(&mut layer.tree);
         }
     }
-    if !problems.is_empty() {
-        return Err(Problems::new(problems));
-    }
     let user = merge::merged(&layers);
     layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
-    Ok(Merged { tree: merge::merged(&layers), user, top })
+    Merged { tree: merge::merged(&layers), user, top, problems, whole: read.whole }
 }
 
 /// What only one layer by itself shows: the layer is no map, or gives two keys of which one displaces the other.

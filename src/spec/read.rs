@@ -20,6 +20,8 @@ const MOST_BYTES: u64 = 1 << 20;
 const MOST_DEPTH: usize = 64;
 /// Most values in one file, aliases expanded: an alias of an alias of an alias grows by powers.
 const MOST_NODES: usize = 100_000;
+/// Most keys in one map; kiln knows about 120.
+const MOST_KEYS: usize = 1000;
 
 /// A file as a tree, and the faults found on the way; with a fault the tree is what could be read.
 pub(super) struct ReadTree {
@@ -223,6 +225,9 @@ impl Builder {
 
     fn place(&mut self, node: Node) -> Result<(), Problem> {
         let path = self.path();
+        if let Some(open) = self.open.last().filter(|open| open.lines.len() > MOST_KEYS) {
+            return Err(Problem::new(&open.node.location, path, format!("a map here has more than {MOST_KEYS} keys; this is no experiment file")));
+        }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
             return Ok(());
@@ -353,6 +358,8 @@ mod tests {
         assert!(read(&deep).unwrap_err().contains("nested more than 64 deep"));
         let blocks: String = (0..5000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
         assert!(read(&blocks).unwrap_err().contains("nested more than 64 deep"));
+        let wide: String = (0..5000).map(|key| format!("k{key}: 1\n")).collect();
+        assert!(read(&wide).unwrap_err().starts_with("x.yaml:1:1: a map here has more than 1000 keys"));
         let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..10 {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");

@@ -28,6 +28,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     }
     checker.zip_lengths();
     checker.grid_and_zip();
+    checker.displacing();
     checker.seeds();
     checker.points("include");
     checker.points("exclude");
@@ -176,6 +177,21 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Two axes of which one would undo the other.
+    fn displacing(&mut self) {
+        let sections = ["grid", "zip"].into_iter().filter_map(|section| self.sweep.get(section));
+        let axes: Vec<&'a Entry> = sections.flat_map(Node::entries).collect();
+        let undoes = |a: &str, b: &str| (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a);
+        for (index, later) in axes.iter().enumerate() {
+            for earlier in &axes[..index] {
+                if undoes(&earlier.key, &later.key) || undoes(&later.key, &earlier.key) {
+                    let message = format!("`{}` and `{}` cannot both vary: the one takes the other's place", earlier.key, later.key);
+                    self.push(&later.key_location, &later.key, message);
+                }
+            }
+        }
+    }
+
     fn seeds(&mut self) {
         let repeats = self.sweep.get("repeats").map(Node::to_json).and_then(|value| value.as_u64()).unwrap_or(1);
         for section in ["grid", "zip"].into_iter().filter(|_| repeats > 1) {
@@ -265,7 +281,7 @@ fn identity(value: &Value) -> String {
 }
 
 fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>) -> String {
-    let every: Vec<String> = keys::every_key().into_iter().map(|known| known.path).filter(|path| may_vary(path)).collect();
+    let every: Vec<String> = keys::every_key().iter().map(|known| known.path.clone()).filter(|path| may_vary(path)).collect();
     let ending = |path: &&String| path.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
     let near = nearest(name, siblings.into_iter().chain(["kind"])).map(|near| keys::join(parent, near)).filter(|near| may_vary(near));
     let found = every.iter().find(ending).cloned().or(near).or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
