@@ -94,8 +94,9 @@ fn samples_become_rows_and_the_window_has_its_energy() {
     let (start, end) = (times[1] + 1000, times[times.len() - 2] - 1000);
     let summary = window::summarize(&readings, Some((start, end)));
     let joules = (end - start) as f64 / 1e9 * 500.0;
-    // The driver's clock is read some microseconds after the tick's; a busy machine makes that milliseconds.
-    assert!((summary.energy_counter_joules.unwrap() / joules - 1.0).abs() < 0.2, "{summary:?}");
+    // The counter is read somewhat after the tick began, at most as long as the reading took; it counts whole millijoules.
+    let slowest = readings.ticks.iter().map(|tick| tick.reading_seconds).fold(0.0, f64::max);
+    assert!((summary.energy_counter_joules.unwrap() - joules).abs() <= slowest * 500.0 + 0.002, "{summary:?}");
     assert!((summary.energy_integral_joules.unwrap() / joules - 1.0).abs() < 1e-9);
     assert_eq!((summary.mean_gpu_utilization, summary.max_temperature_celsius), (Some(0.75), Some(52.0)));
     assert_eq!((summary.throttled_fraction, summary.throttle_reasons.as_deref()), (Some(1.0), Some("sw_power_cap")));
