@@ -1,5 +1,7 @@
 //! The program `kiln-trial`: whole trials from a file, on both engines, read back from what they leave behind.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::{
     fs,
     io::{BufRead, BufReader},

@@ -100,7 +100,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             if step == total_steps {
                 break; // Losses and validation of the last step come after the window's end.
             }
-            if step % self.file.measure.log_every == 0
+            if step.is_multiple_of(self.file.measure.log_every.max(1))
                 && let Some(divergence) = self.settle()?
             {
                 return Ok(diverged(divergence));
@@ -132,7 +132,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     fn make_micro_step(&mut self, step: u64, micro: u64, cost: &mut DataCost) -> Result<(), TrialError> {
         let Some(text) = &mut self.text else { return Ok(()) };
-        let batch = text.loader.next().map_err(|error| TrialError::Failed(error.to_string()))?;
+        let batch = text.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
         cost.wait_seconds += batch.wait.as_secs_f64();
         cost.load_seconds += batch.load.as_secs_f64();
         let copied = monotonic_nanoseconds();
@@ -200,7 +200,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     fn evaluation_is_due(&self, step: u64) -> bool {
         let by_plan = match self.file.train.evaluate.every {
-            EvaluateEvery::Steps(steps) => step % steps.max(1) == 0,
+            EvaluateEvery::Steps(steps) => step.is_multiple_of(steps.max(1)),
             EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.plan.ends_epoch(step),
             EvaluateEvery::Moment(EvaluateMoment::End) => false,
         };
