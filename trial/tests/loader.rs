@@ -1,6 +1,8 @@
 //! What the loader promises: order and content do not depend on workers, memory is bounded, errors arrive typed, slow samples
 //! are made side by side.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use std::{
     collections::BTreeSet,
     sync::{
@@ -32,7 +34,7 @@ fn options(num_workers: usize, prefetch: usize) -> LoaderOptions {
 fn all_batches(mut loader: Loader) -> Vec<HostBatch> {
     let mut batches = Vec::new();
     loop {
-        match loader.next() {
+        match loader.next_batch() {
             Ok(batch) => batches.push((*batch).clone()),
             Err(LoadError::Ended { .. }) => return batches,
             Err(error) => panic!("{error}"),
@@ -106,7 +108,7 @@ fn host_memory_never_holds_more_than_workers_times_prefetch_batches() {
         let source = Slow::new(0);
         let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(num_workers, prefetch));
         for batch in 0..40 {
-            let held = loader.next().unwrap();
+            let held = loader.next_batch().unwrap();
             if batch % 8 == 0 {
                 thread::sleep(Duration::from_millis(10)); // Lets the workers run as far ahead as they may.
             }
@@ -125,7 +127,7 @@ fn four_workers_make_slow_samples_at_3_5_times_the_rate_of_one() {
         let mut loader = Loader::new(Slow::new(20), schedule(12, Sampling::Shuffled), options(num_workers, 2));
         let started = Instant::now();
         for _ in 0..24 {
-            assert!(loader.next().unwrap().load >= Duration::from_millis(60));
+            assert!(loader.next_batch().unwrap().load >= Duration::from_millis(60));
         }
         started.elapsed().as_secs_f64()
     };
@@ -136,13 +138,13 @@ fn four_workers_make_slow_samples_at_3_5_times_the_rate_of_one() {
 #[test]
 fn without_workers_data_wait_is_load_time_and_a_batch_made_ahead_is_no_wait() {
     let mut here = Loader::new(Slow::new(10), schedule(2, Sampling::Shuffled), options(0, 2));
-    let batch = here.next().unwrap();
+    let batch = here.next_batch().unwrap();
     assert_eq!(batch.wait, batch.load);
     assert!(batch.load >= Duration::from_millis(30));
     let mut ahead = Loader::new(Slow::new(50), schedule(2, Sampling::Shuffled), options(1, 2));
-    drop(ahead.next().unwrap());
+    drop(ahead.next_batch().unwrap());
     thread::sleep(Duration::from_millis(400)); // 150 ms of work, done meanwhile.
-    let batch = ahead.next().unwrap();
+    let batch = ahead.next_batch().unwrap();
     assert!(batch.load >= Duration::from_millis(150) && batch.wait < Duration::from_millis(75), "wait {:?}", batch.wait);
 }
 
@@ -185,9 +187,9 @@ fn a_workers_panic_or_error_reaches_the_trainer_as_a_typed_error_at_its_batch() 
         for panics in [true, false] {
             let mut loader = Loader::new(Breaking::new(panics), schedule(16, Sampling::Shuffled), options(num_workers, 2));
             for _ in 0..expected {
-                drop(loader.next().unwrap());
+                drop(loader.next_batch().unwrap());
             }
-            match loader.next().err().unwrap() {
+            match loader.next_batch().err().unwrap() {
                 LoadError::Panicked { batch, reason } => assert!(panics && batch == expected && reason == "sample nine is cursed"),
                 LoadError::Sample { sample: 9, batch, reason } => assert!(!panics && batch == expected && reason == "the disk went away"),
                 other => panic!("{other}"),
@@ -205,7 +207,7 @@ fn workers_live_across_epochs_only_where_they_are_persistent() {
         let options = LoaderOptions { num_workers: 1, prefetch: 2, persistent_workers };
         let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule, options);
         for _ in 0..6 {
-            drop(loader.next().unwrap());
+            drop(loader.next_batch().unwrap());
         }
         source.threads.lock().unwrap().len()
     };
@@ -216,7 +218,7 @@ fn workers_live_across_epochs_only_where_they_are_persistent() {
 fn dropping_a_loader_joins_its_threads_in_the_middle_of_slow_batches() {
     let source = Slow::new(1);
     let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(3, 2));
-    drop(loader.next().unwrap());
+    drop(loader.next_batch().unwrap());
     drop(loader);
     assert_eq!(Arc::strong_count(&source), 1, "no thread holds the source");
 }

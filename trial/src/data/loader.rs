@@ -38,7 +38,7 @@ pub struct Loader {
     shared: Arc<Shared>,
     options: LoaderOptions,
     threads: Vec<JoinHandle<()>>,
-    next_batch: u64,
+    next_number: u64,
 }
 
 /// One batch in the trainer's hands. Dropping it gives its buffer back.
@@ -80,7 +80,7 @@ struct Made {
 }
 
 impl Loader {
-    /// Starts no thread yet; the first [`Loader::next`] does.
+    /// Starts no thread yet; the first [`Loader::next_batch`] does.
     pub fn new(source: Arc<dyn Source>, schedule: BatchSchedule, options: LoaderOptions) -> Self {
         let buffers = (options.num_workers * options.prefetch).max(1);
         let state = State { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, ready: BTreeMap::new() };
@@ -95,19 +95,19 @@ impl Loader {
             peak: AtomicUsize::new(0),
             orders: Mutex::new(BTreeMap::new()),
         };
-        Self { shared: Arc::new(shared), options, threads: Vec::new(), next_batch: 0 }
+        Self { shared: Arc::new(shared), options, threads: Vec::new(), next_number: 0 }
     }
 
     /// The next batch, in order; blocks until it is made.
-    pub fn next(&mut self) -> Result<LoadedBatch, LoadError> {
+    pub fn next_batch(&mut self) -> Result<LoadedBatch, LoadError> {
         let started = Instant::now();
-        let number = self.next_batch;
+        let number = self.next_number;
         let total = self.shared.schedule.total_batches();
         if number >= total {
             return Err(LoadError::Ended { batch: number, total });
         }
         let made = if self.options.num_workers == 0 { self.shared.make_here(number) } else { self.take(number) }?;
-        self.next_batch += 1;
+        self.next_number += 1;
         let wait = started.elapsed();
         let load = if self.options.num_workers == 0 { wait } else { made.load };
         Ok(LoadedBatch { wait, load, batch: made.batch, shared: Arc::clone(&self.shared) })
@@ -137,7 +137,7 @@ impl Loader {
         let schedule = &self.shared.schedule;
         let mut limit = schedule.total_batches();
         if !self.options.persistent_workers {
-            limit = limit.min(self.next_batch + schedule.batches_per_epoch());
+            limit = limit.min(self.next_number + schedule.batches_per_epoch());
         }
         self.shared.lock().limit = limit;
         for worker in 0..self.options.num_workers {

@@ -31,7 +31,7 @@ impl StepPlan {
     }
 
     pub(crate) fn ends_epoch(&self, step: u64) -> bool {
-        self.steps_per_epoch.is_some_and(|per_epoch| step % per_epoch == 0)
+        self.steps_per_epoch.is_some_and(|per_epoch| step.is_multiple_of(per_epoch))
     }
 }
 

@@ -1,0 +1,260 @@
+//! The loop with a model and a source of known cost.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use kiln::{
+    catalog::data::Sampling,
+    plan::{Outcome, TrialFile},
+    record::{EpochRow, StepRow, TrialResult},
+};
+
+use super::*;
+use crate::{
+    data::{BatchSchedule, LoaderOptions, Source},
+    train::{Setting, outcome::conclude, outcome::empty_result, train_with},
+};
+
+const SEQ_LEN: u64 = 4;
+
+/// Sleeps, and remembers for how long it really did: the sleep of known length.
+#[derive(Default)]
+struct Sleeper {
+    nanoseconds: AtomicU64,
+}
+
+impl Sleeper {
+    fn sleep(&self, milliseconds: u64) {
+        let started = Instant::now();
+        thread::sleep(Duration::from_millis(milliseconds));
+        self.nanoseconds.fetch_add(started.elapsed().as_nanos() as u64, Ordering::SeqCst);
+    }
+}
+
+struct SleepySource {
+    sleeper: Arc<Sleeper>,
+    milliseconds: u64,
+}
+
+impl Source for SleepySource {
+    fn sample_count(&self) -> u64 {
+        40
+    }
+    fn seq_len(&self) -> usize {
+        SEQ_LEN as usize
+    }
+    fn write(&self, _: u64, row: usize, batch: &mut HostBatch) -> Result<(), String> {
+        if self.milliseconds > 0 && row == 0 {
+            self.sleeper.sleep(self.milliseconds);
+        }
+        batch.fill_row(row, &[1, 2, 3, 4, 5]);
+        Ok(())
+    }
+}
+
+/// A model whose updates sleep, whose losses are known, and which notes what it was asked for.
+struct Fake {
+    loading: Arc<Sleeper>,
+    sleeper: Arc<Sleeper>,
+    step_milliseconds: u64,
+    evaluation_milliseconds: u64,
+    losses: fn(u64) -> f64,
+    valid_loss: f64,
+    steps: u64,
+    open: Vec<f64>,
+    fails_at: Option<u64>,
+}
+
+impl Trainee for Fake {
+    type Batch = ();
+
+    fn to_device(&mut self, _: &HostBatch) -> Result<(), TrialError> {
+        Ok(())
+    }
+    fn micro_step(&mut self, (): (), step: u64, _: u64, total_targets: u64) -> Result<(), TrialError> {
+        assert_eq!(total_targets, 4 * SEQ_LEN);
+        if self.fails_at == Some(step) {
+            return Err(TrialError::OutOfMemory { text: "you tried to allocate 9 bytes".to_string() });
+        }
+        Ok(())
+    }
+    fn update(&mut self, _: f64) -> Result<(), TrialError> {
+        if self.step_milliseconds > 0 {
+            self.sleeper.sleep(self.step_milliseconds);
+        }
+        self.steps += 1;
+        self.open.push((self.losses)(self.steps));
+        Ok(())
+    }
+    fn product(&mut self) -> Result<(), TrialError> {
+        Ok(())
+    }
+    fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
+        Ok(std::mem::take(&mut self.open))
+    }
+    fn evaluate(&mut self, (): ()) -> Result<(), TrialError> {
+        thread::sleep(Duration::from_millis(self.evaluation_milliseconds));
+        Ok(())
+    }
+    fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+        Ok(self.valid_loss)
+    }
+    fn wait(&mut self) -> Result<(), TrialError> {
+        Ok(())
+    }
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        None
+    }
+    fn reset_allocator_peaks(&mut self) {}
+}
+
+fn fake() -> Fake {
+    Fake {
+        loading: Arc::default(),
+        sleeper: Arc::default(),
+        step_milliseconds: 0,
+        evaluation_milliseconds: 0,
+        losses: |step| 10.0 - step as f64 / 10.0,
+        valid_loss: 3.0,
+        steps: 0,
+        open: Vec::new(),
+        fails_at: None,
+    }
+}
+
+fn file(folder: &std::path::Path, keys: &str) -> TrialFile {
+    let text = format!(
+        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {{kind: mlp, seq_len: 8}}, data: {{kind: generated}}, \
+         train: {{batch_size: 2, grad_accumulation: 2, cpu_threads: 1, {keys}}}, \
+         measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 3}}, engine: libtorch, device: cpu, \
+         folder: {}, run_anchor_nanoseconds: 0}}",
+        folder.display()
+    );
+    serde_yaml::from_str(&text).unwrap()
+}
+
+struct Trained {
+    ending: Result<Ending, TrialError>,
+    result: TrialResult,
+    messages: Vec<Message>,
+    steps: Vec<StepRow>,
+    epochs: Vec<EpochRow>,
+}
+
+/// Trains 5 steps an epoch with the fake; `interrupted` from the start if told so.
+fn train(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool) -> Trained {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(folder.path(), keys);
+    let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
+    let schedule = BatchSchedule {
+        source_samples: 20,
+        epoch_samples: 20,
+        batch_size: 2,
+        grad_accumulation: 2,
+        total_steps,
+        sampling: Sampling::Shuffled,
+        seed: 1,
+    };
+    let loader = Loader::new(source, schedule, LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true });
+    let mut out = Vec::new();
+    let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
+    let setting = Setting {
+        plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN },
+        text: Some(Text { loader, valid: vec![1; 10] }),
+        tables: Tables::create(folder.path()).unwrap(),
+        messages: &mut messages,
+        is_interrupted: &AtomicBool::new(interrupted),
+    };
+    let mut result = empty_result(&file);
+    let ending = train_with(&file, setting, trainee, &mut result);
+    let rows = |name: &str| csv::Reader::from_path(folder.path().join(name)).unwrap();
+    Trained {
+        ending,
+        result,
+        messages: String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+        steps: rows("steps.csv").deserialize().map(Result::unwrap).collect(),
+        epochs: rows("epochs.csv").deserialize().map(Result::unwrap).collect(),
+    }
+}
+
+#[test]
+fn planted_sleeps_show_in_samples_per_second_and_data_wait_within_2_percent() {
+    // Two batches of 20 ms and an update of 25 ms a step; evaluations of 60 ms after each epoch are cut out.
+    let trainee = Fake { step_milliseconds: 25, evaluation_milliseconds: 20, ..fake() };
+    let (loading, sleeper) = (Arc::clone(&trainee.loading), Arc::clone(&trainee.sleeper));
+    let trained = train("steps: 20, evaluate: {every: epoch}", trainee, 20, 20, false);
+    assert_eq!(trained.ending.unwrap(), Ending::Completed);
+    let result = trained.result;
+    let seconds_per_step = |sleeper: &Sleeper| sleeper.nanoseconds.load(Ordering::SeqCst) as f64 / 1e9 / 20.0;
+    let loaded = seconds_per_step(&loading);
+    let slept = loaded + seconds_per_step(&sleeper);
+    let (rate, expected) = (result.samples_per_second.unwrap(), 4.0 / slept);
+    assert!((rate / expected - 1.0).abs() < 0.02, "{rate} samples/s, {expected} planted");
+    let (share, expected) = (result.data_wait_fraction.unwrap(), loaded / slept);
+    assert!((share / expected - 1.0).abs() < 0.02, "{share} data wait, {expected} planted");
+    assert_eq!(result.left_out_steps, 2);
+    assert_eq!(result.tokens_per_second.unwrap(), rate * SEQ_LEN as f64);
+    assert!((result.epoch_seconds.unwrap() / (5.0 * slept) - 1.0).abs() < 0.02);
+    assert!(result.evaluation_seconds.unwrap() >= 4.0 * 0.04);
+    let window: f64 = trained.steps.iter().filter(|row| !row.is_warmup).map(|row| row.step_seconds.unwrap()).sum();
+    assert!((window / result.window_seconds.unwrap() - 1.0).abs() < 0.02, "the steps make up the window");
+}
+
+#[test]
+fn every_step_has_its_row_and_each_evaluation_and_epoch_end_one() {
+    let trained = train("steps: 12, evaluate: {every: 4}, target: {valid_loss: 3.0}", fake(), 12, 0, false);
+    assert_eq!(trained.ending.unwrap(), Ending::Completed);
+    let numbers: Vec<(u64, u64)> = trained.steps.iter().map(|row| (row.epoch, row.step)).collect();
+    assert_eq!(numbers, (1..=12).map(|step| ((step - 1) / 5 + 1, step)).collect::<Vec<_>>());
+    assert!(trained.steps.iter().all(|row| (row.loss.unwrap() - (10.0 - row.step as f64 / 10.0)).abs() < 1e-12));
+    let rows: Vec<(u64, bool)> = trained.epochs.iter().map(|row| (row.step, row.valid_loss.is_some())).collect();
+    assert_eq!(rows, [(4, true), (5, false), (8, true), (10, false), (12, true)]);
+    assert_eq!(trained.result.train_loss.map(|loss| (loss * 1e9).round() / 1e9), Some(8.9));
+    assert_eq!((trained.result.valid_loss, trained.result.steps), (Some(3.0), 12));
+    assert!(trained.result.seconds_to_target.is_some());
+    let reached: Vec<&Message> = trained.messages.iter().filter(|message| matches!(message, Message::TargetReached { .. })).collect();
+    assert!(matches!(reached[..], [Message::TargetReached { step: 4, .. }]), "told once");
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_training_at_the_next_reading_and_names_its_step() {
+    let trained = train("steps: 12", Fake { losses: |step| if step == 5 { f64::NAN } else { 1.0 }, ..fake() }, 12, 0, false);
+    let Ok(Ending::Diverged(reason)) = trained.ending else { panic!("{:?}", trained.ending) };
+    assert!(reason.starts_with("the training loss of step 5 is NaN"), "{reason}");
+    assert_eq!((trained.steps.len(), trained.steps[4].loss), (6, None));
+    assert_eq!(trained.epochs.iter().filter(|row| row.valid_loss.is_some()).count(), 0);
+    let invalid = train("steps: 3", Fake { valid_loss: f64::INFINITY, ..fake() }, 3, 0, false);
+    assert!(matches!(invalid.ending, Ok(Ending::Diverged(reason)) if reason.contains("validation loss after step 3 is inf")));
+}
+
+#[test]
+fn running_out_of_memory_keeps_the_rows_so_far_and_says_at_which_step() {
+    let mut trained = train("steps: 12", Fake { fails_at: Some(6), ..fake() }, 12, 0, false);
+    assert_eq!(trained.steps.len(), 3, "rows up to the last reading");
+    let folder = tempfile::tempdir().unwrap();
+    let status = conclude(&file(folder.path(), ""), &mut trained.result, trained.ending);
+    assert_eq!((status, trained.result.outcome), (4, Outcome::Oom));
+    let reason = trained.result.reason.unwrap();
+    assert_eq!(reason, "ran out of memory at step 6 with `batch_size` 2 (you tried to allocate 9 bytes); try a smaller `batch_size`");
+}
+
+#[test]
+fn an_interrupted_training_stops_before_its_next_step_and_is_not_evaluated() {
+    let trained = train("steps: 12", fake(), 12, 0, true);
+    assert_eq!(trained.ending.unwrap(), Ending::Interrupted);
+    assert_eq!((trained.result.steps, trained.epochs.len()), (0, 0));
+}
+
+#[test]
+fn a_training_shorter_than_its_warm_up_has_no_rate_and_a_note() {
+    let trained = train("steps: 2", fake(), 2, 0, false);
+    assert_eq!((trained.result.window_seconds, trained.result.samples_per_second), (None, None));
+    assert!(trained.result.notes["window_seconds"].starts_with("only 2 steps"));
+    assert!(!trained.messages.iter().any(|message| matches!(message, Message::WindowStarted { .. } | Message::WindowEnded { .. })));
+}
