@@ -1,5 +1,7 @@
 //! The learner on both engines: equalities between ways of computing the same step.
 
+#![cfg(feature = "libtorch")]
+
 mod common;
 
 use common::{batch, learner, steps, trial};

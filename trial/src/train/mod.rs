@@ -6,3 +6,4 @@ mod optimizer;
 
 pub use batch::{DeviceBatch, HostBatch};
 pub use learner::Learner;
+pub use optimizer::NamedValues;

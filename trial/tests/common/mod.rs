@@ -1,6 +1,6 @@
 //! Small trials and batches for the tests of this package.
 
-#![allow(dead_code, reason = "each test program uses a part of these")]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test program uses a part of these; a test that cannot go on has failed")]
 
 use std::{
     path::PathBuf,

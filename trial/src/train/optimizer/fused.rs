@@ -66,7 +66,7 @@ impl Fused {
             return Err(without_backward());
         }
         if let Some(largest) = self.clip_norm {
-            clip(&self.gradients, largest)?;
+            drop(clip(&self.gradients, largest)?);
         }
         for (gradient, group) in self.gradients.drain(..).zip(&self.group_of) {
             self.groups[*group].gradients.push(gradient);
