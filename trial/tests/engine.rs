@@ -153,3 +153,18 @@ fn matmul_makes_its_products_and_is_not_trained() {
         assert!(learner.update(0.1).is_err());
     }
 }
+
+#[test]
+fn amp_bf16_follows_f32() {
+    let last_losses = |precision| {
+        let mut file = trial(Engine::Libtorch, "gpt", "");
+        file.train.precision = precision;
+        let batches: Vec<_> = (0..8).map(|number| batch(4, number)).collect();
+        let losses = steps(&mut learner(&file), 80, 1, &batches);
+        losses[70..].iter().sum::<f64>() / 10.0
+    };
+    let (f32_loss, bf16_loss) = (last_losses(Precision::F32), last_losses(Precision::AmpBf16));
+    assert_ne!(f32_loss, bf16_loss, "amp-bf16 computes in another precision");
+    // bf16 keeps 8 bits; losses of short runs follow f32 within a few percent.
+    assert!((bf16_loss / f32_loss - 1.0).abs() < 0.03, "{f32_loss} {bf16_loss}");
+}
