@@ -15,7 +15,7 @@ cargo build --quiet --release -p kiln-trial --example step-speed
 ours=${CARGO_TARGET_DIR:-target}/release/examples/step-speed
 "$python" -c 'import torch' || { echo "\`$python\` has no torch; set PYTHON to one that has torch 2.11" >&2; exit 3; }
 
-echo "program,precision,vocabulary,batch_size,threads,round,median_step_milliseconds,loss" > "$out"
+echo "program,precision,vocabulary,batch_size,threads,round,median_step_milliseconds,cpu_milliseconds,loss" > "$out"
 for round in $(seq "$rounds"); do
   for case in "f32 1024 8" "amp-bf16 1024 8" "f32 8192 8" "amp-bf16 8192 8"; do
     read -r precision vocabulary batch <<< "$case"
@@ -24,7 +24,7 @@ for round in $(seq "$rounds"); do
         kiln) result=$("$ours" "$precision" "$vocabulary" "$batch" "$steps" "$threads") ;;
         pytorch) result=$("$python" benches/pytorch_gpt.py "$precision" "$vocabulary" "$batch" "$steps" "$threads") ;;
       esac
-      echo "$program,$precision,$vocabulary,$batch,$threads,$round,${result/ /,}" >> "$out"
+      echo "$program,$precision,$vocabulary,$batch,$threads,$round,${result// /,}" >> "$out"
     done
   done
 done

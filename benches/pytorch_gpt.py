@@ -1,7 +1,7 @@
 """Time of one optimizer step of the same small GPT in eager PyTorch: fused AdamW, SDPA, autocast for amp-bf16.
 
 pytorch_gpt.py <precision> <vocabulary> <batch size> <steps> <threads> [ignored] [tie_head]; prints the median milliseconds per
-step and the last loss. Counterpart of trial/examples/step-speed.rs.
+step, the mean milliseconds of CPU time per step, and the last loss. Counterpart of trial/examples/step-speed.rs.
 """
 
 import contextlib
@@ -78,6 +78,8 @@ def main():
     seconds = []
     for step in range(WARMUP + steps):
         tokens, targets = batch(step, rows, vocabulary)
+        if step == WARMUP:
+            cpu_started = time.process_time()
         started = time.perf_counter()
         with autocast:
             loss = model(tokens, targets)
@@ -87,7 +89,8 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         if step >= WARMUP:
             seconds.append(time.perf_counter() - started)
-    print(f"{statistics.median(seconds) * 1e3:.3f} {loss.item():.4f}")
+    cpu = (time.process_time() - cpu_started) / steps
+    print(f"{statistics.median(seconds) * 1e3:.3f} {cpu * 1e3:.3f} {loss.item():.4f}")
 
 
 main()

@@ -1,6 +1,8 @@
 //! Compiles the shim that reaches what tch lacks in libtorch, and tells the programs where libtorch lies. Without the feature
 //! `libtorch` there is nothing to do.
 
+#![allow(clippy::print_stdout, reason = "a build script speaks to cargo on standard output")]
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     #[cfg(feature = "libtorch")]
@@ -44,8 +46,8 @@ mod libtorch {
             return folder;
         }
         let named = named.map_or("not set".to_owned(), |folder| format!("`{}`, which lacks lib/libtorch_cpu.so or include/torch", folder.display()));
-        eprintln!(
-            "LIBTORCH is {named}; run `scripts/libtorch.sh` (or `make libtorch`) in the repository, or point LIBTORCH at a libtorch 2.11 folder"
+        println!(
+            "cargo::error=LIBTORCH is {named}; run `scripts/libtorch.sh` (or `make libtorch`) in the repository, or point LIBTORCH at a libtorch 2.11 folder"
         );
         process::exit(1);
     }

@@ -136,7 +136,7 @@ const TABLE: [(&[&str], f64, Option<f64>); 22] = [
 fn table(name: &str, precision: &str) -> Option<Peak> {
     let name_words: Vec<&str> = name.split([' ', '-', '_']).collect();
     let has = |words: &&str| words.split(' ').all(|word| name_words.contains(&word));
-    let (_, f32_peak, bf16_peak) = TABLE.iter().find(|(words, _, _)| words.iter().all(|word| has(&word)))?;
+    let (_, f32_peak, bf16_peak) = TABLE.iter().find(|(words, _, _)| words.iter().all(has))?;
     let tera = match precision {
         "f32" => Some(*f32_peak),
         "amp-bf16" | "bf16" => *bf16_peak,

@@ -1,7 +1,7 @@
 //! Time of one optimizer step of a small GPT, for `benches/against-pytorch.sh`: the counterpart of `benches/pytorch_gpt.py`.
 //!
 //! `step-speed <precision> <vocabulary> <batch size> <steps> <threads> [engine] [tie_head]`; prints the median milliseconds per
-//! step and the last loss.
+//! step, the mean milliseconds of CPU time per step (less shaken by a busy machine), and the last loss.
 
 use std::{
     env,
@@ -30,8 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (vocabulary, rows, steps): (usize, usize, usize) = (vocabulary.parse()?, batch_size.parse()?, steps.parse()?);
     let mut learner = Learner::build(&serde_yaml::from_str(&text)?, None)?;
     let mut seconds = Vec::new();
+    let mut cpu_started = cpu_seconds();
     for step in 0..WARMUP + steps {
         let host = batch(step, rows, vocabulary);
+        if step == WARMUP {
+            cpu_started = cpu_seconds();
+        }
         let started = Instant::now();
         let targets = host.counted_targets();
         let device = learner.to_device(&host)?;
@@ -41,10 +45,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             seconds.push(started.elapsed().as_secs_f64());
         }
     }
+    let cpu = (cpu_seconds() - cpu_started) / steps as f64;
     seconds.sort_by(f64::total_cmp);
     let losses = learner.take_losses()?;
-    writeln!(io::stdout(), "{:.3} {:.4}", seconds[seconds.len() / 2] * 1e3, losses[losses.len() - 1])?;
+    writeln!(io::stdout(), "{:.3} {:.3} {:.4}", seconds[seconds.len() / 2] * 1e3, cpu * 1e3, losses[losses.len() - 1])?;
     Ok(())
+}
+
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Tokens without meaning, the same in the Python script.

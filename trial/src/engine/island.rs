@@ -76,7 +76,7 @@ const ON_LIBTORCH: &str = "an operation of the engine libtorch gets tensors of l
 
 /// burn's autodiff has no way to return an error, so libtorch's words leave as a panic, which `engine::guard` catches.
 fn or_panic<T>(result: Result<T, crate::TrialError>) -> T {
-    result.unwrap_or_else(|error| std::panic::panic_any(error.to_string()))
+    result.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error.to_string())))
 }
 
 /// A float input of any number of axes.

@@ -156,12 +156,16 @@ impl Arithmetic {
     }
 }
 
-#[cfg(all(test, feature = "libtorch"))]
+#[cfg(test)]
+#[cfg(feature = "libtorch")]
 #[allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 mod tests {
-    use burn::tensor::{DType, Device, TensorData};
+    use burn::tensor::{DType, Device, Gradients, TensorData};
 
     use super::*;
+
+    /// Reads the gradient of one leaf.
+    type Leaf<'a> = &'a dyn Fn(&Gradients) -> Vec<f32>;
 
     fn device(engine: Engine) -> Device {
         match engine {
@@ -186,7 +190,7 @@ mod tests {
     }
 
     /// The output of an operation on leaves, and the leaves' gradients of its weighted sum.
-    fn both_ways<const D: usize>(output: Tensor<D>, leaves: &[&dyn Fn(&burn::tensor::Gradients) -> Vec<f32>]) -> Vec<Vec<f32>> {
+    fn both_ways<const D: usize>(output: Tensor<D>, leaves: &[Leaf<'_>]) -> Vec<Vec<f32>> {
         let count: usize = output.dims().iter().product();
         let weights: Vec<f32> = (0..count).map(|at| ((at * 11) % 7) as f32 / 7.0 - 0.4).collect();
         let weights = Tensor::from_data(TensorData::new(weights, output.dims()), &output.device());
@@ -196,7 +200,7 @@ mod tests {
         found
     }
 
-    fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&burn::tensor::Gradients) -> Vec<f32> {
+    fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> {
         let tensor = tensor.clone();
         move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
     }

@@ -137,3 +137,39 @@ impl Gpt {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use kiln::spec::{Engine, Precision};
+
+    use super::*;
+
+    fn gpt(tied: bool) -> Gpt {
+        let text = format!("{{d_model: 16, num_layers: 2, num_heads: 2, seq_len: 6, tie_head: {tied}}}");
+        let init = Init { seed: 3, device: Device::flex().autodiff() };
+        Gpt::new(&serde_yaml::from_str(&text).unwrap(), 20, &init)
+    }
+
+    fn gradients(gpt: &Gpt) -> burn::tensor::Gradients {
+        let device = Device::flex();
+        let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
+        let logits = gpt.forward(Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device), with);
+        let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
+        with.cross_entropy(logits.reshape([12, 20]), targets).backward()
+    }
+
+    #[test]
+    fn a_tied_table_gets_the_gradient_of_both_its_uses() {
+        let (tied, mut untied) = (gpt(true), gpt(false));
+        untied.head = Some(Param::from_tensor(tied.token_table.val().detach()));
+        let (of_tied, of_untied) = (gradients(&tied), gradients(&untied));
+        let as_table = untied.token_table.val().grad(&of_untied).unwrap();
+        let as_head = untied.head.as_ref().unwrap().val().grad(&of_untied).unwrap();
+        let both = tied.token_table.val().grad(&of_tied).unwrap();
+        let size = |tensor: Tensor<2>| tensor.abs().max().into_scalar::<f32>();
+        assert!(size(as_table.clone()) > 0.1 && size(as_head.clone()) > 0.1);
+        // f32 sums of 12 rows.
+        assert!(size(both - as_table - as_head) < 1e-5);
+    }
+}

@@ -32,6 +32,7 @@ pub struct Learner {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per process")]
 enum Work {
     /// The network is absent only while an update is made.
     Training {

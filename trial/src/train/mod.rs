@@ -29,6 +29,7 @@ pub use crate::data::HostBatch;
 pub use batch::DeviceBatch;
 pub(crate) use interrupt::watch_signals;
 pub use learner::Learner;
+pub use optimizer::NamedValues;
 pub use outcome::Ended;
 
 use self::{

@@ -1,6 +1,6 @@
 //! Small trials and batches for the tests of this package.
 
-#![allow(dead_code, reason = "each test program uses a part of these")]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test program uses a part of these; a test that cannot go on has failed")]
 
 use std::{
     path::PathBuf,
@@ -29,7 +29,7 @@ pub(crate) fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
     serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The engines draw from one generator per process; tests that draw from it take turns.
+/// Tests that draw from the one generator of the process take turns.
 pub(crate) fn alone_with_the_generator() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)

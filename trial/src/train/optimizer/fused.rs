@@ -66,7 +66,7 @@ impl Fused {
             return Err(without_backward());
         }
         if let Some(largest) = self.clip_norm {
-            clip(&self.gradients, largest)?;
+            drop(clip(&self.gradients, largest)?);
         }
         for (gradient, group) in self.gradients.drain(..).zip(&self.group_of) {
             self.groups[*group].gradients.push(gradient);
@@ -138,7 +138,11 @@ impl ModuleVisitor for Collected {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::{DType, Device};
+    use kiln::spec::{Engine, Precision};
+
     use super::*;
+    use crate::{engine::Arithmetic, model::Init};
 
     fn group(parameter: &[f32], gradient: &[f32]) -> Group {
         let parameters = vec![tch::Tensor::from_slice(parameter)];
@@ -176,6 +180,44 @@ mod tests {
         for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
             // f32 against f64 over 20 steps.
             assert!((f64::from(fused) - written).abs() < 2e-6, "{fused} {written}");
+        }
+    }
+
+    /// Checks the dtype of each parameter's gradient as burn's autodiff made it.
+    struct Dtypes(Gradients, usize);
+
+    impl ModuleVisitor for Dtypes {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let gradient = param.val().grad(&self.0).expect("each parameter has a gradient");
+            assert_eq!(gradient.dtype(), DType::F32);
+            self.1 += 1;
+        }
+    }
+
+    #[test]
+    fn under_amp_bf16_every_gradient_moment_and_parameter_is_f32() {
+        for tied in [true, false] {
+            let shape = format!("{{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 4, tie_head: {tied}}}");
+            let device = Device::libtorch();
+            let init = Init { seed: 1, device: device.clone().autodiff() };
+            let network = Network::new(&serde_yaml::from_str(&shape).unwrap(), Some(20), &init).unwrap();
+            let with = Arithmetic::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
+            let backward = || {
+                let tokens = Tensor::from_data([[1, 2, 3, 4]], &device);
+                network.loss(tokens, Tensor::from_data([2, 3, 4, 5], &device), with).backward()
+            };
+            let mut dtypes = Dtypes(backward(), 0);
+            network.visit(&mut dtypes);
+            let mut fused = Fused::new(&network, &Optimizer::default(), Some(1.0));
+            assert_eq!(dtypes.1, fused.paths.len());
+            fused.accumulate(&network, backward()).unwrap();
+            fused.accumulate(&network, backward()).unwrap();
+            assert!(fused.gradients.iter().all(|gradient| gradient.kind() == tch::Kind::Float));
+            fused.update(1e-3).unwrap();
+            for group in &fused.groups {
+                let all = [&group.parameters, &group.first, &group.second, &group.steps];
+                assert!(all.into_iter().flatten().all(|tensor| tensor.kind() == tch::Kind::Float));
+            }
         }
     }
 
