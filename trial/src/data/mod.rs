@@ -15,7 +15,7 @@ pub use batch::HostBatch;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
 pub use schedule::{BatchSchedule, Dropped};
 pub use text::{EvaluationWindows, TextWindows};
-pub(crate) use text::{LoadedText, load_text};
+pub(crate) use text::load_text;
 
 /// Samples that can be made one by one, from any thread.
 pub trait Source: Send + Sync + 'static {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kiln::{
-    catalog::data::{Data, DataFacts},
+    catalog::text::{self, LoadedText},
     plan::TrialFile,
 };
 
@@ -73,40 +73,9 @@ impl EvaluationWindows<'_> {
     }
 }
 
-/// Tokens of a trial's text.
-pub(crate) struct LoadedText {
-    pub(crate) train: Vec<u32>,
-    pub(crate) valid: Vec<u32>,
-    pub(crate) facts: DataFacts,
-}
-
 /// Reads the text that the trial names.
 pub(crate) fn load_text(file: &TrialFile) -> Result<LoadedText, String> {
-    let Data::Generated(data) = &file.data else {
-        return Err(format!("data of kind `{}` cannot be read yet; try `generated`", file.data.kind()));
-    };
-    let letters = generated_letters(data.characters);
-    let valid = (letters.len() as f64 * data.valid_fraction).floor() as usize;
-    let (train, valid) = letters.split_at(letters.len() - valid);
-    let facts = DataFacts { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: 27, sha256: String::new() };
-    Ok(LoadedText { train: train.to_vec(), valid: valid.to_vec(), facts })
-}
-
-/// Stand-in for the catalog's generated text: words of one to six letters from a list of 50, tokens 0 (space) … 26.
-fn generated_letters(characters: u64) -> Vec<u32> {
-    let stream = super::order::Stream::new(0, 0);
-    let mut tokens = Vec::new();
-    for place in 0.. {
-        let word = stream.below(place, 50);
-        let spelling = super::order::Stream::new(1, word);
-        tokens.extend((0..1 + word % 6).map(|letter| 1 + spelling.below(letter, 26) as u32));
-        tokens.push(0);
-        if tokens.len() as u64 >= characters {
-            break;
-        }
-    }
-    tokens.truncate(characters as usize);
-    tokens
+    text::load(&file.data, file.data_folder.as_deref()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

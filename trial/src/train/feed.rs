@@ -3,14 +3,17 @@
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
 use kiln::{
-    catalog::data::{DataFacts, Sampling},
+    catalog::{
+        data::{DataFacts, Sampling},
+        text::LoadedText,
+    },
     plan::TrialFile,
     spec::Train,
 };
 
 use crate::{
     TrialError,
-    data::{BatchSchedule, LoadedText, Loader, LoaderOptions, Source, TextWindows},
+    data::{BatchSchedule, Loader, LoaderOptions, Source, TextWindows},
 };
 
 /// How many steps there are, and what is in one.
