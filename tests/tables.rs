@@ -189,10 +189,10 @@ fn ten_thousand_rows_are_written_and_read_in_order() {
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &["train.seed".to_owned()]).unwrap();
     for number in 1..=10_000 {
-        writer.append(&odd_row(number, "x", number as f64), &[json!(number)]).unwrap();
+        writer.append(&TableRow::new(odd_row(number, "x", number as f64), &[json!(number)])).unwrap();
     }
     let table = TrialTable::read(&path).unwrap();
-    assert!(table.rows.iter().zip(1..).all(|((row, values), number)| row.number == number && values[0] == number.to_string()));
+    assert!(table.rows.iter().zip(1..).all(|(row, number)| row.fixed.number == number && row.axes[0] == number.to_string()));
     assert_eq!(table.last_attempts().len(), 10_000);
 }
 
