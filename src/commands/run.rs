@@ -146,7 +146,7 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     }
     let report = schedule::run(&request, Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
     if style != Style::Json {
-        print(&summary(&report)?)?;
+        print(&summary(&report, request.experiment.description.as_deref())?)?;
     }
     say_how_to_go_on(&report, style);
     Ok(status(&report))
@@ -217,11 +217,12 @@ fn page_style() -> report::Style {
     report::Style { width, has_color: std::env::var_os("NO_COLOR").is_none() }
 }
 
-/// The page that `report` makes of the run's table, and where everything lies.
-fn summary(report: &Report) -> Result<String, Stop> {
+/// What the experiment is for, the page that `report` makes of the run's table, and where everything lies.
+fn summary(report: &Report, description: Option<&str>) -> Result<String, Stop> {
     let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
     let page = report::summary(&table, page_style());
     let kept = [report.folder.trials_table(), report.folder.snapshots_table(), report.folder.run_file(), report.folder.experiment()];
     let kept: Vec<String> = kept.iter().map(|path| format!("  {}", path.display())).collect();
-    Ok(format!("\n{page}\nWorth committing:\n{}\n", kept.join("\n")))
+    let purpose = description.map(|text| format!("{}\n\n", text.trim_end())).unwrap_or_default();
+    Ok(format!("\n{purpose}{page}\nWorth committing:\n{}\n", kept.join("\n")))
 }

@@ -401,12 +401,22 @@ fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
     }
 }
 
-/// Drops every second tick, so that a trial of days keeps its whole length. Means weigh ticks by time and stay right.
+/// Drops every second tick, so that a trial of days keeps its whole length. Means weigh ticks by time and stay right; what is
+/// asked for its highest value is handed on to the tick after.
 fn thin(ticks: &mut Vec<Tick>) {
+    let mut dropped: Option<GpuTick> = None;
     let mut place = 0;
-    ticks.retain(|_| {
+    ticks.retain_mut(|tick| {
         place += 1;
-        place % 2 == 1
+        if place % 2 == 0 {
+            dropped = tick.gpu.take();
+            return false;
+        }
+        if let (Some(gpu), Some(before)) = (&mut tick.gpu, dropped.take()) {
+            gpu.memory_used_bytes = gpu.memory_used_bytes.max(before.memory_used_bytes);
+            gpu.temperature_celsius = [gpu.temperature_celsius, before.temperature_celsius].into_iter().flatten().reduce(f64::max);
+        }
+        true
     });
 }
 

@@ -44,7 +44,9 @@ pub struct WindowSummary {
 
 /// Summarizes a trial's readings over `window`, start and end on CLOCK_MONOTONIC in nanoseconds. Without a window (a trial
 /// that did not get that far) only peaks and the highest temperature are filled, over all ticks.
-pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>) -> WindowSummary {
+///
+/// `cuts` are stretches of the window that do not count (evaluation), in order.
+pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(u64, u64)]) -> WindowSummary {
     let peak_resident_bytes = readings.ticks.iter().filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes)).max();
     let mut summary = WindowSummary { peak_resident_bytes, ..WindowSummary::default() };
     if readings.ticks.iter().all(|tick| tick.gpu.is_none()) && readings.absent.is_empty() {
@@ -52,11 +54,15 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>) -> Window
         return summary;
     }
     let window = window.filter(|(start, end)| start < end);
-    let parts = parts(&readings.ticks, window);
+    let pieces = window.map(|window| without_cuts(window, cuts));
+    let parts = match &pieces {
+        Some(pieces) => pieces.iter().flat_map(|piece| parts(&readings.ticks, *piece)).collect(),
+        None => parts(&readings.ticks, (0, u64::MAX)),
+    };
     summary.max_temperature_celsius = parts.iter().filter_map(|part| part.gpu.temperature_celsius).reduce(f64::max);
     summary.peak_nvml_used_bytes = parts.iter().filter_map(|part| part.gpu.memory_used_bytes).max();
-    match window {
-        Some(window) => fill_means(&mut summary, readings, &parts, window),
+    match pieces {
+        Some(pieces) => fill_means(&mut summary, readings, &parts, &pieces),
         None => ["mean_gpu_utilization", "mean_power_watts", "energy_counter_joules", "energy_integral_joules", "throttled_fraction"]
             .iter()
             .for_each(|column| note(&mut summary, column, "there is no measured window")),
@@ -72,8 +78,23 @@ struct Part<'a> {
     seconds: f64,
 }
 
-fn parts(ticks: &[Tick], window: Option<(u64, u64)>) -> Vec<Part<'_>> {
-    let (start, end) = window.unwrap_or((0, u64::MAX));
+/// What is left of the window between the cuts.
+fn without_cuts((start, end): (u64, u64), cuts: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut pieces = Vec::new();
+    let mut from = start;
+    for (cut_from, cut_to) in cuts {
+        if from < *cut_from {
+            pieces.push((from, (*cut_from).min(end)));
+        }
+        from = from.max(*cut_to);
+    }
+    if from < end {
+        pieces.push((from, end));
+    }
+    pieces
+}
+
+fn parts(ticks: &[Tick], (start, end): (u64, u64)) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut before = 0;
     for tick in ticks {
@@ -86,7 +107,7 @@ fn parts(ticks: &[Tick], window: Option<(u64, u64)>) -> Vec<Part<'_>> {
     parts
 }
 
-fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>], window: (u64, u64)) {
+fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>], pieces: &[(u64, u64)]) {
     let known = parts.iter().filter(|part| part.gpu.utilization.is_some()).count();
     if known >= FEWEST_TICKS {
         summary.mean_gpu_utilization = mean(parts, |gpu| gpu.utilization);
@@ -95,7 +116,7 @@ fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Pa
     }
     summary.throttled_fraction = mean(parts, |gpu| gpu.throttle_bits.map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 }));
     summary.throttle_reasons = throttle_reasons(parts);
-    fill_energy(summary, readings, window);
+    fill_energy(summary, readings, pieces);
 }
 
 fn mean(parts: &[Part<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {
@@ -119,14 +140,15 @@ fn throttle_reasons(parts: &[Part<'_>]) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" "))
 }
 
-fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings, window: (u64, u64)) {
+fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &[(u64, u64)]) {
     let power = Series::new(&readings.ticks, |gpu| gpu.power_watts);
     let counter = Series::new(&readings.ticks, |gpu| gpu.energy_joules);
-    match power.clipped(window) {
-        Ok(points) => {
-            let joules = integral(&points);
+    match power.clipped(pieces) {
+        Ok(found) => {
+            let joules: f64 = found.iter().map(|points| integral(points)).sum();
+            let seconds: f64 = found.iter().map(|points| (points[points.len() - 1].0 - points[0].0) as f64 / 1e9).sum();
             summary.energy_integral_joules = Some(joules);
-            summary.mean_power_watts = Some(joules / ((points[points.len() - 1].0 - points[0].0) as f64 / 1e9));
+            summary.mean_power_watts = Some(joules / seconds);
         }
         Err(Some(reason)) => {
             note(summary, "energy_integral_joules", &reason);
@@ -134,11 +156,11 @@ fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings, window: (u
         }
         Err(None) => {}
     }
-    match counter.clipped(window) {
-        Ok(points) if points.windows(2).any(|pair| pair[1].1 < pair[0].1) => {
+    match counter.clipped(pieces) {
+        Ok(found) if found.iter().flat_map(|points| points.windows(2)).any(|pair| pair[1].1 < pair[0].1) => {
             note(summary, "energy_counter_joules", "the counter went back: the driver was loaded anew");
         }
-        Ok(points) => summary.energy_counter_joules = Some(points[points.len() - 1].1 - points[0].1),
+        Ok(found) => summary.energy_counter_joules = Some(found.iter().map(|points| points[points.len() - 1].1 - points[0].1).sum()),
         Err(Some(reason)) => note(summary, "energy_counter_joules", &reason),
         Err(None) => {}
     }
@@ -158,17 +180,22 @@ impl Series {
         Self(ticks.iter().filter_map(|tick| Some((tick.monotonic_nanoseconds, of(tick.gpu.as_ref()?)?))).collect())
     }
 
-    /// The points inside the window, with interpolated ones at its two ends; at least two. `Err(None)` if nothing was read at
-    /// all, else the reason.
-    fn clipped(&self, (start, end): (u64, u64)) -> Result<Vec<(u64, f64)>, Option<String>> {
+    /// The points inside each piece of the window, with interpolated ones at its two ends; at least two. `Err(None)` if nothing
+    /// was read at all, else the reason.
+    fn clipped(&self, pieces: &[(u64, u64)]) -> Result<Vec<Vec<(u64, f64)>>, Option<String>> {
         let (first, last) = (self.0.first().ok_or(None)?.0, self.0.last().ok_or(None)?.0);
-        let (from, to) = (start.max(first), end.min(last));
-        let covered = to.saturating_sub(from) as f64 / (end - start) as f64;
-        if covered < LEAST_COVERED {
+        let all: u64 = pieces.iter().map(|(start, end)| end - start).sum();
+        let pieces: Vec<(u64, u64)> =
+            pieces.iter().map(|(start, end)| ((*start).max(first), (*end).min(last))).filter(|(from, to)| from < to).collect();
+        let covered = pieces.iter().map(|(from, to)| to - from).sum::<u64>() as f64 / all as f64;
+        if pieces.is_empty() || covered < LEAST_COVERED {
             return Err(Some(format!("samples cover {:.0} % of the window", covered * 100.0)));
         }
-        let inside = self.0.iter().copied().filter(|(time, _)| from < *time && *time < to);
-        Ok(std::iter::once((from, self.at(from))).chain(inside).chain(std::iter::once((to, self.at(to)))).collect())
+        let clip = |(from, to): (u64, u64)| {
+            let inside = self.0.iter().copied().filter(|(time, _)| from < *time && *time < to);
+            std::iter::once((from, self.at(from))).chain(inside).chain(std::iter::once((to, self.at(to)))).collect()
+        };
+        Ok(pieces.into_iter().map(clip).collect())
     }
 
     /// Linear between the two points around `time`, which lies within the series.
@@ -243,11 +270,23 @@ mod tests {
     #[test]
     fn energy_is_cut_at_the_windows_ends_whatever_the_ticks_are() {
         for times in [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![0.3, 1.25, 1.26, 3.3, 4.4, 4.5, 6.1], vec![1.0, 6.5]] {
-            let summary = summarize(&readings(times.clone()), Some((5 * SECOND / 4, 6 * SECOND)));
+            let summary = summarize(&readings(times.clone()), Some((5 * SECOND / 4, 6 * SECOND)), &[]);
             assert!(close(summary.energy_counter_joules, 950.0), "{times:?}: {summary:?}");
             assert!(close(summary.energy_integral_joules, 950.0), "{times:?}: {summary:?}");
             assert!(close(summary.mean_power_watts, 200.0));
         }
+    }
+
+    #[test]
+    fn what_happens_in_a_cut_does_not_count() {
+        let mut readings = readings((0..=10).map(f64::from));
+        for tick in &mut readings.ticks[4..=6] {
+            tick.gpu.as_mut().unwrap().utilization = Some(1.0);
+        }
+        let summary = summarize(&readings, Some((SECOND, 9 * SECOND)), &[(3 * SECOND, 6 * SECOND)]);
+        assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 1000.0), "{summary:?}");
+        assert!(close(summary.mean_power_watts, 200.0) && close(summary.mean_gpu_utilization, 0.5), "{summary:?}");
+        assert_eq!(without_cuts((0, 10), &[(0, 2), (4, 5), (9, 12)]), [(2, 4), (5, 9)]);
     }
 
     #[test]
@@ -256,13 +295,13 @@ mod tests {
         for place in [5, 6] {
             readings.ticks[place].gpu.as_mut().unwrap().utilization = Some(1.0);
         }
-        let mean = summarize(&readings, Some((0, 5 * SECOND))).mean_gpu_utilization.unwrap();
+        let mean = summarize(&readings, Some((0, 5 * SECOND)), &[]).mean_gpu_utilization.unwrap();
         assert!((mean - 0.5).abs() < 0.001, "{mean}");
     }
 
     #[test]
     fn too_few_samples_leave_the_mean_empty_and_say_so() {
-        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 2 * SECOND)));
+        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 2 * SECOND)), &[]);
         assert_eq!(summary.mean_gpu_utilization, None);
         assert_eq!(summary.notes["mean_gpu_utilization"], "2 samples in the window, too few for a mean");
         assert!(close(summary.energy_counter_joules, 400.0));
@@ -270,7 +309,7 @@ mod tests {
 
     #[test]
     fn an_energy_that_the_samples_do_not_cover_is_not_guessed() {
-        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 4 * SECOND)));
+        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 4 * SECOND)), &[]);
         assert_eq!((summary.energy_counter_joules, summary.mean_power_watts), (None, None));
         assert_eq!(summary.notes["energy_counter_joules"], "samples cover 50 % of the window");
     }
@@ -281,11 +320,11 @@ mod tests {
         for tick in &mut readings.ticks {
             tick.gpu.as_mut().unwrap().power_watts = Some(100.0);
         }
-        let summary = summarize(&readings, Some((SECOND, 6 * SECOND)));
+        let summary = summarize(&readings, Some((SECOND, 6 * SECOND)), &[]);
         assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 500.0));
         assert_eq!(summary.notes["energy_counter_joules"], "50 % apart from energy_integral_joules");
         readings.ticks[4].gpu.as_mut().unwrap().energy_joules = Some(0.0);
-        assert_eq!(summarize(&readings, Some((SECOND, 6 * SECOND))).energy_counter_joules, None);
+        assert_eq!(summarize(&readings, Some((SECOND, 6 * SECOND)), &[]).energy_counter_joules, None);
     }
 
     #[test]
@@ -294,14 +333,14 @@ mod tests {
         for (place, bits) in [(1, 0x1), (2, 0x4), (3, 0x4 | 0x40)] {
             readings.ticks[place].gpu.as_mut().unwrap().throttle_bits = Some(bits);
         }
-        let summary = summarize(&readings, Some((0, 10 * SECOND)));
+        let summary = summarize(&readings, Some((0, 10 * SECOND)), &[]);
         assert!(close(summary.throttled_fraction, 0.2));
         assert_eq!(summary.throttle_reasons.as_deref(), Some("sw_power_cap hw_thermal_slowdown"));
     }
 
     #[test]
     fn peaks_are_of_the_window_and_the_child_is_of_the_whole_attempt() {
-        let summary = summarize(&readings((0..=10).map(f64::from)), Some((2 * SECOND, 6 * SECOND)));
+        let summary = summarize(&readings((0..=10).map(f64::from)), Some((2 * SECOND, 6 * SECOND)), &[]);
         assert_eq!(summary.peak_nvml_used_bytes, Some(60));
         assert_eq!(summary.max_temperature_celsius, Some(56.0));
         assert_eq!(summary.peak_resident_bytes, Some(1000));
@@ -309,7 +348,7 @@ mod tests {
 
     #[test]
     fn without_a_window_only_peaks_are_known() {
-        let summary = summarize(&readings([0.0, 1.0]), None);
+        let summary = summarize(&readings([0.0, 1.0]), None, &[]);
         assert_eq!((summary.peak_nvml_used_bytes, summary.mean_power_watts), (Some(10), None));
         assert_eq!(summary.notes["mean_power_watts"], "there is no measured window");
     }
@@ -321,13 +360,13 @@ mod tests {
             tick.gpu.as_mut().unwrap().energy_joules = None;
         }
         readings.absent.insert("energy_joules", "not supported by this device".to_owned());
-        let summary = summarize(&readings, Some((0, 7 * SECOND)));
+        let summary = summarize(&readings, Some((0, 7 * SECOND)), &[]);
         assert_eq!(summary.notes["energy_counter_joules"], "not supported by this device");
         readings.ticks.iter_mut().for_each(|tick| tick.gpu = None);
         let hung = summarize(&TrialReadings { ticks: Vec::new(), absent: [(EVERYTHING, "hung".to_owned())].into(), foreign: None }, None);
         assert_eq!((hung.notes["max_temperature_celsius"].as_str(), hung.max_temperature_celsius), ("hung", None));
         readings.absent.clear();
-        let summary = summarize(&readings, Some((0, 7 * SECOND)));
+        let summary = summarize(&readings, Some((0, 7 * SECOND)), &[]);
         assert!(summary.notes.is_empty() && summary.peak_resident_bytes == Some(700));
     }
 }

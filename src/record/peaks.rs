@@ -133,10 +133,15 @@ const TABLE: [(&[&str], f64, Option<f64>); 22] = [
     (&["RTX 3080"], 29.8, Some(59.5)),
 ];
 
+/// Words that tell a product from the one whose name it extends.
+const VARIANTS: [&str; 6] = ["Laptop", "D", "Ti", "SUPER", "Max-Q", "Mobile"];
+
 fn table(name: &str, precision: &str) -> Option<Peak> {
     let name_words: Vec<&str> = name.split([' ', '-', '_']).collect();
     let has = |words: &&str| words.split(' ').all(|word| name_words.contains(&word));
-    let (_, f32_peak, bf16_peak) = TABLE.iter().find(|(words, _, _)| words.iter().all(has))?;
+    // Another word makes another product: an RTX 4080 SUPER is no RTX 4080.
+    let is_plain = |row: &[&str]| VARIANTS.iter().all(|variant| !has(variant) || row.iter().any(|words| words.split(' ').any(|word| word == *variant)));
+    let (_, f32_peak, bf16_peak) = TABLE.iter().find(|(words, _, _)| words.iter().all(has) && is_plain(words))?;
     let tera = match precision {
         "f32" => Some(*f32_peak),
         "amp-bf16" | "bf16" => *bf16_peak,
@@ -180,6 +185,9 @@ mod tests {
         assert_eq!(bf16("NVIDIA H100 80GB HBM3"), Some(989.4));
         assert_eq!(bf16("NVIDIA L40S"), Some(362.1));
         assert_eq!(bf16("NVIDIA GeForce RTX 3090 Ti"), Some(80.0));
+        for other in ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4080 SUPER"] {
+            assert_eq!(bf16(other), None, "{other} is another product");
+        }
         assert_eq!(bf16("Tesla V100-SXM2-16GB"), None, "no bf16 on Volta");
         assert_eq!(bf16("Some CPU @ 2.00GHz"), None);
         assert_eq!(table("NVIDIA H200", "tf32"), None);

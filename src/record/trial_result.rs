@@ -33,6 +33,9 @@ pub struct TrialResult {
     pub window_started_nanoseconds: Option<u64>,
     #[serde(default)]
     pub window_ended_nanoseconds: Option<u64>,
+    /// Stretches of the window that are cut out of it (evaluation): start and end, CLOCK_MONOTONIC.
+    #[serde(default)]
+    pub window_cuts_nanoseconds: Vec<(u64, u64)>,
     #[serde(default)]
     pub samples_per_second: Option<f64>,
     #[serde(default)]
@@ -72,8 +75,15 @@ pub struct TrialResult {
     pub allocator_retries: Option<u64>,
     #[serde(default)]
     pub device_name: Option<String>,
+    /// As the engine says once it is open.
     #[serde(default)]
     pub cpu_threads: Option<u64>,
+    /// Threads that the loader started over the whole training; `None` for a model that reads no data.
+    #[serde(default)]
+    pub loader_threads: Option<u64>,
+    /// The most batches that were in host memory at once, those being made included.
+    #[serde(default)]
+    pub peak_batches_in_memory: Option<u64>,
     /// Samples dropped at the end of each epoch because they fill no whole step.
     #[serde(default)]
     pub dropped_samples_per_epoch: Option<u64>,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
-        self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, TrialReadings as Ticks,
+        self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, TrialReadings as Ticks, WindowSummary,
         snapshot::{device as read_device, host as host_snapshot},
         window::summarize,
     },
@@ -244,15 +244,26 @@ impl Instruments {
         }
     }
 
-    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one.
-    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>) -> TrialReadings {
+    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one; `cuts` are the
+    /// stretches of it that do not count.
+    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>, cuts: &[(u64, u64)]) -> TrialReadings {
         let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return TrialReadings::default() };
         let watch = self.watched.swap_remove(at);
         let Some(keeping) = &self.keeping else { return TrialReadings::default() };
-        let readings = summary(&keeping.sampler.unwatch(&trial.0), window, keeping.privacy, &self.host);
+        let ticks = keeping.sampler.unwatch(&trial.0);
+        let mut readings = summary(summarize(&ticks, window, cuts), &ticks, keeping.privacy);
+        readings.memory_limit_bytes = self.memory_limit_bytes(watch.device_uuid.as_deref());
         // A table that cannot be written shows at the next tick, which can stop the run.
         let _ = self.write_changes(Moment::End, &watch);
         readings
+    }
+
+    /// The GPU's memory, or what the host and its control group leave to a process.
+    fn memory_limit_bytes(&self, device_uuid: Option<&str>) -> Option<u64> {
+        match device_uuid {
+            Some(uuid) => self.devices().into_iter().find(|gpu| gpu.uuid == uuid)?.memory_total_bytes,
+            None => [&self.host.cgroup_memory_bytes, &self.host.memory_bytes].into_iter().filter_map(|bytes| bytes.value().copied()).min(),
+        }
     }
 
     fn write_changes(&mut self, moment: Moment, watch: &Watch) -> io::Result<()> {
@@ -268,12 +279,11 @@ impl Instruments {
     }
 }
 
-fn summary(ticks: &Ticks, window: Option<(u64, u64)>, privacy: Privacy, host: &HostFacts) -> TrialReadings {
-    let summary = summarize(ticks, window);
+fn summary(summary: WindowSummary, ticks: &Ticks, privacy: Privacy) -> TrialReadings {
     TrialReadings {
         peak_nvml_used_bytes: summary.peak_nvml_used_bytes,
         peak_resident_bytes: summary.peak_resident_bytes,
-        memory_limit_bytes: host.cgroup_memory_bytes.value().copied(),
+        memory_limit_bytes: None,
         mean_gpu_utilization: summary.mean_gpu_utilization,
         mean_power_watts: summary.mean_power_watts,
         energy_counter_joules: summary.energy_counter_joules,

@@ -62,7 +62,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         model_kind: trial.model.kind().to_owned(),
         data_kind: trial.data.kind().to_owned(),
         engine: trial.engine.name().to_owned(),
-        device_name: result.and_then(|result| result.device_name.clone()).or_else(|| facts.device.map(|device| device.name.clone())),
+        device_name: facts.device.map(|device| device.name.clone()).or_else(|| result.and_then(|result| result.device_name.clone())),
         device_uuid: facts.device.map(|device| device.uuid.clone()),
         driver: facts.driver.map(str::to_owned),
         libtorch: result.and_then(|result| result.libraries.get("libtorch").cloned()),

@@ -71,7 +71,7 @@ pub struct Train {
     #[schemars(range(min = 0, max = 4_294_967_295_u64))]
     pub seed: u64,
     pub evaluate: Evaluate,
-    /// What to reach; its seconds, samples and energy are recorded, training goes on.
+    /// What to reach; the seconds until then are recorded, training goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
     /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.

@@ -38,6 +38,7 @@ pub struct Loader {
     shared: Arc<Shared>,
     options: LoaderOptions,
     threads: Vec<JoinHandle<()>>,
+    threads_started: u64,
     next_number: u64,
 }
 
@@ -71,6 +72,8 @@ struct State {
     next: u64,
     /// Workers end when `next` gets here.
     limit: u64,
+    /// Workers begin no batch meanwhile.
+    is_paused: bool,
     ready: BTreeMap<u64, Result<Made, LoadError>>,
 }
 
@@ -83,7 +86,7 @@ impl Loader {
     /// Starts no thread yet; the first [`Loader::next_batch`] does.
     pub fn new(source: Arc<dyn Source>, schedule: BatchSchedule, options: LoaderOptions) -> Self {
         let buffers = (options.num_workers * options.prefetch).max(1);
-        let state = State { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, ready: BTreeMap::new() };
+        let state = State { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, is_paused: false, ready: BTreeMap::new() };
         let shared = Shared {
             source,
             schedule,
@@ -95,7 +98,7 @@ impl Loader {
             peak: AtomicUsize::new(0),
             orders: Mutex::new(BTreeMap::new()),
         };
-        Self { shared: Arc::new(shared), options, threads: Vec::new(), next_number: 0 }
+        Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0 }
     }
 
     /// The next batch, in order; blocks until it is made.
@@ -113,9 +116,25 @@ impl Loader {
         Ok(LoadedBatch { wait, load, batch: made.batch, shared: Arc::clone(&self.shared) })
     }
 
+    /// Lets workers finish what they are making and begin no more: time that is cut out of the measured window must not fill the
+    /// queue for the steps after it.
+    pub fn pause(&self) {
+        self.shared.lock().is_paused = true;
+    }
+
+    pub fn resume(&self) {
+        self.shared.lock().is_paused = false;
+        self.shared.changed.notify_all();
+    }
+
     /// The most batches that were in host memory at once, those being made included.
     pub fn peak_batches(&self) -> usize {
         self.shared.peak.load(Ordering::SeqCst)
+    }
+
+    /// Threads started so far, ended ones included.
+    pub fn threads_started(&self) -> u64 {
+        self.threads_started
     }
 
     fn take(&mut self, number: u64) -> Result<Made, LoadError> {
@@ -145,6 +164,7 @@ impl Loader {
             let builder = thread::Builder::new().name(format!("loader-{worker}"));
             let thread = builder.spawn(move || shared.work()).map_err(|source| LoadError::Thread { worker, source })?;
             self.threads.push(thread);
+            self.threads_started += 1;
         }
         Ok(())
     }
@@ -201,7 +221,9 @@ impl Shared {
             if self.is_closed.load(Ordering::SeqCst) || state.next >= state.limit {
                 return None;
             }
-            if let Some(buffer) = state.free.pop() {
+            if !state.is_paused
+                && let Some(buffer) = state.free.pop()
+            {
                 let number = state.next;
                 state.next += 1;
                 self.count_one_more();

@@ -56,7 +56,11 @@ impl BatchSchedule {
     }
 
     /// Samples left over at each epoch's end: in a partial batch, and in whole batches that fill no accumulation.
+    /// Offsets drawn at random leave nothing over.
     pub fn dropped_samples_per_epoch(&self) -> Dropped {
+        if self.sampling == Sampling::Random {
+            return Dropped { partial_batch: 0, partial_step: 0 };
+        }
         let partial_batch = self.epoch_samples % self.batch_size;
         Dropped { partial_batch, partial_step: self.epoch_samples % self.samples_per_step() - partial_batch }
     }

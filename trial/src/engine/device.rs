@@ -70,6 +70,15 @@ impl EngineDevice {
         if self.is_cuda() { "CUDA".to_owned() } else { cpu_model() }
     }
 
+    /// Threads that the engine computes with on the CPU, as it says itself.
+    pub fn cpu_threads(&self) -> u64 {
+        match self.engine {
+            #[cfg(feature = "libtorch")]
+            Engine::Libtorch => u64::try_from(tch::get_num_threads()).unwrap_or(0),
+            _ => rayon::current_num_threads() as u64,
+        }
+    }
+
     /// `None` on the CPU, whose allocator keeps no figures.
     pub fn allocator(&self) -> Option<AllocatorStats> {
         #[cfg(feature = "libtorch")]

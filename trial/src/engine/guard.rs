@@ -9,11 +9,13 @@ use std::{
 use crate::error::TrialError;
 
 /// How the engines word a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN, Rust's own allocator.
-const OUT_OF_MEMORY: [&str; 8] = [
-    "CUDA out of memory",
-    "CUDA error: out of memory",
+const OUT_OF_MEMORY: [&str; 10] = [
+    "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "DEVICE_ALLOCATION_FAILED",
+    "HOST_ALLOCATION_FAILED",
+    "Cannot allocate memory",
     "can't allocate memory",
     "not enough memory",
     "memory allocation of",
@@ -21,8 +23,15 @@ const OUT_OF_MEMORY: [&str; 8] = [
 ];
 
 /// How libtorch words a missing device.
-const NO_DEVICE: [&str; 5] =
-    ["Found no NVIDIA driver", "No CUDA GPUs are available", "no CUDA-capable device", "No libtorch_cuda", "Cannot initialize CUDA"];
+const NO_DEVICE: [&str; 7] = [
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "no CUDA-capable device",
+    "No libtorch_cuda",
+    "Cannot initialize CUDA",
+    "driver version is insufficient",
+    "no kernel image is available",
+];
 
 /// Runs `work`; a panic in it becomes an error. After a CUDA error the process is not to be trusted: end it.
 pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, TrialError> {

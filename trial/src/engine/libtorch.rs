@@ -87,6 +87,15 @@ fn handles(tensors: &[Tensor]) -> Vec<Handle> {
     tensors.iter().map(handle).collect()
 }
 
+/// Lists that C++ walks side by side must be as long as one another.
+fn same_length(lists: &[&[Tensor]]) -> Result<(), TrialError> {
+    if lists.iter().all(|list| list.len() == lists[0].len()) {
+        return Ok(());
+    }
+    let lengths: Vec<usize> = lists.iter().map(|list| list.len()).collect();
+    Err(TrialError::Failed(format!("the optimizer's lists of tensors differ in length: {lengths:?}; this is a fault of kiln, please report it")))
+}
+
 fn count(tensors: &[Tensor]) -> c_int {
     tensors.len() as c_int
 }
@@ -205,6 +214,7 @@ pub(crate) struct Group {
 
 /// One fused AdamW update, in place, of all parameters of the group.
 pub(crate) fn adamw(group: &Group, with: AdamW) -> Result<(), TrialError> {
+    same_length(&[&group.parameters, &group.gradients, &group.first, &group.second, &group.steps])?;
     let lists = [&group.parameters, &group.gradients, &group.first, &group.second, &group.steps].map(|list| handles(list));
     // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments, counters).
     let code = unsafe {
@@ -238,8 +248,12 @@ pub(crate) struct Sgd {
 
 /// One fused SGD update, in place, of all parameters of the group.
 pub(crate) fn sgd(group: &Group, with: Sgd) -> Result<(), TrialError> {
+    same_length(&[&group.parameters, &group.gradients])?;
+    if with.momentum != 0.0 {
+        same_length(&[&group.parameters, &group.first])?;
+    }
     let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
-    // SAFETY: lists of equal length; `first` is not read without momentum.
+    // SAFETY: lists of equal length; `first` is empty and not read without momentum.
     let code = unsafe {
         kiln_sgd(
             lists[0].as_ptr(),
@@ -269,6 +283,7 @@ pub(crate) fn clip(gradients: &[Tensor], largest: f64) -> Result<Tensor, TrialEr
 
 /// Adds `terms` to `sums` in place.
 pub(crate) fn accumulate(sums: &[Tensor], terms: &[Tensor]) -> Result<(), TrialError> {
+    same_length(&[sums, terms])?;
     let (into, from) = (handles(sums), handles(terms));
     // SAFETY: lists of equal length; the optimizer owns the sums.
     checked(unsafe { kiln_accumulate(into.as_ptr(), from.as_ptr(), count(sums)) })

@@ -85,6 +85,11 @@ impl Learner {
         self.device.name()
     }
 
+    /// Threads that the engine computes with on the CPU.
+    pub fn cpu_threads(&self) -> u64 {
+        self.device.cpu_threads()
+    }
+
     /// Copies a batch to the device.
     pub fn to_device(&self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
         guard(|| DeviceBatch::new(batch, self.device.plain()))

@@ -81,6 +81,7 @@ fn train<W: Write>(
     result.parameters = Some(learner.parameters());
     result.flops_per_sample = file.model.flops_per_sample(vocabulary);
     result.device_name = Some(learner.device_name());
+    result.cpu_threads = Some(learner.cpu_threads());
     result.libraries = learner.libraries();
     result.flags = learner.flags();
     let ready = Message::Ready { parameters: learner.parameters(), total_steps: plan.total_steps, device_name: learner.device_name() };
@@ -121,7 +122,13 @@ fn train_with<T: Trainee, W: Write>(
         measured: Measured::default(),
     };
     let ended = guard_result(|| training.train());
-    let Training { timing, ledger, measured, .. } = &training;
+    if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
+        // The allocator's figures lie on the host; reading them touches no device.
+        training.measured.raise_allocator(training.trainee.allocator_peaks());
+    }
+    let Training { timing, ledger, measured, text, .. } = &training;
+    result.loader_threads = text.as_ref().map(|text| text.loader.threads_started());
+    result.peak_batches_in_memory = text.as_ref().map(|text| text.loader.peak_batches() as u64);
     Trained { plan, timing, ledger, measured: *measured, is_cpu }.fill(result);
     if ended.is_err() {
         // The first error is the one to report; what was written until then is kept if it can be.

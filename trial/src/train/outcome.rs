@@ -43,6 +43,7 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         left_out_steps: 0,
         window_started_nanoseconds: None,
         window_ended_nanoseconds: None,
+        window_cuts_nanoseconds: Vec::new(),
         samples_per_second: None,
         tokens_per_second: None,
         median_step_seconds: None,
@@ -60,6 +61,8 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         allocator_retries: None,
         device_name: None,
         cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
+        loader_threads: None,
+        peak_batches_in_memory: None,
         dropped_samples_per_epoch: None,
         train_samples: None,
         data_sha256: None,
@@ -104,12 +107,18 @@ impl Trained<'_> {
         result.window_seconds = Some(figures.seconds);
         result.window_started_nanoseconds = Some(figures.started_nanoseconds);
         result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
+        result.window_cuts_nanoseconds = self.timing.cuts().to_vec();
         result.samples_per_second = Some(samples / figures.seconds);
         if self.plan.tokens_per_sample > 0 {
             result.tokens_per_second = Some(samples * self.plan.tokens_per_sample as f64 / figures.seconds);
             result.data_wait_fraction = Some(figures.data_wait_fraction);
             result.load_seconds = Some(figures.load_seconds);
-            result.transfer_fraction = Some(figures.transfer_fraction);
+            if self.is_cpu {
+                result.transfer_fraction = Some(figures.transfer_fraction);
+            } else {
+                let reason = "the host's copy also waits for the step before it, and the device's own time for it is not measured";
+                note(result, "transfer_fraction", reason.to_string());
+            }
         }
         result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
         if self.is_cpu {
@@ -118,7 +127,7 @@ impl Trained<'_> {
             note(
                 result,
                 "median_step_seconds",
-                "the host runs ahead of this device, and steps are not timed on it; see samples_per_second".to_string(),
+                "steps are not timed on this device; see samples_per_second".to_string(),
             );
         }
     }

@@ -45,7 +45,7 @@ struct Window {
     left_out_steps: u64,
     started: u64,
     ended: Option<u64>,
-    cut_seconds: f64,
+    cuts: Vec<(u64, u64)>,
     step_seconds: Vec<f64>,
     data: DataCost,
 }
@@ -106,7 +106,7 @@ impl Timing {
             left_out_steps: self.steps,
             started: now,
             ended: None,
-            cut_seconds: 0.0,
+            cuts: Vec::new(),
             step_seconds: Vec::new(),
             data: DataCost::default(),
         });
@@ -116,7 +116,7 @@ impl Timing {
     pub(crate) fn cut(&mut self, from: u64, to: u64) {
         self.mark = to;
         if let Some(window) = self.window.as_mut().filter(|window| window.ended.is_none()) {
-            window.cut_seconds += seconds_between(from, to);
+            window.cuts.push((from, to));
         }
     }
 
@@ -132,6 +132,16 @@ impl Timing {
         seconds_between(self.started, now)
     }
 
+    /// Whether the window has begun and not ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.window.as_ref().is_some_and(|window| window.ended.is_none())
+    }
+
+    /// What was cut out of the window so far.
+    pub(crate) fn cuts(&self) -> &[(u64, u64)] {
+        self.window.as_ref().map_or(&[], |window| &window.cuts)
+    }
+
     /// Steps before the window; all of them where there is none.
     pub(crate) fn left_out_steps(&self) -> u64 {
         self.window.as_ref().map_or(self.steps, |window| window.left_out_steps)
@@ -141,7 +151,8 @@ impl Timing {
     pub(crate) fn figures(&self) -> Option<Figures> {
         let window = self.window.as_ref()?;
         let ended = window.ended?;
-        let seconds = seconds_between(window.started, ended) - window.cut_seconds;
+        let cut_seconds: f64 = window.cuts.iter().map(|(from, to)| seconds_between(*from, *to)).sum();
+        let seconds = seconds_between(window.started, ended) - cut_seconds;
         if window.step_seconds.is_empty() || seconds <= 0.0 {
             return None;
         }
@@ -159,6 +170,9 @@ impl Timing {
 
     /// Why there is no window, in words.
     pub(crate) fn why_no_window(&self) -> String {
+        if self.window.is_some() {
+            return "the training ended inside the window, before its end could be timed".to_string();
+        }
         let steps = if self.steps == 1 { "1 step".to_string() } else { format!("{} steps", self.steps) };
         format!(
             "only {steps} in {:.1} s, and the warm-up takes {} steps and {} s; train longer, or lower `measure.warmup_steps` and `measure.warmup_seconds`",

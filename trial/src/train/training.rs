@@ -70,6 +70,17 @@ pub(crate) struct Measured {
     pub(crate) allocator: Option<AllocatorPeaks>,
 }
 
+impl Measured {
+    /// The peaks of the window are the highest of its stretches between evaluations.
+    pub(crate) fn raise_allocator(&mut self, found: Option<AllocatorPeaks>) {
+        let Some(found) = found else { return };
+        let known = self.allocator.get_or_insert(found);
+        known.allocated_bytes = known.allocated_bytes.max(found.allocated_bytes);
+        known.reserved_bytes = known.reserved_bytes.max(found.reserved_bytes);
+        known.retries = known.retries.max(found.retries);
+    }
+}
+
 impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     /// Trains to the end. The tables are written and synced, whatever the ending; not so after an error.
     pub(crate) fn train(&mut self) -> Result<Ending, TrialError> {
@@ -183,8 +194,10 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     /// Waits. A window that never opened stays closed.
     fn close_window(&mut self) -> Result<(), TrialError> {
         self.trainee.wait()?;
+        if self.timing.is_open() {
+            self.measured.raise_allocator(self.trainee.allocator_peaks());
+        }
         self.timing.close_window(monotonic_nanoseconds());
-        self.measured.allocator = self.trainee.allocator_peaks();
         match self.timing.figures() {
             Some(figures) => {
                 let message = Message::WindowEnded { step: self.measured.steps, monotonic_nanoseconds: figures.ended_nanoseconds };
@@ -213,10 +226,16 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             return Ok(Some(diverged(divergence)));
         }
         self.trainee.wait()?;
+        if self.timing.is_open() {
+            self.measured.raise_allocator(self.trainee.allocator_peaks());
+        }
         let from = monotonic_nanoseconds();
+        self.pause_loader(true);
         let loss = self.validation_loss(step)?;
         self.trainee.wait()?;
+        self.trainee.reset_allocator_peaks();
         let to = monotonic_nanoseconds();
+        self.pause_loader(false);
         self.timing.cut(from, to);
         self.messages.restart(to);
         let seconds = seconds_between(from, to);
@@ -259,6 +278,14 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             self.messages.send(&Message::TargetReached { step, monotonic_nanoseconds: at })?;
         }
         Ok(())
+    }
+
+    fn pause_loader(&self, is_paused: bool) {
+        match &self.text {
+            Some(text) if is_paused => text.loader.pause(),
+            Some(text) => text.loader.resume(),
+            None => {}
+        }
     }
 
     fn is_interrupted(&self) -> bool {

@@ -38,7 +38,10 @@ impl Fused {
         let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
         let mut groups = [Group::default(), Group::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
-            groups[*group].first.push(tensor.zeros_like());
+            // SGD without momentum keeps nothing: a buffer that nobody reads would count in the memory columns.
+            if !matches!(optimizer, Optimizer::Sgd { momentum: 0.0, .. }) {
+                groups[*group].first.push(tensor.zeros_like());
+            }
             if matches!(optimizer, Optimizer::Adamw { .. }) {
                 groups[*group].second.push(tensor.zeros_like());
                 groups[*group].steps.push(tch::Tensor::zeros([], (tch::Kind::Float, tensor.device())));
