@@ -1,0 +1,354 @@
+//! For each key two values, what else is set, and where the difference must be seen.
+
+use super::left::{Child, Left, Setting};
+
+/// In place of a value: the key is not set, and has the file's value or its default.
+const AS_IT_IS: &str = "";
+
+/// Where a difference must be seen.
+#[derive(Clone, Copy)]
+pub(crate) enum Shows {
+    /// Both runs succeed and show different things, while the first setting run again shows the same.
+    Differ(fn(&Left) -> String),
+    /// The two runs show this.
+    Are(fn(&Left) -> String, [&'static str; 2]),
+    /// It holds of the two runs.
+    Holds(fn(&Left, &Left) -> bool),
+}
+
+/// A key, two of its values and their effect.
+pub(crate) struct Case {
+    /// `model.d_model (gpt)`
+    pub(crate) key: String,
+    pub(crate) values: [&'static str; 2],
+    pub(crate) shows: Shows,
+    file: String,
+    /// Set on both sides, after the key.
+    with: Vec<&'static str>,
+    child: Child,
+}
+
+impl Case {
+    /// The run of one side.
+    pub(crate) fn setting(&self, side: usize) -> Setting {
+        let Self { file, with, child, .. } = self;
+        let (path, value) = (self.key.split(' ').next().unwrap(), self.values[side]);
+        let mut setting = Setting { file: file.clone(), sets: Vec::new(), child: *child };
+        match path {
+            // The one key that a file alone can have.
+            "extends" => setting.file.push_str(&format!("extends: {value}\n")),
+            _ if value == AS_IT_IS => {}
+            _ => setting.sets.push(format!("{path}={value}")),
+        }
+        setting.sets.extend(with.iter().map(|set| (*set).to_owned()));
+        setting
+    }
+
+    fn with(self, with: &[&'static str]) -> Self {
+        Self { with: with.to_vec(), ..self }
+    }
+
+    fn of(self, kind: &str) -> Self {
+        Self { key: format!("{} ({kind})", self.key), ..self }
+    }
+
+    fn by(self, child: Child) -> Self {
+        Self { child, ..self }
+    }
+}
+
+fn case(key: &str, file: &str, values: [&'static str; 2], shows: Shows) -> Case {
+    Case { key: key.to_owned(), values, shows, file: file.to_owned(), with: Vec::new(), child: Child::Real }
+}
+
+const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 16}";
+const MLP: &str = "{kind: mlp, d_model: 8, hidden: 16, seq_len: 16}";
+const GENERATED: &str = "{kind: generated, characters: 3000}";
+
+/// A file of 8 small steps, all of them measured.
+fn training(model: &str, data: &str, more: &str) -> String {
+    format!(
+        "kiln: 1\nname: x\nmodel: {model}\ndata: {data}\ntrain: {{steps: 8, batch_size: 4, cpu_threads: 1{more}}}\n\
+         measure: {{warmup_steps: 0, warmup_seconds: 0.0}}\n"
+    )
+}
+
+fn gpt() -> String {
+    training(GPT, GENERATED, "")
+}
+
+fn mlp() -> String {
+    training(MLP, GENERATED, "")
+}
+
+/// A file for scripted children: products, which need no data.
+fn products(more: &str) -> String {
+    format!("kiln: 1\nname: x\nmodel: {{kind: matmul, size: 8}}\ntrain: {{steps: 10, batch_size: 1}}\n{more}")
+}
+
+/// The losses of all steps, as the child computed them.
+const LOSSES: Shows = Shows::Differ(|left| left.column("steps.csv", "loss"));
+/// Parameters of the model as it was built.
+const PARAMETERS: Shows = Shows::Differ(|left| left.measured("parameters"));
+/// Samples in the training text as it was cut.
+const SAMPLES: Shows = Shows::Differ(|left| left.measured("train_samples"));
+
+fn row_count(table: &str, left: &Left) -> usize {
+    left.rows(table).len()
+}
+
+fn outcomes(left: &Left) -> String {
+    left.column("trials.csv", "outcome")
+}
+
+/// Batch size and seed of the trials, in the order they ran.
+fn trials(left: &Left) -> String {
+    let rows = left.rows("trials.csv");
+    rows.iter().map(|row| format!("{}/{}", row["batch_size"], row["seed"])).collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn all() -> Vec<Case> {
+    // What takes longest comes first.
+    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_training(), of_optimizer(), of_measure(), of_sweep()].into_iter().flatten().collect()
+}
+
+fn of_top() -> Vec<Case> {
+    let without_steps = mlp().replace("steps: 8, ", "");
+    vec![
+        case("name", &products(""), ["one", "two"], Shows::Are(Left::name, ["one", "two"])).by(Child::Scripted("completes")),
+        case(
+            "description",
+            &products(""),
+            [AS_IT_IS, "is wider better"],
+            Shows::Holds(|one, other| !one.stdout().contains("is wider better") && other.stdout().contains("is wider better")),
+        )
+        .by(Child::Scripted("completes")),
+        case(
+            "extends",
+            &without_steps,
+            ["base/short.yaml", "base/long.yaml"],
+            Shows::Are(|left| row_count("steps.csv", left).to_string(), ["4", "8"]),
+        ),
+    ]
+}
+
+fn of_model() -> Vec<Case> {
+    let (gpt, mlp) = (gpt(), mlp());
+    let of_gpt = |key: &str, value, shows| case(&format!("model.{key}"), &gpt, [AS_IT_IS, value], shows).of("gpt");
+    let of_mlp = |key: &str, value, shows| case(&format!("model.{key}"), &mlp, [AS_IT_IS, value], shows).of("mlp");
+    vec![
+        case("model.kind", &mlp, ["mlp", "gpt"], LOSSES).with(&["model.d_model=16", "model.seq_len=16"]),
+        of_gpt("d_model", "32", PARAMETERS),
+        of_gpt("num_layers", "2", PARAMETERS),
+        of_gpt("num_heads", "4", LOSSES),
+        of_gpt("seq_len", "8", SAMPLES),
+        of_gpt("dropout", "0.5", LOSSES),
+        of_gpt("vocabulary", "300", PARAMETERS),
+        of_gpt("tie_head", "false", PARAMETERS),
+        of_gpt("bias", "false", PARAMETERS),
+        of_mlp("context", "4", PARAMETERS),
+        of_mlp("d_model", "16", PARAMETERS),
+        of_mlp("hidden", "32", PARAMETERS),
+        of_mlp("seq_len", "8", SAMPLES),
+        of_mlp("vocabulary", "300", PARAMETERS),
+        // Products of a 125 times larger size take some two million times the work; ten times the time is far from any noise.
+        case(
+            "model.size",
+            "kiln: 1\nname: x\nmodel: {kind: matmul}\ntrain: {steps: 6, batch_size: 1, cpu_threads: 1}\n\
+             measure: {warmup_steps: 1, warmup_seconds: 0.0}\n",
+            ["8", "1000"],
+            Shows::Holds(|small, large| step_seconds(large) > 10.0 * step_seconds(small)),
+        )
+        .of("matmul"),
+    ]
+}
+
+/// Median time of a step; NaN, of which no comparison holds, if there is none.
+fn step_seconds(left: &Left) -> f64 {
+    left.measured("median_step_seconds").parse().unwrap_or(f64::NAN)
+}
+
+fn of_text() -> Vec<Case> {
+    let known = "{kind: tinyshakespeare, path: one}";
+    let mut cases = vec![
+        case("data.kind", &training(MLP, known, ""), ["tinyshakespeare", "wikitext2"], LOSSES).with(&["data.path=one", "data.tokenizer=character"]),
+        case("data.characters", &mlp(), [AS_IT_IS, "5000"], SAMPLES).of("generated"),
+    ];
+    let kinds = [
+        ("wikitext2", "{kind: wikitext2, path: one}", ["one", "two"]),
+        ("tinyshakespeare", known, ["one", "two"]),
+        ("text", "{kind: text, path: one/input.txt}", ["one/input.txt", "two/input.txt"]),
+        ("generated", GENERATED, [AS_IT_IS; 2]),
+    ];
+    for (kind, data, paths) in kinds {
+        let file = training(MLP, data, "");
+        let of = |key: &str, values, shows| case(&format!("data.{key}"), &file, values, shows).of(kind);
+        if kind != "generated" {
+            cases.push(of("path", paths, LOSSES));
+        }
+        if ["text", "generated"].contains(&kind) {
+            cases.push(of("valid_fraction", [AS_IT_IS, "0.3"], SAMPLES));
+        }
+        let tokenizer = if kind == "wikitext2" { "character" } else { "word" };
+        cases.extend([
+            of("tokenizer", [AS_IT_IS, tokenizer], PARAMETERS),
+            of("stride", [AS_IT_IS, "8"], SAMPLES),
+            of("sampling", [AS_IT_IS, "random"], LOSSES),
+            of("num_workers", [AS_IT_IS, "2"], Shows::Are(|left| left.measured("loader_threads"), ["0", "2"])),
+            of("prefetch", ["1", "4"], Shows::Holds(|one, other| batches(one) == Some(1) && batches(other) > Some(1))).with(&["data.num_workers=1"]),
+            of("persistent_workers", [AS_IT_IS, "false"], Shows::Are(|left| left.measured("loader_threads"), ["1", "3"]))
+                .with(&["data.num_workers=1", "train.epochs=3"]),
+        ]);
+    }
+    cases
+}
+
+/// The most batches that were in host memory.
+fn batches(left: &Left) -> Option<u64> {
+    left.measured("peak_batches_in_memory").parse().ok()
+}
+
+fn of_training() -> Vec<Case> {
+    let mlp = mlp();
+    let of = |key: &str, values, shows| case(&format!("train.{key}"), &mlp, values, shows);
+    vec![
+        of("batch_size", [AS_IT_IS, "8"], LOSSES),
+        of("grad_accumulation", [AS_IT_IS, "2"], LOSSES),
+        case("train.precision", &gpt(), [AS_IT_IS, "amp-bf16"], LOSSES),
+        of("epochs", ["1", "3"], Shows::Holds(|one, three| row_count("steps.csv", three) == 3 * row_count("steps.csv", one).max(1))),
+        of("steps", ["6", "9"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["6", "9"])),
+        of("seed", [AS_IT_IS, "2"], LOSSES),
+        of("evaluate.every", [AS_IT_IS, "2"], Shows::Are(|left| row_count("epochs.csv", left).to_string(), ["1", "4"])),
+        // The sum of the losses over many batches of one sample is rounded differently from that over few large ones.
+        of("evaluate.batch_multiple", [AS_IT_IS, "512"], Shows::Differ(|left| left.measured("valid_loss"))).with(&[
+            "train.batch_size=1",
+            "data.characters=30000",
+            "data.valid_fraction=0.5",
+        ]),
+        of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
+        of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
+    ]
+}
+
+/// Whether the child measured it.
+fn is_there(left: &Left, field: &str) -> String {
+    if left.measured(field).is_empty() { "no".to_owned() } else { "yes".to_owned() }
+}
+
+fn of_optimizer() -> Vec<Case> {
+    let mlp = mlp();
+    let sgd = training(MLP, GENERATED, ", optimizer: {kind: sgd}");
+    // Its norms begin at 1, so that decay has something to take from a tensor of one dimension.
+    let gpt_sgd = training(GPT, GENERATED, ", optimizer: {kind: sgd}");
+    let of = |file: &str, key: &str, value| case(&format!("train.{key}"), file, [AS_IT_IS, value], LOSSES);
+    let of_adamw = |key: &str, value| of(&mlp, &format!("optimizer.{key}"), value).of("adamw");
+    let of_sgd = |key: &str, value| of(&sgd, &format!("optimizer.{key}"), value).of("sgd");
+    let mut cases = vec![
+        of(&mlp, "optimizer.kind", "sgd"),
+        of_adamw("learning_rate", "0.01"),
+        of_adamw("beta1", "0.5"),
+        of_adamw("beta2", "0.9"),
+        of_adamw("epsilon", "1.0"),
+        of_adamw("weight_decay", "1.0"),
+        of(&gpt(), "optimizer.weight_decay_on", "matrices").of("adamw").with(&["train.optimizer.weight_decay=1.0"]),
+        of_sgd("learning_rate", "0.01"),
+        of_sgd("momentum", "0.9"),
+        of_sgd("nesterov", "true").with(&["train.optimizer.momentum=0.9"]),
+        of_sgd("weight_decay", "0.5"),
+        of(&gpt_sgd, "optimizer.weight_decay_on", "matrices").of("sgd").with(&["train.optimizer.weight_decay=0.5"]),
+        of(&sgd, "clip_norm", "0.01"),
+        of(&mlp, "learning_rate_schedule.kind", "cosine"),
+        of(&mlp, "learning_rate_schedule.warmup_steps", "4").of("constant"),
+    ];
+    for kind in ["linear", "cosine"] {
+        let file = training(MLP, GENERATED, &format!(", learning_rate_schedule: {{kind: {kind}}}"));
+        cases.push(of(&file, "learning_rate_schedule.warmup_steps", "4").of(kind));
+        cases.push(of(&file, "learning_rate_schedule.final_fraction", "0.5").of(kind));
+    }
+    cases
+}
+
+fn of_measure() -> Vec<Case> {
+    let mlp = mlp();
+    vec![
+        case("measure.warmup_steps", &mlp, [AS_IT_IS, "3"], Shows::Are(|left| left.measured("left_out_steps"), ["0", "3"])),
+        case("measure.warmup_seconds", &mlp, [AS_IT_IS, "100"], Shows::Are(|left| is_there(left, "window_seconds"), ["yes", "no"])),
+        // The mean loss over so many steps.
+        case("measure.log_every", &mlp, ["1", "8"], Shows::Differ(|left| left.measured("train_loss"))),
+    ]
+}
+
+fn of_sweep() -> Vec<Case> {
+    let file = products("sweep: {grid: {train.batch_size: [1, 2]}}\n");
+    let of = |key: &str, values, seen| case(&format!("sweep.{key}"), &file, values, Shows::Are(trials, seen)).by(Child::Scripted("completes"));
+    vec![
+        of("grid", [AS_IT_IS, "{train.batch_size: [3, 1]}"], ["1/1 2/1", "3/1 1/1"]),
+        of("zip", [AS_IT_IS, "{train.seed: [7, 8]}"], ["1/1 2/1", "1/7 1/8 2/7 2/8"]),
+        of("include", [AS_IT_IS, "[{train.batch_size: 5}]"], ["1/1 2/1", "1/1 2/1 5/1"]),
+        of("exclude", [AS_IT_IS, "[{train.batch_size: 1}]"], ["1/1 2/1", "2/1"]),
+        of("repeats", [AS_IT_IS, "2"], ["1/1 2/1", "1/1 2/1 1/2 2/2"]),
+        of("order", [AS_IT_IS, "listed"], ["1/1 2/1 1/2 2/2", "1/1 1/2 2/1 2/2"]).with(&["sweep.repeats=2"]),
+    ]
+}
+
+fn of_run() -> Vec<Case> {
+    let file = products("");
+    let ended = |key: &str, value, child, seen| case(key, &file, [AS_IT_IS, value], Shows::Are(outcomes, seen)).by(child);
+    vec![
+        ended("run.timeout", "1s", Child::Slow, ["completed", "timed-out"]),
+        ended("run.stall", "1s", Child::Slow, ["completed", "timed-out"]),
+        case(
+            "measure.sample_interval",
+            &file,
+            ["100ms", "1m"],
+            Shows::Holds(|often, seldom| row_count("samples.csv", often) > row_count("samples.csv", seldom) + 5),
+        )
+        .by(Child::Slow),
+        ended("run.retries", "1", Child::Scripted("fails_first"), ["failed", "failed completed"]),
+        case("run.engine", &mlp(), [AS_IT_IS, "flex"], LOSSES),
+    ]
+}
+
+/// What only a GPU can show, on the small NVML library's.
+fn of_machine() -> Vec<Case> {
+    let file = products("sweep: {grid: {train.batch_size: [1, 2]}}\n");
+    let busy = products("run: {devices: [0]}\n");
+    let shared = ["run.devices=[0]", "run.require_idle_device=false"];
+    // Two trials, between which the device is left alone for 2 s; by themselves they take a fraction of a second.
+    let rests = Shows::Holds(|at_once, rested| {
+        [at_once, rested].map(outcomes) == ["completed completed"; 2] && at_once.seconds < 2.0 && rested.seconds >= 2.0
+    });
+    vec![
+        case("run.cool_down.below_celsius", &file, ["60", "40"], rests)
+            .with(&[&shared[..], &["run.cool_down.at_most=2s"]].concat())
+            .by(Child::OnGpu("completes")),
+        case("run.cool_down.at_most", &file, ["10ms", "2s"], rests)
+            .with(&[&shared[..], &["run.cool_down.below_celsius=40"]].concat())
+            .by(Child::OnGpu("completes")),
+        case(
+            "run.wait",
+            &busy,
+            [AS_IT_IS, "1s"],
+            Shows::Holds(|none, some| !none.stderr().contains("waiting up to") && some.stderr().contains("waiting up to") && some.seconds >= 1.0),
+        )
+        .by(Child::OnGpu("completes")),
+        case("run.require_idle_device", &busy, [AS_IT_IS, "false"], Shows::Are(Left::status, ["3", "0"])).by(Child::OnGpu("completes")),
+        case("run.devices", &products(""), ["cpu", "[0]"], Shows::Are(visible_device, ["", "GPU-00000000-0000-0000-0000-000000000001"]))
+            .with(&["run.require_idle_device=false"])
+            .by(Child::OnGpu("environment")),
+        case("record.identity", &products(""), [AS_IT_IS, "full"], Shows::Are(serial_number, ["masked", "1650000000001"]))
+            .with(&shared)
+            .by(Child::OnGpu("completes")),
+    ]
+}
+
+/// The GPU that the child could see.
+fn visible_device(left: &Left) -> String {
+    let environment = std::fs::read_to_string(left.attempt().join("environment")).unwrap_or_else(|_| "CUDA_VISIBLE_DEVICES=nothing ran".to_owned());
+    environment.lines().find_map(|line| line.strip_prefix("CUDA_VISIBLE_DEVICES=")).unwrap_or("unset").to_owned()
+}
+
+fn serial_number(left: &Left) -> String {
+    let rows = left.rows("snapshots.csv");
+    rows.iter().find(|row| row["field"] == "serial_number").map(|row| row["value"].clone()).unwrap_or_default()
+}

@@ -1,0 +1,177 @@
+//! One `kiln run` of the built programs in an empty folder, and what it left there.
+
+use std::{
+    collections::HashMap,
+    fmt, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+    time::Instant,
+};
+
+use serde_json::Value;
+
+/// What carries out the trials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Child {
+    /// `kiln-trial`, on the CPU.
+    Real,
+    /// The scripted child of `tests/scripted_child`, in this scenario.
+    Scripted(&'static str),
+    /// The same, and it says nothing for 1.6 s before it begins.
+    Slow,
+    /// A scripted child on a machine whose GPU is the small NVML library of `tests/nvml`: 52 degrees warm, 75 % busy, used by
+    /// another process.
+    OnGpu(&'static str),
+}
+
+/// All that decides a run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Setting {
+    pub(crate) file: String,
+    pub(crate) sets: Vec<String>,
+    pub(crate) child: Child,
+}
+
+/// What a run left behind.
+pub(crate) struct Left {
+    folder: tempfile::TempDir,
+    output: Output,
+    /// From start to end of `kiln run`.
+    pub(crate) seconds: f64,
+}
+
+impl Setting {
+    pub(crate) fn run(&self) -> Left {
+        let folder = tempfile::tempdir().unwrap();
+        write_files(folder.path());
+        fs::write(folder.path().join("x.yaml"), &self.file).unwrap();
+        let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        kiln.args(["run", "x.yaml"]).args(self.sets.iter().flat_map(|set| ["--set", set]));
+        kiln.current_dir(folder.path()).env("KILN_LOCKS", folder.path().join("locks")).stdin(Stdio::null());
+        kiln.env_remove("KILN_TRIAL").env_remove("KILN_DATA").env("CUDA_VISIBLE_DEVICES", "");
+        self.child.prepare(&mut kiln, folder.path());
+        let began = Instant::now();
+        let output = kiln.output().unwrap();
+        Left { folder, output, seconds: began.elapsed().as_secs_f64() }
+    }
+}
+
+impl Child {
+    fn prepare(self, kiln: &mut Command, folder: &Path) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+        match self {
+            Self::Real => {}
+            Self::Scripted(scenario) => drop(kiln.env("KILN_TRIAL", script).env("SCRIPTED_CHILD", scenario)),
+            Self::Slow => {
+                let slow = folder.join("slow.sh");
+                fs::write(&slow, format!("#!/bin/sh\nsleep 1.6\nexec '{}' \"$@\"\n", script.display())).unwrap();
+                fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+                kiln.env("KILN_TRIAL", slow).env("SCRIPTED_CHILD", "completes");
+            }
+            Self::OnGpu(scenario) => {
+                kiln.env("KILN_TRIAL", script).env("SCRIPTED_CHILD", scenario).env("KILN_NVML_LIB", nvml()).env_remove("CUDA_VISIBLE_DEVICES");
+            }
+        }
+    }
+}
+
+/// The small NVML library, compiled once per run of these tests.
+fn nvml() -> &'static Path {
+    static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = LIBRARY.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libnvidia-ml.so.1");
+        let mut compile = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        compile.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "small_nvml", "-A", "warnings", "-o"]);
+        assert!(compile.arg(&path).arg("tests/nvml/fake.rs").status().unwrap().success());
+        (folder, path)
+    });
+    path
+}
+
+/// Two fragments, and two folders with the files of every kind of text.
+fn write_files(folder: &Path) {
+    fs::create_dir(folder.join("base")).unwrap();
+    fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
+    fs::write(folder.join("base/long.yaml"), "train: {steps: 8}\n").unwrap();
+    for (name, words) in [("one", ["the river", "runs", "to the sea"]), ("two", ["an oak", "grows", "by the road"])] {
+        fs::create_dir(folder.join(name)).unwrap();
+        let line = |number: usize| format!("{} {} {} {}\n", words[number % 3], number % 7, words[number * number % 3], words[number / 2 % 3]);
+        let text = |lines: usize| (0..lines).map(line).collect::<String>();
+        for (file, lines) in [("input.txt", 150), ("train.txt", 150), ("valid.txt", 20)] {
+            fs::write(folder.join(name).join(file), text(lines)).unwrap();
+        }
+    }
+}
+
+impl Left {
+    pub(crate) fn succeeded(&self) -> Result<(), String> {
+        self.output.status.success().then_some(()).ok_or_else(|| self.to_string())
+    }
+
+    pub(crate) fn status(&self) -> String {
+        self.output.status.code().map(|code| code.to_string()).unwrap_or_default()
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// The name of the experiment's folder under `results`.
+    pub(crate) fn name(&self) -> String {
+        let named: Vec<_> = folders(&self.folder.path().join("results"));
+        named.iter().filter_map(|path| path.file_name()?.to_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn run_folder(&self) -> PathBuf {
+        self.folder.path().join("results").join(self.name()).join("latest")
+    }
+
+    /// The first attempt's folder.
+    pub(crate) fn attempt(&self) -> PathBuf {
+        let trials = folders(&self.run_folder().join("trials"));
+        trials.iter().flat_map(|trial| folders(trial)).next().unwrap_or_default()
+    }
+
+    /// A field of the first attempt's `trial.json`, which the child wrote; nothing if it is null.
+    pub(crate) fn measured(&self, field: &str) -> String {
+        let text = fs::read(self.attempt().join("trial.json")).unwrap_or_default();
+        match serde_json::from_slice::<Value>(&text).unwrap_or_default()[field].take() {
+            Value::Null => String::new(),
+            value => value.to_string(),
+        }
+    }
+
+    /// The rows of a table of the run or of its first attempt, each cell under its column's name.
+    pub(crate) fn rows(&self, table: &str) -> Vec<HashMap<String, String>> {
+        let places = [self.run_folder().join(table), self.attempt().join(table)];
+        let Some(path) = places.iter().find(|path| path.is_file()) else { return Vec::new() };
+        csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
+    }
+
+    /// One column, its cells with blanks between them.
+    pub(crate) fn column(&self, table: &str, column: &str) -> String {
+        let cells: Vec<String> = self.rows(table).into_iter().map(|mut row| row.remove(column).unwrap()).collect();
+        cells.join(" ")
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} after {:.2} s]\n{}{}", self.output.status, self.seconds, self.stdout(), self.stderr())
+    }
+}
+
+/// The folders in a folder, sorted; `latest` and other links are none.
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.filter(|entry| entry.file_type().unwrap().is_dir()).map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+}

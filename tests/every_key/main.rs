@@ -1,0 +1,107 @@
+//! Every key of the experiment file changes something that a run leaves behind: more than the resolved experiment, a trial's
+//! id or its `trial.yaml`, which only repeat what was written.
+//!
+//! The keys come from `kiln schema`, the cases from `cases.rs`. Each case runs the built programs twice, with two values of its
+//! key and all else equal, and looks at what a real run left (`left.rs`): losses, rows, outcomes, what the child measured.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod cases;
+mod keys;
+mod left;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use cases::{Case, Shows};
+use keys::Key;
+use left::{Left, Setting};
+
+/// Keys without a case. A key stands here only while it has a single legal value, which the test checks.
+const OF_ONE_VALUE: [&str; 2] = ["kiln", "run.on_oom"];
+/// Cases at work at once.
+const THREADS: usize = 2;
+
+#[test]
+fn the_cases_are_about_the_keys_of_the_schema_each_once() {
+    let schema = keys::schema();
+    let keys = keys::leaves(&schema);
+    assert!(keys.len() > 90, "{}", keys.len());
+    let exempt = |key: &Key| OF_ONE_VALUE.contains(&key.to_string().as_str());
+    for key in keys.iter().filter(|key| exempt(key)) {
+        assert!(key.has_one_value, "`{key}` has several values now, and needs a case");
+    }
+    let wanted: Vec<String> = keys.iter().filter(|key| !exempt(key)).map(Key::to_string).collect();
+    let have: Vec<String> = cases::all().iter().map(|case| case.key.clone()).collect();
+    let missing: Vec<_> = wanted.iter().filter(|key| !have.contains(key)).collect();
+    let unknown: Vec<_> = have.iter().filter(|key| !wanted.contains(key)).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "keys without a case: {missing:?}; cases of no key: {unknown:?}");
+    assert_eq!(have.len(), have.iter().collect::<BTreeSet<_>>().len(), "a key has two cases");
+    assert_eq!(OF_ONE_VALUE.len() + have.len(), keys.len());
+}
+
+#[test]
+fn every_key_changes_what_a_run_leaves_behind() {
+    let cases = cases::all();
+    let runs = Runs::default();
+    let failures = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
+            if let Err(what) = check(case, &runs) {
+                failures.lock().unwrap().push(format!("`{}` {:?}: {what}", case.key, case.values));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..THREADS).for_each(|_| drop(scope.spawn(work)));
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} keys without their effect:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// What runs left, each setting run once however many cases share it.
+#[derive(Default)]
+struct Runs {
+    left: Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>,
+    again: Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>,
+}
+
+impl Runs {
+    fn of(of: &Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>, setting: &Setting) -> Arc<OnceLock<Left>> {
+        let cell = Arc::clone(of.lock().unwrap().entry(setting.clone()).or_default());
+        cell.get_or_init(|| setting.run());
+        cell
+    }
+}
+
+fn check(case: &Case, runs: &Runs) -> Result<(), String> {
+    let settings = [0, 1].map(|side| case.setting(side));
+    let cells = settings.each_ref().map(|setting| Runs::of(&runs.left, setting));
+    let [one, other] = cells.each_ref().map(|cell| cell.get().unwrap());
+    match case.shows {
+        Shows::Differ(see) => {
+            one.succeeded().and(other.succeeded())?;
+            let again = Runs::of(&runs.again, &settings[0]);
+            let seen = [one, again.get().unwrap(), other].map(see);
+            match seen {
+                [first, ..] if first.is_empty() => Err("nothing is to be seen".to_owned()),
+                [first, again, _] if first != again => Err(format!("not even the same file twice gives the same: {first} and {again}")),
+                [first, _, other] if first == other => Err(format!("both show {first}")),
+                _ => Ok(()),
+            }
+        }
+        Shows::Are(see, expected) => {
+            let seen = [one, other].map(see);
+            let as_expected = seen.each_ref().map(String::as_str) == expected;
+            as_expected.then_some(()).ok_or_else(|| format!("expected {expected:?}, found {seen:?}\n{one}\n{other}"))
+        }
+        Shows::Holds(holds) => holds(one, other).then_some(()).ok_or_else(|| format!("no such effect\n{one}\n{other}")),
+    }
+}
