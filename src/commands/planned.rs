@@ -1,6 +1,10 @@
 //! From a file on the command line to a plan: what `plan`, `run` and others begin with. Faults of points get their place in the file.
 
-use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use super::Stop;
 use crate::{
@@ -17,8 +21,10 @@ use crate::{
 pub(super) struct Planned {
     pub(super) loaded: Loaded,
     pub(super) plan: Plan,
-    /// Why some facts about the data are unknown.
+    /// Why some facts about the data are unknown: a trial that reads it cannot run here.
     pub(super) notes: Vec<String>,
+    /// SHA-256 of each text that is read, by data kind.
+    pub(super) data: BTreeMap<String, String>,
 }
 
 /// The experiment of a file with `--set`s and the environment's variables over it, and its trials.
@@ -27,7 +33,7 @@ pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> 
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     let finder = FactFinder::from_environment();
     let plan = plan::expand(&loaded.experiment, &|data| finder.find(data), 1).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
-    Ok(Planned { plan, notes: finder.notes.into_inner().into_iter().collect(), loaded })
+    Ok(Planned { plan, notes: finder.notes.into_inner().into_iter().collect(), data: finder.hashes.into_inner(), loaded })
 }
 
 /// What is asked of `spec`: the file, `--set`s and the environment.
@@ -60,19 +66,33 @@ struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
     notes: RefCell<BTreeSet<String>>,
+    hashes: RefCell<BTreeMap<String, String>>,
 }
 
 impl FactFinder {
     /// With `$KILN_DATA` and the user's cache folder.
     fn from_environment() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Self { data_folder: variable("KILN_DATA"), cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")), notes: RefCell::default() }
+        Self {
+            data_folder: variable("KILN_DATA"),
+            cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")),
+            notes: RefCell::default(),
+            hashes: RefCell::default(),
+        }
     }
 
     fn find(&self, data: &Data) -> Option<DataFacts> {
-        facts(data, self.data_folder.as_deref(), self.cache.as_deref()).unwrap_or_else(|error| {
-            self.notes.borrow_mut().insert(error.to_string());
-            None
-        })
+        match facts(data, self.data_folder.as_deref(), self.cache.as_deref()) {
+            Ok(found) => {
+                if let Some(facts) = &found {
+                    self.hashes.borrow_mut().insert(data.kind().to_owned(), facts.sha256.clone());
+                }
+                found
+            }
+            Err(error) => {
+                self.notes.borrow_mut().insert(error.to_string());
+                None
+            }
+        }
     }
 }

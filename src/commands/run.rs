@@ -95,6 +95,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 fn plan(file: &Path, args: &Args) -> Result<Asked, Stop> {
     let planned = plan_file(file.to_owned(), &settings(args))?;
     let resolved = spec::write_resolved(&planned.loaded);
+    if !planned.notes.is_empty() && !args.dry_run {
+        return Err(Stop::new(Status::CannotRun, planned.notes.join("\n")));
+    }
     let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(Stop::bad_input)?;
     Ok(Asked { planned, resolved, selection: Selection { only, rerun: args.rerun } })
 }
@@ -139,6 +142,7 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
         selection: asked.selection.clone(),
         fresh: args.fresh,
         command_line: &command_line,
+        data: &asked.planned.data,
         style,
     };
     if args.dry_run {
@@ -198,7 +202,7 @@ fn say_how_to_go_on(report: &Report, style: Style) {
             "every trial has its result already; `--fresh` starts a new run, `--rerun failed` tries failed trials again"
         }
         End::NothingToDo => "the trials asked for have their results already; without `--only` the others run",
-        End::Interrupted => "interrupted; the same command goes on from here",
+        End::Interrupted => "interrupted; the same command without `--fresh` goes on from here",
         End::Finished if report.left > 0 => "some trials have no final result yet; the same command (without `--only`) runs them",
         End::Finished => return,
     };

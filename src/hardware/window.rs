@@ -363,7 +363,7 @@ mod tests {
         let summary = summarize(&readings, Some((0, 7 * SECOND)), &[]);
         assert_eq!(summary.notes["energy_counter_joules"], "not supported by this device");
         readings.ticks.iter_mut().for_each(|tick| tick.gpu = None);
-        let hung = summarize(&TrialReadings { ticks: Vec::new(), absent: [(EVERYTHING, "hung".to_owned())].into(), foreign: None }, None);
+        let hung = summarize(&TrialReadings { ticks: Vec::new(), absent: [(EVERYTHING, "hung".to_owned())].into(), foreign: None }, None, &[]);
         assert_eq!((hung.notes["max_temperature_celsius"].as_str(), hung.max_temperature_celsius), ("hung", None));
         readings.absent.clear();
         let summary = summarize(&readings, Some((0, 7 * SECOND)), &[]);

@@ -17,6 +17,9 @@ use crate::{
     spec::{Experiment, Order},
 };
 
+/// The largest seed of the experiment file.
+const LAST_SEED: u64 = u32::MAX as u64;
+
 /// All trials of an experiment, in the order they run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -115,6 +118,10 @@ impl Planner<'_> {
             return self.refuse(axes, faults);
         }
         self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts.train_tokens, self.devices)));
+        if settings.train.seed.saturating_add(repeats - 1) > LAST_SEED {
+            let message = format!("`train.seed` {} and {repeats} repeats go past the last seed, {LAST_SEED}", settings.train.seed);
+            return self.refuse(axes, vec![("train.seed".to_owned(), message)]);
+        }
         match Identity::new(&settings.model, &settings.data, &settings.train, settings.swept_run.clone()) {
             Ok(identity) => repeat(&self.first_trial(point, axes, settings, facts.as_ref()), identity, repeats),
             Err(error) => self.refuse(axes, vec![("model".to_owned(), error.to_string())]),

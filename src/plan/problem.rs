@@ -33,7 +33,10 @@ impl PlanProblem {
 
 impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.key, self.message)?;
+        match self.message.contains(&format!("`{}`", self.key)) {
+            true => write!(f, "{}", self.message)?,
+            false => write!(f, "`{}`: {}", self.key, self.message)?,
+        }
         if self.axes.is_empty() {
             return Ok(());
         }

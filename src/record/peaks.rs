@@ -140,7 +140,8 @@ fn table(name: &str, precision: &str) -> Option<Peak> {
     let name_words: Vec<&str> = name.split([' ', '-', '_']).collect();
     let has = |words: &&str| words.split(' ').all(|word| name_words.contains(&word));
     // Another word makes another product: an RTX 4080 SUPER is no RTX 4080.
-    let is_plain = |row: &[&str]| VARIANTS.iter().all(|variant| !has(variant) || row.iter().any(|words| words.split(' ').any(|word| word == *variant)));
+    let is_plain =
+        |row: &[&str]| VARIANTS.iter().all(|variant| !has(variant) || row.iter().any(|words| words.split(' ').any(|word| word == *variant)));
     let (_, f32_peak, bf16_peak) = TABLE.iter().find(|(words, _, _)| words.iter().all(has) && is_plain(words))?;
     let tera = match precision {
         "f32" => Some(*f32_peak),

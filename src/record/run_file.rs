@@ -52,6 +52,9 @@ pub struct Launch {
     pub git: Option<Git>,
     /// Allow-listed environment variables that were set.
     pub environment: BTreeMap<String, String>,
+    /// SHA-256 of the uncompressed bytes of each text that is read, by data kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub data_sha256: BTreeMap<String, String>,
     /// Keys that were changed since the launch before, and allowed to: dotted key to new value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, Value>,

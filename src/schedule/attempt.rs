@@ -227,6 +227,7 @@ impl Attempt {
             finished: heard.finished.clone(),
             stopped: self.stopped.map(|(cause, _)| cause),
             seconds,
+            has_spoken: heard.has_spoken,
             step: heard.step,
             oom_killer_struck: struck,
             stderr_tail: &stderr_tail,
@@ -248,7 +249,13 @@ impl Attempt {
         let cuts = result.as_ref().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
         let mut readings = instruments.unwatch(&trial.id, window, &cuts);
         readings.peak_resident_bytes = readings.peak_resident_bytes.max(heard.peak_resident_bytes);
-        let cannot_run = ending.stopped.is_none() && exit == Exit::Status(exit_status::NO_DEVICE);
+        let is_absent = match exit {
+            Exit::Status(exit_status::NO_DEVICE) => true,
+            // The dynamic loader did not find a library, or the file is no program.
+            Exit::Status(126 | 127) => !heard.has_spoken,
+            _ => false,
+        };
+        let cannot_run = ending.stopped.is_none() && is_absent;
         let row = row(&Facts {
             trial,
             attempt: self.attempt,

@@ -24,6 +24,7 @@ use crate::{
         Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
         peaks::{self, DeviceKey, peaks_path},
     },
+    spec::Engine,
 };
 
 /// One GPU, as nvidia-smi numbers it.
@@ -199,6 +200,9 @@ impl Instruments {
 
     /// Dense peak for this trial in FLOP/s and where it is from (`measured` or `table`); `None` if unknown.
     pub fn peak_flops(&self, device: Option<&DeviceFacts>, trial: &Trial) -> Option<(f64, String)> {
+        if trial.engine == Engine::Flex {
+            return None;
+        }
         let key = match device {
             Some(gpu) => DeviceKey { device: gpu.uuid.clone(), name: gpu.name.clone(), driver: self.driver(), cpu_threads: None },
             None => {

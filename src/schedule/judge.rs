@@ -38,6 +38,8 @@ pub(super) struct Ending<'a> {
     pub(super) finished: Option<(Outcome, Option<String>)>,
     pub(super) stopped: Option<StopCause>,
     pub(super) seconds: f64,
+    /// Whether it ever said anything that was understood.
+    pub(super) has_spoken: bool,
     /// The last step heard of.
     pub(super) step: Option<u64>,
     /// Whether the kernel's out-of-memory killer was at work during the attempt.
@@ -89,7 +91,10 @@ fn by_status(status: i32, ending: &Ending) -> (Outcome, String) {
         exit_status::RESULT => (Outcome::Failed, "ended with status 0 but without a `finished` message".to_owned()),
         exit_status::FAILED => (Outcome::Failed, "failed".to_owned()),
         exit_status::BAD_FILE => (Outcome::Failed, "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same version?".to_owned()),
-        exit_status::NO_DEVICE => (Outcome::Interrupted, "cannot have its engine or device on this machine; try `kiln doctor`".to_owned()),
+        exit_status::NO_DEVICE => (Outcome::Interrupted, "found no engine or device on this machine and ended".to_owned()),
+        126 | 127 if !ending.has_spoken => {
+            (Outcome::Interrupted, format!("could not be started (status {status}); is libtorch there (`make libtorch`)? It ended"))
+        }
         other => (Outcome::Failed, format!("ended with status {other}")),
     }
 }
@@ -112,8 +117,15 @@ fn signal_name(signal: i32) -> String {
 
 /// The words by which C++, libtorch, CUDA and Rust say that memory ran out.
 fn speaks_of_memory(text: &str) -> bool {
-    const WORDS: [&str; 6] =
-        ["out of memory", "std::bad_alloc", "can't allocate memory", "cannot allocate memory", "OutOfMemoryError", "memory allocation of "];
+    const WORDS: [&str; 7] = [
+        "out of memory",
+        "std::bad_alloc",
+        "can't allocate memory",
+        "cannot allocate memory",
+        "Cannot allocate memory",
+        "OutOfMemoryError",
+        "memory allocation of ",
+    ];
     WORDS.iter().any(|words| text.contains(words))
 }
 
@@ -121,7 +133,9 @@ fn speaks_of_memory(text: &str) -> bool {
 fn in_words(what: &str, outcome: Outcome, ending: &Ending) -> String {
     let step = ending.step.map_or(", before its first step".to_owned(), |step| format!(", at step {step}"));
     let mut text = format!("trial {} {what} after {}{step}", ending.trial, Seconds(ending.seconds));
-    let last = ending.stderr_tail.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    // A backtrace says less than the line above it.
+    let said = ending.stderr_tail.split("stack backtrace:").next().unwrap_or_default();
+    let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("note: "));
     if ending.stopped.is_some() && outcome == Outcome::Interrupted {
         return text;
     }
@@ -155,6 +169,7 @@ mod tests {
             finished: None,
             stopped: None,
             seconds: 41.0,
+            has_spoken: true,
             step: Some(118),
             oom_killer_struck: false,
             stderr_tail: "",

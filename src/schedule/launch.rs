@@ -44,6 +44,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
         versions: versions(sources.trial_program),
         git: sources.git.clone(),
         environment: environment(),
+        data_sha256: sources.data.clone(),
         changed: BTreeMap::new(),
         ended: None,
     }
@@ -52,6 +53,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
 /// Where a launch's facts come from.
 pub(super) struct Sources<'a> {
     pub(super) command_line: &'a [String],
+    pub(super) data: &'a BTreeMap<String, String>,
     pub(super) trial_program: &'a Path,
     pub(super) git: &'a Option<Git>,
     pub(super) instruments: &'a Instruments,

@@ -25,6 +25,8 @@ const TAIL_BYTES: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
     pub(super) last_message: Instant,
+    /// Whether any message came.
+    pub(super) has_spoken: bool,
     pub(super) ready: bool,
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
@@ -54,6 +56,7 @@ impl Ear {
     pub(super) fn new(pid: u32) -> Self {
         let heard = Heard {
             last_message: Instant::now(),
+            has_spoken: false,
             ready: false,
             step: None,
             total_steps: None,
@@ -111,6 +114,7 @@ impl Ear {
 
 impl Heard {
     fn take(&mut self, message: Message) {
+        self.has_spoken = true;
         self.last_message = Instant::now();
         if !matches!(message, Message::Evaluating { .. } | Message::Notice { .. } | Message::Unknown) {
             self.evaluating = None;

@@ -26,7 +26,7 @@ mod signals;
 mod stray;
 mod sweep;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 pub use instruments::Instruments;
 pub use lease::folder as locks_folder;
@@ -58,6 +58,8 @@ pub struct Request<'a> {
     pub fresh: bool,
     /// As typed, for `run.json`.
     pub command_line: &'a [String],
+    /// SHA-256 of each text that is read, by data kind, for `run.json`.
+    pub data: &'a BTreeMap<String, String>,
     pub style: Style,
 }
 

@@ -100,7 +100,7 @@ fn compare(request: &Request, folder: &RunFolder, file: &RunFile) -> Result<Vec<
 pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -> Result<Open, Stop> {
     let anchor = clock::anchor();
     let git = git(request.results);
-    let sources = Sources { command_line: request.command_line, trial_program: request.trial_program, git: &git, instruments };
+    let sources = Sources { command_line: request.command_line, data: request.data, trial_program: request.trial_program, git: &git, instruments };
     let (folder, file, launch_number) = match found {
         Found::New => {
             let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);

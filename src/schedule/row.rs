@@ -11,6 +11,7 @@ use crate::{
         TableRow, TrialResult, TrialRow,
         trials::{TRIALS_TABLE, notes_cell},
     },
+    spec::Engine,
 };
 
 /// Everything known of one ended attempt.
@@ -56,7 +57,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         launch: facts.launch,
         number: trial.number,
         outcome: facts.outcome,
-        reason: facts.reason.clone(),
+        reason: facts.reason.as_deref().map(in_one_line),
         started_utc: facts.started_utc.clone(),
         trial_seconds: facts.trial_seconds,
         model_kind: trial.model.kind().to_owned(),
@@ -65,7 +66,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         device_name: facts.device.map(|device| device.name.clone()).or_else(|| result.and_then(|result| result.device_name.clone())),
         device_uuid: facts.device.map(|device| device.uuid.clone()),
         driver: facts.driver.map(str::to_owned),
-        libtorch: result.and_then(|result| result.libraries.get("libtorch").cloned()),
+        libtorch: result.filter(|_| trial.engine == Engine::Libtorch).and_then(|result| result.libraries.get("libtorch").cloned()),
         precision: trial.train.precision.name().to_owned(),
         batch_size: trial.train.batch_size,
         grad_accumulation: trial.train.grad_accumulation,
@@ -114,6 +115,20 @@ fn fixed(facts: &Facts) -> TrialRow {
     }
 }
 
+fn no_peak(facts: &Facts) -> String {
+    let threads = facts.trial.train.cpu_threads.resolve(facts.cores);
+    match (facts.trial.engine, facts.device) {
+        (Engine::Flex, _) => "no peak is measured for engine `flex`".to_owned(),
+        (_, None) => format!("no peak is known for this processor with {threads} threads, try `kiln calibrate --cpu-threads {threads}`"),
+        (_, Some(_)) => "no peak is known for this device and precision, try `kiln calibrate`".to_owned(),
+    }
+}
+
+/// Line breaks and control characters become spaces: a cell is one line of the table and of the terminal.
+fn in_one_line(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
 /// Model FLOPs utilization, as a fraction of 1: achieved FLOP/s over `peak_flops`, the device's dense peak at the trial's
 /// precision. `None` if any part is unknown. Source: Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
 fn mfu(samples_per_second: Option<f64>, flops_per_sample: Option<u64>, peak_flops: Option<f64>) -> Option<f64> {
@@ -126,7 +141,7 @@ fn notes(facts: &Facts) -> Option<String> {
     notes.extend(facts.result.map(|result| result.notes.clone()).unwrap_or_default());
     notes.extend(facts.notes.clone());
     if facts.outcome == Outcome::Completed && facts.peak.is_none() {
-        notes.entry("mfu".to_owned()).or_insert_with(|| "no peak is known for this device and precision, try `kiln calibrate`".to_owned());
+        notes.entry("mfu".to_owned()).or_insert_with(|| no_peak(facts));
     }
     notes_cell(&notes)
 }

@@ -377,6 +377,8 @@ mod tests {
         spec::{DeviceName, Devices, Engine, Experiment},
     };
 
+    static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+
     fn gpu(index: u32) -> DeviceFacts {
         DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30) }
     }
@@ -412,6 +414,7 @@ mod tests {
             selection: Selection::default(),
             fresh: false,
             command_line: &[],
+            data: &NO_DATA,
             style: Style::Quiet,
         }
     }

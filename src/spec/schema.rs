@@ -25,9 +25,17 @@ pub fn schema() -> Value {
     schema["anyOf"] = json!([
         {"required": ["kiln", "name", "model"]},
         {"required": ["extends"], "properties": {"extends": {"type": "string"}}},
+        {"not": {"required": ["name"]}, "description": "A fragment that other files extend has no name."},
+        fragment(),
     ]);
     put_axes(&mut schema, axes);
     schema
+}
+
+/// A file in a folder `base`, which a schema cannot see: it says nothing that belongs to one experiment alone.
+fn fragment() -> Value {
+    let of_one_experiment = ["name", "description", "sweep"].map(|key| json!({"required": [key]}));
+    json!({"not": {"anyOf": of_one_experiment}})
 }
 
 /// Each key that may vary, with the schemas of the kinds that have it.

@@ -69,8 +69,9 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 /// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and the C++ stack below it.
 fn without_wrapping(text: &str) -> String {
     let inner = text.split_once("Torch(\"").map_or(text, |(_, inner)| inner.trim_end_matches("\")"));
-    let first = inner.split("\\nException raised from").next().unwrap_or(inner);
-    first.replace("\\n", "\n").trim().to_owned()
+    let text = inner.replace("\\n", "\n");
+    let end = ["\nException raised from", "\nframe #", "\nC++ CapturedTraceback"].iter().filter_map(|words| text.find(words)).min();
+    text[..end.unwrap_or(text.len())].trim().to_owned()
 }
 
 #[cfg(test)]

@@ -124,11 +124,7 @@ impl Trained<'_> {
         if self.is_cpu {
             result.median_step_seconds = Some(figures.median_step_seconds);
         } else {
-            note(
-                result,
-                "median_step_seconds",
-                "steps are not timed on this device; see samples_per_second".to_string(),
-            );
+            note(result, "median_step_seconds", "steps are not timed on this device; see samples_per_second".to_string());
         }
     }
 }
@@ -146,7 +142,7 @@ pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result
             let reason = format!("a signal asked the trial to stop; it did after step {}", result.steps);
             (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
         }
-        Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result.steps, &text)), exit_status::OOM),
+        Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result, &text)), exit_status::OOM),
         Err(TrialError::NoDevice(reason)) => (Outcome::Failed, Some(reason), exit_status::NO_DEVICE),
         Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
         Err(TrialError::Failed(reason)) => (Outcome::Failed, Some(reason), exit_status::FAILED),
@@ -157,7 +153,11 @@ pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result
     status
 }
 
-fn out_of_memory(file: &TrialFile, steps: u64, text: &str) -> String {
+fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
+    if result.parameters.is_none() {
+        return format!("ran out of memory while the model was built, before its first step ({text}); try a smaller model");
+    }
+    let steps = result.steps;
     let remedy = match &file.model {
         Model::Matmul(_) => "try a smaller `size`",
         _ => "try a smaller `batch_size`",
