@@ -69,8 +69,8 @@ fn the_bad_files_are_many_and_some_hold_many_errors() {
 fn good_files_are_named_with_what_they_ask_for() {
     let output = check(&tests().join("experiments"), &["good/swept.yaml", "good/plain.yaml", "good/base/fragment.yaml"], &[]);
     assert_eq!(errors(&output), "");
-    let expected = "good/swept.yaml: ok, gpt on generated, 3 axes: train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
-        good/plain.yaml: ok, mlp on text\n\
+    let expected = "good/swept.yaml: ok, 4 points × 2 repeats: gpt on generated, over train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
+        good/plain.yaml: ok, 1 trial: mlp on text\n\
         good/base/fragment.yaml: ok, a fragment for other files to extend\n";
     assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), expected);
     assert_eq!(output.status.code(), Some(0));

@@ -165,7 +165,7 @@ fn a_run_that_cannot_be_read_is_named() {
     table.write_all(b"not,a,row\nnor,this\n").unwrap();
     let refused = place.run("completes", &[]);
     assert_eq!(refused.status, Some(2));
-    assert!(refused.stderr.contains("trials.csv: line 3") && refused.stderr.contains("`--fresh`"), "{refused:?}");
+    assert!(refused.stderr.contains("trials.csv:3: record 2") && refused.stderr.contains("`--fresh`"), "{refused:?}");
 }
 
 /// A table that cannot grow: a limit on the size of a file stands for a full disk.

@@ -298,12 +298,13 @@ struct Extent {
 }
 
 /// Finds where the last whole row ends: the last line feed outside quotes. kiln's own rows always double their inner quotes, so
-/// counting quotes is enough.
+/// counting quotes is enough. A last line with zero bytes is torn too: a file system that lost power leaves such.
 fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
     source.seek(SeekFrom::Start(0))?;
     let mut reader = io::BufReader::with_capacity(1 << 16, source);
     let (mut position, mut whole, mut quoted) = (0_u64, 0_u64, false);
     let (mut line, mut whole_lines) = (0_u64, 0_u64);
+    let mut has_hole = false;
     loop {
         let chunk = io::BufRead::fill_buf(&mut reader)?;
         if chunk.is_empty() {
@@ -315,10 +316,12 @@ fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
                 b'"' => quoted = !quoted,
                 b'\n' => {
                     line += 1;
-                    if !quoted {
+                    if !quoted && !has_hole {
                         (whole, whole_lines) = (position, line);
                     }
+                    has_hole = false;
                 }
+                0 => has_hole = true,
                 _ => {}
             }
         }

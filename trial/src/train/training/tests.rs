@@ -149,6 +149,10 @@ struct Trained {
 
 /// Trains 5 steps an epoch with the fake; `interrupted` from the start if told so.
 fn train(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool) -> Trained {
+    train_with_workers(keys, trainee, total_steps, source_milliseconds, interrupted, 0)
+}
+
+fn train_with_workers(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool, num_workers: usize) -> Trained {
     let folder = tempfile::tempdir().unwrap();
     let file = file(folder.path(), keys);
     let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
@@ -161,7 +165,7 @@ fn train(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, 
         sampling: Sampling::Shuffled,
         seed: 1,
     };
-    let loader = Loader::new(source, schedule, LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true });
+    let loader = Loader::new(source, schedule, LoaderOptions { num_workers, prefetch: 2, persistent_workers: true });
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
     let setting = Setting {
@@ -207,6 +211,35 @@ fn planted_sleeps_show_in_samples_per_second_and_data_wait_within_2_percent() {
 }
 
 #[test]
+fn with_a_worker_only_what_the_step_does_not_hide_of_a_planted_sleep_is_data_wait() {
+    // Two batches of 30 ms a step, made while the update of 40 ms goes on: 60 ms a step, 20 of them waited for.
+    let trainee = Fake { step_milliseconds: 40, ..fake() };
+    let (loading, sleeper) = (Arc::clone(&trainee.loading), Arc::clone(&trainee.sleeper));
+    let result = train_with_workers("steps: 20", trainee, 20, 30, false, 1).result;
+    let slept = |sleeper: &Sleeper| sleeper.nanoseconds.load(Ordering::SeqCst) as f64 / 1e9 / 20.0;
+    let (loaded, updated) = (slept(&loading), slept(&sleeper));
+    let (rate, expected) = (result.samples_per_second.unwrap(), 4.0 / loaded);
+    assert!((rate / expected - 1.0).abs() < 0.02, "{rate} samples/s, {expected} planted");
+    let (share, expected) = (result.data_wait_fraction.unwrap(), 1.0 - updated / loaded);
+    assert!((share - expected).abs() < 0.02, "{share} data wait, {expected} planted");
+    let load = result.load_seconds.unwrap() / (18.0 * loaded);
+    assert!((load - 1.0).abs() < 0.02, "{load} of the load time planted");
+}
+
+#[test]
+fn a_worker_faster_than_the_step_hides_a_planted_sleep_whole() {
+    let trainee = Fake { step_milliseconds: 50, ..fake() };
+    let (loading, sleeper) = (Arc::clone(&trainee.loading), Arc::clone(&trainee.sleeper));
+    let result = train_with_workers("steps: 20", trainee, 20, 10, false, 1).result;
+    let slept = |sleeper: &Sleeper| sleeper.nanoseconds.load(Ordering::SeqCst) as f64 / 1e9 / 20.0;
+    let (rate, expected) = (result.samples_per_second.unwrap(), 4.0 / slept(&sleeper));
+    assert!((rate / expected - 1.0).abs() < 0.02, "{rate} samples/s, {expected} planted");
+    assert!(result.data_wait_fraction.unwrap() < 0.02, "{:?}", result.data_wait_fraction);
+    let load = result.load_seconds.unwrap() / (18.0 * slept(&loading));
+    assert!((load - 1.0).abs() < 0.02, "{load} of the load time planted");
+}
+
+#[test]
 fn every_step_has_its_row_and_each_evaluation_and_epoch_end_one() {
     let trained = train("steps: 12, evaluate: {every: 4}, target: {valid_loss: 3.0}", fake(), 12, 0, false);
     assert_eq!(trained.ending.unwrap(), Ending::Completed);
@@ -238,6 +271,7 @@ fn running_out_of_memory_keeps_the_rows_so_far_and_says_at_which_step() {
     let mut trained = train("steps: 12", Fake { fails_at: Some(6), ..fake() }, 12, 0, false);
     assert_eq!(trained.steps.len(), 3, "rows up to the last reading");
     let folder = tempfile::tempdir().unwrap();
+    trained.result.parameters = Some(10);
     let status = conclude(&file(folder.path(), ""), &mut trained.result, trained.ending);
     assert_eq!((status, trained.result.outcome), (4, Outcome::Oom));
     let reason = trained.result.reason.unwrap();
