@@ -39,22 +39,25 @@ pub struct WindowSummary {
     pub peak_nvml_used_bytes: Option<u64>,
     /// Of the child, over the whole attempt.
     pub peak_resident_bytes: Option<u64>,
+    /// Cores that processes other than the child kept busy, as a mean over the window.
+    pub other_cpu_cores: Option<f64>,
     pub notes: BTreeMap<String, String>,
 }
 
 /// Summarizes a trial's readings over `window`, start and end on CLOCK_MONOTONIC in nanoseconds. Without a window (a trial
 /// that did not get that far) only peaks and the highest temperature are filled, over all ticks.
 ///
-/// `cuts` are stretches of the window that do not count (evaluation), in order.
-pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(u64, u64)]) -> WindowSummary {
+/// `cuts` are stretches of the window that do not count (evaluation), in order; `logical_cores` are the machine's, if known.
+pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(u64, u64)], logical_cores: Option<u64>) -> WindowSummary {
     let peak_resident_bytes = readings.ticks.iter().filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes)).max();
-    let mut summary = WindowSummary { peak_resident_bytes, ..WindowSummary::default() };
+    let window = window.filter(|(start, end)| start < end);
+    let pieces = window.map(|window| without_cuts(window, cuts));
+    let other_cpu_cores = pieces.as_ref().zip(logical_cores).and_then(|(pieces, cores)| other_cpu_cores(&readings.ticks, pieces, cores));
+    let mut summary = WindowSummary { peak_resident_bytes, other_cpu_cores, ..WindowSummary::default() };
     if readings.ticks.iter().all(|tick| tick.gpu.is_none()) && readings.absent.is_empty() {
         // A trial on the CPU: nobody asks for a GPU's numbers.
         return summary;
     }
-    let window = window.filter(|(start, end)| start < end);
-    let pieces = window.map(|window| without_cuts(window, cuts));
     let parts = match &pieces {
         Some(pieces) => pieces.iter().flat_map(|piece| parts(&readings.ticks, *piece)).collect(),
         None => parts(&readings.ticks, (0, u64::MAX)),
@@ -94,17 +97,26 @@ fn without_cuts((start, end): (u64, u64), cuts: &[(u64, u64)]) -> Vec<(u64, u64)
     pieces
 }
 
-fn parts(ticks: &[Tick], (start, end): (u64, u64)) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
+/// The ticks that speak for a piece of the window, each with the seconds of it that it speaks for.
+fn speaking(ticks: &[Tick], (start, end): (u64, u64)) -> impl Iterator<Item = (&Tick, f64)> {
     let mut before = 0;
-    for tick in ticks {
+    ticks.iter().filter_map(move |tick| {
         let (from, to) = (before.max(start), tick.monotonic_nanoseconds.min(end));
         before = tick.monotonic_nanoseconds;
-        if let (Some(gpu), true) = (&tick.gpu, from < to) {
-            parts.push(Part { gpu, seconds: (to - from) as f64 / 1e9 });
-        }
-    }
-    parts
+        (from < to).then(|| (tick, (to - from) as f64 / 1e9))
+    })
+}
+
+fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<Part<'_>> {
+    speaking(ticks, piece).filter_map(|(tick, seconds)| Some(Part { gpu: tick.gpu.as_ref()?, seconds })).collect()
+}
+
+/// What the whole machine did less what the child did, from the ticks that know both.
+fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) -> Option<f64> {
+    let others = |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.child.as_ref()?.cpu_cores?);
+    let known = pieces.iter().flat_map(|piece| speaking(ticks, *piece)).filter_map(|(tick, seconds)| Some((others(tick)?, seconds)));
+    // Both are counted in ticks of 10 ms, so a child alone can seem to use more than all together.
+    weighed_mean(known).map(|cores| cores.max(0.0))
 }
 
 fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>], pieces: &[(u64, u64)]) {
@@ -120,10 +132,12 @@ fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Pa
 }
 
 fn mean(parts: &[Part<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {
-    let (sum, seconds) = parts
-        .iter()
-        .filter_map(|part| Some((of(part.gpu)?, part.seconds)))
-        .fold((0.0, 0.0), |(sum, all), (value, seconds)| (sum + value * seconds, all + seconds));
+    weighed_mean(parts.iter().filter_map(|part| Some((of(part.gpu)?, part.seconds))))
+}
+
+/// Of values with the seconds that each stands for; `None` without any.
+fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| (sum + value * seconds, all + seconds));
     // A share is known to far fewer than six digits; more would only be the rounding of the weights.
     (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }
@@ -243,6 +257,7 @@ mod tests {
     use crate::hardware::sampler::ChildTick;
 
     const SECOND: u64 = 1_000_000_000;
+    const CORES: Option<u64> = Some(8);
 
     /// A tick of a device at constant 200 W whose counter agrees.
     fn tick(seconds: f64) -> Tick {
@@ -270,7 +285,7 @@ mod tests {
     #[test]
     fn energy_is_cut_at_the_windows_ends_whatever_the_ticks_are() {
         for times in [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![0.3, 1.25, 1.26, 3.3, 4.4, 4.5, 6.1], vec![1.0, 6.5]] {
-            let summary = summarize(&readings(times.clone()), Some((5 * SECOND / 4, 6 * SECOND)), &[]);
+            let summary = summarize(&readings(times.clone()), Some((5 * SECOND / 4, 6 * SECOND)), &[], CORES);
             assert!(close(summary.energy_counter_joules, 950.0), "{times:?}: {summary:?}");
             assert!(close(summary.energy_integral_joules, 950.0), "{times:?}: {summary:?}");
             assert!(close(summary.mean_power_watts, 200.0));
@@ -283,7 +298,7 @@ mod tests {
         for tick in &mut readings.ticks[4..=6] {
             tick.gpu.as_mut().unwrap().utilization = Some(1.0);
         }
-        let summary = summarize(&readings, Some((SECOND, 9 * SECOND)), &[(3 * SECOND, 6 * SECOND)]);
+        let summary = summarize(&readings, Some((SECOND, 9 * SECOND)), &[(3 * SECOND, 6 * SECOND)], CORES);
         assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 1000.0), "{summary:?}");
         assert!(close(summary.mean_power_watts, 200.0) && close(summary.mean_gpu_utilization, 0.5), "{summary:?}");
         assert_eq!(without_cuts((0, 10), &[(0, 2), (4, 5), (9, 12)]), [(2, 4), (5, 9)]);
@@ -295,13 +310,13 @@ mod tests {
         for place in [5, 6] {
             readings.ticks[place].gpu.as_mut().unwrap().utilization = Some(1.0);
         }
-        let mean = summarize(&readings, Some((0, 5 * SECOND)), &[]).mean_gpu_utilization.unwrap();
+        let mean = summarize(&readings, Some((0, 5 * SECOND)), &[], CORES).mean_gpu_utilization.unwrap();
         assert!((mean - 0.5).abs() < 0.001, "{mean}");
     }
 
     #[test]
     fn too_few_samples_leave_the_mean_empty_and_say_so() {
-        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 2 * SECOND)), &[]);
+        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 2 * SECOND)), &[], CORES);
         assert_eq!(summary.mean_gpu_utilization, None);
         assert_eq!(summary.notes["mean_gpu_utilization"], "2 samples in the window, too few for a mean");
         assert!(close(summary.energy_counter_joules, 400.0));
@@ -309,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_energy_that_the_samples_do_not_cover_is_not_guessed() {
-        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 4 * SECOND)), &[]);
+        let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 4 * SECOND)), &[], CORES);
         assert_eq!((summary.energy_counter_joules, summary.mean_power_watts), (None, None));
         assert_eq!(summary.notes["energy_counter_joules"], "samples cover 50 % of the window");
     }
@@ -320,11 +335,11 @@ mod tests {
         for tick in &mut readings.ticks {
             tick.gpu.as_mut().unwrap().power_watts = Some(100.0);
         }
-        let summary = summarize(&readings, Some((SECOND, 6 * SECOND)), &[]);
+        let summary = summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES);
         assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 500.0));
         assert_eq!(summary.notes["energy_counter_joules"], "50 % apart from energy_integral_joules");
         readings.ticks[4].gpu.as_mut().unwrap().energy_joules = Some(0.0);
-        assert_eq!(summarize(&readings, Some((SECOND, 6 * SECOND)), &[]).energy_counter_joules, None);
+        assert_eq!(summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES).energy_counter_joules, None);
     }
 
     #[test]
@@ -333,14 +348,14 @@ mod tests {
         for (place, bits) in [(1, 0x1), (2, 0x4), (3, 0x4 | 0x40)] {
             readings.ticks[place].gpu.as_mut().unwrap().throttle_bits = Some(bits);
         }
-        let summary = summarize(&readings, Some((0, 10 * SECOND)), &[]);
+        let summary = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
         assert!(close(summary.throttled_fraction, 0.2));
         assert_eq!(summary.throttle_reasons.as_deref(), Some("sw_power_cap hw_thermal_slowdown"));
     }
 
     #[test]
     fn peaks_are_of_the_window_and_the_child_is_of_the_whole_attempt() {
-        let summary = summarize(&readings((0..=10).map(f64::from)), Some((2 * SECOND, 6 * SECOND)), &[]);
+        let summary = summarize(&readings((0..=10).map(f64::from)), Some((2 * SECOND, 6 * SECOND)), &[], CORES);
         assert_eq!(summary.peak_nvml_used_bytes, Some(60));
         assert_eq!(summary.max_temperature_celsius, Some(56.0));
         assert_eq!(summary.peak_resident_bytes, Some(1000));
@@ -348,7 +363,7 @@ mod tests {
 
     #[test]
     fn without_a_window_only_peaks_are_known() {
-        let summary = summarize(&readings([0.0, 1.0]), None, &[]);
+        let summary = summarize(&readings([0.0, 1.0]), None, &[], CORES);
         assert_eq!((summary.peak_nvml_used_bytes, summary.mean_power_watts), (Some(10), None));
         assert_eq!(summary.notes["mean_power_watts"], "there is no measured window");
     }
@@ -360,13 +375,34 @@ mod tests {
             tick.gpu.as_mut().unwrap().energy_joules = None;
         }
         readings.absent.insert("energy_joules", "not supported by this device".to_owned());
-        let summary = summarize(&readings, Some((0, 7 * SECOND)), &[]);
+        let summary = summarize(&readings, Some((0, 7 * SECOND)), &[], CORES);
         assert_eq!(summary.notes["energy_counter_joules"], "not supported by this device");
         readings.ticks.iter_mut().for_each(|tick| tick.gpu = None);
-        let hung = summarize(&TrialReadings { ticks: Vec::new(), absent: [(EVERYTHING, "hung".to_owned())].into(), foreign: None }, None, &[]);
+        let hung = summarize(&TrialReadings { ticks: Vec::new(), absent: [(EVERYTHING, "hung".to_owned())].into(), foreign: None }, None, &[], CORES);
         assert_eq!((hung.notes["max_temperature_celsius"].as_str(), hung.max_temperature_celsius), ("hung", None));
         readings.absent.clear();
-        let summary = summarize(&readings, Some((0, 7 * SECOND)), &[]);
+        let summary = summarize(&readings, Some((0, 7 * SECOND)), &[], CORES);
         assert!(summary.notes.is_empty() && summary.peak_resident_bytes == Some(700));
+    }
+
+    #[test]
+    fn what_others_compute_in_the_window_is_the_machines_work_less_the_childs() {
+        let mut readings = readings((0..=10).map(f64::from));
+        for (second, tick) in readings.ticks.iter_mut().enumerate() {
+            tick.gpu = None;
+            // Alone up to the fourth second and after the eighth, then beside others that use 3 of the 8 cores.
+            let others = if (5..=8).contains(&second) { 3.0 } else { 0.0 };
+            tick.host.cpu_fraction = Some((2.0 + others) / 8.0);
+            tick.child.as_mut().unwrap().cpu_cores = Some(2.0);
+        }
+        let others = |readings: &TrialReadings, window, cuts: &[(u64, u64)], cores| summarize(readings, window, cuts, cores).other_cpu_cores;
+        assert!(close(others(&readings, Some((2 * SECOND, 8 * SECOND)), &[], CORES), 2.0));
+        assert!(close(others(&readings, Some((2 * SECOND, 8 * SECOND)), &[(4 * SECOND, 7 * SECOND)], CORES), 1.0));
+        assert!(close(others(&readings, Some((0, 4 * SECOND)), &[], CORES), 0.0));
+        assert_eq!(others(&readings, Some((0, 8 * SECOND)), &[], None), None);
+        assert_eq!(others(&readings, None, &[], CORES), None);
+        readings.ticks[6].child = None;
+        readings.ticks[7].host.cpu_fraction = None;
+        assert!(close(others(&readings, Some((4 * SECOND, 10 * SECOND)), &[], CORES), 1.5));
     }
 }

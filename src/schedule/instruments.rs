@@ -27,6 +27,9 @@ use crate::{
     spec::Engine,
 };
 
+/// Share of the machine's cores that other processes may use before a trial counts as disturbed.
+const DISTURBING_SHARE: f64 = 0.15;
+
 /// One GPU, as nvidia-smi numbers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceFacts {
@@ -255,7 +258,10 @@ impl Instruments {
         let watch = self.watched.swap_remove(at);
         let Some(keeping) = &self.keeping else { return TrialReadings::default() };
         let ticks = keeping.sampler.unwatch(&trial.0);
-        let mut readings = summary(summarize(&ticks, window, cuts), &ticks, keeping.privacy);
+        let cores = self.host.logical_cores.value().copied();
+        let mut found = summarize(&ticks, window, cuts, cores);
+        found.notes.extend(disturbance(found.other_cpu_cores, cores));
+        let mut readings = summary(found, &ticks, keeping.privacy);
         readings.memory_limit_bytes = self.memory_limit_bytes(watch.device_uuid.as_deref());
         // A table that cannot be written shows at the next tick, which can stop the run.
         let _ = self.write_changes(Moment::End, &watch);
@@ -283,6 +289,13 @@ impl Instruments {
     }
 }
 
+/// A note on the rate where other processes took so much of the CPU that it may be off.
+fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
+    let (others, cores) = (other_cpu_cores?, cores?);
+    let is_disturbed = others > DISTURBING_SHARE * cores as f64;
+    is_disturbed.then(|| ("samples_per_second".to_owned(), format!("other processes kept {others:.1} of {cores} cores busy in the window")))
+}
+
 fn summary(summary: WindowSummary, ticks: &Ticks, privacy: Privacy) -> TrialReadings {
     TrialReadings {
         peak_nvml_used_bytes: summary.peak_nvml_used_bytes,
@@ -297,5 +310,18 @@ fn summary(summary: WindowSummary, ticks: &Ticks, privacy: Privacy) -> TrialRead
         throttle_reasons: summary.throttle_reasons,
         foreign_processes: ticks.foreign.as_ref().map(|seen| privacy.foreign_processes(seen)),
         notes: summary.notes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_beside_others_is_marked_from_15_percent_of_the_cores() {
+        assert_eq!(disturbance(Some(1.2), Some(8)), None);
+        let (column, note) = disturbance(Some(1.25), Some(8)).unwrap();
+        assert_eq!((column.as_str(), note.as_str()), ("samples_per_second", "other processes kept 1.2 of 8 cores busy in the window"));
+        assert_eq!((disturbance(None, Some(8)), disturbance(Some(9.0), None)), (None, None));
     }
 }

@@ -92,7 +92,7 @@ fn samples_become_rows_and_the_window_has_its_energy() {
     let readings = sampler.unwatch("t");
     let times: Vec<u64> = readings.ticks.iter().map(|tick| tick.monotonic_nanoseconds).collect();
     let (start, end) = (times[1] + 1000, times[times.len() - 2] - 1000);
-    let summary = window::summarize(&readings, Some((start, end)), &[]);
+    let summary = window::summarize(&readings, Some((start, end)), &[], None);
     let joules = (end - start) as f64 / 1e9 * 500.0;
     // The counter is read somewhat after the tick began, at most as long as the reading took; it counts whole millijoules.
     let slowest = readings.ticks.iter().map(|tick| tick.reading_seconds).fold(0.0, f64::max);
