@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::points::{Point, points};
+use super::points::{Point, note_on, points};
 use crate::{
     record::{TrialRow, TrialTable},
     units::Fraction,
@@ -24,6 +24,7 @@ pub fn notices(table: &TrialTable) -> Vec<String> {
     lines.extend(data_wait(&points, &table.axes));
     lines.extend(throttling(&points, &table.axes));
     lines.extend(disturbance(&completed));
+    lines.extend(busy_host(&completed));
     lines.extend(not_comparable(&completed, &table.axes));
     lines.extend(cpu_only(&completed));
     lines
@@ -56,6 +57,15 @@ fn disturbance(rows: &[&TrialRow]) -> Option<String> {
     let first = disturbed.first()?;
     let seen = first.foreign_processes.as_deref().unwrap_or_default();
     Some(format!("others computed on the device during {} trials (first: trial {}: {seen}); their times may be off", disturbed.len(), first.trial))
+}
+
+/// Trials whose note on their rate says that others used the CPU.
+fn busy_host(rows: &[&TrialRow]) -> Option<String> {
+    let told = |row: &TrialRow| note_on(row, "samples_per_second").filter(|note| note.starts_with("other processes kept")).map(str::to_owned);
+    let disturbed: Vec<(&TrialRow, String)> = rows.iter().filter_map(|row| Some((*row, told(row)?))).collect();
+    let (first, note) = disturbed.first()?;
+    let trials = if disturbed.len() == 1 { "1 trial".to_owned() } else { format!("{} trials", disturbed.len()) };
+    Some(format!("{trials} of {} ran on a busy machine (first: trial {}: {note}); timings of them do not compare", rows.len(), first.trial))
 }
 
 /// Timings compare only where all of these are equal, unless an axis varies them on purpose.
@@ -129,6 +139,16 @@ mod tests {
         let lines = notices(&table(&[], vec![(hot, &[])]));
         assert_eq!(lines[0], "the GPU's clocks were held down for up to 50.0 % of the window (all trials): sw_power_cap");
         assert!(lines[1].starts_with("others computed on the device during 1 trials (first: trial 0000000001: 1 with 2.0 GiB)"), "{lines:?}");
+    }
+
+    #[test]
+    fn trials_beside_busy_processes_are_counted_in_one_line() {
+        let beside = |id, notes: &str| (TrialRow { notes: Some(notes.into()), ..row(id, 10.0) }, &[][..]);
+        let note = "mfu: no peak; samples_per_second: other processes kept 3.0 of 8 cores busy in the window";
+        let lines = notices(&table(&[], vec![beside(1, "samples_per_second: of few steps"), beside(2, note), beside(3, note)]));
+        let wanted = "2 trials of 3 ran on a busy machine (first: trial 0000000002: other processes kept 3.0 of 8 cores busy in the window); \
+            timings of them do not compare";
+        assert_eq!(lines, [wanted]);
     }
 
     #[test]

@@ -20,6 +20,12 @@ impl Point<'_> {
         self.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed)
     }
 
+    /// The same point with only those of its trials that completed without this number; `None` if there are none.
+    pub(super) fn lacking(&self, number: impl Fn(&TrialRow) -> Option<f64>) -> Option<Self> {
+        let rows: Vec<&TrialRow> = self.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed && number(row).is_none()).collect();
+        (!rows.is_empty()).then_some(Self { values: self.values, rows })
+    }
+
     /// A number of its completed trials: mean and spread.
     pub(super) fn statistic(&self, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<Statistic> {
         Statistic::of(self.completed().filter_map(of).collect())
@@ -34,6 +40,11 @@ impl Point<'_> {
     }
 }
 
+/// What a row's notes say of a column.
+pub(super) fn note_on<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
+    row.notes.as_deref()?.split("; ").find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
+}
+
 /// A value as people read it: an axis removed by `null` has an empty cell.
 pub(super) fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
@@ -45,6 +56,14 @@ pub(super) struct Statistic {
     pub(super) mean: f64,
     /// `None` for a single run.
     pub(super) deviation: Option<f64>,
+}
+
+impl Statistic {
+    /// Whether one standard deviation of this one and of a lower one reach each other; a single run reaches nowhere.
+    pub(super) fn overlaps(&self, lower: &Self) -> bool {
+        let has_spread = self.deviation.is_some() || lower.deviation.is_some();
+        has_spread && self.mean - self.deviation.unwrap_or(0.0) < lower.mean + lower.deviation.unwrap_or(0.0)
+    }
 }
 
 impl Statistic {
@@ -121,6 +140,19 @@ pub(super) mod tests {
         assert_eq!(points[1].statistic(|row| row.samples_per_second), Some(Statistic { mean: 7.0, deviation: None }));
         assert_eq!(points[1].name(&table.axes), "a.b y");
         assert_eq!(table.last_attempts()[1].fixed.trial, TrialId("0000000002".into()));
+    }
+
+    #[test]
+    fn spreads_overlap_where_they_reach_each_other_and_single_runs_have_none() {
+        let of = |mean, deviation| Statistic { mean, deviation };
+        assert!(of(10.0, Some(1.0)).overlaps(&of(9.0, Some(0.5))) && of(10.0, Some(2.0)).overlaps(&of(9.0, None)));
+        assert!(!of(10.0, Some(0.4)).overlaps(&of(9.0, Some(0.5))) && !of(10.0, None).overlaps(&of(10.0, None)));
+    }
+
+    #[test]
+    fn a_note_is_found_by_its_column() {
+        let noted = TrialRow { notes: Some("mfu: no peak; window_seconds: only 2 steps".into()), ..row(1, 1.0) };
+        assert_eq!((note_on(&noted, "window_seconds"), note_on(&noted, "window")), (Some("only 2 steps"), None));
     }
 
     #[test]

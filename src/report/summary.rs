@@ -9,7 +9,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle,
 
 use super::{
     notices,
-    points::{Point, points, shown},
+    points::{Point, note_on, points, shown},
 };
 use crate::{
     plan::Outcome,
@@ -46,6 +46,10 @@ pub fn summary(table: &TrialTable, style: Style) -> String {
     if !ranking.points.is_empty() {
         let _ = write!(page, "\n{}", ranking.render(&table.axes, style));
     }
+    let unmeasured = unmeasured(&all, &table.axes, ranking.rate);
+    if !unmeasured.is_empty() {
+        let _ = write!(page, "\nCompleted without a measured rate:\n{unmeasured}");
+    }
     let unfinished = unfinished(table);
     if !unfinished.is_empty() {
         let _ = write!(page, "\nNot completed:\n{unfinished}");
@@ -72,6 +76,23 @@ fn counts(table: &TrialTable) -> String {
         none if none.is_empty() => "no trial has ended yet".to_owned(),
         outcomes => format!("{trials}: {}", outcomes.join(", ")),
     }
+}
+
+/// A line for each point whose trials, or some of them, completed and have no rate: they cannot be ranked.
+fn unmeasured(all: &[Point<'_>], axes: &[String], rate: fn(&TrialRow) -> Option<f64>) -> String {
+    let points: Vec<Point<'_>> = all.iter().filter_map(|point| point.lacking(rate)).collect();
+    let mut text = String::new();
+    for point in points.iter().take(MOST_LISTED) {
+        let mean = |of: fn(&TrialRow) -> Option<f64>| point.statistic(of).map_or("-".to_owned(), |value| format!("{:.3}", value.mean));
+        let (train, valid) = (mean(|row| row.train_loss), mean(|row| row.valid_loss));
+        let runs = if point.rows.len() > 1 { format!(", n {}", point.rows.len()) } else { String::new() };
+        let reason = point.rows.iter().find_map(|row| note_on(row, "window_seconds")).unwrap_or("no reason was kept");
+        let _ = writeln!(text, "  {}: samples/s -, loss {train}, valid loss {valid}{runs}; window_seconds: {reason}", point.name(axes));
+    }
+    if points.len() > MOST_LISTED {
+        let _ = writeln!(text, "  and {} more, see trials.csv", points.len() - MOST_LISTED);
+    }
+    text
 }
 
 fn unfinished(table: &TrialTable) -> String {
@@ -114,7 +135,7 @@ impl<'a> Ranking<'a> {
         let mut ranked: Vec<(f64, &Point<'_>)> = all.iter().filter_map(|point| Some((point.statistic(rate)?.mean, point))).collect();
         ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
         let points: Vec<&Point<'_>> = ranked.into_iter().map(|(_, point)| point).collect();
-        let has_repeats = points.iter().any(|point| point.completed().count() > 1);
+        let has_repeats = points.iter().any(|point| Self::runs(point, rate) > 1);
         Self { points, rate, has_repeats }
     }
 
@@ -129,10 +150,23 @@ impl<'a> Ranking<'a> {
         } else {
             "\n* the best; one run per point (n = 1), so the spread is unknown\n"
         });
+        if self.is_first_by_chance() {
+            page.push_str("the spreads of the best and the next overlap (mean ± one standard deviation): their order may be chance\n");
+        }
         if !left_out.is_empty() {
             let _ = writeln!(page, "left out for width: {}; see trials.csv", left_out.join(", "));
         }
         page
+    }
+
+    fn is_first_by_chance(&self) -> bool {
+        let rate = |place: usize| self.points.get(place)?.statistic(self.rate);
+        rate(0).zip(rate(1)).is_some_and(|(best, next)| best.overlaps(&next))
+    }
+
+    /// How many trials of a point the rate is of.
+    fn runs(point: &Point<'_>, rate: fn(&TrialRow) -> Option<f64>) -> usize {
+        point.completed().filter_map(rate).count()
     }
 
     fn columns(&self, axes: &[String]) -> Vec<PageColumn> {
@@ -155,7 +189,7 @@ impl<'a> Ranking<'a> {
         columns.push(self.mean(if has_gpu { "GPU memory" } else { "memory" }, 60, memory, |bytes| Bytes(bytes as u64).to_string()));
         columns.push(self.mean("MFU", 30, |row| row.mfu, |share| Fraction(share).to_string()));
         if self.has_repeats {
-            columns.push(self.column("n", 90, |point| Some(point.completed().count().to_string())));
+            columns.push(self.column("n", 90, |point| Some(Self::runs(point, self.rate).to_string())));
         }
         // A column that no point fills says nothing; the mark stays.
         columns.retain(|column| column.keep == u8::MAX || column.cells.iter().any(|cell| cell != "-"));
@@ -306,6 +340,34 @@ mod tests {
         assert!(page.contains("  0000000002  oom         train.batch_size 32: out of GPU memory at step 1\n"), "{page}");
         let nothing = summary(&table(&[], vec![]), WIDE);
         assert_eq!(nothing, "no trial has ended yet\n");
+    }
+
+    #[test]
+    fn what_completed_without_a_rate_is_listed_with_its_losses_and_the_reason() {
+        let short = TrialRow { samples_per_second: None, notes: Some("mfu: no peak; window_seconds: only 2 steps".into()), ..full(2, 0.0) };
+        let again = TrialRow { train_loss: Some(5.5), valid_loss: None, ..short.clone() };
+        let again = TrialRow { trial: row(3, 0.0).trial, ..again };
+        let page = summary(&table(&["train.steps"], vec![(full(1, 10.0), &["9"]), (short.clone(), &["2"]), (again, &["2"])]), WIDE);
+        let wanted =
+            "\nCompleted without a measured rate:\n  train.steps 2: samples/s -, loss 5.000, valid loss 4.750, n 2; window_seconds: only 2 steps\n";
+        assert!(page.contains(wanted), "{page}");
+        assert!(page.contains("one run per point (n = 1)"), "{page}");
+        let alone = summary(&table(&[], vec![(short, &[])]), WIDE);
+        assert!(alone.contains("  all trials: samples/s -, loss 4.500, valid loss 4.750; window_seconds: only 2 steps\n"), "{alone}");
+        assert!(!summary(&table(&[], vec![(full(1, 10.0), &[])]), WIDE).contains("without a measured rate"));
+    }
+
+    #[test]
+    fn a_best_whose_spread_reaches_the_next_may_be_so_by_chance() {
+        let page = |rates: [f64; 4]| {
+            let rows = rates.iter().enumerate().map(|(place, rate)| (row(place as u64 + 1, *rate), if place < 2 { &["4"][..] } else { &["8"][..] }));
+            summary(&table(&["train.batch_size"], rows.collect()), WIDE)
+        };
+        let says_so = |page: &str| page.contains("the spreads of the best and the next overlap");
+        assert!(says_so(&page([100.0, 110.0, 99.0, 108.0])));
+        assert!(!says_so(&page([100.0, 101.0, 90.0, 91.0])));
+        let single = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (row(2, 10.0), &["8"])]);
+        assert!(!says_so(&summary(&single, WIDE)));
     }
 
     #[test]
