@@ -9,7 +9,7 @@ use std::{
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::listen::Heard;
+use super::{listen::Heard, remaining::Standing};
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::TrialRow,
@@ -49,9 +49,9 @@ pub(super) fn say(style: Style, text: &str) {
 }
 
 /// The last event of a launch that has nothing to run; people are told by the command.
-pub(super) fn nothing_to_do(style: Style, total: usize, left: usize) {
+pub(super) fn nothing_to_do(style: Style, total: usize, standing: Standing) {
     if style == Style::Json {
-        let event = json!({"event": "run_ended", "how": "nothing to do", "done": total - left, "total": total});
+        let event = json!({"event": "run_ended", "how": "nothing to do", "done": standing.settled, "failed": standing.failed, "total": total});
         let _ = writeln!(std::io::stdout().lock(), "{event}");
     }
 }
@@ -61,10 +61,10 @@ pub(super) struct Progress {
     style: Style,
     started: Instant,
     total: usize,
-    /// Trials that had a result before this launch, and those settled since.
-    settled_before: usize,
-    settled: usize,
-    failed: usize,
+    /// Trials that this launch is to run, and those of them that it has settled.
+    to_run: usize,
+    made: usize,
+    standing: Standing,
     bars: MultiProgress,
     sweep: ProgressBar,
     trials: HashMap<TrialId, ProgressBar>,
@@ -72,24 +72,13 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// `total` trials, of which `settled` need nothing more and `failed` of those have no result.
-    pub(super) fn new(style: Style, total: usize, settled: usize, failed: usize) -> Self {
+    /// `total` trials, of which this launch runs `to_run`; `standing` is of them all.
+    pub(super) fn new(style: Style, total: usize, to_run: usize, standing: Standing) -> Self {
         let target = if style == Style::Bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
         let sweep = bars.add(ProgressBar::new(total as u64).with_style(template("{bar:24} {pos}/{len} trials{msg}")));
-        sweep.set_position(settled as u64);
-        Self {
-            style,
-            started: Instant::now(),
-            total,
-            settled_before: settled,
-            settled,
-            failed,
-            bars,
-            sweep,
-            trials: HashMap::new(),
-            spoken: HashMap::new(),
-        }
+        sweep.set_position(standing.settled as u64);
+        Self { style, started: Instant::now(), total, to_run, made: 0, standing, bars, sweep, trials: HashMap::new(), spoken: HashMap::new() }
     }
 
     /// Something a user should know.
@@ -101,7 +90,8 @@ impl Progress {
         }
     }
 
-    pub(super) fn run_started(&self, folder: &str, launch: u64, to_run: usize) {
+    pub(super) fn run_started(&self, folder: &str, launch: u64) {
+        let to_run = self.to_run;
         match self.style {
             Style::Quiet => {}
             Style::Json => self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run})),
@@ -149,17 +139,15 @@ impl Progress {
                     heard.step.inspect(|step| bar.set_position(*step));
                     bar.set_message(figures(heard));
                 }
-                self.sweep.set_message(self.standing());
+                self.sweep.set_message(self.outlook());
             }
         }
     }
 
-    /// `settled`: whether the trial needs no further attempt.
-    pub(super) fn trial_ended(&mut self, row: &TrialRow, settled: bool) {
-        if settled {
-            self.settled += 1;
-            self.failed += usize::from(!row.outcome.is_result());
-        }
+    /// `settled`: whether the trial needs no further attempt; `standing` is of the plan with it.
+    pub(super) fn trial_ended(&mut self, row: &TrialRow, settled: bool, standing: Standing) {
+        self.made += usize::from(settled);
+        self.standing = standing;
         self.spoken.remove(&row.trial);
         if let Some(bar) = self.trials.remove(&row.trial) {
             bar.finish_and_clear();
@@ -169,17 +157,17 @@ impl Progress {
             Style::Quiet => {}
             Style::Json => self.event(json!({
                 "event": "trial_ended", "trial": row.trial, "attempt": row.attempt, "outcome": row.outcome, "reason": row.reason,
-                "seconds": row.trial_seconds, "samples_per_second": row.samples_per_second, "done": self.settled, "failed": self.failed,
-                "total": self.total,
+                "seconds": row.trial_seconds, "samples_per_second": row.samples_per_second, "done": standing.settled,
+                "failed": standing.failed, "total": self.total,
             })),
             Style::Plain | Style::Bars => {
                 self.line(&ended(row));
-                self.sweep.set_position(self.settled as u64);
-                self.sweep.set_message(self.standing());
+                self.sweep.set_position(standing.settled as u64);
+                self.sweep.set_message(self.outlook());
             }
         }
         if self.style == Style::Plain {
-            self.line(&format!("{}/{} trials{}", self.settled, self.total, self.standing()));
+            self.line(&format!("{}/{} trials{}", standing.settled, self.total, self.outlook()));
         }
     }
 
@@ -187,19 +175,19 @@ impl Progress {
     pub(super) fn run_ended(&self, how: &str) {
         self.sweep.finish_and_clear();
         if self.style == Style::Json {
-            self.event(json!({"event": "run_ended", "how": how, "done": self.settled, "failed": self.failed, "total": self.total}));
+            let Standing { settled, failed } = self.standing;
+            self.event(json!({"event": "run_ended", "how": how, "done": settled, "failed": failed, "total": self.total}));
         }
     }
 
     /// `, 1 failed, 3 min 5 s left`.
-    fn standing(&self) -> String {
-        let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
-        let made = self.settled - self.settled_before;
-        let left = self.total.saturating_sub(self.settled);
-        if made == 0 || left == 0 {
+    fn outlook(&self) -> String {
+        let failed = if self.standing.failed > 0 { format!(", {} failed", self.standing.failed) } else { String::new() };
+        let left = self.to_run.saturating_sub(self.made);
+        if self.made == 0 || left == 0 {
             return failed;
         }
-        let seconds = self.started.elapsed().as_secs_f64() / made as f64 * left as f64;
+        let seconds = self.started.elapsed().as_secs_f64() / self.made as f64 * left as f64;
         format!("{failed}, about {} left", Seconds(seconds))
     }
 
@@ -274,8 +262,10 @@ fn ended(row: &TrialRow) -> String {
     if let Some(rate) = row.samples_per_second {
         text.push_str(&format!(", {rate:.1} samples/s"));
     }
-    if let Some(loss) = row.valid_loss.or(row.train_loss) {
-        text.push_str(&format!(", loss {loss:.4}"));
+    match (row.valid_loss, row.train_loss) {
+        (Some(loss), _) => text.push_str(&format!(", valid loss {loss:.4}")),
+        (None, Some(loss)) => text.push_str(&format!(", loss {loss:.4}")),
+        (None, None) => {}
     }
     if let Some(reason) = reason {
         text.push_str(&format!(": {reason}"));
@@ -286,4 +276,26 @@ fn ended(row: &TrialRow) -> String {
 /// `1 trial`, `2 trials`.
 pub(super) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completed_trial_says_which_loss_it_tells() {
+        let mut fields: serde_json::Map<String, Value> =
+            crate::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null)).collect();
+        for name in ["kiln_table", "trial", "model_kind", "data_kind", "engine", "precision"] {
+            fields.insert(name.to_owned(), json!("t"));
+        }
+        for name in ["attempt", "launch", "number", "batch_size", "grad_accumulation", "effective_batch_size", "seed", "concurrent_trials"] {
+            fields.insert(name.to_owned(), json!(1));
+        }
+        fields.insert("outcome".to_owned(), json!("completed"));
+        let row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
+        let trained = TrialRow { train_loss: Some(2.5), ..row };
+        assert_eq!(ended(&trained), "trial t completed, loss 2.5000");
+        assert_eq!(ended(&TrialRow { valid_loss: Some(3.5), ..trained }), "trial t completed, valid loss 3.5000");
+    }
 }

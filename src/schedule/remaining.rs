@@ -16,6 +16,15 @@ pub struct Selection {
     pub rerun: Option<Outcome>,
 }
 
+/// How far a plan is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Trials that need nothing more.
+    pub(super) settled: usize,
+    /// Those of them that have no result.
+    pub(super) failed: usize,
+}
+
 /// The ended attempts of every trial, in the order of the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(HashMap<TrialId, Vec<Outcome>>);
@@ -43,6 +52,15 @@ impl History {
             Some(outcome) => outcome.is_final(),
             None => false,
         }
+    }
+
+    /// Of the whole plan, whatever a launch selects of it.
+    pub(super) fn standing(&self, trials: &[Trial], retries: u64) -> Standing {
+        let settled = trials.iter().filter(|trial| self.is_settled(&trial.id, retries)).map(|trial| self.last(&trial.id));
+        settled.fold(Standing::default(), |standing, outcome| Standing {
+            settled: standing.settled + 1,
+            failed: standing.failed + usize::from(!outcome.is_some_and(Outcome::is_result)),
+        })
     }
 
     fn failures(&self, trial: &TrialId) -> u64 {

@@ -3,7 +3,7 @@
 //! Everything happens in the calling thread, which is the one that starts the children; other threads only send it events.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     io,
     path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -25,7 +25,7 @@ use super::{
     signals::{Asked, Listener, ask},
 };
 use crate::{
-    plan::{Outcome, Trial, TrialId},
+    plan::{Outcome, TrialId},
     record::{
         Privacy, RunFolder, TableRow,
         run_file::Ended,
@@ -37,7 +37,14 @@ use crate::{
 /// Between two looks at the children.
 const TICK: Duration = Duration::from_millis(200);
 
-pub(super) fn run(request: &Request, mut instruments: Instruments) -> Result<Report, Stop> {
+/// Whether there is room for one more trial at a path.
+type HasRoom = fn(&Path) -> bool;
+
+pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+    run_on(request, instruments, disk::has_room)
+}
+
+fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) -> Result<Report, Stop> {
     if request.trials.is_empty() {
         return Err(Stop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
     }
@@ -47,16 +54,16 @@ pub(super) fn run(request: &Request, mut instruments: Instruments) -> Result<Rep
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
-        let report = report(request, old.folder.clone(), End::NothingToDo, &old.rows);
-        progress::nothing_to_do(request.style, request.trials.len(), report.left);
-        return Ok(report);
+        let standing = old.history.standing(request.trials, request.experiment.run.retries);
+        progress::nothing_to_do(request.style, request.trials.len(), standing);
+        return Ok(report(request, old.folder.clone(), End::NothingToDo, &old.rows));
     }
     let (sender, events) = channel();
     let _listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
     let pools = pools::lease_all(request, &found, &instruments, &events)?;
     let open = open::open(request, found, &instruments)?;
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
-    Sweep::new(request, instruments, open, pools, sender).run(&events)
+    Sweep::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
 
 fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
@@ -112,20 +119,17 @@ struct Sweep<'a> {
     /// Why no more trials are started.
     failure: Option<Stop>,
     progress: Progress,
+    has_room: HasRoom,
 }
 
 impl<'a> Sweep<'a> {
-    fn new(request: &'a Request, instruments: Instruments, open: Open, pools: Pools, sender: Sender<Event>) -> Self {
+    fn new(request: &'a Request, instruments: Instruments, open: Open, pools: Pools, sender: Sender<Event>, has_room: HasRoom) -> Self {
         let history = History::of(&open.rows);
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
-        let done = request.trials.len() - left.len();
-        let waits: HashSet<usize> = left.iter().copied().collect();
-        let is_bad = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| !outcome.is_result());
-        let failed = request.trials.iter().enumerate().filter(|(index, trial)| !waits.contains(index) && is_bad(trial)).count();
-        let progress = Progress::new(request.style, request.trials.len(), done, failed);
+        let progress = Progress::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
         open.notices.iter().chain(&pools.notices).for_each(|notice| progress.notice(notice));
-        progress.run_started(&shown(request, &open), open.launch, left.len());
+        progress.run_started(&shown(request, &open), open.launch);
         let rounds = request.trials.iter().any(|trial| trial.repeat > 0);
         let mut queue = Queue::new(left, pools.wishes, rounds);
         bind_rounds(&mut queue, request, &open.rows, &pools.devices);
@@ -144,6 +148,7 @@ impl<'a> Sweep<'a> {
             asked: None,
             failure: None,
             progress,
+            has_room,
         }
     }
 
@@ -176,6 +181,11 @@ impl<'a> Sweep<'a> {
             let free: Vec<bool> = (0..self.devices.len()).map(|device| self.is_free(device)).collect();
             let running = self.running.first().map(|attempt| wish(&self.request.trials[attempt.index]));
             let Some((index, device)) = self.queue.next(self.request.trials, &free, running.as_ref()) else { break };
+            if !(self.has_room)(self.open.folder.path()) {
+                self.queue.again(index);
+                self.start_no_more(self.disk_full());
+                break;
+            }
             if let Err(stop) = self.start(index, device) {
                 self.queue.again(index);
                 self.fail(stop);
@@ -194,9 +204,6 @@ impl<'a> Sweep<'a> {
     }
 
     fn start(&mut self, index: usize, device: usize) -> Result<(), Stop> {
-        if !disk::has_room(self.open.folder.path()) {
-            return Err(self.disk_full());
-        }
         let trial = &self.request.trials[index];
         let setting = attempt::Setting {
             request: self.request,
@@ -271,16 +278,16 @@ impl<'a> Sweep<'a> {
             driver: self.instruments.driver(),
             cores: open::cores(),
         };
-        let full = !disk::has_room(self.open.folder.path());
+        let full = !(self.has_room)(self.open.folder.path());
         let attempt::Finished { row, cannot_run } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
             self.fail(Stop::CannotRun(row.fixed.reason.clone().unwrap_or_default()));
         }
-        if full {
-            let stop = self.disk_full();
-            self.fail(stop);
-        }
         self.keep(row, index);
+        let is_settled = self.history.is_settled(&trial.id, self.request.experiment.run.retries);
+        if full && !(is_settled && self.queue.is_empty()) {
+            self.start_no_more(self.disk_full());
+        }
     }
 
     /// Writes a row; on a full disk the reserve makes room for it.
@@ -303,13 +310,18 @@ impl<'a> Sweep<'a> {
         if row.fixed.outcome == Outcome::Failed && !settled {
             self.queue.again(index);
         }
-        self.progress.trial_ended(&row.fixed, settled);
+        self.progress.trial_ended(&row.fixed, settled, self.history.standing(self.request.trials, retries));
         self.open.rows.push(row);
     }
 
     /// Starts no more trials and stops those that run.
     fn fail(&mut self, stop: Stop) {
         self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::RunFailed));
+        self.start_no_more(stop);
+    }
+
+    /// Starts no more trials; those that run go on to their ends.
+    fn start_no_more(&mut self, stop: Stop) {
         self.failure.get_or_insert(stop);
     }
 
@@ -326,7 +338,7 @@ impl<'a> Sweep<'a> {
             (Some(stop), ..) => stop.to_string(),
             (None, End::Interrupted, _) => "interrupted".to_owned(),
             (None, _, 0) => "finished".to_owned(),
-            (None, _, left) => format!("{left} trials left"),
+            (None, _, left) => format!("{} left", counted(left, "trial")),
         };
         if let Some(launch) = self.open.file.launches.last_mut() {
             launch.ended = Some(Ended { utc: clock::utc_now(), how: how.clone() });
@@ -373,6 +385,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        plan::Trial,
         schedule::{Selection, Style, instruments::DeviceFacts},
         spec::{DeviceName, Devices, Engine, Experiment},
     };
@@ -441,6 +454,53 @@ mod tests {
         assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
         let device = fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
         assert_eq!(device.trim(), uuids[2]);
+    }
+
+    /// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a result.
+    fn script(place: &Path, lines: &str) -> PathBuf {
+        let program = place.join("child.sh");
+        let text = format!(
+            "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\nrun=$folder/../../..\n{lines}\n\
+            echo '{{\"event\":\"finished\",\"outcome\":\"diverged\"}}'\n"
+        );
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        program
+    }
+
+    /// A disk that has room until a trial writes the file `full` into the run's folder.
+    fn until_full(run: &Path) -> bool {
+        !run.join("full").exists()
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let trials = [trial(&experiment, 1, 0)];
+        let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), "touch $run/full"));
+        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+        let report = run_on(&request, Instruments::pretending(vec![gpu(0)]), until_full).unwrap();
+        assert_eq!((report.end, report.left, report.rows[0].fixed.outcome), (End::Finished, 0, Outcome::Diverged));
+    }
+
+    #[test]
+    fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let trials = [1, 2, 3].map(|number| trial(&experiment, number, 0));
+        // The first fills the disk once the second runs; the second goes on until the first has its row.
+        let lines = "if mkdir $run/first; then\n  while [ ! -e $run/second ]; do sleep 0.01; done; touch $run/full\n\
+            else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.3\nfi";
+        let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
+        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+        let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap_err();
+        assert!(matches!(&stopped, Stop::CannotRun(what) if what.contains("full")), "{stopped}");
+        let run = crate::record::run_folder::runs(&results, "x").remove(0);
+        let rows = crate::record::TrialTable::read(&run.trials_table()).unwrap().rows;
+        assert_eq!(rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(), [Outcome::Diverged; 2]);
     }
 
     #[test]
