@@ -54,3 +54,18 @@ fn a_run_that_cannot_be_read_is_listed_with_its_reason() {
     assert_eq!(runs[0]["state"], "unreadable");
     assert!(runs[0]["note"].as_str().unwrap().contains("run.json"));
 }
+
+#[test]
+fn a_run_that_lost_its_run_file_is_listed_and_is_not_passed_over_by_the_next() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    fs::remove_file(place.latest().join("run.json")).unwrap();
+    let runs = list(&place);
+    assert_eq!((runs.len(), &runs[0]["state"]), (1, &"unreadable".into()));
+    assert!(runs[0]["note"].as_str().unwrap().contains("run.json"), "{runs:?}");
+    let refused = place.run("completes", &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("run.json") && refused.stderr.contains("--fresh"), "{refused:?}");
+    assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
+    assert_eq!(list(&place).len(), 2);
+}

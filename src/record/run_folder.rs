@@ -101,17 +101,24 @@ pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&
     Ok(made)
 }
 
-/// The runs of one experiment, oldest first.
+/// The runs of one experiment, oldest first; one that lost its `run.json` is known by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else { return Vec::new() };
     let mut runs: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| RunFolder(entry.path()))
-        .filter(|run| !run.name().starts_with('.') && run.run_file().is_file())
+        .filter(|run| !run.name().starts_with('.') && (run.run_file().is_file() || is_run_name(&run.name())))
         .collect();
     runs.sort();
     runs
+}
+
+/// Whether a name begins as a run's does: `20261120T100809Z-`.
+fn is_run_name(name: &str) -> bool {
+    const SHAPE: &[u8] = b"00000000T000000Z-";
+    let fits = |(found, wanted): (u8, &u8)| if *wanted == b'0' { found.is_ascii_digit() } else { found == *wanted };
+    name.len() > SHAPE.len() && name.bytes().zip(SHAPE).all(fits)
 }
 
 /// The names of the experiments that have a folder under `results`, sorted.
@@ -246,6 +253,15 @@ mod tests {
         assert_eq!(runs(results.path(), "x"), [run, again.clone()]);
         assert_eq!(fs::read_link(results.path().join("x/latest")).unwrap(), Path::new(&again.name()));
         assert!(fs::read_to_string(results.path().join(".gitignore")).unwrap().contains("*/*/trials/"));
+    }
+
+    #[test]
+    fn a_folder_without_its_run_file_is_a_run_if_it_is_named_as_one() {
+        let results = tempfile::tempdir().unwrap();
+        for name in ["20260101T000000Z-abc", "20260101T000000Z-", "20260101T000000-abc", "notes", ".new-20260101T000000Z-abc"] {
+            fs::create_dir_all(results.path().join("x").join(name)).unwrap();
+        }
+        assert_eq!(runs(results.path(), "x"), [RunFolder(results.path().join("x/20260101T000000Z-abc"))]);
     }
 
     #[test]
