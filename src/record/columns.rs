@@ -29,8 +29,13 @@ pub struct TableDescription {
 impl TableDescription {
     /// What the file must look like; `axes` are dotted keys in file order, none for a table without them.
     pub fn spec(&self, axes: &[String]) -> TableSpec {
-        let fixed = self.columns.iter().map(|column| column.name.to_owned());
+        let fixed = self.names().into_iter().map(str::to_owned);
         TableSpec { version: self.version, columns: fixed.chain(axes.iter().cloned()).collect() }
+    }
+
+    /// The names of its columns, in the order of the file, without those of axes.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.columns.iter().map(|column| column.name).collect()
     }
 }
 
@@ -65,7 +70,7 @@ pub const SNAPSHOTS: TableDescription = TableDescription {
 };
 
 pub const STEPS: TableDescription = TableDescription {
-    version: "steps/1",
+    version: super::steps::STEPS_TABLE,
     file: "trials/<id>/<attempt>/steps.csv",
     about: "One row per optimizer step, written by the trial. Not committed.",
     columns: &STEP_COLUMNS,
@@ -73,7 +78,7 @@ pub const STEPS: TableDescription = TableDescription {
 };
 
 pub const EPOCHS: TableDescription = TableDescription {
-    version: "epochs/1",
+    version: super::epochs::EPOCHS_TABLE,
     file: "trials/<id>/<attempt>/epochs.csv",
     about: "One row per evaluation: at the end of each epoch or every so many steps (`train.evaluate`), and at the end. Written by the trial. Not committed.",
     columns: &EPOCH_COLUMNS,

@@ -27,18 +27,13 @@ pub struct EpochRow {
     pub samples: u64,
 }
 
-impl EpochRow {
-    /// The columns, in order.
-    pub const COLUMNS: [&str; 9] =
-        ["kiln_table", "run_seconds", "epoch", "step", "train_loss", "valid_loss", "valid_perplexity", "evaluation_seconds", "samples"];
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::columns::EPOCHS;
 
     #[test]
-    fn a_row_has_the_listed_columns_and_reads_back_with_its_empty_cells() {
+    fn a_row_is_the_listed_columns_and_reads_back_with_its_empty_cells() {
         let row = EpochRow {
             kiln_table: EPOCHS_TABLE.to_string(),
             run_seconds: 9.5,
@@ -53,7 +48,7 @@ mod tests {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.serialize(&row).unwrap();
         let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
-        assert_eq!(text.lines().next().unwrap(), EpochRow::COLUMNS.join(","));
+        assert_eq!(text.lines().next().unwrap(), EPOCHS.names().join(","));
         assert_eq!(text.lines().nth(1).unwrap(), "epochs/1,9.5,2,40,2.5,,,,320");
         let back: EpochRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
         assert_eq!(back, row);

@@ -27,18 +27,13 @@ pub struct StepRow {
     pub is_warmup: bool,
 }
 
-impl StepRow {
-    /// The columns, in order.
-    pub const COLUMNS: [&str; 9] =
-        ["kiln_table", "run_seconds", "epoch", "step", "loss", "learning_rate", "step_seconds", "data_wait_seconds", "is_warmup"];
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::columns::STEPS;
 
     #[test]
-    fn a_row_has_the_listed_columns_and_reads_back_with_its_empty_cells() {
+    fn a_row_is_the_listed_columns_and_reads_back_with_its_empty_cells() {
         let row = StepRow {
             kiln_table: STEPS_TABLE.to_string(),
             run_seconds: 1.5,
@@ -53,7 +48,7 @@ mod tests {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.serialize(&row).unwrap();
         let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
-        assert_eq!(text.lines().next().unwrap(), StepRow::COLUMNS.join(","));
+        assert_eq!(text.lines().next().unwrap(), STEPS.names().join(","));
         assert_eq!(text.lines().nth(1).unwrap(), "steps/1,1.5,1,3,,0.001,,0.25,true");
         let back: StepRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
         assert_eq!(back, row);

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln::record::{EpochRow, StepRow};
+use kiln::record::{
+    EpochRow, StepRow,
+    columns::{EPOCHS, STEPS},
+};
 use serde::Serialize;
 
 use crate::TrialError;
@@ -26,8 +29,8 @@ impl Tables {
     /// Creates both in the attempt's folder, with their headers.
     pub(crate) fn create(folder: &Path) -> Result<Self, TrialError> {
         Ok(Self {
-            steps: Table::create(folder.join("steps.csv"), &StepRow::COLUMNS)?,
-            epochs: Table::create(folder.join("epochs.csv"), &EpochRow::COLUMNS)?,
+            steps: Table::create(folder.join("steps.csv"), &STEPS.names())?,
+            epochs: Table::create(folder.join("epochs.csv"), &EPOCHS.names())?,
         })
     }
 
