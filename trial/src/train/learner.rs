@@ -8,7 +8,7 @@ use kiln::{catalog, plan::TrialFile, spec::CpuThreads};
 
 use super::{
     DeviceBatch, HostBatch,
-    optimizer::{NamedValues, Updater},
+    optimizer::{self, NamedValues, Updater},
 };
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, guard, guard_result},
@@ -199,6 +199,14 @@ impl Learner {
     pub fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
             Work::Training { updater, .. } => guard_result(|| updater.gradients()),
+            Work::Products { .. } => Err(not_trained()),
+        }
+    }
+
+    /// The parameters by path, for comparisons. Waits for the device.
+    pub fn parameter_values(&self) -> Result<Vec<NamedValues>, TrialError> {
+        match &self.work {
+            Work::Training { network, .. } => guard_result(|| optimizer::parameters(network.as_deref().expect(IS_THERE))),
             Work::Products { .. } => Err(not_trained()),
         }
     }

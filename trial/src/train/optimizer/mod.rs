@@ -9,6 +9,8 @@ mod plain;
 use burn::tensor::Gradients;
 use kiln::spec::{self, Engine, WeightDecayOn};
 
+pub(super) use plain::parameters;
+
 use crate::{error::TrialError, model::Network};
 
 /// Accumulates gradients and updates the parameters of one network.
@@ -19,7 +21,7 @@ pub(super) enum Updater {
     Plain(Box<plain::Plain>),
 }
 
-/// The values of a parameter's gradient on the host, for tests and comparisons.
+/// The values of a parameter, or of its gradient, on the host, for tests and comparisons.
 pub type NamedValues = (String, Vec<f32>);
 
 impl Updater {

@@ -58,12 +58,23 @@ impl Plain {
     }
 
     pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
-        let named = self.paths.iter().zip(&self.gradients).map(|(path, gradient)| {
-            let values = gradient.to_data().try_to_vec().map_err(|error| TrialError::Failed(format!("{error:?}")))?;
-            Ok((path.clone(), values))
-        });
-        named.collect()
+        named_values(&self.paths, &self.gradients)
     }
+}
+
+/// The parameters of a network on either engine. Waits for the device.
+pub(in crate::train) fn parameters(network: &Network) -> Result<Vec<NamedValues>, TrialError> {
+    let mut found = Collected::default();
+    network.visit(&mut found);
+    named_values(&found.paths, &found.tensors)
+}
+
+fn named_values(paths: &[String], tensors: &[Tensor<1>]) -> Result<Vec<NamedValues>, TrialError> {
+    let named = paths.iter().zip(tensors).map(|(path, tensor)| {
+        let values = tensor.to_data().try_to_vec().map_err(|error| TrialError::Failed(format!("{error:?}")))?;
+        Ok((path.clone(), values))
+    });
+    named.collect()
 }
 
 /// Scaled so that their common norm is at most `largest`.
