@@ -1,0 +1,186 @@
+//! The files in `experiments/`: each is checked, valid and planned, and is what its description says it is.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The YAML files of a folder of the project, by name.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let listing = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = listing.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
+    files.sort();
+    files
+}
+
+/// What can be run, and what it extends.
+fn experiments_and_fragments() -> Vec<PathBuf> {
+    let (mut all, fragments) = (files("experiments"), files("experiments/base"));
+    assert!(all.len() >= 4 && !fragments.is_empty());
+    all.extend(fragments);
+    all.push(root().join("tests/experiments/wikitext2-short.yaml"));
+    all
+}
+
+/// What `kiln` with these arguments prints, in an empty folder where no text is but those of `data`.
+fn printed(arguments: &[&str], data: Option<&Path>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    kiln.args(arguments).current_dir(folder.path()).env("XDG_CACHE_HOME", folder.path()).env_remove("KILN_DATA");
+    let output = kiln.envs(data.map(|data| ("KILN_DATA", data))).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn plan(file: &Path, more: &[&str], data: Option<&Path>) -> Value {
+    let arguments = [&["plan", file.to_str().unwrap(), "--json"], more].concat();
+    serde_json::from_str(&printed(&arguments, data)).unwrap()
+}
+
+fn plan_of(name: &str, more: &[&str]) -> Value {
+    plan(&root().join("experiments").join(name), more, None)
+}
+
+fn trials(plan: &Value) -> &[Value] {
+    plan["trials"].as_array().unwrap()
+}
+
+/// The different values that the trials have at a dotted key's pointer.
+fn values<'a>(plan: &'a Value, pointer: &str) -> Vec<&'a Value> {
+    let mut found: Vec<&Value> = Vec::new();
+    for value in trials(plan).iter().map(|trial| trial.pointer(pointer).unwrap()) {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// Texts in the places of the public sets, large enough for every experiment.
+fn stand_ins(folder: &Path) {
+    let text = "the kiln is hot and the clay is dry \n".repeat(4000);
+    for file in ["wikitext-2/train.txt", "wikitext-2/valid.txt", "tinyshakespeare/input.txt"] {
+        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
+        fs::write(folder.join(file), &text).unwrap();
+    }
+}
+
+#[test]
+fn every_file_passes_the_check() {
+    for file in experiments_and_fragments() {
+        let said = printed(&["check", file.to_str().unwrap()], None);
+        assert!(said.contains(": ok, "), "{said}");
+    }
+}
+
+#[test]
+fn every_file_names_the_schema_for_editors_and_validates_against_it() {
+    let schema: Value = serde_json::from_str(&printed(&["schema"], None)).unwrap();
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    compiler.add_resource("kiln.json", schema).unwrap();
+    let index = compiler.compile("kiln.json", &mut schemas).unwrap();
+    for path in experiments_and_fragments() {
+        let text = fs::read_to_string(&path).unwrap();
+        let hint = text.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=");
+        let named = path.parent().unwrap().join(hint.unwrap_or_else(|| panic!("{}: no hint in its first line", path.display())));
+        assert_eq!(fs::canonicalize(named).unwrap(), fs::canonicalize(root().join("docs/experiment.schema.json")).unwrap(), "{}", path.display());
+        let file: Value = serde_yaml::from_str(&text).unwrap();
+        let fault = schemas.validate(&file, index).err().map(|fault| fault.to_string());
+        assert_eq!(fault, None, "{}", path.display());
+    }
+}
+
+#[test]
+fn every_experiment_is_planned_without_its_text_and_knows_its_steps_with_it() {
+    let data = tempfile::tempdir().unwrap();
+    stand_ins(data.path());
+    let mut unknown_without = 0;
+    for file in files("experiments") {
+        let (without, with) = (plan(&file, &[], None), plan(&file, &[], Some(data.path())));
+        assert!(!trials(&without).is_empty());
+        assert_eq!(values(&without, "/id"), values(&with, "/id"), "{}: a text at hand changes no id", file.display());
+        assert_eq!(values(&with, "/id").len(), trials(&with).len(), "{}", file.display());
+        for key in ["steps", "parameters", "flops_per_sample"] {
+            assert!(trials(&with).iter().all(|trial| trial[key].is_u64()), "{}: {key}", file.display());
+        }
+        let is_public = |kind: &&Value| *kind == "wikitext2" || *kind == "tinyshakespeare";
+        let reads_public = values(&without, "/data/kind").iter().any(is_public);
+        assert_eq!(without["notes"].as_array().unwrap().is_empty(), !reads_public, "{}: {}", file.display(), without["notes"]);
+        assert_eq!(with["notes"], json!([]), "{}", file.display());
+        unknown_without += usize::from(reads_public);
+    }
+    assert!(unknown_without >= 2);
+}
+
+#[test]
+fn the_quickstart_is_2_batch_sizes_by_2_numbers_of_workers_and_needs_nothing() {
+    let plan = plan_of("quickstart.yaml", &[]);
+    assert_eq!((&plan["points"], &plan["axes"]), (&json!(4), &json!(["train.batch_size", "data.num_workers"])));
+    let [batches, workers] = ["/train/batch_size", "/data/num_workers"].map(|pointer| values(&plan, pointer));
+    assert_eq!((batches.len(), workers.len()), (2, 2), "{batches:?} {workers:?}");
+    assert_eq!(values(&plan, "/axes").len(), 4, "every batch size with every number of workers");
+    assert_eq!(values(&plan, "/data/kind"), ["generated"]);
+}
+
+#[test]
+fn the_wikitext_sweep_is_the_case_of_28_million_parameters() {
+    let plan = plan_of("wikitext2-gpt-batch.yaml", &[]);
+    // Two tables of 50,257 × 256, 128 positions, two blocks of 12 d² + 13 d, the last norm.
+    let (tables, positions, blocks, norm) = (2 * 50_257 * 256, 128 * 256, 2 * (12 * 256 * 256 + 13 * 256), 2 * 256);
+    assert_eq!(values(&plan, "/parameters"), [&json!(tables + positions + blocks + norm)]);
+    assert_eq!(tables + positions + blocks + norm, 27_344_384);
+    assert_eq!(values(&plan, "/train/batch_size"), [4, 8, 16, 24, 32]);
+    let trial = &trials(&plan)[0];
+    let shape = json!({"kind": "gpt", "d_model": 256, "num_layers": 2, "num_heads": 4, "seq_len": 128, "dropout": 0.1, "vocabulary": 50_257,
+        "tie_head": false, "bias": true});
+    assert_eq!(trial["model"], shape);
+    assert_eq!((&trial["train"]["precision"], &trial["train"]["epochs"]), (&json!("amp-bf16"), &json!(5)));
+}
+
+#[test]
+fn shakespeare_is_nanogpts_cpu_variant() {
+    let trial = trials(&plan_of("shakespeare-char.yaml", &["--set", "model.vocabulary=65"]))[0].clone();
+    // nanoGPT prints 0.80M for these keys: it leaves the positions out. Four blocks of 12 d² + 2 d, as nothing has a bias.
+    let without_positions = trial["parameters"].as_u64().unwrap() - 64 * 128;
+    assert_eq!(without_positions, 65 * 128 + 4 * (12 * 128 * 128 + 2 * 128) + 128);
+    assert_eq!(without_positions, 795_904);
+    let shape = json!({"kind": "gpt", "d_model": 128, "num_layers": 4, "num_heads": 4, "seq_len": 64, "dropout": 0.0, "vocabulary": 65,
+        "tie_head": true, "bias": false});
+    assert_eq!(trial["model"], shape);
+    assert_eq!(
+        (&trial["data"]["kind"], &trial["data"]["tokenizer"], &trial["data"]["sampling"]),
+        (&json!("tinyshakespeare"), &json!("character"), &json!("random"))
+    );
+    // Its command line for a CPU over config/train_shakespeare_char.py: 1e-3 falls to 1e-4, decay on matrices alone.
+    let train = &trial["train"];
+    for (key, value) in [("batch_size", json!(12)), ("steps", json!(2000)), ("clip_norm", json!(1.0)), ("precision", json!("f32"))] {
+        assert_eq!(train[key], value, "{key}");
+    }
+    let optimizer = json!({"kind": "adamw", "learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8, "weight_decay": 0.1, "weight_decay_on": "matrices"});
+    assert_eq!(train["optimizer"], optimizer);
+    assert_eq!(train["learning_rate_schedule"], json!({"kind": "cosine", "warmup_steps": 100, "final_fraction": 0.1}));
+}
+
+#[test]
+fn the_look_at_a_device_has_several_sizes_and_precisions() {
+    let plan = plan_of("device-matmul.yaml", &[]);
+    assert_eq!(values(&plan, "/model/kind"), ["matmul"]);
+    let sizes: BTreeSet<u64> = values(&plan, "/model/size").into_iter().filter_map(Value::as_u64).collect();
+    let precisions = values(&plan, "/train/precision");
+    assert!(sizes.len() >= 3 && sizes.last() >= Some(&(4 * sizes.first().unwrap())), "{sizes:?}");
+    assert_eq!(precisions, ["f32", "amp-bf16"]);
+    assert_eq!(trials(&plan).len(), sizes.len() * precisions.len(), "every size at every precision");
+    for trial in trials(&plan) {
+        assert_eq!(trial["flops_per_sample"].as_u64(), trial["model"]["size"].as_u64().map(|size| 2 * size.pow(3)));
+    }
+}
