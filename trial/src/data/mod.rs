@@ -14,8 +14,8 @@ use std::any::Any;
 pub use batch::HostBatch;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
 pub use schedule::{BatchSchedule, Dropped};
-pub use text::{EvaluationWindows, TextWindows};
 pub(crate) use text::load_text;
+pub use text::{EvaluationWindows, TextWindows};
 
 /// Samples that can be made one by one, from any thread.
 pub trait Source: Send + Sync + 'static {
