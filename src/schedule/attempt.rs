@@ -247,7 +247,7 @@ impl Attempt {
         let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
         let window = result.as_ref().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
         let cuts = result.as_ref().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
-        let mut readings = instruments.unwatch(&trial.id, window, &cuts);
+        let mut readings = instruments.unwatch(&trial.id, window, &cuts, self.most_concurrent == 1);
         readings.peak_resident_bytes = readings.peak_resident_bytes.max(heard.peak_resident_bytes);
         let is_absent = match exit {
             Exit::Status(exit_status::NO_DEVICE) => true,

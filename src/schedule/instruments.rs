@@ -252,15 +252,16 @@ impl Instruments {
     }
 
     /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one; `cuts` are the
-    /// stretches of it that do not count.
-    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>, cuts: &[(u64, u64)]) -> TrialReadings {
+    /// stretches of it that do not count. `was_alone`: no other trial of this run ran beside it, so what else kept the cores
+    /// busy was not ours.
+    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>, cuts: &[(u64, u64)], was_alone: bool) -> TrialReadings {
         let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return TrialReadings::default() };
         let watch = self.watched.swap_remove(at);
         let Some(keeping) = &self.keeping else { return TrialReadings::default() };
         let ticks = keeping.sampler.unwatch(&trial.0);
         let cores = self.host.logical_cores.value().copied();
         let mut found = summarize(&ticks, window, cuts, cores);
-        found.notes.extend(disturbance(found.other_cpu_cores, cores));
+        found.notes.extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
         let mut readings = summary(found, &ticks, keeping.privacy);
         readings.memory_limit_bytes = self.memory_limit_bytes(watch.device_uuid.as_deref());
         // A table that cannot be written shows at the next tick, which can stop the run.
