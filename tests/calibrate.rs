@@ -1,5 +1,7 @@
 //! `kiln calibrate`, with a scripted child in the place of the one that measures.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt,

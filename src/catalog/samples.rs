@@ -111,7 +111,7 @@ mod tests {
             let cut = cut(tokens);
             let epoch = cut.epoch();
             assert_eq!(epoch.steps * 6 + epoch.dropped_samples(), epoch.samples);
-            assert!(epoch.dropped_partial_batch < 3 && epoch.dropped_partial_accumulation % 3 == 0 && epoch.dropped_samples() < 6);
+            assert!(epoch.dropped_partial_batch < 3 && epoch.dropped_partial_accumulation.is_multiple_of(3) && epoch.dropped_samples() < 6);
         }
         // 11 samples: one step of 6, a whole batch of 3 that fills no step, 2 in no whole batch.
         assert_eq!(cut(45).epoch(), Epoch { samples: 11, steps: 1, dropped_partial_batch: 2, dropped_partial_accumulation: 3 });
