@@ -1,6 +1,6 @@
 //! kiln, the runner: reads an experiment file, plans its trials, runs each in a child process, keeps what was measured.
 //!
-//! The modules stand in the order of the journey; an arrow of imports points backwards only (`DESIGN.md` §3, held by
+//! The modules stand in the order of the journey; an arrow of imports points backwards only (`docs/design.md`, held by
 //! `tests/imports.rs`). The runner links neither burn nor libtorch: those live in the package `kiln-trial`.
 
 pub mod commands;

@@ -78,7 +78,7 @@ impl Gpt {
     }
 
     /// Per token `6 N + 12 L H Q T`, times the sample's tokens. N leaves out the position table, and the input embedding
-    /// unless the head shares it. Source: `MEASUREMENT.md` 9; Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
+    /// unless the head shares it. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> u64 {
         let used = self.num_layers * self.block_parameters() + self.final_norm_parameters() + vocabulary * self.d_model;
         let attention = 12 * self.num_layers * self.d_model * self.seq_len;

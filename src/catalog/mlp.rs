@@ -53,7 +53,7 @@ impl Mlp {
         vocabulary * self.d_model + self.layer_parameters(vocabulary)
     }
 
-    /// Per token 6 N, N without the input embedding, times the sample's tokens. Source: `MEASUREMENT.md` 9.
+    /// Per token 6 N, N without the input embedding, times the sample's tokens. Source: `docs/measurement.md` 8.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> u64 {
         6 * self.layer_parameters(vocabulary) * self.seq_len
     }

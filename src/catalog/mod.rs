@@ -73,7 +73,7 @@ impl Model {
     }
 
     /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while the vocabulary is unknown.
-    /// Source: `MEASUREMENT.md` 9.
+    /// Source: `docs/measurement.md` 8.
     pub fn flops_per_sample(&self, data_vocabulary: Option<u64>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.flops_per_sample(self.vocabulary(data_vocabulary)?)),

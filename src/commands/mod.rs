@@ -43,7 +43,7 @@ enum Verb {
     Completions(completions::Args),
 }
 
-/// How a command ended, as an exit status (`DESIGN.md` §1).
+/// How a command ended, as an exit status (`docs/design.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// 0: every trial has a result.

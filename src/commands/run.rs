@@ -187,7 +187,7 @@ fn dry_run(request: &Request) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-/// Every row counts by its outcome; see `DESIGN.md` §1.
+/// Every row counts by its outcome; see `docs/design.md`.
 fn status(report: &Report) -> Status {
     match report.end {
         End::Interrupted => Status::Interrupted,

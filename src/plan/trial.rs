@@ -10,7 +10,7 @@ use crate::{
     spec::{Devices, Engine, Train},
 };
 
-/// First 10 hex digits of SHA-256 over the canonical JSON of what decides a trial's result (`DESIGN.md` §5).
+/// First 10 hex digits of SHA-256 over the canonical JSON of what decides a trial's result (`docs/design.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrialId(pub String);

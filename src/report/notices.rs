@@ -8,7 +8,7 @@ use crate::{
     units::Fraction,
 };
 
-/// Data wait from which it is worth a warning, and from which it is what limits the trial (`MEASUREMENT.md` 5).
+/// Data wait from which it is worth a warning, and from which it is what limits the trial (`docs/measurement.md` 5).
 const WAIT_WARNING: f64 = 0.10;
 const WAIT_LIMITS: f64 = 0.20;
 

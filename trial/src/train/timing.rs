@@ -1,4 +1,4 @@
-//! When the measured window opens and closes, and what it measured (`MEASUREMENT.md` 1–5). Pure: every time is passed in.
+//! When the measured window opens and closes, and what it measured (`docs/measurement.md` 1–5). Pure: every time is passed in.
 //!
 //! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window or a cut begins or ends. Out:
 //! figures of the window; or why there are none.
