@@ -27,7 +27,7 @@ check-gpu: build ## what only a GPU can show; says what it skipped
 bench: build ## the runner's own cost, as a CSV under target/
 	cargo bench -p kiln --bench runner_cost
 
-bench-pytorch: libtorch ## the same GPT in kiln and in PyTorch, interleaved (needs a Python with torch: KILN_PYTHON)
+bench-pytorch: libtorch ## the same GPT in kiln and in PyTorch, interleaved (needs a Python with torch: PYTHON=…)
 	benches/against-pytorch.sh
 
 libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)

@@ -9,7 +9,7 @@ python=${PYTHON:-python3}
 rounds=${ROUNDS:-5}
 steps=${STEPS:-30}
 threads=${THREADS:-$(nproc)}
-out=${1:-benches/against-pytorch.csv}
+out=${1:-${CARGO_TARGET_DIR:-target}/against-pytorch.csv}
 
 cargo build --quiet --release -p kiln-trial --example step-speed
 ours=${CARGO_TARGET_DIR:-target}/release/examples/step-speed

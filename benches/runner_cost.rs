@@ -136,7 +136,7 @@ fn ten_thousand(work: &Path) -> Result<PathBuf> {
         work,
         "ten-thousand",
         &format!(
-            "model: {{kind: mlp}}\ndata: {{kind: generated}}\ntrain: {{steps: 1}}\nsweep:\n  grid:\n    train.batch_size: [{list}]\n    train.grad_accumulation: [{list}]\n"
+            "model: {{kind: mlp}}\ndata: {{kind: generated}}\ntrain: {{steps: 1}}\nsweep:\n  grid:\n    train.batch_size: [{list}]\n    train.seed: [{list}]\n"
         ),
     )
 }

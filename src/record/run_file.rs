@@ -22,7 +22,7 @@ pub struct RunFile {
     /// Format version, [`RUN_FILE`].
     pub kiln_run: u32,
     pub experiment: String,
-    /// Name of each table of the run and the version it is written in.
+    /// File of each table of the run and the version it is written in.
     pub tables: BTreeMap<String, String>,
     /// Every planned trial, in plan order.
     pub plan: Vec<TrialId>,

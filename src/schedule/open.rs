@@ -21,9 +21,9 @@ use crate::{
     record::{
         AttemptFile, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
         attempt::attempts,
+        columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
         run_file::{RUN_FILE, write_whole},
         run_folder::{create, runs},
-        trials::TRIALS_TABLE,
     },
     spec::Experiment,
 };
@@ -140,7 +140,7 @@ fn new_file(request: &Request, launch: crate::record::run_file::Launch) -> RunFi
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
-        tables: BTreeMap::from([("trials".to_owned(), TRIALS_TABLE.to_owned())]),
+        tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS].iter().map(|table| (table.file.to_owned(), table.version.to_owned())).collect(),
         plan: request.trials.iter().map(|trial| trial.id.clone()).collect(),
         launches: vec![launch],
     }
