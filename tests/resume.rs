@@ -97,6 +97,17 @@ fn a_torn_last_line_is_cut_and_said() {
 }
 
 #[test]
+fn the_plan_says_what_a_resume_would_skip() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    let planned = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
+    assert!(planned.stdout.contains("1 of them have ended already; a resume skips these"), "{planned:?}");
+    place.write("train: {steps: 20}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let other = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
+    assert!(!other.stdout.contains("ended already"), "another plan: {other:?}");
+}
+
+#[test]
 fn a_changed_experiment_is_refused_key_by_key() {
     let place = Place::with(TWO);
     assert_eq!(place.run("completes", &["--only", &first_id(&place)]).status, Some(0));

@@ -2,7 +2,10 @@
 
 mod table;
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +14,10 @@ use super::{
     planned::{Planned, plan_file},
     print,
 };
-use crate::plan::{Outcome, TrialId};
+use crate::{
+    plan::{Outcome, TrialId},
+    record::{RunFile, TrialTable, run_folder::runs},
+};
 
 /// Version of what `--json` prints.
 const PLAN_JSON: u32 = 1;
@@ -27,13 +33,16 @@ pub(super) struct Args {
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
+    /// Where runs are kept: what a resume would skip is looked up there.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
         match plan_file(file.clone(), &args.set) {
-            Ok(planned) => print(&show(&planned, &HashMap::new(), args.json)?)?,
+            Ok(planned) => print(&show(&planned, &ended(&planned, &args.results), args.json)?)?,
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
                 print(&format!("{}\n", stop.message))?;
@@ -42,6 +51,16 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
     }
     Ok(status)
+}
+
+/// How each trial ended last in the newest run, if that run has this very plan; a run that cannot be read tells nothing here.
+fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
+    let Some(newest) = runs(results, &planned.loaded.experiment.name).pop() else { return HashMap::new() };
+    let (Ok(file), Ok(table)) = (RunFile::read(&newest.run_file()), TrialTable::read(&newest.trials_table())) else { return HashMap::new() };
+    if !file.plan.iter().eq(planned.plan.trials.iter().map(|trial| &trial.id)) {
+        return HashMap::new();
+    }
+    table.last_attempts().into_iter().map(|row| (row.fixed.trial.clone(), row.fixed.outcome)).collect()
 }
 
 /// `ended` holds the outcomes that an unfinished run of this experiment already has.
