@@ -1,18 +1,17 @@
 //! `kiln calibrate`: starts the child that measures the matrix-product peak per precision, keeps the result for MFU, prints it.
 
-use std::{
-    env,
-    path::PathBuf,
-    process::{Command, Stdio},
-    thread,
-};
+use std::process::{Command, Stdio};
 
 use comfy_table::{Table, presets};
-use nvml_wrapper::Nvml;
 use serde::Deserialize;
 
-use super::{Status, Stop, print};
+use super::{
+    Status, Stop,
+    machine::{nvml_library, trial_program},
+    print,
+};
 use crate::{
+    hardware::{DeviceFacts, Nvml, host::usable_cores},
     record::peaks::{DeviceKey, MeasuredPeak, keep, peaks_path},
     units::Count,
 };
@@ -52,7 +51,7 @@ struct Measured {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let target = chosen(&args.device, &gpus())?;
-    let threads = args.cpu_threads.or_else(|| thread::available_parallelism().ok().map(|cores| cores.get() as u64)).unwrap_or(1);
+    let threads = args.cpu_threads.unwrap_or_else(usable_cores);
     let found = measure(&target, threads)?;
     let peaks = named(&target, found);
     let kept = match peaks_path() {
@@ -68,13 +67,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// The machine's GPUs in nvidia-smi's order; none without a driver.
 fn gpus() -> Vec<Target> {
-    let Ok(nvml) = Nvml::init() else { return Vec::new() };
-    let driver = nvml.sys_driver_version().ok();
-    let device = |index| {
-        let device = nvml.device_by_index(index).ok()?;
-        Some(Target::Gpu { uuid: device.uuid().ok()?, name: device.name().ok()?, driver: driver.clone() })
-    };
-    (0..nvml.device_count().unwrap_or(0)).filter_map(device).collect()
+    let Ok(nvml) = Nvml::open(nvml_library().as_deref()) else { return Vec::new() };
+    let driver = nvml.driver_version().into_value();
+    let target = |gpu: DeviceFacts| Some(Target::Gpu { uuid: gpu.uuid, name: gpu.name.into_value()?, driver: driver.clone() });
+    nvml.devices().into_iter().filter_map(target).collect()
 }
 
 fn chosen(asked: &str, gpus: &[Target]) -> Result<Target, Stop> {
@@ -99,17 +95,8 @@ fn counted(gpus: usize) -> String {
     }
 }
 
-/// `$KILN_TRIAL`, else the program beside this one.
-fn child_program() -> Result<PathBuf, Stop> {
-    if let Some(named) = env::var_os("KILN_TRIAL") {
-        return Ok(PathBuf::from(named));
-    }
-    let beside = env::current_exe().map(|kiln| kiln.with_file_name("kiln-trial"));
-    beside.map_err(|error| Stop::new(Status::CannotRun, format!("this program's own place is unknown: {error}; set `KILN_TRIAL`")))
-}
-
 fn measure(target: &Target, threads: u64) -> Result<Calibration, Stop> {
-    let program = child_program()?;
+    let program = trial_program()?;
     let mut child = Command::new(&program);
     child.arg("--calibrate").arg(if *target == Target::Cpu { "cpu" } else { "cuda" }).arg(threads.to_string());
     if let Target::Gpu { uuid, .. } = target {

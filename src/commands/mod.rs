@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod data;
 mod ls;
+mod machine;
 mod plan;
 mod planned;
 mod run;

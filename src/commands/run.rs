@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     Status, Stop,
+    machine::{nvml_library, trial_program},
     planned::{self, plan_file},
     print,
 };
@@ -113,15 +114,6 @@ fn settings(args: &Args) -> Vec<String> {
     args.set.iter().cloned().chain(device).chain(engine).collect()
 }
 
-/// `$KILN_TRIAL`, else the program beside this one.
-fn trial_program() -> Result<PathBuf, Stop> {
-    if let Some(named) = std::env::var_os("KILN_TRIAL").filter(|value| !value.is_empty()) {
-        return std::path::absolute(named).map_err(|error| Stop::new(Status::CannotRun, format!("`KILN_TRIAL`: {error}")));
-    }
-    let own = std::env::current_exe().map_err(|error| Stop::new(Status::CannotRun, format!("kiln cannot find its own program: {error}")))?;
-    Ok(own.with_file_name("kiln-trial"))
-}
-
 fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     let command_line: Vec<String> = std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect();
     let style = match (args.quiet, args.progress) {
@@ -154,11 +146,6 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     }
     say_how_to_go_on(&report, style);
     Ok(status(&report))
-}
-
-/// `$KILN_NVML_LIB`: a library to take instead of the driver's.
-fn nvml_library() -> Option<PathBuf> {
-    std::env::var_os("KILN_NVML_LIB").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn stopped(stop: schedule::Stop) -> Stop {

@@ -22,6 +22,11 @@ pub(super) fn read(pid: u32) -> Option<ProcessUse> {
     Some(ProcessUse { resident_bytes: bytes("VmRSS:")?, peak_resident_bytes: bytes("VmHWM:")?, cpu_seconds: cpu_seconds(&stat)? })
 }
 
+/// The largest resident set a live process ever had, in bytes; `None` once it has ended.
+pub fn peak_resident_bytes(pid: u32) -> Option<u64> {
+    read(pid).map(|used| used.peak_resident_bytes)
+}
+
 /// A line `Key:   1234 kB` of `/proc/<pid>/status` or `/proc/meminfo`.
 pub(super) fn kibibytes(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()

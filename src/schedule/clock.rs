@@ -1,13 +1,10 @@
 //! The two clocks of a run: UTC for people, CLOCK_MONOTONIC for every number.
 
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::record::run_file::Anchor;
+use crate::{hardware::host, record::run_file::Anchor};
 
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.
 pub(super) fn monotonic_nanoseconds() -> i64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
+    host::monotonic_nanoseconds() as i64
 }
 
 /// Now, RFC 3339, to the second.
@@ -17,7 +14,7 @@ pub(super) fn utc_now() -> String {
 
 /// Now on every clock.
 pub(super) fn anchor() -> Anchor {
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let boot_id = host::boot_id().into_value().unwrap_or_default();
     Anchor { started_utc: jiff::Timestamp::now().to_string(), boot_id, monotonic_nanoseconds: monotonic_nanoseconds() }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path};
 
-use crate::{record::RunFolder, units::Bytes};
+use crate::{hardware::host::disk_free_bytes, record::RunFolder, units::Bytes};
 
 /// Room that must be free before a trial starts: its own tables and messages, and the run's.
 const NEEDED_BYTES: u64 = 2 << 20;
@@ -17,8 +17,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 
 /// Bytes that this user may still write at `path`; `None` if the system does not say.
 pub(super) fn free_bytes(path: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(path).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    disk_free_bytes(path).ok()
 }
 
 /// Whether there is room for one more trial.

@@ -10,8 +10,7 @@ use std::{
     time::Instant,
 };
 
-use super::resident::peak_resident_bytes;
-use crate::{plan::Outcome, record::Message};
+use crate::{hardware::peak_resident_bytes, plan::Outcome, record::Message};
 
 /// A longer line is no message.
 const LONGEST_LINE: u64 = 64 << 10;

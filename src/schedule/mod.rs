@@ -20,7 +20,6 @@ mod pools;
 mod progress;
 mod queue;
 mod remaining;
-mod resident;
 mod row;
 mod signals;
 mod stray;

@@ -17,6 +17,7 @@ use super::{
     stray,
 };
 use crate::{
+    hardware::host::usable_cores,
     plan::{Outcome, Trial, TrialId},
     record::{
         AttemptFile, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
@@ -200,7 +201,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
 
 /// Cores that kiln may use: the control group's quota, else the machine's.
 pub(super) fn cores() -> u64 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
+    usable_cores()
 }
 
 /// The names of the sweep's axes; every trial has the same.

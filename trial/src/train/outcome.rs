@@ -1,15 +1,11 @@
 //! How a training's end, good or bad, becomes the result file, an outcome in words and an exit status.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write},
-    path::Path,
-};
+use std::path::Path;
 
 use kiln::{
     catalog::Model,
     plan::{Outcome, TrialFile},
-    record::{TrialResult, message::exit_status},
+    record::{TrialResult, message::exit_status, run_file::write_json},
 };
 
 use super::{
@@ -184,16 +180,5 @@ fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
 /// Writes `trial.json` whole or not at all: a temporary file, synced, then renamed.
 pub(crate) fn write_result(folder: &Path, result: &TrialResult) -> Result<(), TrialError> {
     let path = folder.join("trial.json");
-    write_whole(folder, &path, result).map_err(|error| cannot_write(&path, error))
-}
-
-fn write_whole(folder: &Path, path: &Path, result: &TrialResult) -> io::Result<()> {
-    let temporary = folder.join("trial.json.tmp");
-    let mut text = serde_json::to_string_pretty(result)?;
-    text.push('\n');
-    let mut file = File::create(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(folder)?.sync_all()
+    write_json(&path, result).map_err(|error| cannot_write(&path, error))
 }
