@@ -13,8 +13,8 @@ use nvml_wrapper::{
 };
 
 use super::{
-    Nvml, ProcessList,
-    nvml::{is_lasting, say},
+    Absence, Nvml, ProcessList,
+    nvml::absence,
     sampler::{EVERYTHING, GpuTick},
 };
 
@@ -48,7 +48,7 @@ impl NvmlReader {
     }
 
     fn open(&self, uuid: &str) -> Open {
-        let handle = self.nvml.device(uuid).map_err(|error| (say(&error), Instant::now()));
+        let handle = self.nvml.device(uuid).map_err(|error| (absence(&error).to_string(), Instant::now()));
         Open { handle, lasting: BTreeMap::new() }
     }
 }
@@ -66,7 +66,7 @@ impl GpuReader for NvmlReader {
                 let mut fields = Fields { lasting: &mut open.lasting, absent, is_lost: false };
                 let tick = tick(device, &mut fields);
                 if fields.is_lost {
-                    open.handle = Err((say(&NvmlError::GpuLost), Instant::now()));
+                    open.handle = Err((Absence::Lost.to_string(), Instant::now()));
                 }
                 tick
             }
@@ -98,8 +98,9 @@ impl Fields<'_> {
         match ask() {
             Ok(value) => Some(value),
             Err(error) => {
-                let reason = say(&error);
-                if is_lasting(&error) {
+                let absence = absence(&error);
+                let reason = absence.to_string();
+                if absence.is_lasting() {
                     self.lasting.insert(name, reason.clone());
                 }
                 self.is_lost |= matches!(error, NvmlError::GpuLost | NvmlError::Uninitialized);

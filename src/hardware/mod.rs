@@ -17,7 +17,7 @@ pub mod window;
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
 pub use process::peak_resident_bytes;
-pub use reading::Reading;
+pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
 pub use window::WindowSummary;

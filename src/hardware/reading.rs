@@ -6,12 +6,101 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading<T> {
     Value(T),
-    Absent(String),
+    Absent(Absence),
+}
+
+/// Why there is no value. The driver's reasons are told apart, because nvidia-smi has a word of its own for each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// This device does not have it.
+    NotSupported,
+    NoPermission,
+    /// The driver has withdrawn the question.
+    Deprecated,
+    /// The driver's library is older or newer than the question.
+    NoSymbol,
+    NotFound,
+    /// The device fell off the bus or cannot be reached.
+    Lost,
+    /// nvidia-smi shows it, but NVML has no public call for it.
+    NoCall,
+    /// Another of NVML's return codes (`nvmlReturn_t`).
+    Code(u32),
+    /// What is not NVML's: a file that is not there, a word that is none.
+    Other(String),
+}
+
+impl Absence {
+    /// NVML's return code as a reason. Code 0 (success) is no reason and should not come here.
+    pub fn of_code(code: u32) -> Self {
+        match code {
+            3 => Self::NotSupported,
+            4 => Self::NoPermission,
+            6 => Self::NotFound,
+            13 => Self::NoSymbol,
+            15 => Self::Lost,
+            26 => Self::Deprecated,
+            other => Self::Code(other),
+        }
+    }
+
+    /// Whether the answer will be the same at every further call. 25 is a structure this driver does not know, 30 a reset type.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::NotSupported | Self::NoPermission | Self::Deprecated | Self::NoSymbol | Self::NoCall | Self::Code(25 | 30))
+    }
+}
+
+/// The words of the tables.
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSupported => f.write_str("not supported by this device"),
+            Self::NoPermission => f.write_str("this user may not read it"),
+            Self::Deprecated => f.write_str("deprecated in this driver"),
+            Self::NoSymbol => f.write_str("this driver does not offer it"),
+            Self::NotFound => f.write_str("not found"),
+            Self::Lost => f.write_str("the GPU is lost: it fell off the bus or is inaccessible"),
+            Self::NoCall => f.write_str("NVML has no call for it"),
+            Self::Code(code) => match code_words(*code) {
+                Some(words) => write!(f, "{words} (NVML error {code})"),
+                None => write!(f, "NVML error {code}"),
+            },
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// `nvmlReturn_t` of nvml.h 13.3, the codes without an [`Absence`] of their own.
+fn code_words(code: u32) -> Option<&'static str> {
+    Some(match code {
+        1 => "the library is not started",
+        2 => "an argument the driver does not accept",
+        7 => "a buffer too small",
+        8 => "a power cable is missing",
+        9 => "the driver is not loaded",
+        10 => "the driver did not answer in time",
+        11 => "an interrupt of the GPU has a problem",
+        12 => "a library of the driver was not found",
+        14 => "the board's inforom is corrupt",
+        16 => "the GPU needs a reset",
+        17 => "the operating system refused",
+        18 => "the driver's library and kernel module differ in version",
+        19 => "in use",
+        20 => "not enough memory",
+        21 => "no data",
+        23 => "not enough resources",
+        25 => "a structure version the driver does not know",
+        27 => "not ready",
+        28 => "GPU not found",
+        29 => "not possible in this state",
+        999 => "unknown error",
+        _ => return None,
+    })
 }
 
 impl<T> Reading<T> {
     pub fn absent(reason: impl fmt::Display) -> Self {
-        Self::Absent(reason.to_string())
+        Self::Absent(Absence::Other(reason.to_string()))
     }
 
     /// A value that some source did not have.
@@ -33,17 +122,29 @@ impl<T> Reading<T> {
         }
     }
 
-    pub fn reason(&self) -> Option<&str> {
+    pub fn absence(&self) -> Option<&Absence> {
         match self {
             Self::Value(_) => None,
-            Self::Absent(reason) => Some(reason),
+            Self::Absent(absence) => Some(absence),
         }
+    }
+
+    /// Why there is no value, in words.
+    pub fn reason(&self) -> Option<String> {
+        self.absence().map(ToString::to_string)
     }
 
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
             Self::Value(value) => Reading::Value(change(value)),
-            Self::Absent(reason) => Reading::Absent(reason),
+            Self::Absent(absence) => Reading::Absent(absence),
+        }
+    }
+
+    pub fn as_ref(&self) -> Reading<&T> {
+        match self {
+            Self::Value(value) => Reading::Value(value),
+            Self::Absent(absence) => Reading::Absent(absence.clone()),
         }
     }
 }

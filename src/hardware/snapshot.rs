@@ -11,7 +11,7 @@ use nvml_wrapper::{
 
 use super::{
     HostFacts, Nvml, Reading,
-    nvml::{say, told},
+    nvml::{absence, told},
 };
 
 /// The name of the host where a device's UUID would stand.
@@ -122,7 +122,7 @@ pub fn device(nvml: &Nvml, uuid: &str) -> Snapshot {
             processes(&mut to, nvml, &device);
         }
         Err(error) => {
-            to.section("identity").add::<String>("name", Reading::absent(say(&error)), "");
+            to.section("identity").add::<String>("name", Reading::Absent(absence(&error)), "");
         }
     }
     Snapshot { device: uuid.to_owned(), entries: to.entries }

@@ -124,7 +124,7 @@ impl SnapshotWriter {
             field: entry.field.clone(),
             value: entry.value.value().cloned(),
             unit: (!entry.unit.is_empty()).then(|| entry.unit.to_owned()),
-            reason: entry.value.reason().map(str::to_owned),
+            reason: entry.value.reason(),
         };
         cells_of(&row).map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })
     }

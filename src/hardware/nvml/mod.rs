@@ -5,11 +5,15 @@
 //! as the program: closing the last one would let the driver shut the device down between readings, and a call that hangs
 //! must not hang the end of the program.
 
+mod error;
+pub(super) mod raw;
+
 use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
 
 use nvml_wrapper::{Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::{Reading, process};
+pub(super) use error::{absence, told};
 
 /// The library's name for the dynamic loader.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -113,9 +117,14 @@ impl Nvml {
         };
         thread::Builder::new().name("nvml start".to_owned()).spawn(start).map_err(|error| NvmlAbsent { reason: error.to_string() })?;
         match receiver.recv_timeout(START_TIMEOUT) {
-            Ok(started) => started.map_err(|error| NvmlAbsent { reason: absence(&error, library) }),
+            Ok(started) => started.map_err(|error| NvmlAbsent { reason: why_not_started(&error, library) }),
             Err(_) => Err(NvmlAbsent { reason: format!("the NVIDIA driver did not answer within {} s", START_TIMEOUT.as_secs()) }),
         }
+    }
+
+    /// The wrapper's handle, for what has no method here.
+    pub(super) fn library(&self) -> &'static nvml_wrapper::Nvml {
+        self.library
     }
 
     pub fn driver_version(&self) -> Reading<String> {
@@ -141,7 +150,7 @@ impl Nvml {
     pub fn compute_processes(&self, uuid: &str) -> ProcessList {
         let list = match self.device(uuid).and_then(|device| device.running_compute_processes()) {
             Ok(list) => list,
-            Err(error) => return ProcessList::Unknown(say(&error)),
+            Err(error) => return ProcessList::Unknown(absence(&error).to_string()),
         };
         if list.is_empty() && !process::pids_are_the_machines() {
             return ProcessList::Unknown("a container hides the processes of others".to_owned());
@@ -199,39 +208,14 @@ fn gpu_process(pid: u32, memory: &UsedGpuMemory) -> GpuProcess {
     GpuProcess { pid, user, used_memory_bytes }
 }
 
-/// What the library returned, as a reading.
-pub(super) fn told<T>(result: Result<T, NvmlError>) -> Reading<T> {
-    result.map_err(|error| say(&error)).into()
-}
-
-/// An NVML error in the words of the tables.
-pub(super) fn say(error: &NvmlError) -> String {
-    match error {
-        NvmlError::NotSupported => "not supported by this device".to_owned(),
-        NvmlError::NoPermission => "this user may not read it".to_owned(),
-        NvmlError::FailedToLoadSymbol(_) => "this driver does not offer it".to_owned(),
-        NvmlError::NotFound => "not found".to_owned(),
-        NvmlError::GpuLost => "the GPU is lost: it fell off the bus or is inaccessible".to_owned(),
-        // Codes 23 to 30 are newer than the wrapper's names.
-        NvmlError::UnexpectedVariant(26) => "deprecated in this driver".to_owned(),
-        NvmlError::UnexpectedVariant(code) => format!("NVML error {code}"),
-        other => other.to_string(),
-    }
-}
-
-/// Whether the answer will be the same at every further call.
-pub(super) fn is_lasting(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::NotSupported | NvmlError::NoPermission | NvmlError::FailedToLoadSymbol(_) | NvmlError::UnexpectedVariant(25 | 26 | 30))
-}
-
-fn absence(error: &NvmlError, library: Option<&Path>) -> String {
+fn why_not_started(error: &NvmlError, library: Option<&Path>) -> String {
     match (error, library) {
         (NvmlError::LibloadingError(_), None) => format!("no NVIDIA driver found: the system has no {LIBRARY}"),
         (NvmlError::LibloadingError(cause), Some(path)) => format!("no NVML at {}: {cause}", path.display()),
         (NvmlError::DriverNotLoaded, _) => "the NVIDIA driver is installed but not loaded; try `nvidia-smi`".to_owned(),
         (NvmlError::LibRmVersionMismatch, _) => "the NVIDIA driver's library and kernel module differ in version; reboot after the update".to_owned(),
         (NvmlError::NoPermission, _) => "this user may not talk to the NVIDIA driver".to_owned(),
-        (other, _) => format!("the NVIDIA driver did not start: {}", say(other)),
+        (other, _) => format!("the NVIDIA driver did not start: {}", absence(other)),
     }
 }
 
@@ -257,11 +241,5 @@ mod tests {
         assert!(matches!(list().without(&[7], false), ProcessList::Unknown(reason) if reason.starts_with("2 processes")));
         let unknown = ProcessList::Unknown("hidden".into());
         assert_eq!(unknown.clone().without(&[], true), unknown);
-    }
-
-    #[test]
-    fn codes_without_a_name_keep_their_number() {
-        assert_eq!(say(&NvmlError::UnexpectedVariant(27)), "NVML error 27");
-        assert!(is_lasting(&NvmlError::NotSupported) && !is_lasting(&NvmlError::Unknown));
     }
 }
