@@ -33,7 +33,7 @@ pub(in crate::hardware) fn ask<F, E, T>(
 /// The `version` member of a structure: its size and its number (`NVML_STRUCT_VERSION` of nvml.h).
 pub(in crate::hardware) const fn version_of<T>(number: u32) -> u32 {
     // Every structure of NVML is smaller than 16 MiB.
-    mem::size_of::<T>() as u32 | (number << 24)
+    size_of::<T>() as u32 | (number << 24)
 }
 
 /// A value of `nvmlDeviceGetFieldValues`, of the type the driver gave it.
