@@ -3,6 +3,7 @@
 pub mod attempt;
 pub mod columns;
 pub mod epochs;
+pub mod examination;
 pub mod identity;
 pub mod message;
 pub mod peaks;
@@ -18,6 +19,7 @@ pub mod trials;
 
 pub use attempt::AttemptFile;
 pub use epochs::EpochRow;
+pub use examination::Finding;
 pub use identity::Privacy;
 pub use message::Message;
 pub use run_file::RunFile;
