@@ -5,6 +5,7 @@
 //! why there is none; one failure disables one field. Writing any of it down is left to `record`.
 
 mod cgroup;
+pub mod gpu;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
@@ -14,6 +15,7 @@ pub mod sampler;
 pub mod snapshot;
 pub mod window;
 
+pub use gpu::Gpu;
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
 pub use process::peak_resident_bytes;

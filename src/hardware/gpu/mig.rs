@@ -1,0 +1,71 @@
+//! MIG devices: the instances that a GPU is cut into.
+
+use nvml_wrapper::{Device, error::NvmlError};
+
+use super::{MemoryUse, Modes, Source};
+use crate::hardware::{
+    Reading,
+    nvml::{absence, calls},
+};
+
+/// One instance, with its share of the GPU's parts.
+#[derive(Clone, Debug)]
+pub struct MigDevice {
+    pub index: u64,
+    /// Such as `MIG-…`.
+    pub uuid: Reading<String>,
+    pub name: Reading<String>,
+    pub gpu_instance_id: Reading<u64>,
+    pub compute_instance_id: Reading<u64>,
+    pub multiprocessors: Reading<u64>,
+    pub copy_engines: Reading<u64>,
+    pub encoders: Reading<u64>,
+    pub decoders: Reading<u64>,
+    pub ofa_engines: Reading<u64>,
+    pub jpeg_engines: Reading<u64>,
+    pub sram_uncorrected_volatile: Reading<u64>,
+    pub memory: MemoryUse,
+    pub bar1: MemoryUse,
+}
+
+/// All instances. Indices may have gaps.
+pub(super) fn read(source: &Source<'_>, modes: &Modes) -> Vec<MigDevice> {
+    if modes.mig.current.value() != Some(&true) {
+        return Vec::new();
+    }
+    let most = source.tell(Device::mig_device_count).into_value().unwrap_or(0);
+    (0..most)
+        .filter_map(|index| match source.tell(|device| device.mig_device_by_index(index)) {
+            Reading::Value(found) => Some(one(source, u64::from(index), &found)),
+            Reading::Absent(_) => None,
+        })
+        .collect()
+}
+
+fn one(source: &Source<'_>, index: u64, device: &Device<'_>) -> MigDevice {
+    let attributes = device.attributes().map_err(|error| absence(&error));
+    let share = |part: fn(&nvml_wrapper::struct_wrappers::device::DeviceAttributes) -> u32| match &attributes {
+        Ok(attributes) => Reading::Value(u64::from(part(attributes))),
+        Err(absence) => Reading::Absent(absence.clone()),
+    };
+    MigDevice {
+        index,
+        uuid: text(device.uuid()),
+        name: text(device.name()),
+        gpu_instance_id: calls::gpu_instance_id(source.nvml, device).map(u64::from),
+        compute_instance_id: calls::compute_instance_id(source.nvml, device).map(u64::from),
+        multiprocessors: share(|found| found.multiprocessor_count),
+        copy_engines: share(|found| found.shared_copy_engine_count),
+        encoders: share(|found| found.shared_encoder_count),
+        decoders: share(|found| found.shared_decoder_count),
+        ofa_engines: share(|found| found.shared_ofa_count),
+        jpeg_engines: share(|found| found.shared_jpeg_count),
+        sram_uncorrected_volatile: calls::memory_errors(source.nvml, device, [1, 0, 7]),
+        memory: MemoryUse::frame_buffer(&calls::memory(source.nvml, device)),
+        bar1: MemoryUse::bar1(&crate::hardware::nvml::told(device.bar1_memory_info())),
+    }
+}
+
+fn text(told: Result<String, NvmlError>) -> Reading<String> {
+    crate::hardware::nvml::told(told)
+}
