@@ -75,7 +75,9 @@ mod on_libtorch {
         for (precision, kind) in [("f32", Kind::Float), ("bf16", Kind::BFloat16)] {
             let named = |product: Product| Product { device: name.to_owned(), precision: precision.to_owned(), size: SIZE as u64, ..product };
             let product = match guard_result(|| product(device, kind)) {
-                Ok((error, seconds)) => Product { max_relative_error: error.is_finite().then_some(error), seconds: Some(seconds), ..Product::default() },
+                Ok((error, seconds)) => {
+                    Product { max_relative_error: error.is_finite().then_some(error), seconds: Some(seconds), ..Product::default() }
+                }
                 Err(error) => Product { fault: Some(error.to_string()), ..Product::default() },
             };
             say(out, &Finding::Product(named(product)))?;
@@ -92,7 +94,11 @@ mod on_libtorch {
         let (left, right) = (factor(), factor());
         let exact = left.to_kind(Kind::Double).matmul(&right.to_kind(Kind::Double));
         let (left, right) = (left.to_device(device), right.to_device(device));
-        let wait = || if let Device::Cuda(at) = device { Cuda::synchronize(at as i64) };
+        let wait = || {
+            if let Device::Cuda(at) = device {
+                Cuda::synchronize(at as i64)
+            }
+        };
         let _warm_up = left.matmul(&right);
         wait();
         let started = Instant::now();
