@@ -5,6 +5,7 @@ mod calibrate;
 mod check;
 mod completions;
 mod data;
+mod doctor;
 mod ls;
 mod machine;
 mod plan;
@@ -39,6 +40,8 @@ enum Verb {
     Snapshot(snapshot::Args),
     /// Measure the matrix-product peak of a device per precision, for MFU.
     Calibrate(calibrate::Args),
+    /// Check machine, driver, libtorch, devices and disk, with a remedy for each problem.
+    Doctor(doctor::Args),
     /// List, fetch and verify data sets.
     Data(data::Args),
     /// Print the JSON Schema of the experiment file.
@@ -105,6 +108,7 @@ pub fn main() -> ExitCode {
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Data(args) => data::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Completions(args) => completions::run(args),
     };

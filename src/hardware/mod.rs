@@ -21,7 +21,7 @@ pub mod words;
 
 pub use gpu::Gpu;
 pub use host::HostFacts;
-pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
+pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};

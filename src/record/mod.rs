@@ -3,9 +3,11 @@
 pub mod attempt;
 pub mod columns;
 pub mod epochs;
+pub mod examination;
 pub mod identity;
 pub mod message;
 pub mod peaks;
+pub mod preflight;
 pub mod run_file;
 pub mod run_folder;
 pub mod samples;
@@ -18,8 +20,10 @@ pub mod trials;
 
 pub use attempt::AttemptFile;
 pub use epochs::EpochRow;
+pub use examination::Finding;
 pub use identity::Privacy;
 pub use message::Message;
+pub use preflight::{Check, State};
 pub use run_file::RunFile;
 pub use run_folder::RunFolder;
 pub use samples::{SampleRow, SampleWriter};

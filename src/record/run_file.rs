@@ -11,6 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::preflight::Check;
 use crate::plan::TrialId;
 
 /// Version of the file.
@@ -58,6 +59,9 @@ pub struct Launch {
     /// Keys that were changed since the launch before, and allowed to: dotted key to new value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, Value>,
+    /// What was checked of the machine before the launch's first trial; absent in runs older than this check.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preflight: Vec<Check>,
     /// When and how the launch ended; absent while it runs or after it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,

@@ -12,6 +12,7 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::{Request, preflight};
 pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
@@ -21,7 +22,7 @@ use crate::{
     },
     plan::{Trial, TrialId},
     record::{
-        Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
+        Check, Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
         peaks::{self, DeviceKey, peaks_path},
     },
     spec::Engine,
@@ -169,6 +170,12 @@ impl Instruments {
 
     pub fn driver(&self) -> Option<String> {
         self.nvml.as_ref().ok()?.driver_version().into_value()
+    }
+
+    /// The cheap checks of the machine before a launch that has leased these GPUs.
+    pub(super) fn preflight(&self, request: &Request, privacy: Privacy, uuids: &[String]) -> Vec<Check> {
+        let launch = preflight::Launch { results: request.results, trials: request.trials, uuids: uuids.to_vec(), privacy };
+        preflight::before_launch(&self.nvml.as_deref().copied().map_err(Clone::clone), &launch)
     }
 
     /// Host facts for `run.json`: section to field to value.

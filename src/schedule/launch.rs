@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::instruments::Instruments;
-use crate::record::run_file::{Anchor, Git, Launch, Versions};
+use crate::record::{
+    Check,
+    run_file::{Anchor, Git, Launch, Versions},
+};
 
 /// Variables that decide numbers; none holds a secret or a path.
 const VARIABLES: [&str; 12] = [
@@ -46,6 +49,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
         environment: environment(),
         data_sha256: sources.data.clone(),
         changed: BTreeMap::new(),
+        preflight: sources.preflight.to_vec(),
         ended: None,
     }
 }
@@ -57,6 +61,8 @@ pub(super) struct Sources<'a> {
     pub(super) trial_program: &'a Path,
     pub(super) git: &'a Option<Git>,
     pub(super) instruments: &'a Instruments,
+    /// What was checked before this launch.
+    pub(super) preflight: &'a [Check],
 }
 
 /// The commit of the directory kiln was started in; `None` outside a repository or without git. What runs left under `results`

@@ -17,6 +17,7 @@ mod listen;
 mod oom_killer;
 mod open;
 mod pools;
+pub mod preflight;
 mod progress;
 mod queue;
 mod remaining;

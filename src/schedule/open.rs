@@ -11,6 +11,7 @@ use super::{
     clock,
     instruments::{DeviceFacts, Instruments, TrialReadings},
     launch::{Sources, gather, git},
+    preflight::notice,
     progress::counted,
     remaining::History,
     row::{Facts, row},
@@ -20,7 +21,7 @@ use crate::{
     hardware::host::usable_cores,
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
+        AttemptFile, Check, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
         attempt::attempts,
         columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
         run_file::{RUN_FILE, write_whole},
@@ -98,10 +99,11 @@ fn compare(request: &Request, folder: &RunFolder, file: &RunFile) -> Result<Vec<
 ///
 /// # Errors
 /// The folder's files cannot be read or written.
-pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -> Result<Open, Stop> {
+pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, preflight: &[Check]) -> Result<Open, Stop> {
     let anchor = clock::anchor();
     let git = git(request.results);
-    let sources = Sources { command_line: request.command_line, data: request.data, trial_program: request.trial_program, git: &git, instruments };
+    let sources =
+        Sources { command_line: request.command_line, data: request.data, trial_program: request.trial_program, git: &git, instruments, preflight };
     let (folder, file, launch_number) = match found {
         Found::New => {
             let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
@@ -128,7 +130,8 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments) -
     let (table, torn) = TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(refused)?.rows;
     let run_anchor_nanoseconds = file.launches.last().map_or(0, |launch| launch.run_anchor_nanoseconds);
-    let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices: Vec::new() };
+    let notices = preflight.iter().filter(|check| check.is_worth_saying()).map(notice).collect();
+    let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices };
     if let Some(torn) = torn {
         let path = open.table.path().display().to_string();
         open.notices.push(format!("{path}:{}: the last line was torn and has been cut off: {}", torn.line, torn.text));

@@ -25,6 +25,13 @@ pub(super) struct Pools {
     pub(super) notices: Vec<String>,
 }
 
+impl Pools {
+    /// The GPUs that were leased.
+    pub(super) fn uuids(&self) -> Vec<String> {
+        self.devices.iter().filter_map(|lease| lease.gpu.as_ref()).map(|gpu| gpu.uuid.clone()).collect()
+    }
+}
+
 /// Leases what the trials that are left wish for, waiting for `run.wait` if it is in use.
 pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, Stop> {
     let history = match found {

@@ -61,7 +61,8 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     let (sender, events) = channel();
     let _listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
     let pools = pools::lease_all(request, &found, &instruments, &events)?;
-    let open = open::open(request, found, &instruments)?;
+    let preflight = instruments.preflight(request, privacy(request), &pools.uuids());
+    let open = open::open(request, found, &instruments, &preflight)?;
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
     Sweep::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
@@ -72,10 +73,14 @@ fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
         launch: open.launch,
         run_anchor_nanoseconds: open.run_anchor_nanoseconds,
         sample_interval: request.experiment.measure.sample_interval.0,
-        privacy: match request.experiment.record.identity {
-            Identity::Masked => Privacy::Masked,
-            Identity::Full => Privacy::Full,
-        },
+        privacy: privacy(request),
+    }
+}
+
+fn privacy(request: &Request) -> Privacy {
+    match request.experiment.record.identity {
+        Identity::Masked => Privacy::Masked,
+        Identity::Full => Privacy::Full,
     }
 }
 

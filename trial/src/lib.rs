@@ -16,6 +16,7 @@ pub mod model;
 pub mod train;
 
 pub mod calibrate;
+pub mod examine;
 
 pub use error::TrialError;
 pub use program::main;

@@ -14,7 +14,7 @@ use kiln::{
     record::message::exit_status,
 };
 
-use crate::{calibrate, train};
+use crate::{calibrate, error::TrialError, examine, train};
 
 const HELP: &str = "\
 The child process of one kiln trial: trains what FILE says and writes steps.csv, epochs.csv and trial.json into its folder.
@@ -22,9 +22,11 @@ The child process of one kiln trial: trains what FILE says and writes steps.csv,
 
 Usage: kiln-trial FILE
        kiln-trial --calibrate <cpu|cuda> <threads>
+       kiln-trial --examine [--quick]
 
 Options:
   --calibrate    Measure the matrix-product peak of the device; `kiln calibrate` asks for it
+  --examine      Say what libraries and devices there are and compare a matrix product on each; `kiln doctor` asks for it
   -h, --help     Print help
   -V, --version  Print version
 ";
@@ -34,6 +36,7 @@ enum Request {
     Version,
     Run(PathBuf),
     Calibrate(Vec<String>),
+    Examine(Vec<String>),
 }
 
 /// Runs the program with this process's arguments.
@@ -42,15 +45,19 @@ pub fn main() -> ExitCode {
         Ok(Request::Help) => say(HELP),
         Ok(Request::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
         Ok(Request::Run(path)) => run(&path),
-        Ok(Request::Calibrate(rest)) => calibrate(&rest),
+        Ok(Request::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
+        Ok(Request::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
         Err(reason) => refuse(reason),
     };
     ExitCode::from(u8::try_from(status).unwrap_or(1))
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
-    if arguments.first().is_some_and(|first| first == "--calibrate") {
-        return Ok(Request::Calibrate(arguments[1..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect()));
+    let rest = || arguments[1..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    match arguments.first().and_then(|first| first.to_str()) {
+        Some("--calibrate") => return Ok(Request::Calibrate(rest())),
+        Some("--examine") => return Ok(Request::Examine(rest())),
+        _ => {}
     }
     let [argument] = arguments.as_slice() else {
         return Err(format!("one trial file is expected, {} arguments were given; try --help", arguments.len()));
@@ -77,8 +84,9 @@ fn run(path: &Path) -> i32 {
     }
 }
 
-fn calibrate(arguments: &[String]) -> i32 {
-    match calibrate::answer(arguments, io::stdout()) {
+/// The exit status of a mode that writes its answer itself.
+fn answered(answer: Result<(), TrialError>) -> i32 {
+    match answer {
         Ok(()) => exit_status::RESULT,
         Err(error) => refuse(error.to_string()),
     }

@@ -14,7 +14,7 @@ use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
 
 use nvml_wrapper::{Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError};
 
-use super::{Reading, process};
+use super::{Absence, Reading, process};
 pub(super) use error::{absence, told};
 
 /// The library's name for the dynamic loader.
@@ -27,6 +27,20 @@ const START_TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvmlAbsent {
     pub reason: String,
+    pub fault: NvmlFault,
+}
+
+/// What kept NVML from starting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NvmlFault {
+    /// The library is not there or is none.
+    Library,
+    /// It answered with this code (`nvmlReturn_t`).
+    Code(u32),
+    /// It did not answer in time.
+    Silent,
+    /// Something that is not NVML's.
+    Other,
 }
 
 impl fmt::Display for NvmlAbsent {
@@ -117,10 +131,16 @@ impl Nvml {
             // Nobody listens any more after the time limit.
             let _ = sender.send(started.map(|nvml| Self { library: Box::leak(Box::new(nvml)) }));
         };
-        thread::Builder::new().name("nvml start".to_owned()).spawn(start).map_err(|error| NvmlAbsent { reason: error.to_string() })?;
+        thread::Builder::new()
+            .name("nvml start".to_owned())
+            .spawn(start)
+            .map_err(|error| NvmlAbsent { reason: error.to_string(), fault: NvmlFault::Other })?;
         match receiver.recv_timeout(START_TIMEOUT) {
-            Ok(started) => started.map_err(|error| NvmlAbsent { reason: why_not_started(&error, library) }),
-            Err(_) => Err(NvmlAbsent { reason: format!("the NVIDIA driver did not answer within {} s", START_TIMEOUT.as_secs()) }),
+            Ok(started) => started.map_err(|error| NvmlAbsent { reason: why_not_started(&error, library), fault: fault(&error) }),
+            Err(_) => {
+                let reason = format!("the NVIDIA driver did not answer within {} s", START_TIMEOUT.as_secs());
+                Err(NvmlAbsent { reason, fault: NvmlFault::Silent })
+            }
         }
     }
 
@@ -210,6 +230,15 @@ fn gpu_process(pid: u32, memory: &UsedGpuMemory) -> GpuProcess {
     };
     let user = process::pids_are_the_machines().then(|| process::owner(pid)).flatten();
     GpuProcess { pid, user, used_memory_bytes }
+}
+
+fn fault(error: &NvmlError) -> NvmlFault {
+    match (error, absence(error)) {
+        (NvmlError::LibloadingError(_), _) => NvmlFault::Library,
+        (_, Absence::Code(code)) => NvmlFault::Code(code),
+        (_, Absence::NoPermission) => NvmlFault::Code(4),
+        _ => NvmlFault::Other,
+    }
 }
 
 fn why_not_started(error: &NvmlError, library: Option<&Path>) -> String {

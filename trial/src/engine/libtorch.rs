@@ -69,7 +69,7 @@ unsafe extern "C" {
 }
 
 /// The shim's word on its last call of this thread.
-fn checked(code: c_int) -> Result<(), TrialError> {
+pub(super) fn checked(code: c_int) -> Result<(), TrialError> {
     if code == 0 {
         return Ok(());
     }
@@ -326,7 +326,7 @@ pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
 }
 
 /// Precision f32 means f32: TF32 off everywhere.
-pub(super) fn plain_f32() -> Result<(), TrialError> {
+pub(crate) fn plain_f32() -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
     checked(unsafe { kiln_plain_f32() })
 }

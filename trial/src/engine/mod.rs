@@ -13,6 +13,8 @@ mod operations;
 mod island;
 #[cfg(feature = "libtorch")]
 pub mod libtorch;
+#[cfg(feature = "libtorch")]
+pub(crate) mod probe;
 
 pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries};

@@ -1,0 +1,54 @@
+//! `kiln doctor`: what stands in the way of trials on this machine, or would spoil their numbers.
+
+use std::{io::IsTerminal, path::PathBuf};
+
+use super::{
+    Status, Stop,
+    machine::{nvml_library, trial_program},
+    planned::plan_file,
+    print,
+};
+use crate::{
+    hardware::Nvml,
+    record::Privacy,
+    schedule::preflight::{ASK_TIMEOUT, Asking, Diagnosis, Facts, Sources, Style, ask, diagnose, json, page},
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Experiment file to check the machine against: its loader workers and threads.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Set a key of the experiment: `data.num_workers=8`.
+    #[arg(long, value_name = "KEY=VALUE", requires = "file")]
+    set: Vec<String>,
+    /// Leave out the matrix products, which take a few seconds per device.
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Where runs would be kept.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let planned = args.file.clone().map(|file| plan_file(file, &args.set)).transpose()?;
+    let nvml = Nvml::open(nvml_library().as_deref());
+    let answer = ask(&trial_program()?, Asking { is_quick: args.quick, time_limit: ASK_TIMEOUT });
+    let trials = planned.as_ref().map(|planned| planned.plan.trials.as_slice());
+    let sources = Sources { nvml: &nvml, results: &args.results, trials, privacy: Privacy::Full };
+    let diagnosis = diagnose(&Facts::gather(&sources, None, Some(answer)));
+    print(&shown(&diagnosis, args.json)?)?;
+    Ok(if diagnosis.can_run { Status::Success } else { Status::CannotRun })
+}
+
+fn shown(diagnosis: &Diagnosis, as_json: bool) -> Result<String, Stop> {
+    if as_json {
+        let text = serde_json::to_string_pretty(&json(diagnosis)).map_err(|error| Stop::new(Status::Failed, error))?;
+        return Ok(format!("{text}\n"));
+    }
+    let has_color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    Ok(page(diagnosis, Style { has_color }))
+}

@@ -1,0 +1,93 @@
+//! One check of the machine, as `run.json` and `kiln doctor --json` keep it. How a check comes about is left to `schedule`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What was found of one thing that a run depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked, such as `power-limit`; the same word in every version of kiln.
+    pub name: String,
+    /// nvidia-smi's index of the GPU that was checked; absent for what concerns the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u64>,
+    pub state: State,
+    /// What was seen, in words.
+    pub evidence: String,
+    /// What to do about it; absent where there is nothing to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// How bad it is, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Ok,
+    /// Left out because it was not asked for.
+    Skipped,
+    /// The machine does not say.
+    Unknown,
+    /// Trials run, but slower, less exactly or less surely than they could.
+    Warning,
+    /// Something does not work.
+    Problem,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Skipped => "skipped",
+            Self::Unknown => "unknown",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        })
+    }
+}
+
+impl Check {
+    fn new(name: &str, state: State, evidence: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), gpu: None, state, evidence: evidence.into(), remedy: None }
+    }
+
+    pub fn ok(name: &str, evidence: impl Into<String>) -> Self {
+        Self::new(name, State::Ok, evidence)
+    }
+
+    pub fn skipped(name: &str, evidence: impl Into<String>) -> Self {
+        Self::new(name, State::Skipped, evidence)
+    }
+
+    pub fn unknown(name: &str, evidence: impl Into<String>) -> Self {
+        Self::new(name, State::Unknown, evidence)
+    }
+
+    pub fn warning(name: &str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..Self::new(name, State::Warning, evidence) }
+    }
+
+    pub fn problem(name: &str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..Self::new(name, State::Problem, evidence) }
+    }
+
+    /// The same check, of the GPU with this index.
+    #[must_use]
+    pub fn of_gpu(self, index: u64) -> Self {
+        Self { gpu: Some(index), ..self }
+    }
+
+    /// Whether a person should know of it without asking.
+    pub fn is_worth_saying(&self) -> bool {
+        self.state >= State::Warning
+    }
+
+    /// What was checked, for a page: `GPU 0 power-limit`.
+    pub fn label(&self) -> String {
+        match self.gpu {
+            Some(index) => format!("GPU {index} {}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The health of one GPU, from its facts to checks: settings that a restart would change, memory faults, power, heat, the link,
+//! and who else is on it. A field that the board does not have is no check; what the driver hides is unknown.
+
+use super::gpu::GpuFacts;
+use crate::{
+    hardware::{Absence, ProcessList, gpu::Activity},
+    record::{Check, Privacy},
+    units::Bytes,
+};
+
+/// Degrees below the slow-down at which a GPU is called hot.
+const HOT_MARGIN: i64 = 5;
+
+/// Memory that driver and display use on an idle GPU; more than this without a process is somebody's.
+const IDLE_MEMORY_BYTES: u64 = 1 << 30;
+
+/// All checks of one GPU, in the order of a page.
+pub(super) fn checks(gpu: &GpuFacts, privacy: Privacy) -> Vec<Check> {
+    if let Some(absence) = &gpu.lost {
+        return vec![lost(gpu, absence).of_gpu(gpu.index)];
+    }
+    let all = [
+        Some(identity(gpu)),
+        recovery(gpu),
+        Some(processes(gpu, privacy)),
+        held_memory(gpu),
+        persistence(gpu),
+        compute_mode(gpu),
+        mig(gpu),
+        ecc(gpu),
+        uncorrected(gpu),
+        rows(gpu),
+        pages(gpu),
+        power_limit(gpu),
+        throttling(gpu),
+        temperature(gpu),
+        link(gpu),
+    ];
+    all.into_iter().flatten().map(|check| check.of_gpu(gpu.index)).collect()
+}
+
+fn lost(gpu: &GpuFacts, absence: &Absence) -> Check {
+    let remedy = match absence {
+        Absence::NoPermission => "look at `ls -l /dev/nvidia*`; join the group that owns them (often `video`)",
+        _ => "reset it (`sudo nvidia-smi -r`) or restart the machine, and look for `Xid` in `sudo dmesg`; `--device` names another",
+    };
+    Check::problem("health", format!("{} cannot be read: {absence}", gpu.words()), remedy)
+}
+
+fn identity(gpu: &GpuFacts) -> Check {
+    let name = gpu.name.value().map_or("an NVIDIA GPU", String::as_str);
+    let memory = gpu.memory_total_bytes.value().map(|bytes| format!(", {}", Bytes(*bytes))).unwrap_or_default();
+    let capability = gpu.compute_capability.value().map(|version| format!(", compute capability {version}")).unwrap_or_default();
+    let model = if gpu.driver_model.value() == Some(&0) { "; driver model WDDM: the memory of processes is hidden" } else { "" };
+    Check::ok("device", format!("{name}{memory}{capability}{model}"))
+}
+
+/// `nvmlDeviceGpuRecoveryAction_t`.
+fn recovery(gpu: &GpuFacts) -> Option<Check> {
+    let action = *gpu.recovery_action.value()?;
+    let advice = match action {
+        0 => return None,
+        1 => "a reset of the GPU (`sudo nvidia-smi -r`)",
+        2 => "a restart of the machine",
+        3 | 4 => "that its jobs are drained, then a reset",
+        5 => "a recovery of the IMEX domain",
+        6 => "a reset of its bus",
+        7 => "a restart of the whole system",
+        _ => "a recovery that this kiln does not know",
+    };
+    Some(Check::problem(
+        "recovery",
+        format!("the driver asks for {advice}"),
+        "do so before the next run; what it computes until then is not to be trusted",
+    ))
+}
+
+/// Processes of others. kiln ends none of them.
+fn processes(gpu: &GpuFacts, privacy: Privacy) -> Check {
+    const NAME: &str = "processes";
+    let list = match &gpu.users {
+        ProcessList::Unknown(reason) => return Check::unknown(NAME, reason.clone()),
+        ProcessList::Known(list) if list.is_empty() => return Check::ok(NAME, "nobody else computes on it"),
+        ProcessList::Known(list) => list,
+    };
+    let who = privacy.foreign_processes(&gpu.users);
+    let many = if list.len() == 1 { "process" } else { "processes" };
+    if gpu.is_working() {
+        let percent = gpu.utilization_percent.value().copied().unwrap_or_default();
+        return Check::warning(
+            NAME,
+            format!("{many} of others at work ({percent} %): {who}"),
+            "wait (`run.wait`), or name another GPU with `--device`",
+        );
+    }
+    Check::warning(
+        NAME,
+        format!("{many} of others hold memory at no utilization: {who}"),
+        "left over from a crash, or a notebook? its owner can end it (`kill PID`); kiln never does",
+    )
+}
+
+/// Memory that no process accounts for: left by one that died, or by one in another container.
+fn held_memory(gpu: &GpuFacts) -> Option<Check> {
+    let used = *gpu.memory_used_bytes.value()?;
+    let ProcessList::Known(list) = &gpu.users else { return None };
+    let is_explained = !list.is_empty() || gpu.is_display_active.value() == Some(&true) || used < IDLE_MEMORY_BYTES;
+    (!is_explained).then(|| {
+        Check::warning(
+            "held-memory",
+            format!("{} are in use, but no process can be seen", Bytes(used)),
+            "a process in another container, or one that died badly: `sudo fuser -v /dev/nvidia*` names it",
+        )
+    })
+}
+
+fn persistence(gpu: &GpuFacts) -> Option<Check> {
+    match (gpu.is_persistent.value()?, gpu.is_display_active.value()) {
+        (true, _) => Some(Check::ok("persistence", "on")),
+        (false, Some(true)) => Some(Check::ok("persistence", "off, but a display keeps the driver loaded")),
+        (false, _) => Some(Check::warning(
+            "persistence",
+            "off: the driver lets go of an unused GPU, each trial starts it anew, and power limits and clocks are forgotten",
+            "`sudo nvidia-smi -pm 1`, or the service nvidia-persistenced",
+        )),
+    }
+}
+
+fn compute_mode(gpu: &GpuFacts) -> Option<Check> {
+    const NAME: &str = "compute-mode";
+    Some(match gpu.compute_mode.value()? {
+        0 => Check::ok(NAME, "default"),
+        2 => Check::problem(NAME, "prohibited: no program may compute on it", "`sudo nvidia-smi -c DEFAULT`"),
+        _ => Check::warning(
+            NAME,
+            "exclusive: one process at a time; a trial fails while another holds it",
+            "`sudo nvidia-smi -c DEFAULT` lets several in",
+        ),
+    })
+}
+
+fn mig(gpu: &GpuFacts) -> Option<Check> {
+    const NAME: &str = "mig";
+    let is_on = *gpu.is_mig.value()?;
+    if gpu.is_mig_pending.value().is_some_and(|pending| *pending != is_on) {
+        let (now, then) = if is_on { ("on", "off") } else { ("off", "on") };
+        return Some(Check::warning(
+            NAME,
+            format!("{now} now, {then} after the next reset"),
+            "reset the GPU (`sudo nvidia-smi -r`) before you measure",
+        ));
+    }
+    Some(match (is_on, gpu.mig_uuids.len()) {
+        (false, _) => Check::ok(NAME, "off"),
+        (true, 0) => Check::problem(
+            NAME,
+            "on, but no instance was made: CUDA sees no device",
+            "make one (`sudo nvidia-smi mig -cgi 0 -C`) or turn it off (`sudo nvidia-smi -mig 0`)",
+        ),
+        (true, count) => Check::warning(
+            NAME,
+            format!("on, with {count} instances: a trial gets the first one, not the whole GPU, and the driver tells no utilization"),
+            "turn it off (`sudo nvidia-smi -mig 0`) to measure the whole GPU",
+        ),
+    })
+}
+
+fn ecc(gpu: &GpuFacts) -> Option<Check> {
+    let is_on = *gpu.is_ecc.value()?;
+    let word = |on: bool| if on { "on" } else { "off" };
+    match gpu.is_ecc_pending.value() {
+        Some(pending) if *pending != is_on => Some(Check::warning(
+            "ecc",
+            format!("{} now, {} after the next restart: memory size and speed will change", word(is_on), word(*pending)),
+            "restart before you measure, so that later runs compare",
+        )),
+        _ => Some(Check::ok("ecc", word(is_on))),
+    }
+}
+
+fn uncorrected(gpu: &GpuFacts) -> Option<Check> {
+    let count = *gpu.uncorrected_errors.value()?;
+    (count > 0).then(|| {
+        Check::problem(
+            "memory-errors",
+            format!("{count} uncorrected memory errors since the driver was loaded"),
+            "reset the GPU (`sudo nvidia-smi -r`); if they come back, the board is to be replaced",
+        )
+    })
+}
+
+fn rows(gpu: &GpuFacts) -> Option<Check> {
+    const NAME: &str = "row-remapping";
+    let failed = gpu.has_remap_failed.value().copied()?;
+    let pending = gpu.are_rows_pending.value().copied().unwrap_or(false);
+    let spent = gpu.spent_banks.value().copied().unwrap_or(0);
+    Some(if failed {
+        Check::problem(NAME, "a faulty row of memory could not be replaced", "the board is to be replaced; do not trust what it computes")
+    } else if pending {
+        Check::warning(NAME, "a faulty row of memory waits to be replaced", "reset the GPU (`sudo nvidia-smi -r`) or restart")
+    } else if spent > 0 {
+        Check::warning(NAME, format!("{spent} banks of memory have no spare rows left"), "the next fault there cannot be mended: plan a replacement")
+    } else {
+        Check::ok(NAME, "nothing pending, nothing failed")
+    })
+}
+
+fn pages(gpu: &GpuFacts) -> Option<Check> {
+    let pending = *gpu.are_pages_pending.value()?;
+    pending.then(|| Check::warning("retired-pages", "faulty pages of memory wait to be taken out of use", "restart the machine"))
+}
+
+fn watts(milliwatts: u64) -> String {
+    format!("{:.0} W", milliwatts as f64 / 1e3)
+}
+
+fn power_limit(gpu: &GpuFacts) -> Option<Check> {
+    let (limit, default) = (*gpu.power_limit.value()?, *gpu.power_limit_default.value()?);
+    if limit >= default {
+        return Some(Check::ok("power-limit", watts(limit)));
+    }
+    let index = gpu.index;
+    Some(Check::warning(
+        "power-limit",
+        format!("{}, below the board's default of {}: it runs slower than others of its kind", watts(limit), watts(default)),
+        format!("`sudo nvidia-smi -i {index} -pl {:.0}`, if the limit is not meant", default as f64 / 1e3),
+    ))
+}
+
+fn throttling(gpu: &GpuFacts) -> Option<Check> {
+    const NAME: &str = "throttling";
+    const REASONS: [(u64, &str); 5] = [
+        (Activity::HW_THERMAL_SLOWDOWN, "heat (hardware)"),
+        (Activity::SW_THERMAL_SLOWDOWN, "heat (driver)"),
+        (Activity::HW_POWER_BRAKE, "the power supply's brake"),
+        (Activity::HW_SLOWDOWN, "the hardware's slow-down"),
+        (Activity::SW_POWER_CAP, "the power limit"),
+    ];
+    let active = *gpu.event_reasons.value()?;
+    let names: Vec<&str> = REASONS.iter().filter(|(bit, _)| active & bit != 0).map(|(_, name)| *name).collect();
+    Some(match names.as_slice() {
+        [] => Check::ok(NAME, "none now"),
+        // A GPU at work runs into its power limit by design.
+        ["the power limit"] if gpu.is_working() => Check::ok(NAME, "by the power limit, at work"),
+        _ => Check::warning(
+            NAME,
+            format!("the clocks are held down now by {}", names.join(", ")),
+            "look after cooling and power supply; what is measured now is too slow",
+        ),
+    })
+}
+
+fn temperature(gpu: &GpuFacts) -> Option<Check> {
+    const NAME: &str = "temperature";
+    let now = *gpu.temperature.value()?;
+    let by_limit = gpu.slowdown_temperature.value().map(|limit| limit - now);
+    let Some(margin) = gpu.temperature_margin.value().copied().or(by_limit) else {
+        return Some(Check::ok(NAME, format!("{now} °C")));
+    };
+    Some(if margin <= HOT_MARGIN {
+        Check::warning(
+            NAME,
+            format!("{now} °C, {margin} degrees below where it slows down"),
+            "let it cool (`run.cool_down`), look after fans and air",
+        )
+    } else {
+        Check::ok(NAME, format!("{now} °C, {margin} degrees below where it slows down"))
+    })
+}
+
+/// The width does not fall while a GPU rests; the generation does.
+fn link(gpu: &GpuFacts) -> Option<Check> {
+    const NAME: &str = "pcie-link";
+    let (width, best) = (*gpu.link_width.value()?, *gpu.link_width_max.value()?);
+    let generation = gpu.link_generation.value().copied().zip(gpu.link_generation_max.value().copied());
+    let words = |width: u64, generation: Option<u64>| generation.map_or(format!("x{width}"), |number| format!("generation {number} x{width}"));
+    let now = words(width, generation.map(|pair| pair.0));
+    let possible = words(best, generation.map(|pair| pair.1));
+    let is_slow = generation.is_some_and(|(now, best)| now < best);
+    Some(if width < best {
+        Check::warning(
+            NAME,
+            format!("{now} of {possible}: copies to the GPU take longer than they could"),
+            "seat the board anew, or take a slot with all lanes; a riser or a shared slot may be the cause",
+        )
+    } else if is_slow && gpu.is_working() {
+        Check::warning(
+            NAME,
+            format!("{now} of {possible} while at work: copies take longer than they could"),
+            "look at the slot's generation in the firmware's settings",
+        )
+    } else if is_slow {
+        Check::ok(NAME, format!("{now} of {possible}; the link rests while the GPU does"))
+    } else {
+        Check::ok(NAME, now)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        hardware::{GpuProcess, Reading},
+        record::State,
+        schedule::preflight::gpu::tests::healthy,
+    };
+
+    fn known<T>(value: T) -> Reading<T> {
+        Reading::Value(value)
+    }
+
+    fn found(name: &str, change: impl FnOnce(&mut GpuFacts)) -> Option<(State, String)> {
+        let mut gpu = healthy(3);
+        change(&mut gpu);
+        let check = checks(&gpu, Privacy::Full).into_iter().find(|check| check.name == name)?;
+        assert_eq!((check.gpu, check.remedy.is_some()), (Some(3), check.state >= State::Warning), "{check:?}");
+        Some((check.state, check.evidence))
+    }
+
+    #[test]
+    fn a_healthy_gpu_is_ok_in_everything() {
+        let checks = checks(&healthy(0), Privacy::Masked);
+        assert!(checks.len() >= 10 && checks.iter().all(|check| check.state == State::Ok), "{checks:?}");
+    }
+
+    #[test]
+    fn each_fault_is_seen_with_its_evidence() {
+        type Case = (&'static str, fn(&mut GpuFacts), State, &'static str);
+        let cases: [Case; 22] = [
+            ("health", |gpu| gpu.lost = Some(Absence::Lost), State::Problem, "fell off the bus"),
+            ("recovery", |gpu| gpu.recovery_action = known(1), State::Problem, "reset"),
+            ("held-memory", |gpu| gpu.memory_used_bytes = known(8 << 30), State::Warning, "8.0 GiB are in use, but no process"),
+            ("persistence", |gpu| gpu.is_persistent = known(false), State::Warning, "each trial starts it anew"),
+            ("compute-mode", |gpu| gpu.compute_mode = known(2), State::Problem, "prohibited"),
+            ("compute-mode", |gpu| gpu.compute_mode = known(3), State::Warning, "exclusive"),
+            ("mig", |gpu| (gpu.is_mig, gpu.is_mig_pending) = (known(true), known(true)), State::Problem, "no instance"),
+            ("mig", |gpu| gpu.is_mig_pending = known(true), State::Warning, "off now, on after the next reset"),
+            ("ecc", |gpu| gpu.is_ecc_pending = known(false), State::Warning, "on now, off after the next restart"),
+            ("memory-errors", |gpu| gpu.uncorrected_errors = known(2), State::Problem, "2 uncorrected"),
+            ("row-remapping", |gpu| gpu.has_remap_failed = known(true), State::Problem, "could not be replaced"),
+            ("row-remapping", |gpu| gpu.are_rows_pending = known(true), State::Warning, "waits to be replaced"),
+            ("row-remapping", |gpu| gpu.spent_banks = known(4), State::Warning, "4 banks"),
+            ("retired-pages", |gpu| gpu.are_pages_pending = known(true), State::Warning, "taken out of use"),
+            ("power-limit", |gpu| gpu.power_limit = known(450_000), State::Warning, "450 W, below the board's default of 700 W"),
+            ("throttling", |gpu| gpu.event_reasons = known(0x48), State::Warning, "heat (hardware), the hardware's slow-down"),
+            ("throttling", |gpu| gpu.event_reasons = known(0x4), State::Warning, "the power limit"),
+            ("temperature", |gpu| gpu.temperature_margin = known(4), State::Warning, "35 °C, 4 degrees below"),
+            (
+                "temperature",
+                |gpu| (gpu.temperature, gpu.slowdown_temperature, gpu.temperature_margin) = (known(90), known(93), Reading::absent("old board")),
+                State::Warning,
+                "90 °C, 3 degrees below",
+            ),
+            ("pcie-link", |gpu| gpu.link_width = known(8), State::Warning, "generation 5 x8 of generation 5 x16"),
+            (
+                "pcie-link",
+                |gpu| (gpu.link_generation, gpu.utilization_percent) = (known(3), known(90)),
+                State::Warning,
+                "generation 3 x16 of generation 5 x16 while at work",
+            ),
+            ("pcie-link", |gpu| gpu.link_generation = known(1), State::Ok, "the link rests"),
+        ];
+        for (name, change, state, words) in cases {
+            let (found, evidence) = found(name, change).unwrap_or_else(|| panic!("no check {name}"));
+            assert!(found == state && evidence.contains(words), "{name}: {found} {evidence}");
+        }
+    }
+
+    #[test]
+    fn what_the_board_does_not_have_is_no_check_and_what_is_hidden_is_unknown() {
+        let absent = || Reading::Absent(Absence::NotSupported);
+        assert_eq!(found("ecc", |gpu| gpu.is_ecc = absent()), None);
+        assert_eq!(found("row-remapping", |gpu| gpu.has_remap_failed = Reading::Absent(Absence::NotSupported)), None);
+        assert_eq!(found("processes", |gpu| gpu.users = ProcessList::Unknown("hidden".into())), Some((State::Unknown, "hidden".into())));
+        assert_eq!(found("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(4), known(99))).unwrap().0, State::Ok);
+        assert_eq!(found("persistence", |gpu| (gpu.is_persistent, gpu.is_display_active) = (known(false), known(true))).unwrap().0, State::Ok);
+    }
+
+    #[test]
+    fn who_holds_memory_is_named_only_where_identities_may_be_kept() {
+        let mut gpu = healthy(0);
+        gpu.users = ProcessList::Known(vec![GpuProcess { pid: 4711, user: Some("ada".into()), used_memory_bytes: Some(3 << 30) }]);
+        let words = |gpu: &GpuFacts, privacy: Privacy| processes(gpu, privacy).evidence;
+        assert_eq!(words(&gpu, Privacy::Full), "process of others hold memory at no utilization: pid 4711 of ada with 3.0 GiB");
+        assert!(!words(&gpu, Privacy::Masked).contains("4711"));
+        gpu.utilization_percent = known(80);
+        assert!(words(&gpu, Privacy::Full).starts_with("process of others at work (80 %)"));
+    }
+}

@@ -1,0 +1,229 @@
+//! The NVIDIA driver: whether it is loaded, whether its parts are of one version, whether its devices can be reached. From facts
+//! to checks; the classic cases have words of their own.
+
+use super::facts::{DriverVersions, Facts, SystemFacts};
+use crate::{
+    hardware::{NvmlAbsent, NvmlFault, Reading},
+    record::Check,
+};
+
+/// All checks of the driver.
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    match &facts.driver {
+        Ok(versions) => vec![driver(versions, &facts.system), library(versions), nodes(facts)],
+        Err(absent) => vec![absent_driver(absent, facts)],
+    }
+}
+
+/// Words for a version that may be unknown.
+fn version(reading: &Reading<String>) -> String {
+    match reading {
+        Reading::Value(version) => version.clone(),
+        Reading::Absent(absence) => format!("of unknown version ({absence})"),
+    }
+}
+
+fn driver(versions: &DriverVersions, system: &SystemFacts) -> Check {
+    let found = version(&versions.driver);
+    match (&versions.driver, &system.module_version) {
+        (Reading::Value(driver), Some(module)) if driver != module => {
+            mismatch(format!("NVML speaks of driver {driver}, /proc/driver/nvidia/version of {module}"))
+        }
+        (Reading::Value(_), _) => Check::ok("driver", format!("{found} is loaded, it runs CUDA up to {}", version(&versions.cuda))),
+        (Reading::Absent(_), _) => Check::unknown("driver", format!("a driver {found} is loaded")),
+    }
+}
+
+fn mismatch(evidence: String) -> Check {
+    Check::problem(
+        "driver",
+        evidence,
+        "the driver was updated and the old module still runs: restart the machine, or stop what uses the GPUs and reload it (`sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`)",
+    )
+}
+
+/// NVML's own version ends with the driver's, after the CUDA version it was built for.
+fn library(versions: &DriverVersions) -> Check {
+    match (&versions.nvml, &versions.driver) {
+        (Reading::Value(nvml), Reading::Value(driver)) if nvml == driver || nvml.ends_with(&format!(".{driver}")) => {
+            Check::ok("nvml", format!("{nvml} is of the driver's version"))
+        }
+        (Reading::Value(nvml), Reading::Value(driver)) => Check::warning(
+            "nvml",
+            format!("the library is {nvml}, the driver {driver}"),
+            "look for a second libnvidia-ml.so.1, from a container image or an old installation (`ldconfig -p | grep nvidia-ml`)",
+        ),
+        _ => Check::unknown("nvml", format!("found, {}", version(&versions.nvml))),
+    }
+}
+
+/// CUDA needs a node under /dev that nvidia-smi does not.
+fn nodes(facts: &Facts) -> Check {
+    let nodes = &facts.system.nodes;
+    let has = |name: &str| nodes.iter().any(|node| node == name);
+    if facts.system.is_wsl {
+        return Check::ok("device-nodes", "WSL: the GPUs are reached through /dev/dxg");
+    }
+    if nodes.is_empty() {
+        return Check::unknown("device-nodes", "no /dev/nvidia* can be seen");
+    }
+    if !has("nvidia-uvm") {
+        return Check::problem(
+            "device-nodes",
+            "/dev/nvidia-uvm is missing: nvidia-smi works without it, CUDA does not (its error is `unknown error`)",
+            in_container(facts, "give the container all device nodes (`--gpus all`, or CDI)", "run `sudo nvidia-modprobe -u -c 0`"),
+        );
+    }
+    Check::ok("device-nodes", format!("/dev has {}", nodes.iter().filter(|node| !node.contains("cap")).cloned().collect::<Vec<_>>().join(", ")))
+}
+
+fn in_container<'a>(facts: &Facts, inside: &'a str, outside: &'a str) -> &'a str {
+    if is_container(facts) { inside } else { outside }
+}
+
+pub(super) fn is_container(facts: &Facts) -> bool {
+    facts.host.container.value().is_some_and(|kind| kind != "wsl")
+}
+
+/// Why there is no NVML, and whether that is a fault: a machine that never had a driver is none.
+fn absent_driver(absent: &NvmlAbsent, facts: &Facts) -> Check {
+    let evidence = absent.reason.clone();
+    match absent.fault {
+        NvmlFault::Library => no_library(absent, facts),
+        NvmlFault::Silent => Check::problem(
+            "driver",
+            evidence,
+            "look for `NVRM` and `Xid` in `sudo dmesg`; a GPU may hang: restart the machine, and keep persistence mode on (`sudo nvidia-smi -pm 1`)",
+        ),
+        NvmlFault::Code(9) => Check::problem(
+            "driver",
+            evidence,
+            "load it with `sudo modprobe nvidia`; if that fails, rebuild the module for this kernel (DKMS) or sign it for Secure Boot",
+        ),
+        NvmlFault::Code(18) => mismatch(versions_apart(&facts.system)),
+        NvmlFault::Code(999) if is_container(facts) => Check::problem(
+            "driver",
+            "NVML answers `Unknown Error` (999) inside a container: as after a `systemctl daemon-reload` on the host, which takes the GPUs' device nodes away from running containers",
+            "start the container anew; to prevent it use CDI devices, or name the nodes (`--device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm`)",
+        ),
+        NvmlFault::Code(999) => Check::problem(
+            "driver",
+            evidence,
+            "look for `NVRM` and `Xid` in `sudo dmesg`; then restart the machine: the driver or a GPU is in a bad state",
+        ),
+        NvmlFault::Code(4) => Check::problem(
+            "driver",
+            evidence,
+            in_container(
+                facts,
+                "give the container access to /dev/nvidiactl and /dev/nvidia0",
+                "look at `ls -l /dev/nvidia*`; join the group that owns them (often `video`)",
+            ),
+        ),
+        NvmlFault::Code(_) | NvmlFault::Other => Check::problem("driver", evidence, "compare with `nvidia-smi`, and look for `NVRM` in `sudo dmesg`"),
+    }
+}
+
+fn versions_apart(system: &SystemFacts) -> String {
+    let named = |version: &Option<String>| version.clone().unwrap_or_else(|| "of unknown version".to_owned());
+    format!(
+        "`Driver/library version mismatch` (NVML error 18): the loaded kernel module is {}, the library {}",
+        named(&system.module_version),
+        named(&system.library_version)
+    )
+}
+
+fn no_library(absent: &NvmlAbsent, facts: &Facts) -> Check {
+    if let Some(module) = &facts.system.module_version {
+        return Check::problem(
+            "driver",
+            format!("the kernel module {module} is loaded, but its library is not there: {}", absent.reason),
+            in_container(
+                facts,
+                "start the container with `--gpus all` and the capabilities `compute,utility` (`NVIDIA_DRIVER_CAPABILITIES`)",
+                "install the driver's user-space libraries of the same version (`libnvidia-compute`, `nvidia-utils`)",
+            ),
+        );
+    }
+    if !absent.reason.starts_with("no NVIDIA driver") {
+        return Check::problem("driver", absent.reason.clone(), "`KILN_NVML_LIB` names a library that cannot be used; unset it or mend it");
+    }
+    Check::ok("driver", format!("{}; trials run on the CPU", absent.reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{record::State, schedule::preflight::tests::facts};
+
+    fn absent(fault: NvmlFault, reason: &str) -> Result<DriverVersions, NvmlAbsent> {
+        Err(NvmlAbsent { reason: reason.to_owned(), fault })
+    }
+
+    fn one(change: impl FnOnce(&mut Facts)) -> (State, String, String) {
+        let mut facts = facts();
+        change(&mut facts);
+        let check = checks(&facts).into_iter().max_by_key(|check| check.state).unwrap();
+        (check.state, check.evidence, check.remedy.unwrap_or_default())
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_is_in_order() {
+        let (state, evidence, _) =
+            one(|facts| facts.driver = absent(NvmlFault::Library, "no NVIDIA driver found: the system has no libnvidia-ml.so.1"));
+        assert_eq!((state, evidence.ends_with("trials run on the CPU")), (State::Ok, true), "{evidence}");
+    }
+
+    #[test]
+    fn a_module_without_its_library_is_a_problem_with_the_containers_own_remedy() {
+        let broken = |container: Reading<String>| {
+            one(|facts| {
+                facts.driver = absent(NvmlFault::Library, "no NVIDIA driver found: the system has no libnvidia-ml.so.1");
+                facts.system.module_version = Some("590.48.01".into());
+                facts.host.container = container;
+            })
+        };
+        let (state, evidence, remedy) = broken(Reading::Value("docker".into()));
+        assert_eq!((state, evidence.contains("590.48.01 is loaded"), remedy.contains("--gpus all")), (State::Problem, true, true));
+        assert!(broken(Reading::absent("none seen")).2.contains("libnvidia-compute"));
+    }
+
+    #[test]
+    fn error_18_names_both_versions() {
+        let (state, evidence, remedy) = one(|facts| {
+            facts.driver = absent(NvmlFault::Code(18), "mismatch");
+            facts.system.module_version = Some("590.48.01".into());
+            facts.system.library_version = Some("595.71.05".into());
+        });
+        assert_eq!(state, State::Problem);
+        assert!(evidence.contains("module is 590.48.01, the library 595.71.05") && remedy.contains("restart"), "{evidence}");
+    }
+
+    #[test]
+    fn error_999_in_a_container_is_the_daemon_reload() {
+        let at = |container: Reading<String>| {
+            one(|facts| {
+                facts.driver = absent(NvmlFault::Code(999), "unknown error (NVML error 999)");
+                facts.host.container = container;
+            })
+        };
+        let (_, evidence, remedy) = at(Reading::Value("docker".into()));
+        assert!(evidence.contains("daemon-reload") && remedy.contains("CDI"), "{evidence}");
+        assert!(!at(Reading::absent("none seen")).1.contains("daemon-reload"));
+    }
+
+    #[test]
+    fn versions_that_differ_are_seen_and_prefixes_are_not_differences() {
+        assert_eq!(one(|_| {}).0, State::Ok);
+        let (state, evidence, _) = one(|facts| facts.driver.as_mut().unwrap().nvml = Reading::Value("12.550.90.07".into()));
+        assert_eq!((state, evidence.as_str()), (State::Warning, "the library is 12.550.90.07, the driver 590.48.01"));
+        let (state, evidence, _) = one(|facts| facts.system.module_version = Some("580.65.06".into()));
+        assert_eq!((state, evidence.contains("580.65.06")), (State::Problem, true));
+    }
+
+    #[test]
+    fn a_missing_uvm_node_explains_why_nvidia_smi_alone_works() {
+        let (state, evidence, remedy) = one(|facts| facts.system.nodes = vec!["nvidia0".into(), "nvidiactl".into()]);
+        assert_eq!((state, evidence.contains("nvidia-smi works without it"), remedy.contains("nvidia-modprobe")), (State::Problem, true, true));
+    }
+}

@@ -1,0 +1,250 @@
+//! What the checks look at, gathered in one place: driver, GPUs, environment, host, folder of the results, what an experiment
+//! asks for and what the child says. Gathering judges nothing; each gap is a reason or `None`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{gpu::GpuFacts, trial_program::Answer};
+use crate::{
+    hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Reading, host},
+    plan::Trial,
+    record::Privacy,
+};
+
+/// Everything that is known before the checks.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub driver: Result<DriverVersions, NvmlAbsent>,
+    pub system: SystemFacts,
+    /// In nvidia-smi's order.
+    pub gpus: Vec<GpuFacts>,
+    pub environment: Environment,
+    pub host: HostFacts,
+    pub place: Place,
+    /// `None` where no experiment was named.
+    pub wish: Option<Wish>,
+    /// `None` before a launch, which starts no child to ask.
+    pub answer: Option<Answer>,
+    /// Whether other people's process numbers and names may be told.
+    pub privacy: Privacy,
+}
+
+/// Versions as NVML tells them.
+#[derive(Clone, Debug)]
+pub struct DriverVersions {
+    pub driver: Reading<String>,
+    /// Of the library, such as `13.590.48.01`.
+    pub nvml: Reading<String>,
+    /// The newest CUDA the driver can run.
+    pub cuda: Reading<String>,
+}
+
+/// What the system shows of the driver without asking it.
+#[derive(Clone, Debug, Default)]
+pub struct SystemFacts {
+    /// Of the loaded kernel module.
+    pub module_version: Option<String>,
+    /// Of the library's file, from the name that its link points to.
+    pub library_version: Option<String>,
+    /// Names under `/dev`: `nvidia0`, `nvidiactl`, `nvidia-uvm`.
+    pub nodes: Vec<String>,
+    pub is_wsl: bool,
+}
+
+/// Variables that decide which devices a program sees, as set for kiln itself.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    pub cuda_visible_devices: Option<String>,
+    pub cuda_device_order: Option<String>,
+    /// Read by container runtimes, not by CUDA.
+    pub nvidia_visible_devices: Option<String>,
+}
+
+/// Where runs are kept, and the memory that acts as a disk.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub results: PathBuf,
+    pub free_bytes: Reading<u64>,
+    pub shared_memory_bytes: Reading<u64>,
+    /// `Some` if the machine uses swap.
+    pub swap_used_bytes: Reading<u64>,
+}
+
+/// What an experiment's trials ask of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The most loader workers of any trial, and the axis or key in words.
+    pub most_workers: u64,
+    pub most_cpu_threads: u64,
+}
+
+/// Where to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    pub nvml: &'a Result<Nvml, NvmlAbsent>,
+    pub results: &'a Path,
+    pub trials: Option<&'a [Trial]>,
+    pub privacy: Privacy,
+}
+
+impl Facts {
+    /// Reads the machine; the GPUs of `only`, or all. Some 200 driver calls per GPU.
+    pub fn gather(sources: &Sources, only: Option<&[String]>, answer: Option<Answer>) -> Self {
+        let nvml = sources.nvml.as_ref();
+        let host = host::read();
+        Self {
+            driver: nvml.map(versions).map_err(Clone::clone),
+            system: system(Path::new("/")),
+            gpus: nvml.map(|nvml| gpus(nvml, only)).unwrap_or_default(),
+            environment: environment(),
+            place: place(sources.results),
+            wish: sources.trials.map(|trials| wish(trials, host.usable_cores)),
+            host,
+            answer,
+            privacy: sources.privacy,
+        }
+    }
+}
+
+fn versions(nvml: &Nvml) -> DriverVersions {
+    DriverVersions { driver: nvml.driver_version(), nvml: nvml.nvml_version(), cuda: nvml.cuda_version() }
+}
+
+fn gpus(nvml: &Nvml, only: Option<&[String]>) -> Vec<GpuFacts> {
+    let read = match only {
+        Some(uuids) => uuids.iter().map(|uuid| Gpu::read(nvml, uuid)).collect(),
+        None => Gpu::read_all(nvml),
+    };
+    let users = |gpu: &Gpu| gpu.identity.uuid.value().map(|uuid| nvml.compute_processes(uuid));
+    read.iter().enumerate().map(|(place, gpu)| GpuFacts::of(gpu, place as u64, users(gpu))).collect()
+}
+
+/// `root` is `/` outside tests.
+fn system(root: &Path) -> SystemFacts {
+    let read = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let kernel = read("proc/sys/kernel/osrelease").unwrap_or_default().to_ascii_lowercase();
+    SystemFacts {
+        module_version: read("proc/driver/nvidia/version").as_deref().and_then(module_version),
+        library_version: library_version(root),
+        nodes: nodes(&root.join("dev")),
+        is_wsl: kernel.contains("microsoft") || root.join("dev/dxg").exists(),
+    }
+}
+
+/// The first word of `NVRM version: … Kernel Module  590.48.01  Release Build …` that is a version.
+fn module_version(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version"))?;
+    let is_version =
+        |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.<version>` wherever a driver was installed.
+fn library_version(root: &Path) -> Option<String> {
+    const FOLDERS: [&str; 7] = [
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/aarch64-linux-gnu",
+        "usr/lib64",
+        "usr/lib",
+        "usr/local/nvidia/lib64",
+        "lib/x86_64-linux-gnu",
+        "usr/lib/wsl/lib",
+    ];
+    FOLDERS.iter().find_map(|folder| {
+        let target = fs::read_link(root.join(folder).join("libnvidia-ml.so.1")).ok()?;
+        Some(target.file_name()?.to_str()?.strip_prefix("libnvidia-ml.so.")?.to_owned())
+    })
+}
+
+fn nodes(dev: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dev).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with("nvidia")).collect();
+    names.sort();
+    names
+}
+
+fn environment() -> Environment {
+    let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    Environment {
+        cuda_visible_devices: variable("CUDA_VISIBLE_DEVICES"),
+        cuda_device_order: variable("CUDA_DEVICE_ORDER"),
+        nvidia_visible_devices: variable("NVIDIA_VISIBLE_DEVICES"),
+    }
+}
+
+fn place(results: &Path) -> Place {
+    let shared = Path::new("/dev/shm");
+    let shared_memory_bytes = match rustix::fs::statvfs(shared) {
+        Ok(disk) if shared.is_dir() => Reading::Value(disk.f_blocks.saturating_mul(disk.f_frsize)),
+        Ok(_) => Reading::absent("there is no /dev/shm"),
+        Err(error) => Reading::absent(format_args!("/dev/shm: {error}")),
+    };
+    Place {
+        results: results.to_owned(),
+        free_bytes: Reading::from(host::disk_free_bytes(results)),
+        shared_memory_bytes,
+        swap_used_bytes: swap_used(),
+    }
+}
+
+fn swap_used() -> Reading<u64> {
+    let text = match fs::read_to_string("/proc/meminfo") {
+        Ok(text) => text,
+        Err(error) => return Reading::absent(format_args!("/proc/meminfo: {error}")),
+    };
+    let kibibytes = |key: &str| text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse::<u64>().ok();
+    let used = kibibytes("SwapTotal:").zip(kibibytes("SwapFree:")).map(|(total, free)| total.saturating_sub(free) * 1024);
+    Reading::or_absent(used, "/proc/meminfo does not say")
+}
+
+fn wish(trials: &[Trial], cores: u64) -> Wish {
+    let workers = trials.iter().filter_map(|trial| trial.data.loader()).map(|loader| loader.num_workers.resolve(cores));
+    let threads = trials.iter().map(|trial| trial.train.cpu_threads.resolve(cores));
+    Wish { most_workers: workers.max().unwrap_or(0), most_cpu_threads: threads.max().unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn versions_of_module_and_library_come_from_the_files_of_the_driver() {
+        for line in [
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version:  gcc 12.3.0\n",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.54.03  Release Build  (root@host)\n",
+        ] {
+            let root = tree(&[("proc/driver/nvidia/version", line), ("dev/nvidiactl", ""), ("dev/nvidia0", ""), ("dev/null", "")]);
+            let folder = root.path().join("usr/lib64");
+            fs::create_dir_all(&folder).unwrap();
+            std::os::unix::fs::symlink("libnvidia-ml.so.550.90.07", folder.join("libnvidia-ml.so.1")).unwrap();
+            let found = system(root.path());
+            assert_eq!((found.module_version.as_deref(), found.library_version.as_deref()), (Some("535.54.03"), Some("550.90.07")));
+            assert_eq!((found.nodes, found.is_wsl), (vec!["nvidia0".to_owned(), "nvidiactl".to_owned()], false));
+        }
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_shows_nothing_of_one() {
+        let found = system(tree(&[("proc/sys/kernel/osrelease", "6.6.0-microsoft-standard-WSL2\n")]).path());
+        assert_eq!((found.module_version, found.library_version, found.nodes.len(), found.is_wsl), (None, None, 0, true));
+    }
+
+    #[test]
+    fn this_machine_has_a_disk() {
+        let found = place(Path::new("results"));
+        assert!(found.free_bytes.value().is_some_and(|bytes| *bytes > 0));
+        assert!(found.swap_used_bytes.value().is_some());
+    }
+}

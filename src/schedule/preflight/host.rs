@@ -1,0 +1,232 @@
+//! The host: processors and what control groups leave of them, memory, shared memory, disk, clock, and who else is busy. From
+//! facts to checks.
+
+use super::facts::{Facts, Wish};
+use crate::{hardware::Reading, record::Check, units::Bytes};
+
+/// Below this a run's tables and checkpoints may not fit.
+const LITTLE_DISK_BYTES: u64 = 2 << 30;
+
+/// Below this libtorch alone hardly fits.
+const LITTLE_MEMORY_BYTES: u64 = 2 << 30;
+
+/// Of all cores busy in the last minute, above which timings are disturbed.
+const BUSY_SHARE: f64 = 0.5;
+
+/// All checks of the host.
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let all = [
+        Some(cpu(facts)),
+        facts.wish.as_ref().map(|wish| workers(wish, facts)),
+        facts.wish.as_ref().and_then(|wish| threads(wish, facts)),
+        load(facts),
+        governor(facts),
+        Some(memory(facts)),
+        Some(swap(facts)),
+        Some(shared_memory(facts)),
+        Some(disk(facts)),
+        Some(clock(facts)),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn cores(count: f64) -> String {
+    if count == 1.0 { "1 core".to_owned() } else { format!("{} cores", (count * 10.0).round() / 10.0) }
+}
+
+fn cpu(facts: &Facts) -> Check {
+    let host = &facts.host;
+    let machine = host.logical_cores.value().map(|cores| *cores as f64);
+    match (host.cgroup_cpu_cores.value(), machine) {
+        (Some(limit), Some(machine)) if *limit < 1.0 => Check::warning(
+            "cpu",
+            format!("the control group allows {} of {machine} logical cores", cores(*limit)),
+            "give the container or job at least one core (`--cpus`): trainer and loader need one each",
+        ),
+        (Some(limit), Some(machine)) if *limit < machine => {
+            Check::ok("cpu", format!("the control group allows {} of {machine} logical cores", cores(*limit)))
+        }
+        (_, Some(machine)) if (host.usable_cores as f64) < machine => {
+            Check::ok("cpu", format!("{} of {machine} logical cores may be used (CPU affinity)", host.usable_cores))
+        }
+        (_, Some(machine)) => Check::ok("cpu", format!("{}, no limit", cores(machine))),
+        _ => Check::unknown("cpu", format!("{} usable", cores(host.usable_cores as f64))),
+    }
+}
+
+/// More workers than cores only take turns.
+fn workers(wish: &Wish, facts: &Facts) -> Check {
+    let (asked, usable) = (wish.most_workers, facts.host.usable_cores);
+    if asked <= usable {
+        return Check::ok("num-workers", format!("at most {asked} loader workers on {}", cores(usable as f64)));
+    }
+    Check::warning(
+        "num-workers",
+        format!("a trial asks for {asked} loader workers, but only {} may be used", cores(usable as f64)),
+        "more workers than cores take turns and slow the trainer down; lower `data.num_workers`, or raise the CPU limit",
+    )
+}
+
+fn threads(wish: &Wish, facts: &Facts) -> Option<Check> {
+    let usable = facts.host.usable_cores;
+    (wish.most_cpu_threads > usable).then(|| {
+        Check::warning(
+            "cpu-threads",
+            format!("`train.cpu_threads` is {}, but only {} may be used", wish.most_cpu_threads, cores(usable as f64)),
+            "threads that wait for each other are far slower than fewer threads; lower it or leave it `auto`",
+        )
+    })
+}
+
+fn load(facts: &Facts) -> Option<Check> {
+    let (load, cores) = (*facts.host.load_1_minute.value()?, *facts.host.logical_cores.value()?);
+    let evidence = format!("{load:.1} over the last minute, on {cores} logical cores");
+    Some(if load > BUSY_SHARE * cores as f64 {
+        Check::warning("load", evidence, "others keep the processors busy: times on the CPU and of the loader will be off; wait, or measure again")
+    } else {
+        Check::ok("load", evidence)
+    })
+}
+
+fn governor(facts: &Facts) -> Option<Check> {
+    let governor = facts.host.scaling_governor.value()?;
+    Some(match governor.as_str() {
+        "powersave" | "conservative" => Check::warning(
+            "cpu-governor",
+            format!("`{governor}`: the clocks rise late or not at all"),
+            "`sudo cpupower frequency-set -g performance` while you measure (with intel_pstate, `powersave` is milder than it sounds)",
+        ),
+        _ => Check::ok("cpu-governor", format!("`{governor}`")),
+    })
+}
+
+fn memory(facts: &Facts) -> Check {
+    let host = &facts.host;
+    let Some(total) = host.memory_bytes.value() else { return Check::unknown("memory", host.memory_bytes.reason().unwrap_or_default()) };
+    let limit = host.cgroup_memory_bytes.value().filter(|limit| *limit < total);
+    let available = host.memory_available_bytes.value().copied().unwrap_or(*total);
+    let room = limit.map_or(available, |limit| available.min(*limit));
+    let limited = limit.map(|limit| format!(", of which the control group allows {}", Bytes(*limit))).unwrap_or_default();
+    let evidence = format!("{} available of {}{limited}", Bytes(available), Bytes(*total));
+    if room < LITTLE_MEMORY_BYTES {
+        Check::warning("memory", evidence, "libtorch and a small model need about 1 GiB; end other programs, or raise the limit (`--memory`)")
+    } else {
+        Check::ok("memory", evidence)
+    }
+}
+
+fn swap(facts: &Facts) -> Check {
+    match (&facts.place.swap_used_bytes, facts.host.swap_bytes.value()) {
+        (_, Some(0)) => Check::ok("swap", "none"),
+        (Reading::Value(used), total) if *used > total.copied().unwrap_or(0) / 2 => Check::warning(
+            "swap",
+            format!("{} in use", Bytes(*used)),
+            "memory was short: a trial that is swapped out is measured wrong; end what needs so much",
+        ),
+        (Reading::Value(used), _) => Check::ok("swap", format!("{} in use", Bytes(*used))),
+        (Reading::Absent(absence), _) => Check::unknown("swap", absence.to_string()),
+    }
+}
+
+/// kiln's workers are threads; only libraries that start processes of their own need it.
+fn shared_memory(facts: &Facts) -> Check {
+    const NAME: &str = "shared-memory";
+    const LITTLE: u64 = 16 << 20;
+    match &facts.place.shared_memory_bytes {
+        Reading::Value(bytes) if *bytes < LITTLE => Check::warning(
+            NAME,
+            format!("/dev/shm has {}", Bytes(*bytes)),
+            "kiln's loader workers are threads and need none, but CUDA and NCCL use it between processes: `--shm-size 1g`",
+        ),
+        Reading::Value(bytes) => Check::ok(NAME, format!("/dev/shm has {} (kiln's loader workers are threads and need none)", Bytes(*bytes))),
+        Reading::Absent(absence) => Check::unknown(NAME, absence.to_string()),
+    }
+}
+
+fn disk(facts: &Facts) -> Check {
+    let folder = facts.place.results.display();
+    match &facts.place.free_bytes {
+        Reading::Value(free) if *free < LITTLE_DISK_BYTES => Check::warning(
+            "disk",
+            format!("{} free for {folder}", Bytes(*free)),
+            "`kiln plan` says what an experiment may need; make room, or keep runs elsewhere with `--results`",
+        ),
+        Reading::Value(free) => Check::ok("disk", format!("{} free for {folder}", Bytes(*free))),
+        Reading::Absent(absence) => Check::unknown("disk", absence.to_string()),
+    }
+}
+
+/// The other sources take microseconds or drift between processors.
+fn clock(facts: &Facts) -> Check {
+    const NAME: &str = "clock-source";
+    match &facts.host.clock_source {
+        Reading::Value(source) if matches!(source.as_str(), "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page") => {
+            Check::ok(NAME, format!("`{source}`, cheap and exact"))
+        }
+        Reading::Value(source) => Check::warning(
+            NAME,
+            format!("`{source}`: reading the time is slow, or differs between processors"),
+            "the kernel gave up `tsc` (`sudo dmesg | grep -i clocksource` says why); short steps are measured too long",
+        ),
+        Reading::Absent(absence) => Check::unknown(NAME, absence.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{record::State, schedule::preflight::tests::facts};
+
+    fn found(name: &str, change: impl FnOnce(&mut Facts)) -> (State, String) {
+        let mut facts = facts();
+        change(&mut facts);
+        let check = checks(&facts).into_iter().find(|check| check.name == name).unwrap();
+        assert_eq!(check.remedy.is_some(), check.state >= State::Warning, "{check:?}");
+        (check.state, check.evidence)
+    }
+
+    #[test]
+    fn each_shortage_is_seen_with_its_evidence() {
+        type Case = (&'static str, fn(&mut Facts), &'static str);
+        let cases: [Case; 10] = [
+            ("cpu", |facts| facts.host.cgroup_cpu_cores = Reading::Value(0.5), "allows 0.5 cores of 16 logical cores"),
+            (
+                "num-workers",
+                |facts| facts.wish = Some(Wish { most_workers: 40, most_cpu_threads: 1 }),
+                "asks for 40 loader workers, but only 16 cores",
+            ),
+            ("cpu-threads", |facts| facts.wish = Some(Wish { most_workers: 0, most_cpu_threads: 64 }), "`train.cpu_threads` is 64, but only 16"),
+            ("load", |facts| facts.host.load_1_minute = Reading::Value(9.0), "9.0 over the last minute, on 16"),
+            ("cpu-governor", |facts| facts.host.scaling_governor = Reading::Value("powersave".into()), "`powersave`"),
+            ("memory", |facts| facts.host.cgroup_memory_bytes = Reading::Value(1 << 30), "of which the control group allows 1.0 GiB"),
+            (
+                "swap",
+                |facts| {
+                    facts.host.swap_bytes = Reading::Value(2 << 30);
+                    facts.place.swap_used_bytes = Reading::Value(3 << 29);
+                },
+                "1.5 GiB in use",
+            ),
+            ("shared-memory", |facts| facts.place.shared_memory_bytes = Reading::Value(1 << 20), "/dev/shm has 1.0 MiB"),
+            ("disk", |facts| facts.place.free_bytes = Reading::Value(1 << 20), "1.0 MiB free for results"),
+            ("clock-source", |facts| facts.host.clock_source = Reading::Value("hpet".into()), "`hpet`"),
+        ];
+        for (name, change, words) in cases {
+            let (state, evidence) = found(name, change);
+            assert!(state == State::Warning && evidence.contains(words), "{name}: {state} {evidence}");
+        }
+    }
+
+    #[test]
+    fn a_roomy_host_is_ok_and_limits_are_told() {
+        let mut facts = facts();
+        facts.wish = Some(Wish { most_workers: 8, most_cpu_threads: 16 });
+        let checks = checks(&facts);
+        assert!(checks.len() >= 8 && checks.iter().all(|check| check.state == State::Ok), "{checks:?}");
+        assert_eq!(
+            found("cpu", |facts| facts.host.cgroup_cpu_cores = Reading::Value(4.0)),
+            (State::Ok, "the control group allows 4 cores of 16 logical cores".into())
+        );
+        assert_eq!(found("clock-source", |facts| facts.host.clock_source = Reading::absent("no such file")).0, State::Unknown);
+    }
+}

@@ -1,0 +1,377 @@
+//! The child and its libtorch: whether it starts, which libtorch it has loaded, whether CUDA is built in and can be used, whether
+//! that fits the driver and the GPUs, whether products come out right. From what the child said to checks.
+
+use std::path::Path;
+
+use super::{
+    facts::Facts,
+    loading::{LoadFault, LoadFaultKind},
+    trial_program::{Answer, Fault},
+};
+use crate::{
+    record::{
+        Check,
+        examination::{Build, CudaDriver, Libtorch, Product},
+    },
+    units::Seconds,
+};
+
+/// Largest error of a product of 512 × 512 normal numbers in f32, relative to its largest element. Rounding leaves some 1e-6;
+/// TF32, which is off, would leave some 1e-4.
+const F32_TOLERANCE: f64 = 1e-5;
+
+/// The same in bf16, whose result alone is rounded to 2^-9; products split in parts round once more.
+const BF16_TOLERANCE: f64 = 1.0 / 64.0;
+
+/// All checks of the child; none where it was not asked.
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let Some(answer) = &facts.answer else { return Vec::new() };
+    let mut checks = vec![program(answer)];
+    checks.extend(libtorch(answer));
+    if let Some(libtorch) = built_in(answer) {
+        checks.push(cuda(libtorch, answer, facts));
+        checks.extend(cuda_version(libtorch, answer, facts));
+        checks.extend(cudnn(libtorch));
+        checks.extend(capabilities(libtorch, facts));
+        checks.extend(order(answer, facts));
+    }
+    checks.extend(products(answer));
+    checks
+}
+
+/// Whether trials can run at all: a child that starts, and a CPU that computes right where it was tried.
+pub(super) fn can_run(answer: &Answer) -> bool {
+    let cpu_is_right = answer.products.iter().filter(|product| product.device == "cpu").all(|found| product_fault(found).is_none());
+    let has_tried = answer.is_quick || built_in(answer).is_none() || answer.products.iter().any(|product| product.device == "cpu");
+    answer.build.is_some() && cpu_is_right && has_tried && !matches!(answer.fault, Some(Fault::Newer(_)))
+}
+
+fn built_in(answer: &Answer) -> Option<&Libtorch> {
+    answer.build.as_ref()?.libtorch.as_ref()
+}
+
+const BUILD_IT: &str = "build it with `make build`, or name one in `KILN_TRIAL`";
+
+fn program(answer: &Answer) -> Check {
+    let (name, path) = ("trial-program", answer.program.display());
+    match (&answer.fault, &answer.build) {
+        (Some(Fault::NotThere), _) => Check::problem(name, format!("{path} is not there"), BUILD_IT),
+        (Some(Fault::NotStarted(why)), _) => Check::problem(name, format!("{path} cannot be started: {why}"), BUILD_IT),
+        (Some(Fault::Older), _) => {
+            Check::problem(name, format!("{path} does not know `--examine`: it is older than this kiln"), "build both: `make build`")
+        }
+        (Some(Fault::Newer(number)), _) => {
+            Check::problem(name, format!("{path} speaks format {number}: it is newer than this kiln"), "build both: `make build`")
+        }
+        (Some(Fault::Loading(_)), _) => Check::problem(name, format!("{path} does not start: see libtorch"), "mend libtorch"),
+        (Some(other), build) => Check::problem(name, format!("{path} {}", stopped(other, build.as_ref(), answer)), remedy_of(other)),
+        (None, Some(build)) => Check::ok(name, format!("kiln-trial {} with {}", build.kiln_trial, build.engines.join(", "))),
+        (None, None) => Check::unknown(name, format!("{path} said nothing")),
+    }
+}
+
+/// What became of a child that started, and at what it stopped.
+fn stopped(fault: &Fault, build: Option<&Build>, answer: &Answer) -> String {
+    let at = match (build, &answer.cuda, answer.products.last()) {
+        (None, ..) => "before it said anything".to_owned(),
+        (Some(_), None, _) if answer.is_quick || !answer.products.is_empty() => "when it started CUDA".to_owned(),
+        (Some(_), None, _) => "at the first product on the CPU".to_owned(),
+        (_, _, last) => format!(
+            "after {}",
+            last.map_or("it started CUDA".to_owned(), |product| format!("the {} product on {}", product.precision, product.device))
+        ),
+    };
+    match fault {
+        Fault::Signal(signal) => {
+            let name = signal_hook::low_level::signal_name(*signal).map(|name| format!(" ({name})")).unwrap_or_default();
+            format!("crashed by signal {signal}{name} {at}")
+        }
+        Fault::Silent(limit) => format!("did not end within {} and was stopped {at}", Seconds(limit.as_secs_f64())),
+        Fault::Ended { status, last_line } if last_line.is_empty() => format!("ended with status {status} {at}"),
+        Fault::Ended { status, last_line } => format!("ended with status {status} {at}: {last_line}"),
+        _ => format!("stopped {at}"),
+    }
+}
+
+fn remedy_of(fault: &Fault) -> &'static str {
+    match fault {
+        // SIGBUS: a page of a file that is shorter than its headers say.
+        Fault::Signal(7) => "a library of libtorch may be cut off: remove its folder under .libtorch and run `make libtorch` again",
+        Fault::Signal(4) => "this processor may lack instructions (AVX2) that libtorch needs",
+        Fault::Silent(_) => "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to leave the GPUs out",
+        _ => "run `kiln-trial --examine` by hand; `make libtorch build` sets up libtorch and builds against it",
+    }
+}
+
+const SET_UP: &str = "run `make libtorch`, or point `LIBTORCH` at a libtorch 2.11 folder, then `make build`";
+
+fn libtorch(answer: &Answer) -> Option<Check> {
+    const NAME: &str = "libtorch";
+    if let Some(Fault::Loading(fault)) = &answer.fault {
+        return Some(not_loaded(fault));
+    }
+    let build = answer.build.as_ref()?;
+    let Some(found) = &build.libtorch else {
+        return Some(Check::ok(NAME, "left out of this build: trials run on `engine: flex`"));
+    };
+    let flavour = found.cuda.as_ref().map_or("CPU-only".to_owned(), |cuda| format!("with CUDA {cuda}"));
+    let place = found.path.as_ref().map(|path| format!(", at {path}")).unwrap_or_default();
+    Some(match &found.loaded {
+        Some(loaded) if bare(loaded) != bare(&found.compiled) => Check::problem(
+            NAME,
+            format!("{loaded} is loaded{place}, but kiln-trial was compiled against {}", found.compiled),
+            "unset `LD_LIBRARY_PATH`, or build against that libtorch (`LIBTORCH=… make build`): another version may lack functions or give other numbers",
+        ),
+        Some(loaded) => Check::ok(NAME, format!("{loaded}, {flavour}{place}")),
+        None => Check::unknown(NAME, format!("compiled against {}, {flavour}{place}; the loaded one does not say its version", found.compiled)),
+    })
+}
+
+/// `2.11.0+cu130` is 2.11.0.
+fn bare(version: &str) -> &str {
+    version.split('+').next().unwrap_or(version)
+}
+
+/// The loader's fault in words: which library, what is wrong, where it was looked for.
+fn not_loaded(fault: &LoadFault) -> Check {
+    let library = &fault.library;
+    let searched = match fault.searched.as_slice() {
+        [] => String::new(),
+        places => format!("; looked for in {}", places.join(", ")),
+    };
+    let (evidence, remedy) = match &fault.kind {
+        LoadFaultKind::Missing => (format!("{library} is missing{searched}"), missing_remedy(library)),
+        LoadFaultKind::Truncated => (
+            format!("{library} is cut off: the file is shorter than its own headers say"),
+            "an installation broke off or the disk was full: remove that folder, then `make libtorch`",
+        ),
+        LoadFaultKind::Foreign => (format!("{library} is no library for this machine"), SET_UP),
+        LoadFaultKind::Symbol(name) => (
+            format!("the libtorch that was found lacks `{name}`, which {library} needs: it is of another version"),
+            "unset `LD_LIBRARY_PATH` if it leads to another libtorch; else build against the one you have (`LIBTORCH=… make build`) or run `make libtorch`",
+        ),
+        LoadFaultKind::System(version) => (
+            format!("{library} needs {version}, which is newer than this system's C library"),
+            "build on this machine (`make build`), or on one that is not newer",
+        ),
+        LoadFaultKind::Other(words) => (format!("{library}: {words}"), SET_UP),
+    };
+    Check::problem("libtorch", evidence, remedy)
+}
+
+fn missing_remedy(library: &str) -> &'static str {
+    let is_cuda = ["cuda", "cudart", "cublas", "cudnn", "cufft", "nccl", "nvrtc", "cusparse", "cusolver", "nvshmem", "cupti", "nvJitLink"];
+    if is_cuda.iter().any(|part| library.contains(part)) {
+        "kiln-trial was built against a CUDA libtorch: set it up here with `KILN_LIBTORCH=cuda make libtorch`, or build against a CPU-only one (`KILN_LIBTORCH=cpu make libtorch build`)"
+    } else {
+        SET_UP
+    }
+}
+
+/// Whether trials can use a GPU, and if not, which of the classic cases it is.
+fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
+    const NAME: &str = "cuda";
+    let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child did not get so far") };
+    match (&libtorch.cuda, facts.gpus.len(), cuda.devices) {
+        (None, 0, _) => Check::ok(NAME, "not built into this libtorch; there is no NVIDIA GPU that could use it"),
+        (None, gpus, _) => cpu_only(libtorch, gpus),
+        (Some(_), _, 0) => no_device(cuda.driver.as_ref(), cuda.fault.as_deref(), facts),
+        (Some(_), gpus, usable) if (usable as usize) < gpus && facts.environment.cuda_visible_devices.is_none() => Check::warning(
+            NAME,
+            format!("libtorch sees {usable} of the {gpus} GPUs that nvidia-smi shows"),
+            "a GPU in MIG mode without instances, or one that needs a reset, is left out: see the checks of each GPU",
+        ),
+        (Some(_), _, usable) => Check::ok(NAME, format!("available, libtorch sees {usable} {}", if usable == 1 { "device" } else { "devices" })),
+    }
+}
+
+/// "nvidia-smi works but CUDA is not available."
+fn cpu_only(libtorch: &Libtorch, gpus: usize) -> Check {
+    let beside = libtorch.path.as_deref().and_then(|path| Path::new(path).parent()).is_some_and(|folder| folder.join("libtorch_cuda.so").exists());
+    let shown = if gpus == 1 { "nvidia-smi shows a GPU".to_owned() } else { format!("nvidia-smi shows {gpus} GPUs") };
+    let (evidence, remedy) = if beside {
+        (
+            format!("{shown}, but CUDA is not available: libtorch_cuda.so is there, and kiln-trial was built without it"),
+            "build again against this libtorch: `cargo clean -p torch-sys -p kiln-trial --release && make build`",
+        )
+    } else {
+        (
+            format!("{shown}, but CUDA is not available: this libtorch is a CPU-only build"),
+            "fetch the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch build`",
+        )
+    };
+    Check::problem("cuda", evidence, remedy)
+}
+
+/// "The device count is 0."
+fn no_device(driver: Option<&CudaDriver>, words: Option<&str>, facts: &Facts) -> Check {
+    let said = words.map(|words| format!(" (libtorch: {})", words.lines().next().unwrap_or(words))).unwrap_or_default();
+    if facts.gpus.is_empty() && facts.driver.is_err() {
+        return Check::ok("cuda", format!("built in, but there is no NVIDIA driver{said}; trials run on the CPU"));
+    }
+    let (why, remedy) = why_no_device(driver, facts);
+    Check::problem("cuda", format!("the device count is 0: {why}{said}"), remedy)
+}
+
+/// By what `cuInit` answered.
+fn why_no_device(driver: Option<&CudaDriver>, facts: &Facts) -> (String, &'static str) {
+    let Some(driver) = driver else {
+        return (
+            "the driver's CUDA library libcuda.so.1 cannot be loaded".to_owned(),
+            "in a container ask for the capability `compute` (`NVIDIA_DRIVER_CAPABILITIES=compute,utility`); else install the driver's `libcuda1`",
+        );
+    };
+    let answered = format!("the driver answers {} ({})", if driver.name.is_empty() { "an error" } else { &driver.name }, driver.code);
+    match driver.code {
+        0 | 100 if facts.environment.cuda_visible_devices.is_some() => {
+            ("`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(), "unset it, or name GPUs that are there: see visible-devices")
+        }
+        100 => (answered, "the nodes /dev/nvidia* may be missing or not yours: see device-nodes; a GPU in MIG mode needs an instance"),
+        802 => (
+            answered,
+            "the fabric of this NVSwitch machine is not up: start it with `sudo systemctl start nvidia-fabricmanager`, of the driver's version",
+        ),
+        803 | 804 => {
+            (answered, "driver and CUDA library do not fit: restart after a driver update; remove a `cuda-compat` package from `LD_LIBRARY_PATH`")
+        }
+        46 => (answered, "another process holds the GPU alone: see compute-mode and processes"),
+        3 | 34 | 35 => (answered, "update the driver, or take a libtorch for an older CUDA"),
+        999 => (
+            answered,
+            "/dev/nvidia-uvm may be missing or stale: `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm`, or restart (after a suspend too)",
+        ),
+        _ => (answered, "compare with `nvidia-smi`, and look for `NVRM` in `sudo dmesg`"),
+    }
+}
+
+/// The driver must be able to run the CUDA that libtorch was built with.
+fn cuda_version(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Option<Check> {
+    const NAME: &str = "cuda-version";
+    let wanted = libtorch.cuda.as_ref()?;
+    let told = facts.driver.as_ref().ok()?.cuda.value().cloned();
+    let offered = told.or_else(|| answer.cuda.as_ref()?.driver.as_ref()?.version.clone())?;
+    let (Some(want), Some(offer)) = (numbers(wanted), numbers(&offered)) else {
+        return Some(Check::unknown(NAME, format!("libtorch wants CUDA {wanted}, the driver offers {offered}")));
+    };
+    Some(if offer.0 < want.0 {
+        Check::problem(
+            NAME,
+            format!("the driver runs CUDA up to {offered}, libtorch was built with {wanted}"),
+            "update the NVIDIA driver, or take a libtorch that was built with an older CUDA (`LIBTORCH=…`)",
+        )
+    } else if offer < want {
+        Check::ok(NAME, format!("libtorch's CUDA {wanted} runs on the driver's {offered}: a newer minor version within one major"))
+    } else {
+        Check::ok(NAME, format!("libtorch's CUDA {wanted} is within the driver's {offered}"))
+    })
+}
+
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let (major, rest) = version.split_once('.')?;
+    Some((major.parse().ok()?, rest.split('.').next()?.parse().ok()?))
+}
+
+fn cudnn(libtorch: &Libtorch) -> Option<Check> {
+    libtorch.cuda.as_ref()?;
+    Some(match &libtorch.cudnn {
+        Some(version) => Check::ok("cudnn", version.clone()),
+        None => Check::warning("cudnn", "this libtorch has CUDA but no cuDNN", "take a libtorch with cuDNN: pip's `torch` brings it along"),
+    })
+}
+
+/// Whether libtorch has code for each GPU.
+fn capabilities(libtorch: &Libtorch, facts: &Facts) -> Vec<Check> {
+    if libtorch.cuda.is_none() || libtorch.architectures.is_empty() {
+        return Vec::new();
+    }
+    let with_capability = facts.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.compute_capability.value()?)));
+    with_capability.map(|(index, capability)| covered(capability, &libtorch.architectures).of_gpu(index)).collect()
+}
+
+fn covered(capability: &str, architectures: &[String]) -> Check {
+    const NAME: &str = "compute-capability";
+    let list = architectures.join(" ");
+    let Some(own) = numbers(capability) else { return Check::unknown(NAME, format!("`{capability}` is no version")) };
+    // Code for X.y runs on X.z from y on; PTX (`compute_`) is compiled for anything from its version on.
+    let fits = |architecture: &String| match architecture.split_once('_').map(|(kind, number)| (kind, capability_of(number))) {
+        Some(("sm", Some(built))) => built.0 == own.0 && built.1 <= own.1,
+        Some(("compute", Some(built))) => built <= own,
+        _ => false,
+    };
+    if architectures.iter().any(fits) {
+        Check::ok(NAME, format!("{capability} is covered by this libtorch"))
+    } else {
+        Check::problem(
+            NAME,
+            format!("{capability} is not covered by this libtorch, which has code for {list}: kernels fail with `no kernel image is available`"),
+            "take a libtorch that was built for this GPU; `run.devices: cpu` works meanwhile",
+        )
+    }
+}
+
+/// `90` and `90a` are 9.0, `120` is 12.0.
+fn capability_of(digits: &str) -> Option<(u32, u32)> {
+    let digits = digits.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u32 = digits.parse().ok()?;
+    Some((number / 10, number % 10))
+}
+
+/// Whether CUDA counts devices as nvidia-smi does. kiln names them by UUID, so this concerns what people type elsewhere.
+fn order(answer: &Answer, facts: &Facts) -> Option<Check> {
+    let seen = &answer.cuda.as_ref()?.driver.as_ref()?.devices;
+    let known: Vec<&String> = facts.gpus.iter().filter_map(|gpu| gpu.uuid.as_ref()).collect();
+    if seen.len() != known.len() || known.len() < 2 {
+        return None;
+    }
+    let is_same = seen.iter().map(|device| &device.uuid).eq(known.iter().copied());
+    Some(if is_same {
+        Check::ok("device-order", "CUDA counts the GPUs as nvidia-smi does")
+    } else {
+        Check::warning(
+            "device-order",
+            "CUDA counts the GPUs in another order than nvidia-smi, whose indices kiln uses",
+            "set `CUDA_DEVICE_ORDER=PCI_BUS_ID` wherever you type an index, or name GPUs by UUID",
+        )
+    })
+}
+
+fn products(answer: &Answer) -> Vec<Check> {
+    if answer.build.is_some() && answer.is_quick {
+        return vec![Check::skipped("product", "left out by --quick")];
+    }
+    answer.products.iter().map(product).collect()
+}
+
+fn product(found: &Product) -> Check {
+    let name = format!("product {} {}", found.device, found.precision);
+    match product_fault(found) {
+        Some(fault) if found.device == "cpu" => {
+            Check::problem(&name, fault, "libtorch does not compute right on this processor: set it up anew (`make libtorch`), and test the memory")
+        }
+        Some(fault) => Check::problem(&name, fault, "do not trust this GPU: see its other checks and `sudo dmesg`; run on another with `--device`"),
+        None => {
+            let time = found.seconds.map(|seconds| format!(" in {}", Seconds(seconds))).unwrap_or_default();
+            let error = found.max_relative_error.unwrap_or_default();
+            Check::ok(&name, format!("{0} × {0}{time}, largest relative error {error:.0e}", found.size))
+        }
+    }
+}
+
+/// What is wrong with a product; `None` if it is right.
+fn product_fault(found: &Product) -> Option<String> {
+    if let Some(fault) = &found.fault {
+        return Some(format!("no product: {}", fault.lines().next().unwrap_or(fault)));
+    }
+    let tolerance = if found.precision == "f32" { F32_TOLERANCE } else { BF16_TOLERANCE };
+    match found.max_relative_error {
+        Some(error) if error <= tolerance => None,
+        Some(error) => {
+            Some(format!("the product differs from the CPU's in f64 by {error:.1e} of its largest element; rounding allows {tolerance:.0e}"))
+        }
+        None => Some("the product is not a number".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[path = "libtorch_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! What the dynamic loader says when it cannot put the child together, as facts. In comes its text (glibc's, in English), out
+//! goes which library, what is wrong with it and where it was looked for.
+
+/// What the loader stopped at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadFault {
+    /// A name, or the path of the file that is at fault.
+    pub library: String,
+    pub kind: LoadFaultKind,
+    /// Places in the order they were tried.
+    pub searched: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadFaultKind {
+    Missing,
+    /// Too short, or cut off in the middle.
+    Truncated,
+    /// No ELF file, or one for another machine.
+    Foreign,
+    /// It lacks a function: it is of another version. The name as the linker knows it.
+    Symbol(String),
+    /// It wants a newer C or C++ library: `GLIBC_2.38`.
+    System(String),
+    /// Other words of the loader.
+    Other(String),
+}
+
+/// Reads the loader's complaint; `None` if there is none in the text.
+pub(super) fn load_fault(text: &str) -> Option<LoadFault> {
+    text.lines().find_map(|line| symbol(line).or_else(|| version(line)).or_else(|| library(line)))
+}
+
+fn fault(library: &str, kind: LoadFaultKind) -> Option<LoadFault> {
+    Some(LoadFault { library: library.trim().to_owned(), kind, searched: Vec::new() })
+}
+
+/// `PROGRAM: symbol lookup error: FILE: undefined symbol: NAME`; FILE is who asks for it.
+fn symbol(line: &str) -> Option<LoadFault> {
+    let (_, rest) = line.split_once("symbol lookup error: ")?;
+    let (file, rest) = rest.split_once(": undefined symbol: ")?;
+    let name = rest.split([',', ' ']).next().unwrap_or(rest);
+    fault(file, LoadFaultKind::Symbol(name.to_owned()))
+}
+
+/// ``PROGRAM: FILE: version `GLIBC_2.38' not found (required by FILE)``.
+fn version(line: &str) -> Option<LoadFault> {
+    let (before, rest) = line.split_once(": version `")?;
+    let (name, rest) = rest.split_once("' not found")?;
+    let asker = rest.split_once("(required by ").map_or(before, |(_, asker)| asker.trim_end_matches(')'));
+    fault(asker, LoadFaultKind::System(name.to_owned()))
+}
+
+/// `PROGRAM: error while loading shared libraries: LIBRARY: WORDS`.
+fn library(line: &str) -> Option<LoadFault> {
+    let (_, rest) = line.split_once("error while loading shared libraries: ")?;
+    let (library, words) = rest.split_once(": ")?;
+    let has = |part: &str| words.contains(part);
+    let kind = if has("cannot open shared object file") && has("No such file") {
+        LoadFaultKind::Missing
+    } else if has("file too short") || has("past end of file") || has("cannot read file data") || has("ELF file's phentsize") {
+        LoadFaultKind::Truncated
+    } else if has("invalid ELF header") || has("wrong ELF class") || has("cannot be loaded") {
+        LoadFaultKind::Foreign
+    } else {
+        LoadFaultKind::Other(words.trim().to_owned())
+    };
+    fault(library, kind)
+}
+
+/// Where the loader tried a library, out of what it tells with `LD_DEBUG=libs`.
+pub(super) fn searched(debug: &str, library: &str) -> Vec<String> {
+    let name = library.rsplit('/').next().unwrap_or(library);
+    let mut places = Vec::new();
+    for line in debug.lines() {
+        let Some((_, path)) = line.split_once("trying file=") else { continue };
+        let Some((folder, file)) = path.trim().rsplit_once('/') else { continue };
+        // Variants for newer processors lie in folders that no installation of libtorch has.
+        let is_variant = folder.contains("/glibc-hwcaps/");
+        if file == name && !is_variant && !places.iter().any(|known| known == folder) {
+            places.push(folder.to_owned());
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> (String, LoadFaultKind) {
+        let found = load_fault(text).unwrap();
+        (found.library, found.kind)
+    }
+
+    #[test]
+    fn every_complaint_of_the_loader_has_its_kind() {
+        let loading = |words: &str| format!("/opt/kiln-trial: error while loading shared libraries: {words}\n");
+        let cases = [
+            (loading("libtorch_cpu.so: cannot open shared object file: No such file or directory"), "libtorch_cpu.so", LoadFaultKind::Missing),
+            (loading("/opt/lib/libc10.so: file too short"), "/opt/lib/libc10.so", LoadFaultKind::Truncated),
+            (loading("/opt/lib/libc10.so: ELF load command past end of file"), "/opt/lib/libc10.so", LoadFaultKind::Truncated),
+            (loading("/opt/lib/libc10.so: invalid ELF header"), "/opt/lib/libc10.so", LoadFaultKind::Foreign),
+            (loading("libc10.so: cannot enable executable stack"), "libc10.so", LoadFaultKind::Other("cannot enable executable stack".into())),
+            (
+                "/opt/kiln-trial: symbol lookup error: /opt/kiln-trial: undefined symbol: _ZN2at4sqrtERKNS_6TensorE, version X\n".into(),
+                "/opt/kiln-trial",
+                LoadFaultKind::Symbol("_ZN2at4sqrtERKNS_6TensorE".into()),
+            ),
+            (
+                "/opt/kiln-trial: /lib/libc.so.6: version `GLIBC_2.38' not found (required by /opt/kiln-trial)\n".into(),
+                "/opt/kiln-trial",
+                LoadFaultKind::System("GLIBC_2.38".into()),
+            ),
+        ];
+        for (text, library, expected) in cases {
+            assert_eq!(kind(&text), (library.to_owned(), expected), "{text}");
+        }
+        assert_eq!(load_fault("thread 'main' panicked at src/main.rs\n"), None);
+    }
+
+    #[test]
+    fn the_places_that_were_tried_are_told_once_each() {
+        let debug = "      7:\tfind library=libc10.so [0]; searching\n\
+                     \t 7:\t  trying file=/opt/torch/lib/glibc-hwcaps/x86-64-v3/libc10.so\n\
+                     \t 7:\t  trying file=/opt/torch/lib/libc10.so\n\
+                     \t 7:\t  trying file=/opt/torch/lib/libother.so\n\
+                     \t 7:\t  trying file=/usr/lib/libc10.so\n\
+                     \t 7:\t  trying file=/opt/torch/lib/libc10.so\n";
+        assert_eq!(searched(debug, "libc10.so"), ["/opt/torch/lib", "/usr/lib"]);
+        assert_eq!(searched("", "libc10.so"), Vec::<String>::new());
+    }
+}

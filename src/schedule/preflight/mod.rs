@@ -1,0 +1,180 @@
+//! Preflight: whether this machine can run trials, and what would make their numbers worse than they need be.
+//!
+//! Facts are gathered in one place (`facts`, `gpu`, `trial_program`), then small functions make [`Check`]s of them without
+//! touching anything. `kiln doctor` does all of it; before each launch the cheap part is done (no child, no product) and kept in
+//! `run.json`.
+
+mod device;
+mod driver;
+mod facts;
+mod gpu;
+mod host;
+mod libtorch;
+mod loading;
+mod text;
+mod trial_program;
+mod visible;
+
+use std::{path::Path, time::Duration};
+
+pub use facts::{Facts, Sources};
+pub use text::{Style, json, page};
+pub use trial_program::{Answer, Asking, ask};
+
+use crate::{
+    hardware::{Nvml, NvmlAbsent},
+    plan::Trial,
+    record::{Check, Privacy},
+};
+
+/// Longest wait for the child: CUDA takes tens of seconds to start on many GPUs without persistence mode.
+pub const ASK_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// All checks and what they come to.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    /// In the order of a page: driver, libtorch, GPUs, host.
+    pub checks: Vec<Check>,
+    /// Whether trials can run at all, be it on the CPU.
+    pub can_run: bool,
+    /// GPUs that trials may use.
+    pub usable_gpus: usize,
+}
+
+/// Makes all checks of these facts.
+pub fn diagnose(facts: &Facts) -> Diagnosis {
+    let gpus = facts.gpus.iter().flat_map(|gpu| device::checks(gpu, facts.privacy));
+    let parts = [driver::checks(facts), visible::checks(facts), libtorch::checks(facts), gpus.collect(), host::checks(facts)];
+    let usable = facts.answer.as_ref().and_then(|answer| answer.cuda.as_ref()).map_or(0, |cuda| cuda.devices);
+    Diagnosis {
+        checks: parts.into_iter().flatten().collect(),
+        can_run: facts.answer.as_ref().is_none_or(libtorch::can_run),
+        usable_gpus: usize::try_from(usable).unwrap_or(0),
+    }
+}
+
+/// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of the host.
+pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &Launch) -> Vec<Check> {
+    let sources = Sources { nvml, results: launch.results, trials: Some(launch.trials), privacy: launch.privacy };
+    diagnose(&Facts::gather(&sources, Some(&launch.uuids), None)).checks
+}
+
+/// What a launch is about to use.
+pub(super) struct Launch<'a> {
+    pub(super) results: &'a Path,
+    pub(super) trials: &'a [Trial],
+    pub(super) uuids: Vec<String>,
+    pub(super) privacy: Privacy,
+}
+
+/// A check worth a notice as one line: what, evidence, remedy.
+pub(super) fn notice(check: &Check) -> String {
+    let remedy = check.remedy.as_ref().map(|remedy| format!("; try: {remedy}")).unwrap_or_default();
+    format!("{}: {}: {}{remedy}", check.state, check.label(), check.evidence)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{
+        facts::{DriverVersions, Environment, Place, SystemFacts},
+        *,
+    };
+    use crate::{
+        hardware::Reading,
+        record::{
+            State,
+            examination::{Build, Cuda, CudaDriver, Libtorch, Product},
+        },
+    };
+
+    fn known<T>(value: T) -> Reading<T> {
+        Reading::Value(value)
+    }
+
+    /// A machine in good order with one GPU, nothing asked of the child.
+    pub(in crate::schedule) fn facts() -> Facts {
+        let mut host = crate::hardware::host::read();
+        (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) = (known(16), 16, Reading::absent("no limit"));
+        (host.memory_bytes, host.memory_available_bytes) = (known(64 << 30), known(60 << 30));
+        (host.cgroup_memory_bytes, host.swap_bytes) = (Reading::absent("no limit"), known(0));
+        (host.scaling_governor, host.load_1_minute) = (known("performance".to_owned()), known(0.2));
+        (host.clock_source, host.container) = (known("tsc".to_owned()), Reading::absent("none seen"));
+        let version = |text: &str| known(text.to_owned());
+        Facts {
+            driver: Ok(DriverVersions { driver: version("590.48.01"), nvml: version("13.590.48.01"), cuda: version("13.1") }),
+            system: SystemFacts {
+                module_version: Some("590.48.01".to_owned()),
+                library_version: Some("590.48.01".to_owned()),
+                nodes: ["nvidia-uvm", "nvidia0", "nvidiactl"].map(str::to_owned).to_vec(),
+                is_wsl: false,
+            },
+            gpus: vec![gpu::tests::healthy(0)],
+            environment: Environment::default(),
+            host,
+            place: Place {
+                results: PathBuf::from("results"),
+                free_bytes: known(100 << 30),
+                shared_memory_bytes: known(1 << 30),
+                swap_used_bytes: known(0),
+            },
+            wish: None,
+            answer: None,
+            privacy: Privacy::Full,
+        }
+    }
+
+    /// What a child on that machine says.
+    pub(in crate::schedule) fn answer() -> Answer {
+        let libtorch = Libtorch {
+            compiled: "2.11.0".to_owned(),
+            loaded: Some("2.11.0".to_owned()),
+            path: Some("/opt/torch/lib/libtorch_cpu.so".to_owned()),
+            cuda: Some("13.0".to_owned()),
+            cudnn: Some("9.15.1".to_owned()),
+            architectures: vec!["sm_80".to_owned(), "sm_90".to_owned()],
+        };
+        let engines = vec!["flex".to_owned(), "libtorch".to_owned()];
+        let product = |device: &str| Product {
+            device: device.to_owned(),
+            precision: "f32".to_owned(),
+            size: 512,
+            max_relative_error: Some(1e-6),
+            seconds: Some(1e-3),
+            fault: None,
+        };
+        Answer {
+            program: PathBuf::from("/opt/kiln/kiln-trial"),
+            build: Some(Build { kiln_examination: 1, kiln_trial: "0.1.0".to_owned(), engines, libtorch: Some(libtorch) }),
+            cuda: Some(Cuda { driver: Some(CudaDriver { name: "CUDA_SUCCESS".to_owned(), ..CudaDriver::default() }), devices: 1, fault: None }),
+            products: vec![product("cpu"), product("cuda:0")],
+            fault: None,
+            is_quick: false,
+        }
+    }
+
+    #[test]
+    fn names_are_unique_per_gpu_and_a_good_machine_has_nothing_to_say() {
+        let mut facts = facts();
+        facts.gpus.push(gpu::tests::healthy(1));
+        let answer = answer();
+        facts.answer = Some(Answer { cuda: Some(Cuda { devices: 2, ..answer.cuda.clone().unwrap() }), ..answer });
+        let found = diagnose(&facts);
+        let mut labels: Vec<String> = found.checks.iter().map(Check::label).collect();
+        labels.sort();
+        let count = labels.len();
+        labels.dedup();
+        assert_eq!(labels.len(), count, "{labels:?}");
+        assert_eq!((found.can_run, found.usable_gpus), (true, 2));
+        assert!(found.checks.iter().all(|check| check.state == State::Ok), "{:?}", found.checks);
+    }
+
+    #[test]
+    fn before_a_launch_only_the_leased_gpus_and_the_host_are_looked_at() {
+        let nvml = Nvml::open(Some(Path::new("/nowhere")));
+        let launch = Launch { results: Path::new("results"), trials: &[], uuids: Vec::new(), privacy: Privacy::Masked };
+        let names: Vec<String> = before_launch(&nvml, &launch).into_iter().map(|check| check.name).collect();
+        assert!(names.contains(&"disk".to_owned()) && !names.contains(&"libtorch".to_owned()), "{names:?}");
+    }
+}

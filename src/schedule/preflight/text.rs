@@ -1,0 +1,115 @@
+//! A diagnosis as a page and as JSON. One line per check, the remedy beneath it; the last line says what it comes to.
+
+use serde_json::{Value, json};
+
+use super::Diagnosis;
+use crate::record::{Check, State};
+
+/// Version of the JSON.
+const DOCTOR: u32 = 1;
+
+/// How the page looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    pub has_color: bool,
+}
+
+/// The page, ended by a line feed.
+pub fn page(diagnosis: &Diagnosis, style: Style) -> String {
+    let widest = diagnosis.checks.iter().map(|check| check.label().chars().count()).max().unwrap_or(0);
+    let mut page = String::new();
+    for check in &diagnosis.checks {
+        page.push_str(&format!("{}  {:<widest$}  {}\n", state(check.state, style), check.label(), one_line(&check.evidence)));
+        if let Some(remedy) = &check.remedy {
+            page.push_str(&format!("{:9}{:widest$}  try: {}\n", "", "", one_line(remedy)));
+        }
+    }
+    page.push_str(&format!("\n{}\n", summary(diagnosis)));
+    page
+}
+
+/// As wide as the longest word of a state.
+fn state(state: State, style: Style) -> String {
+    let word = format!("{state:<7}");
+    let color = match state {
+        State::Ok => "32",
+        State::Skipped | State::Unknown => "2",
+        State::Warning => "33",
+        State::Problem => "31;1",
+    };
+    if style.has_color { format!("\u{1b}[{color}m{word}\u{1b}[0m") } else { word }
+}
+
+/// What a driver or a loader said may have lines and control signs of its own.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn count(checks: &[Check], state: State) -> usize {
+    checks.iter().filter(|check| check.state == state).count()
+}
+
+fn summary(diagnosis: &Diagnosis) -> String {
+    let counted = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let (problems, warnings) = (count(&diagnosis.checks, State::Problem), count(&diagnosis.checks, State::Warning));
+    let verdict = match (diagnosis.can_run, diagnosis.usable_gpus) {
+        (false, _) => "this machine cannot run trials".to_owned(),
+        (true, 0) => "this machine can run trials, on the CPU".to_owned(),
+        (true, gpus) => format!("this machine can run trials, on {}", counted(gpus, "GPU")),
+    };
+    format!("{verdict}: {}, {}", counted(problems, "problem"), counted(warnings, "warning"))
+}
+
+/// The same for programs.
+pub fn json(diagnosis: &Diagnosis) -> Value {
+    json!({
+        "kiln_doctor": DOCTOR,
+        "can_run": diagnosis.can_run,
+        "usable_gpus": diagnosis.usable_gpus,
+        "problems": count(&diagnosis.checks, State::Problem),
+        "warnings": count(&diagnosis.checks, State::Warning),
+        "checks": diagnosis.checks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnosis() -> Diagnosis {
+        let checks = vec![
+            Check::ok("driver", "590.48.01 is loaded"),
+            Check::warning("power-limit", "450 W", "raise it\nnow").of_gpu(12),
+            Check::problem("cuda", "the device count is 0", "see the driver"),
+        ];
+        Diagnosis { checks, can_run: true, usable_gpus: 0 }
+    }
+
+    #[test]
+    fn lines_are_aligned_and_a_remedy_stands_beneath_its_check() {
+        let page = page(&diagnosis(), Style { has_color: false });
+        let expected = "\
+ok       driver              590.48.01 is loaded
+warning  GPU 12 power-limit  450 W
+                             try: raise it now
+problem  cuda                the device count is 0
+                             try: see the driver
+
+this machine can run trials, on the CPU: 1 problem, 1 warning
+";
+        assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn color_is_added_around_the_state_alone() {
+        let colored = page(&diagnosis(), Style { has_color: true });
+        assert!(colored.starts_with("\u{1b}[32mok     \u{1b}[0m  driver"), "{colored:?}");
+    }
+
+    #[test]
+    fn programs_get_the_same_checks() {
+        let value = json(&Diagnosis { can_run: false, ..diagnosis() });
+        assert_eq!((&value["can_run"], &value["checks"][1]["gpu"], &value["checks"][1]["state"]), (&json!(false), &json!(12), &json!("warning")));
+        assert!(value["checks"][0].get("remedy").is_none());
+    }
+}

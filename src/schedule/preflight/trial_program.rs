@@ -1,0 +1,218 @@
+//! Asks the child what only it can know: `kiln-trial --examine`. In comes the program's path, out goes what it said and, where
+//! it could not say everything, what happened to it. What that means is left to `loading` and `libtorch`.
+
+use std::{
+    io::{self, Read},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use super::loading::{LoadFault, load_fault, searched};
+use crate::record::examination::{Build, Cuda, EXAMINATION, Finding, Product};
+
+/// What the child said.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub program: PathBuf,
+    pub build: Option<Build>,
+    pub cuda: Option<Cuda>,
+    pub products: Vec<Product>,
+    /// Why it said no more.
+    pub fault: Option<Fault>,
+    /// Whether products were not asked for.
+    pub is_quick: bool,
+}
+
+/// Why the child did not get to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// There is no such file.
+    NotThere,
+    /// The system refused to start it.
+    NotStarted(String),
+    /// The dynamic loader could not put it together.
+    Loading(LoadFault),
+    /// It does not know `--examine`.
+    Older,
+    /// Its lines are of a format newer than this program's.
+    Newer(u32),
+    Signal(i32),
+    /// Another exit status, with the last line of its standard error.
+    Ended {
+        status: i32,
+        last_line: String,
+    },
+    /// It did not end in time.
+    Silent(Duration),
+}
+
+/// How the child is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking {
+    /// Leave the matrix products out.
+    pub is_quick: bool,
+    /// After this the child is ended.
+    pub time_limit: Duration,
+}
+
+/// Starts `program` and hears it out.
+pub fn ask(program: &Path, asking: Asking) -> Answer {
+    let mut answer = Answer { program: program.to_owned(), is_quick: asking.is_quick, ..Answer::default() };
+    let child = match start(program, asking.is_quick) {
+        Ok(child) => child,
+        Err(fault) => return Answer { fault: Some(fault), ..answer },
+    };
+    let heard = hear(child, asking.time_limit);
+    let newer = take_findings(&mut answer, &heard.said);
+    answer.fault = newer.map(Fault::Newer).or_else(|| fault(program, &heard, &answer, asking.time_limit));
+    answer
+}
+
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--examine").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // The words of the loader and of the system are read here.
+    command.env("LC_ALL", "C").env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn start(program: &Path, is_quick: bool) -> Result<Child, Fault> {
+    if !program.exists() {
+        return Err(Fault::NotThere);
+    }
+    let mut command = command(program);
+    if is_quick {
+        command.arg("--quick");
+    }
+    command.spawn().map_err(|error| Fault::NotStarted(error.to_string()))
+}
+
+/// A child that ended, or was ended.
+struct Heard {
+    /// `None` if it had to be ended.
+    status: Option<ExitStatus>,
+    said: String,
+    complained: String,
+}
+
+fn hear(mut child: Child, time_limit: Duration) -> Heard {
+    let (said, complained) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let status = wait(&mut child, time_limit);
+    // A grandchild that holds a pipe open must not hold this up.
+    let text = |stream: &Receiver<Vec<u8>>| stream.recv_timeout(Duration::from_secs(2)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Heard { status, said: text(&said).unwrap_or_default(), complained: text(&complained).unwrap_or_default() }
+}
+
+/// Reads a stream to its end in a thread of its own, so that the child never waits for us.
+fn drain(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            // What was read before a fault counts.
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+/// `None` if the child was still running at the limit and has been ended.
+fn wait(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let mut waited = Duration::ZERO;
+    while waited < time_limit {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) => thread::sleep(LOOK),
+            Err(_) => break,
+        }
+        waited += LOOK;
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// Fills in the lines that can be read; the format's number if it is newer than ours.
+fn take_findings(answer: &mut Answer, said: &str) -> Option<u32> {
+    for line in said.lines() {
+        match serde_json::from_str(line) {
+            Ok(Finding::Build(build)) if build.kiln_examination > EXAMINATION => return Some(build.kiln_examination),
+            Ok(Finding::Build(build)) => answer.build = Some(build),
+            Ok(Finding::Cuda(cuda)) => answer.cuda = Some(cuda),
+            Ok(Finding::Product(product)) => answer.products.push(product),
+            Ok(Finding::Done | Finding::Unknown) | Err(_) => {}
+        }
+    }
+    None
+}
+
+fn fault(program: &Path, heard: &Heard, answer: &Answer, time_limit: Duration) -> Option<Fault> {
+    let Some(status) = heard.status else { return Some(Fault::Silent(time_limit)) };
+    if let Some(mut fault) = load_fault(&heard.complained) {
+        fault.searched = look_again(program).map(|said| searched(&said, &fault.library)).unwrap_or_default();
+        return Some(Fault::Loading(fault));
+    }
+    let last_line = heard.complained.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => Some(Fault::Signal(signal)),
+        (_, Some(0)) if answer.build.is_some() => None,
+        (_, Some(2)) if answer.build.is_none() && last_line.contains("--examine") => Some(Fault::Older),
+        (_, status) => Some(Fault::Ended { status: status.unwrap_or(-1), last_line }),
+    }
+}
+
+/// Starts the program once more with the loader telling where it looks. It fails before the program's own first line.
+fn look_again(program: &Path) -> io::Result<String> {
+    let child = command(program).env("LD_DEBUG", "libs").spawn()?;
+    Ok(hear(child, Duration::from_secs(20)).complained)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    fn asked(script: &str, milliseconds: u64) -> Answer {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("kiln-trial");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        ask(&program, Asking { is_quick: true, time_limit: Duration::from_millis(milliseconds) })
+    }
+
+    const BUILD: &str = r#"echo '{"finding":"build","kiln_examination":1,"kiln_trial":"0.1.0","engines":["flex"]}'"#;
+
+    #[test]
+    fn each_way_to_fall_silent_is_told_apart() {
+        let fault = |script: &str| asked(script, 20_000).fault;
+        assert_eq!(fault(&format!("{BUILD}; echo '{{\"finding\":\"of next year\"}}'")), None);
+        assert_eq!(fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"), Some(Fault::Older));
+        assert_eq!(fault("kill -SEGV $$"), Some(Fault::Signal(11)));
+        assert_eq!(fault("echo first >&2; echo last >&2; exit 9"), Some(Fault::Ended { status: 9, last_line: "last".into() }));
+        assert_eq!(fault("exit 0"), Some(Fault::Ended { status: 0, last_line: String::new() }));
+        assert_eq!(fault(&BUILD.replace(":1,", ":7,")), Some(Fault::Newer(7)));
+        let loading = fault("echo 'x: error while loading shared libraries: libc10.so: cannot open shared object file: No such file' >&2; exit 127");
+        assert!(matches!(loading, Some(Fault::Loading(LoadFault { ref library, .. })) if library == "libc10.so"), "{loading:?}");
+    }
+
+    #[test]
+    fn what_was_said_before_a_hang_is_kept() {
+        let answer = asked(&format!("{BUILD}; exec sleep 60"), 300);
+        assert_eq!(answer.fault, Some(Fault::Silent(Duration::from_millis(300))));
+        assert_eq!(answer.build.unwrap().kiln_trial, "0.1.0");
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_no_program_is_no_panic() {
+        let asking = Asking { is_quick: true, time_limit: Duration::from_secs(5) };
+        assert_eq!(ask(Path::new("/nowhere/kiln-trial"), asking).fault, Some(Fault::NotThere));
+        assert!(matches!(ask(Path::new("Cargo.toml"), asking).fault, Some(Fault::NotStarted(_))));
+    }
+}

@@ -1,0 +1,201 @@
+//! `CUDA_VISIBLE_DEVICES`: what it leaves of the GPUs that are there, and the mistakes people make in it. From its text and the
+//! GPUs to one check. CUDA ends at the first entry that names no device, and shows none at all if one is named twice.
+
+use super::{facts::Facts, gpu::GpuFacts};
+use crate::record::Check;
+
+const NAME: &str = "visible-devices";
+
+/// One check if the variable is set or a container runtime was told to hide everything; nothing to say otherwise.
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if let Some(text) = &facts.environment.cuda_visible_devices {
+        checks.push(visible(text, facts));
+    }
+    if let Some(word @ ("void" | "none")) = facts.environment.nvidia_visible_devices.as_deref()
+        && facts.gpus.is_empty()
+    {
+        checks.push(Check::warning(
+            "container-devices",
+            format!("`NVIDIA_VISIBLE_DEVICES={word}`: the container was started without GPUs"),
+            "start it with `--gpus all` if it is meant to have some",
+        ));
+    }
+    checks
+}
+
+fn visible(text: &str, facts: &Facts) -> Check {
+    let gpus = &facts.gpus;
+    if gpus.is_empty() {
+        return Check::ok(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`, and there is no GPU to hide"));
+    }
+    if text.trim().is_empty() {
+        return Check::warning(NAME, "`CUDA_VISIBLE_DEVICES` is empty, which hides every GPU", "unset it to use the GPUs");
+    }
+    if text.trim() == "-1" {
+        return Check::warning(NAME, "`CUDA_VISIBLE_DEVICES=-1` hides every GPU", "unset it to use the GPUs");
+    }
+    let mut seen = Vec::new();
+    for entry in text.split(',') {
+        match find(entry.trim(), gpus) {
+            Ok(place) if seen.contains(&place) => return twice(text, &gpus[place]),
+            Ok(place) => seen.push(place),
+            Err(why) => return wrong(text, &why, &seen, gpus),
+        }
+    }
+    leaves(text, &seen, facts)
+}
+
+/// The position of the GPU that an entry names.
+fn find(entry: &str, gpus: &[GpuFacts]) -> Result<usize, String> {
+    if let Ok(index) = entry.parse::<u64>() {
+        let last = gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
+        return gpus.iter().position(|gpu| gpu.index == index).ok_or_else(|| format!("there is no GPU {index}; the last one is GPU {last}"));
+    }
+    if entry.is_empty() {
+        return Err("an entry is empty".to_owned());
+    }
+    if entry.starts_with("MIG-") {
+        return mig(entry, gpus);
+    }
+    if entry.starts_with('-') {
+        return Err(format!("`{entry}` is no device; CUDA stops reading there"));
+    }
+    let is_uuid = entry.len() > 4 && entry.starts_with("GPU-");
+    let named: Vec<usize> = (0..gpus.len()).filter(|at| is_uuid && gpus[*at].uuid.as_ref().is_some_and(|uuid| uuid.starts_with(entry))).collect();
+    match named.as_slice() {
+        [one] => Ok(*one),
+        [] if is_uuid => Err(format!("no GPU here has the UUID {entry}")),
+        [] => Err(format!("`{entry}` is no index and no UUID (`GPU-…` or `MIG-…`)")),
+        _ => Err(format!("`{entry}` is the beginning of several UUIDs")),
+    }
+}
+
+/// `MIG-<uuid>`, or the older `MIG-GPU-<uuid of the GPU>/<instance>/<instance>`.
+fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<usize, String> {
+    if let Some(at) = gpus.iter().position(|gpu| gpu.mig_uuids.iter().any(|uuid| uuid == entry)) {
+        return Ok(at);
+    }
+    let parent = entry.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-")).and_then(|rest| rest.split('/').next());
+    let owner = parent.and_then(|parent| gpus.iter().position(|gpu| gpu.uuid.as_deref() == Some(parent)));
+    match (owner, parent) {
+        (Some(at), _) if gpus[at].is_mig.value() == Some(&true) => Ok(at),
+        (Some(at), _) => Err(format!("{entry} is an instance of {}, which is not in MIG mode", gpus[at].words())),
+        (None, Some(_)) => Err(format!("{entry} is an instance of a GPU that is not here")),
+        (None, None) => Err(format!("no GPU here has the MIG instance {entry}; instances get new UUIDs when they are made again")),
+    }
+}
+
+fn twice(text: &str, gpu: &GpuFacts) -> Check {
+    Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}` names {} twice; CUDA then shows no device at all", gpu.words()), "name each GPU once")
+}
+
+fn wrong(text: &str, why: &str, seen: &[usize], gpus: &[GpuFacts]) -> Check {
+    let left = match seen {
+        [] => "no GPU is visible".to_owned(),
+        some => format!("only {} is visible", some.iter().map(|at| gpus[*at].words()).collect::<Vec<_>>().join(", ")),
+    };
+    let have: Vec<String> = gpus.iter().map(|gpu| format!("{} = {}", gpu.index, gpu.uuid.as_deref().unwrap_or("unknown"))).collect();
+    Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"), format!("name what is there: {}", have.join(", ")))
+}
+
+fn leaves(text: &str, seen: &[usize], facts: &Facts) -> Check {
+    let shown = format!("`CUDA_VISIBLE_DEVICES={text}` leaves {} of {} GPUs", seen.len(), facts.gpus.len());
+    if text.contains(' ') {
+        return Check::warning(
+            NAME,
+            format!("{shown}, but has spaces in it, which not every program accepts"),
+            format!("write `{}`", text.replace(' ', "")),
+        );
+    }
+    let has_index = text.split(',').any(|entry| entry.parse::<u64>().is_ok());
+    let names: Vec<Option<&String>> = facts.gpus.iter().map(|gpu| gpu.name.value()).collect();
+    let is_mixed = names.windows(2).any(|pair| pair[0] != pair[1]);
+    let is_by_bus = facts.environment.cuda_device_order.as_deref() == Some("PCI_BUS_ID");
+    if has_index && is_mixed && !is_by_bus {
+        return Check::warning(
+            NAME,
+            format!("{shown}; kiln counts as nvidia-smi does, CUDA itself puts the fastest first, and these GPUs differ"),
+            "name GPUs by UUID, or set `CUDA_DEVICE_ORDER=PCI_BUS_ID`",
+        );
+    }
+    Check::ok(NAME, shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        hardware::Reading,
+        record::State,
+        schedule::preflight::{gpu::tests::healthy, tests::facts},
+    };
+
+    fn with(text: &str, change: impl FnOnce(&mut Facts)) -> (State, String) {
+        let mut facts = facts();
+        facts.gpus = vec![healthy(0), healthy(1)];
+        facts.environment.cuda_visible_devices = Some(text.to_owned());
+        change(&mut facts);
+        let check = checks(&facts).remove(0);
+        (check.state, check.evidence)
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let cases = [
+            ("", State::Warning, "is empty, which hides every GPU"),
+            ("-1", State::Warning, "hides every GPU"),
+            ("2", State::Problem, "there is no GPU 2; the last one is GPU 1; no GPU is visible"),
+            ("0,7", State::Problem, "there is no GPU 7; the last one is GPU 1; only GPU 0 (NVIDIA H200) is visible"),
+            ("0,-1,1", State::Problem, "CUDA stops reading there"),
+            ("0,0", State::Problem, "names GPU 0 (NVIDIA H200) twice"),
+            ("0,GPU-0aaa", State::Problem, "twice"),
+            ("0,,1", State::Problem, "an entry is empty"),
+            ("GPU-77", State::Problem, "no GPU here has the UUID GPU-77"),
+            ("cuda:0", State::Problem, "`cuda:0` is no index and no UUID"),
+            ("GPU-", State::Problem, "is no index and no UUID"),
+            ("MIG-1b2c", State::Problem, "no GPU here has the MIG instance MIG-1b2c"),
+            ("MIG-GPU-0aaaaaaa-0000-0000-0000-000000000000/1/0", State::Problem, "not in MIG mode"),
+            ("MIG-GPU-9/1/0", State::Problem, "a GPU that is not here"),
+            ("0, 1", State::Warning, "spaces"),
+            ("0,1", State::Ok, "leaves 2 of 2 GPUs"),
+            ("GPU-1aaaaaaa", State::Ok, "leaves 1 of 2 GPUs"),
+        ];
+        for (text, state, words) in cases {
+            let (found, evidence) = with(text, |_| {});
+            assert_eq!(found, state, "{text}: {evidence}");
+            assert!(evidence.contains(words), "{text}: {evidence}");
+        }
+    }
+
+    #[test]
+    fn instances_of_a_gpu_in_mig_mode_are_found() {
+        let mig = |facts: &mut Facts| {
+            facts.gpus[1].is_mig = Reading::Value(true);
+            facts.gpus[1].mig_uuids = vec!["MIG-5".into()];
+        };
+        assert_eq!(with("MIG-5", mig).0, State::Ok);
+        assert_eq!(with("MIG-GPU-1aaaaaaa-0000-0000-0000-000000000000/1/0", mig).0, State::Ok);
+    }
+
+    #[test]
+    fn indices_of_unlike_gpus_are_ambiguous_until_the_order_is_set() {
+        let unlike = |facts: &mut Facts| facts.gpus[1].name = Reading::Value("NVIDIA T4".into());
+        assert_eq!(with("1", unlike).0, State::Warning);
+        let ordered = |facts: &mut Facts| {
+            unlike(facts);
+            facts.environment.cuda_device_order = Some("PCI_BUS_ID".into());
+        };
+        assert_eq!(with("1", ordered).0, State::Ok);
+        assert_eq!(with("GPU-1aaaaaaa", unlike).0, State::Ok);
+    }
+
+    #[test]
+    fn without_a_gpu_there_is_nothing_to_hide_and_a_void_container_says_so() {
+        assert_eq!(with("5", |facts| facts.gpus.clear()).0, State::Ok);
+        let mut facts = facts();
+        facts.gpus.clear();
+        facts.environment.nvidia_visible_devices = Some("void".into());
+        assert_eq!(checks(&facts)[0].name, "container-devices");
+    }
+}
