@@ -5,6 +5,7 @@
 //! why there is none; one failure disables one field. Writing any of it down is left to `record`.
 
 mod cgroup;
+mod disk;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
@@ -18,6 +19,12 @@ pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};
+pub use gpu_reader::{
+    GpuLook,
+    cost::{GroupCost, costs},
+    desk::{GpuDesk, within},
+    lost, power_now_watts,
+};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
 pub use window::WindowSummary;

@@ -6,6 +6,7 @@
 //! must not hang the end of the program.
 
 mod error;
+pub(super) mod gpm;
 pub(super) mod raw;
 
 use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
