@@ -11,6 +11,7 @@ mod plan;
 mod planned;
 mod run;
 mod schema;
+mod watch;
 
 use std::{fmt, io::Write, process::ExitCode};
 
@@ -34,6 +35,8 @@ enum Verb {
     Run(run::Args),
     /// List the runs under results/.
     Ls(ls::Args),
+    /// Show the devices' readings live, or write them as a table.
+    Watch(watch::Args),
     /// Measure the matrix-product peak of a device per precision, for MFU.
     Calibrate(calibrate::Args),
     /// List, fetch and verify data sets.
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
         Verb::Ls(args) => ls::run(args),
+        Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Schema(args) => schema::run(args),

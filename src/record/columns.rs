@@ -204,6 +204,7 @@ pub fn markdown() -> String {
             page.push_str("| `<axis>` | | The value of each axis of the sweep, one column per axis; a list or a map is JSON. |\n");
         }
     }
+    page.push_str(&super::watch::markdown());
     page
 }
 

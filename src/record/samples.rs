@@ -57,7 +57,7 @@ pub struct SampleRow {
 }
 
 impl SampleRow {
-    fn new(launch: u64, sampled: &SampledTick) -> Self {
+    pub(super) fn new(launch: u64, sampled: &SampledTick) -> Self {
         let tick = &sampled.tick;
         let gpu = tick.gpu.clone().unwrap_or_default();
         let work = gpu.work;

@@ -28,19 +28,19 @@ pub(super) struct Looker {
     gpu: Option<GpuDesk>,
     interval: Duration,
     run_anchor_nanoseconds: i64,
-    host_before: HostBefore,
+    host_series: HostSeries,
 }
 
-/// The host's counters at the tick before.
-#[derive(Default)]
-pub(in crate::hardware) struct HostBefore {
+/// The host from tick to tick: keeps the counters of the tick before.
+#[derive(Debug, Default)]
+pub struct HostSeries {
     cpu_ticks: Option<(u64, u64)>,
     disks: Option<(Instant, disk::BusyTimes)>,
 }
 
-impl HostBefore {
+impl HostSeries {
     /// The host since the tick before.
-    pub(in crate::hardware) fn tick(&mut self) -> HostTick {
+    pub fn tick(&mut self) -> HostTick {
         let ticks = host::cpu_ticks();
         let cpu_fraction = match (self.cpu_ticks, ticks) {
             (Some((busy_before, total_before)), Some((busy, total))) if total > total_before => {
@@ -77,13 +77,13 @@ struct Look {
 
 impl Looker {
     pub(super) fn new(shared: Arc<Shared>, gpu: Option<GpuDesk>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
-        Self { shared, gpu, interval, run_anchor_nanoseconds, host_before: HostBefore::default() }
+        Self { shared, gpu, interval, run_anchor_nanoseconds, host_series: HostSeries::default() }
     }
 
     pub(super) fn run(mut self) {
         let mut next = Instant::now() + self.interval;
         while let Some(targets) = self.wait(&mut next) {
-            let host = self.host_before.tick();
+            let host = self.host_series.tick();
             for target in targets {
                 let look = self.look(&target, host.clone());
                 self.keep(&target.watch, look);

@@ -16,6 +16,7 @@ use std::{
 };
 
 use super::{Nvml, gpu_reader::desk::GpuDesk};
+pub use looker::HostSeries;
 use looker::Looker;
 use readings::EccStart;
 pub use throttle::{THROTTLED, throttle_names};
