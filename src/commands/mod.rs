@@ -13,6 +13,7 @@ mod planned;
 mod run;
 mod schema;
 mod snapshot;
+mod watch;
 
 use std::{fmt, io::Write, process::ExitCode};
 
@@ -38,6 +39,8 @@ enum Verb {
     Ls(ls::Args),
     /// Show all readings of all GPUs now: text like nvidia-smi -q, CSV, JSON, words, or chosen properties.
     Snapshot(snapshot::Args),
+    /// Show the devices' readings live, or write them as a table.
+    Watch(watch::Args),
     /// Measure the matrix-product peak of a device per precision, for MFU.
     Calibrate(calibrate::Args),
     /// Check machine, driver, libtorch, devices and disk, with a remedy for each problem.
@@ -106,6 +109,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::run(args),
         Verb::Ls(args) => ls::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
+        Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Doctor(args) => doctor::run(args),

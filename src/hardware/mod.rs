@@ -7,6 +7,7 @@
 mod cgroup;
 pub mod fields;
 pub mod gpu;
+mod disk;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
@@ -24,6 +25,12 @@ pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};
+pub use gpu_reader::{
+    GpuLook,
+    cost::{GroupCost, costs},
+    desk::{GpuDesk, within},
+    lost, power_now_watts,
+};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
 pub use window::WindowSummary;

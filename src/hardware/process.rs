@@ -12,6 +12,8 @@ pub(super) struct ProcessUse {
     pub(super) peak_resident_bytes: u64,
     /// CPU time of all its threads since it started, user and system.
     pub(super) cpu_seconds: f64,
+    /// Fetched from disks since it started. `None` where the kernel does not say.
+    pub(super) disk_read_bytes: Option<u64>,
 }
 
 /// `None` once the process is gone (or is a zombie, which holds no memory).
@@ -19,7 +21,8 @@ pub(super) fn read(pid: u32) -> Option<ProcessUse> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let bytes = |key: &str| kibibytes(&status, key).map(|kib| kib * 1024);
-    Some(ProcessUse { resident_bytes: bytes("VmRSS:")?, peak_resident_bytes: bytes("VmHWM:")?, cpu_seconds: cpu_seconds(&stat)? })
+    let disk_read_bytes = fs::read_to_string(format!("/proc/{pid}/io")).ok().and_then(|text| number_after(&text, "read_bytes:"));
+    Some(ProcessUse { resident_bytes: bytes("VmRSS:")?, peak_resident_bytes: bytes("VmHWM:")?, cpu_seconds: cpu_seconds(&stat)?, disk_read_bytes })
 }
 
 /// The largest resident set a live process ever had, in bytes; `None` once it has ended.
@@ -29,6 +32,10 @@ pub fn peak_resident_bytes(pid: u32) -> Option<u64> {
 
 /// A line `Key:   1234 kB` of `/proc/<pid>/status` or `/proc/meminfo`.
 pub(super) fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    number_after(text, key)
+}
+
+fn number_after(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
 }
 

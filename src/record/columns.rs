@@ -52,7 +52,7 @@ pub const TRIALS: TableDescription = TableDescription {
 };
 
 pub const SAMPLES: TableDescription = TableDescription {
-    version: "samples/1",
+    version: "samples/2",
     file: "samples.csv",
     about: "One row per running trial and tick: its device, its process and the host, read every `measure.sample_interval` and at both ends of \
             the measured window. Not committed.",
@@ -92,7 +92,7 @@ pub(super) const fn column(name: &'static str, unit: &'static str, meaning: &'st
 pub(super) const KILN_TABLE: Column =
     column("kiln_table", "", "Name and version of the table, in every row, so that joined tables stay self-describing.");
 
-const SAMPLE_COLUMNS: [Column; 22] = [
+const SAMPLE_COLUMNS: [Column; 41] = [
     KILN_TABLE,
     column("launch", "", "Which start of `kiln run` on this folder, from 1."),
     column("run_seconds", "s", "Time since the run's start mark."),
@@ -119,6 +119,33 @@ const SAMPLE_COLUMNS: [Column; 22] = [
     column("host_memory_available_bytes", "B", "Host memory that new work could have without swapping."),
     column("host_load", "", "Mean number of runnable processes over the last minute."),
     column("reading_seconds", "s", "How long this tick's reading took."),
+    column("sm_active", "of 1", "Share of the multiprocessors that had work, since the tick before (GPM: Hopper and later, as the next three)."),
+    column("sm_occupancy", "of 1", "Warps resident by the most there can be."),
+    column("tensor_active", "of 1", "Share of the time that tensor cores of any kind worked."),
+    column("dram_bandwidth_utilization", "of 1", "Share of the device memory's bandwidth in use."),
+    column(
+        "pcie_receive_bytes_per_second",
+        "B/s",
+        "PCIe traffic to the device since the tick before: by GPM, else by the driver's byte counter, whose wrapping may go unseen.",
+    ),
+    column("pcie_transmit_bytes_per_second", "B/s", "The same from the device."),
+    column("nvlink_receive_bytes_per_second", "B/s", "NVLink traffic to the device since the tick before (GPM)."),
+    column("nvlink_transmit_bytes_per_second", "B/s", "The same from the device."),
+    column("power_instant_watts", "W", "Power draw of the moment."),
+    column("memory_temperature_celsius", "°C", "Temperature of the device memory."),
+    column("throttle_bits", "", "The reasons of `throttle_reasons` as NVML's bits; 0 when nothing holds the clocks."),
+    column("encoder_utilization", "of 1", "Share of the driver's sample period that the video encoder worked."),
+    column("decoder_utilization", "of 1", "The same of the decoder."),
+    column("ecc_corrected_errors", "", "Memory errors corrected since the attempt began."),
+    column("ecc_uncorrected_errors", "", "Memory errors that could not be corrected since the attempt began."),
+    column(
+        "process_memory_bytes",
+        "B",
+        "Device memory of the trial's own process; asked at both ends of the window and every tenth tick, and unknown inside most containers.",
+    ),
+    column("disk_read_bytes", "B", "What the trial's process has fetched from disks since it started; what the page cache held is not in it."),
+    column("disk_busy_fraction", "of 1", "Share of the time since the tick before that the host's busiest disk was busy."),
+    column("device_absence", "", "Why none of the device's cells is filled: the driver does not answer, the GPU is lost."),
 ];
 
 const SNAPSHOT_COLUMNS: [Column; 11] = [
@@ -177,6 +204,7 @@ pub fn markdown() -> String {
             page.push_str("| `<axis>` | | The value of each axis of the sweep, one column per axis; a list or a map is JSON. |\n");
         }
     }
+    page.push_str(&super::watch::markdown());
     page
 }
 
@@ -198,8 +226,16 @@ mod tests {
 
     #[test]
     fn a_unit_in_a_name_is_the_unit_of_the_column() {
-        const UNITS: [(&str, &str); 7] =
-            [("_seconds", "s"), ("_bytes", "B"), ("_watts", "W"), ("_joules", "J"), ("_celsius", "°C"), ("_fraction", "of 1"), ("_megahertz", "MHz")];
+        const UNITS: [(&str, &str); 8] = [
+            ("_seconds", "s"),
+            ("_bytes", "B"),
+            ("_bytes_per_second", "B/s"),
+            ("_watts", "W"),
+            ("_joules", "J"),
+            ("_celsius", "°C"),
+            ("_fraction", "of 1"),
+            ("_megahertz", "MHz"),
+        ];
         for column in TABLES.iter().flat_map(|table| table.columns) {
             if let Some((_, unit)) = UNITS.iter().find(|(suffix, _)| column.name.ends_with(suffix)) {
                 assert_eq!(column.unit, *unit, "{}", column.name);

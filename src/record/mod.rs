@@ -17,6 +17,7 @@ pub mod table;
 mod trial_columns;
 pub mod trial_result;
 pub mod trials;
+pub mod watch;
 
 pub use attempt::AttemptFile;
 pub use epochs::EpochRow;

@@ -35,12 +35,33 @@ pub struct SampleRow {
     pub host_memory_available_bytes: Option<u64>,
     pub host_load: Option<f64>,
     pub reading_seconds: f64,
+    pub sm_active: Option<f64>,
+    pub sm_occupancy: Option<f64>,
+    pub tensor_active: Option<f64>,
+    pub dram_bandwidth_utilization: Option<f64>,
+    pub pcie_receive_bytes_per_second: Option<f64>,
+    pub pcie_transmit_bytes_per_second: Option<f64>,
+    pub nvlink_receive_bytes_per_second: Option<f64>,
+    pub nvlink_transmit_bytes_per_second: Option<f64>,
+    pub power_instant_watts: Option<f64>,
+    pub memory_temperature_celsius: Option<f64>,
+    pub throttle_bits: Option<u64>,
+    pub encoder_utilization: Option<f64>,
+    pub decoder_utilization: Option<f64>,
+    pub ecc_corrected_errors: Option<u64>,
+    pub ecc_uncorrected_errors: Option<u64>,
+    pub process_memory_bytes: Option<u64>,
+    pub disk_read_bytes: Option<u64>,
+    pub disk_busy_fraction: Option<f64>,
+    pub device_absence: Option<String>,
 }
 
 impl SampleRow {
-    fn new(launch: u64, sampled: &SampledTick) -> Self {
+    pub(super) fn new(launch: u64, sampled: &SampledTick) -> Self {
         let tick = &sampled.tick;
         let gpu = tick.gpu.clone().unwrap_or_default();
+        let work = gpu.work;
+        let share = |fraction: f64| rounded(fraction, 1e4);
         Self {
             kiln_table: SAMPLES.version.to_owned(),
             launch,
@@ -64,6 +85,25 @@ impl SampleRow {
             host_memory_available_bytes: tick.host.memory_available_bytes,
             host_load: tick.host.load_1_minute,
             reading_seconds: rounded(tick.reading_seconds, 1e6),
+            sm_active: work.sm_active.map(share),
+            sm_occupancy: work.sm_occupancy.map(share),
+            tensor_active: work.tensor_active.map(share),
+            dram_bandwidth_utilization: work.dram_bandwidth_utilization.map(share),
+            pcie_receive_bytes_per_second: gpu.pcie_receive_bytes_per_second.map(f64::round),
+            pcie_transmit_bytes_per_second: gpu.pcie_transmit_bytes_per_second.map(f64::round),
+            nvlink_receive_bytes_per_second: work.nvlink_receive_bytes_per_second.map(f64::round),
+            nvlink_transmit_bytes_per_second: work.nvlink_transmit_bytes_per_second.map(f64::round),
+            power_instant_watts: gpu.power_instant_watts,
+            memory_temperature_celsius: gpu.memory_temperature_celsius,
+            throttle_bits: gpu.throttle_bits,
+            encoder_utilization: gpu.encoder_utilization,
+            decoder_utilization: gpu.decoder_utilization,
+            ecc_corrected_errors: gpu.ecc_corrected_errors,
+            ecc_uncorrected_errors: gpu.ecc_uncorrected_errors,
+            process_memory_bytes: gpu.process_memory_bytes,
+            disk_read_bytes: tick.child.as_ref().and_then(|child| child.disk_read_bytes),
+            disk_busy_fraction: tick.host.disk_busy_fraction.map(share),
+            device_absence: tick.gpu_absence.clone(),
         }
     }
 }
@@ -127,7 +167,7 @@ mod tests {
         let on_cpu = SampledTick { device_uuid: None, tick: Tick::default(), run_seconds: 2.0, ..on_gpu.clone() };
         let (mut writer, _) = SampleWriter::open(&path, 3).unwrap();
         writer.append(&[on_gpu, on_cpu]).unwrap();
-        let rows: Vec<SampleRow> = Table::read(&path, "samples/1").unwrap().rows().unwrap();
+        let rows: Vec<SampleRow> = Table::read(&path, SAMPLES.version).unwrap().rows().unwrap();
         assert_eq!((rows[0].launch, rows[0].device.as_str(), rows[0].gpu_utilization), (3, "GPU-1", Some(0.25)));
         assert_eq!(rows[0].throttle_reasons.as_deref(), Some("sw_power_cap"));
         assert_eq!((rows[1].device.as_str(), rows[1].gpu_utilization, rows[1].run_seconds), ("cpu", None, 2.0));

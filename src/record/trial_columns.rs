@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 61] = [
+pub(super) const COLUMNS: [Column; 78] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -64,4 +64,21 @@ pub(super) const COLUMNS: [Column; 61] = [
     column("resumed_at_step", "", "Step of the checkpoint the attempt started from; empty if from the beginning."),
     column("fallback_of", "", "Id of the trial that this smaller one stands in for."),
     column("notes", "", "`column: reason; …` for empty cells a reader would ask about."),
+    column("mean_sm_occupancy", "of 1", "Warps resident by the most there can be, over the window (GPM: Hopper and later); empty under 5 samples, as the next five."),
+    column("mean_tensor_active", "of 1", "Share of the window that tensor cores of any kind worked (GPM)."),
+    column("mean_dram_bandwidth_utilization", "of 1", "Share of the device memory's bandwidth in use over the window (GPM)."),
+    column("mean_pcie_receive_bytes_per_second", "B/s", "PCIe traffic to the device over the window: by GPM, else by the driver's byte counter."),
+    column("mean_pcie_transmit_bytes_per_second", "B/s", "The same from the device."),
+    column("mean_nvlink_receive_bytes_per_second", "B/s", "NVLink traffic to the device over the window (GPM)."),
+    column("mean_nvlink_transmit_bytes_per_second", "B/s", "The same from the device."),
+    column("mean_sm_clock_megahertz", "MHz", "Clock of the multiprocessors over the window; empty under 5 samples."),
+    column("idle_power_watts", "W", "Power of the device just before the trial's process was started."),
+    column("peak_nvml_process_bytes", "B", "Most device memory of the trial's own process in the window; empty where its number is not the driver's (containers)."),
+    column("ecc_corrected_errors", "", "Device memory errors corrected during the attempt."),
+    column("ecc_uncorrected_errors", "", "Device memory errors during the attempt that could not be corrected: its result is in doubt."),
+    column("mean_cpu_cores", "cores", "Cores the trial's process kept busy over the window."),
+    column("disk_read_bytes", "B", "What the trial's process fetched from disks during the attempt; what the page cache held is not in it."),
+    column("mean_disk_busy_fraction", "of 1", "Share of the window that the host's busiest disk was busy."),
+    column("min_host_memory_available_bytes", "B", "Least host memory that new work could have had during the attempt."),
+    column("mean_reading_seconds", "s", "What one tick of the sampler took, as a mean over the attempt."),
 ];

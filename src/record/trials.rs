@@ -16,7 +16,7 @@ use super::{
 use crate::plan::{Outcome, TrialId};
 
 /// Version of the table, in every row.
-pub const TRIALS_TABLE: &str = "trials/1";
+pub const TRIALS_TABLE: &str = "trials/2";
 
 /// The fixed columns, in this order; the axes follow, one column each, named by their dotted keys. An unknown value is an
 /// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` says what each means.
@@ -84,6 +84,24 @@ pub struct TrialRow {
     pub fallback_of: Option<TrialId>,
     /// `column: reason; …` for empty cells a reader would ask about.
     pub notes: Option<String>,
+    // From here on: since `trials/2`.
+    pub mean_sm_occupancy: Option<f64>,
+    pub mean_tensor_active: Option<f64>,
+    pub mean_dram_bandwidth_utilization: Option<f64>,
+    pub mean_pcie_receive_bytes_per_second: Option<f64>,
+    pub mean_pcie_transmit_bytes_per_second: Option<f64>,
+    pub mean_nvlink_receive_bytes_per_second: Option<f64>,
+    pub mean_nvlink_transmit_bytes_per_second: Option<f64>,
+    pub mean_sm_clock_megahertz: Option<f64>,
+    pub idle_power_watts: Option<f64>,
+    pub peak_nvml_process_bytes: Option<u64>,
+    pub ecc_corrected_errors: Option<u64>,
+    pub ecc_uncorrected_errors: Option<u64>,
+    pub mean_cpu_cores: Option<f64>,
+    pub disk_read_bytes: Option<u64>,
+    pub mean_disk_busy_fraction: Option<f64>,
+    pub min_host_memory_available_bytes: Option<u64>,
+    pub mean_reading_seconds: Option<f64>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

@@ -72,6 +72,8 @@ pub(super) struct Finished {
     pub(super) row: TableRow,
     /// The child found that this machine cannot run it; no other trial will fare better.
     pub(super) cannot_run: bool,
+    /// Its device is gone: which, and in NVML's words.
+    pub(super) lost: Option<String>,
 }
 
 /// What an attempt's row needs beyond the attempt.
@@ -221,6 +223,12 @@ impl Attempt {
         let heard = ear.heard().clone();
         let struck = oom_killer::kills().zip(self.oom_kills).is_some_and(|(after, before)| after > before);
         let stderr_path = format!("trials/{}/{}/stderr.txt", trial.id, self.attempt);
+        let result = result(&self.folder);
+        let window = result.as_ref().ok().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
+        let cuts = result.as_ref().ok().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
+        let mut readings = instruments.unwatch(&trial.id, window, &cuts, self.most_concurrent == 1);
+        readings.window.peak_resident_bytes = readings.window.peak_resident_bytes.max(heard.peak_resident_bytes);
+        let lost = readings.lost.as_ref().zip(around.device).map(|(words, gpu)| format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name));
         let ending = Ending {
             trial: &trial.id,
             exit,
@@ -230,11 +238,11 @@ impl Attempt {
             has_spoken: heard.has_spoken,
             step: heard.step,
             oom_killer_struck: struck,
+            lost: lost.clone(),
             stderr_tail: &stderr_tail,
             stderr_path: &stderr_path,
         };
         let (mut outcome, mut reason) = judge(&ending);
-        let result = result(&self.folder);
         if let (Outcome::Completed, Err(why)) = (outcome, &result) {
             outcome = Outcome::Failed;
             reason = Some(format!("trial {} said it completed, but its result cannot be read: {why}", trial.id));
@@ -245,17 +253,13 @@ impl Attempt {
         }
         let result = result.ok();
         let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
-        let window = result.as_ref().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
-        let cuts = result.as_ref().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
-        let mut readings = instruments.unwatch(&trial.id, window, &cuts, self.most_concurrent == 1);
-        readings.peak_resident_bytes = readings.peak_resident_bytes.max(heard.peak_resident_bytes);
         let is_absent = match exit {
             Exit::Status(exit_status::NO_DEVICE) => true,
             // The dynamic loader did not find a library, or the file is no program.
             Exit::Status(126 | 127) => !heard.has_spoken,
             _ => false,
         };
-        let cannot_run = ending.stopped.is_none() && is_absent;
+        let cannot_run = ending.stopped.is_none() && is_absent && lost.is_none();
         let row = row(&Facts {
             trial,
             attempt: self.attempt,
@@ -274,6 +278,6 @@ impl Attempt {
             step: heard.step,
             notes: garbage.into_iter().collect(),
         });
-        Finished { row, cannot_run }
+        Finished { row, cannot_run, lost }
     }
 }

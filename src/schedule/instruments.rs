@@ -2,7 +2,7 @@
 //! knows where the readings come from (`hardware`) and where they are kept (`samples.csv`, `snapshots.csv`).
 
 use std::{
-    collections::BTreeMap,
+    collections::HashMap,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,7 +16,8 @@ use super::{Request, preflight};
 pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
-        self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, TrialReadings as Ticks, WindowSummary,
+        self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, WindowSummary,
+        within,
         snapshot::{device as read_device, host as host_snapshot},
         window::summarize,
     },
@@ -27,6 +28,10 @@ use crate::{
     },
     spec::Engine,
 };
+
+/// How long a driver that hangs is waited for: at the launch, where devices may have to wake up, and between trials.
+const LAUNCH_PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Share of the machine's cores that other processes may use before a trial counts as disturbed.
 const DISTURBING_SHARE: f64 = 0.15;
@@ -48,22 +53,17 @@ impl From<hardware::DeviceFacts> for DeviceFacts {
     }
 }
 
-/// What was read of the machine over one attempt; missing is `None`, with its reason in `notes` if a reader would ask.
+/// What was read of the machine over one attempt; missing is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrialReadings {
-    pub peak_nvml_used_bytes: Option<u64>,
-    pub peak_resident_bytes: Option<u64>,
+    /// With the reasons, by column, for what is missing.
+    pub window: WindowSummary,
     pub memory_limit_bytes: Option<u64>,
-    pub mean_gpu_utilization: Option<f64>,
-    pub mean_power_watts: Option<f64>,
-    pub energy_counter_joules: Option<f64>,
-    pub energy_integral_joules: Option<f64>,
-    pub max_temperature_celsius: Option<f64>,
-    pub throttled_fraction: Option<f64>,
-    pub throttle_reasons: Option<String>,
     pub foreign_processes: Option<String>,
-    /// Column to reason.
-    pub notes: BTreeMap<String, String>,
+    /// Before the child was started.
+    pub idle_power_watts: Option<f64>,
+    /// What NVML said of the device, if it gave it up during the attempt.
+    pub lost: Option<String>,
 }
 
 /// Which process is watched for which attempt.
@@ -90,13 +90,17 @@ pub(super) struct Sitting<'a> {
 #[derive(Debug)]
 pub struct Instruments {
     nvml: Result<Arc<Nvml>, NvmlAbsent>,
+    devices: Vec<DeviceFacts>,
+    driver: Option<String>,
     host: HostFacts,
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
     watched: Vec<Watch>,
-    /// GPUs that a test pretends to have.
+    /// Of each device, before the trial that now runs on it; W.
+    idle_power: HashMap<String, f64>,
+    /// Devices that a test pretends to lose.
     #[cfg(test)]
-    pretended: Vec<DeviceFacts>,
+    pub(super) pretended_lost: Vec<String>,
 }
 
 /// The sampler and the tables it fills, once the run's folder is there.
@@ -111,21 +115,41 @@ struct Keeping {
 impl Instruments {
     /// Opens what the machine offers; nothing here fails, it is only absent. `nvml_library` is `$KILN_NVML_LIB`.
     pub fn open(nvml_library: Option<&Path>) -> Self {
+        let nvml = Nvml::open(nvml_library).map(Arc::new);
+        let asked = nvml.as_ref().ok().cloned().and_then(|nvml| {
+            within(LAUNCH_PATIENCE, move || (nvml.devices().into_iter().map(DeviceFacts::from).collect(), nvml.driver_version().into_value()))
+        });
+        let (devices, driver) = asked.unwrap_or_default();
         Self {
-            nvml: Nvml::open(nvml_library).map(Arc::new),
+            nvml,
+            devices,
+            driver,
             host: hardware::host::read(),
             peaks: peaks_path(),
             keeping: None,
             watched: Vec::new(),
+            idle_power: HashMap::new(),
             #[cfg(test)]
-            pretended: Vec::new(),
+            pretended_lost: Vec::new(),
         }
     }
 
     /// With GPUs that are not there.
     #[cfg(test)]
     pub(super) fn pretending(devices: Vec<DeviceFacts>) -> Self {
-        Self { pretended: devices, ..Self::open(Some(Path::new("/nonexistent"))) }
+        Self { devices, ..Self::open(Some(Path::new("/nonexistent"))) }
+    }
+
+    /// Asks the driver; `None` without one, or if it does not answer in time.
+    fn ask<T: Send + 'static>(&self, patience: Duration, question: impl FnOnce(&Nvml) -> T + Send + 'static) -> Option<T> {
+        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
+        within(patience, move || question(&nvml))
+    }
+
+    /// The same about one device.
+    fn ask_of<T: Send + 'static>(&self, uuid: &str, question: impl FnOnce(&Nvml, &str) -> T + Send + 'static) -> Option<T> {
+        let uuid = uuid.to_owned();
+        self.ask(PATIENCE, move |nvml| question(nvml, &uuid))
     }
 
     /// Starts the sampler and writes the launch's snapshot.
@@ -147,20 +171,16 @@ impl Instruments {
 
     /// The host and all GPUs, or the host and one.
     fn snapshots(&self, device: Option<&str>) -> Vec<Snapshot> {
-        let mut found = vec![host_snapshot(&self.host)];
-        if let Ok(nvml) = &self.nvml {
-            let uuids = device.map_or_else(|| nvml.devices().into_iter().map(|gpu| gpu.uuid).collect(), |uuid| vec![uuid.to_owned()]);
-            found.extend(uuids.iter().map(|uuid| read_device(nvml, uuid)));
-        }
-        found
+        let (uuids, patience) = match device {
+            Some(uuid) => (vec![uuid.to_owned()], PATIENCE),
+            None => (self.devices.iter().map(|gpu| gpu.uuid.clone()).collect(), LAUNCH_PATIENCE),
+        };
+        let read = self.ask(patience, move |nvml| uuids.iter().map(|uuid| read_device(nvml, uuid)).collect::<Vec<_>>());
+        std::iter::once(host_snapshot(&self.host)).chain(read.unwrap_or_default()).collect()
     }
 
     pub fn devices(&self) -> Vec<DeviceFacts> {
-        #[cfg(test)]
-        if !self.pretended.is_empty() {
-            return self.pretended.clone();
-        }
-        self.nvml.as_ref().map(|nvml| nvml.devices().into_iter().map(DeviceFacts::from).collect()).unwrap_or_default()
+        self.devices.clone()
     }
 
     /// Why [`Self::devices`] is empty: `no NVIDIA driver found`.
@@ -169,7 +189,7 @@ impl Instruments {
     }
 
     pub fn driver(&self) -> Option<String> {
-        self.nvml.as_ref().ok()?.driver_version().into_value()
+        self.driver.clone()
     }
 
     /// The cheap checks of the machine before a launch that has leased these GPUs.
@@ -193,19 +213,40 @@ impl Instruments {
     }
 
     pub fn compute_processes(&self, uuid: &str) -> ProcessList {
+        let silent = || ProcessList::Unknown("the driver does not answer".to_owned());
         match &self.nvml {
-            Ok(nvml) => nvml.compute_processes(uuid),
+            Ok(_) => self.ask_of(uuid, Nvml::compute_processes).unwrap_or_else(silent),
             Err(absent) => ProcessList::Unknown(absent.to_string()),
         }
     }
 
     /// GPU utilization over about a second, as a fraction of 1.
     pub fn utilization(&self, uuid: &str) -> Option<f64> {
-        self.nvml.as_ref().ok()?.utilization(uuid).into_value()
+        self.ask_of(uuid, Nvml::utilization)?.into_value()
     }
 
     pub fn temperature_celsius(&self, uuid: &str) -> Option<f64> {
-        self.nvml.as_ref().ok()?.temperature_celsius(uuid).into_value()
+        self.ask_of(uuid, Nvml::temperature_celsius)?.into_value()
+    }
+
+    /// A trial is about to start on this device: its power now is that of an idle device.
+    pub(super) fn note_idle_power(&mut self, device: &DeviceFacts) {
+        let watts = self.ask_of(&device.uuid, hardware::power_now_watts).flatten();
+        self.idle_power.extend(watts.map(|watts| (device.uuid.clone(), watts)));
+    }
+
+    /// What NVML said of the trial's device, if it has given it up while the trial runs.
+    pub(super) fn lost(&self, trial: &TrialId) -> Option<String> {
+        self.keeping.as_ref()?.sampler.lost(&trial.0)
+    }
+
+    /// Asks anew whether the device of an ended attempt is lost: the child often dies of it before the sampler sees it.
+    fn lost_now(&self, uuid: &str) -> Option<String> {
+        #[cfg(test)]
+        if self.pretended_lost.iter().any(|lost| lost == uuid) {
+            return Some("pretended".to_owned());
+        }
+        self.ask_of(uuid, hardware::lost).flatten()
     }
 
     /// Dense peak for this trial in FLOP/s and where it is from (`measured` or `table`); `None` if unknown.
@@ -269,8 +310,15 @@ impl Instruments {
         let cores = self.host.logical_cores.value().copied();
         let mut found = summarize(&ticks, window, cuts, cores);
         found.notes.extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
-        let mut readings = summary(found, &ticks, keeping.privacy);
-        readings.memory_limit_bytes = self.memory_limit_bytes(watch.device_uuid.as_deref());
+        let device = watch.device_uuid.as_deref();
+        let readings = TrialReadings {
+            window: found,
+            memory_limit_bytes: self.memory_limit_bytes(device),
+            foreign_processes: ticks.foreign.as_ref().map(|seen| keeping.privacy.foreign_processes(seen)),
+            lost: ticks.lost.or_else(|| self.lost_now(device?)),
+            idle_power_watts: device.and_then(|uuid| self.idle_power.get(uuid).copied()),
+        };
+        device.map(|uuid| self.idle_power.remove(uuid));
         // A table that cannot be written shows at the next tick, which can stop the run.
         let _ = self.write_changes(Moment::End, &watch);
         readings
@@ -279,7 +327,7 @@ impl Instruments {
     /// The GPU's memory, or what the host and its control group leave to a process.
     fn memory_limit_bytes(&self, device_uuid: Option<&str>) -> Option<u64> {
         match device_uuid {
-            Some(uuid) => self.devices().into_iter().find(|gpu| gpu.uuid == uuid)?.memory_total_bytes,
+            Some(uuid) => self.devices.iter().find(|gpu| gpu.uuid == uuid)?.memory_total_bytes,
             None => [&self.host.cgroup_memory_bytes, &self.host.memory_bytes].into_iter().filter_map(|bytes| bytes.value().copied()).min(),
         }
     }
@@ -302,23 +350,6 @@ fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(Stri
     let (others, cores) = (other_cpu_cores?, cores?);
     let is_disturbed = others > DISTURBING_SHARE * cores as f64;
     is_disturbed.then(|| ("samples_per_second".to_owned(), format!("other processes kept {others:.1} of {cores} cores busy in the window")))
-}
-
-fn summary(summary: WindowSummary, ticks: &Ticks, privacy: Privacy) -> TrialReadings {
-    TrialReadings {
-        peak_nvml_used_bytes: summary.peak_nvml_used_bytes,
-        peak_resident_bytes: summary.peak_resident_bytes,
-        memory_limit_bytes: None,
-        mean_gpu_utilization: summary.mean_gpu_utilization,
-        mean_power_watts: summary.mean_power_watts,
-        energy_counter_joules: summary.energy_counter_joules,
-        energy_integral_joules: summary.energy_integral_joules,
-        max_temperature_celsius: summary.max_temperature_celsius,
-        throttled_fraction: summary.throttled_fraction,
-        throttle_reasons: summary.throttle_reasons,
-        foreign_processes: ticks.foreign.as_ref().map(|seen| privacy.foreign_processes(seen)),
-        notes: summary.notes,
-    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub(super) enum StopCause {
     RunFailed,
     /// It had said `finished` and then did not end.
     Lingering,
+    /// Its GPU was lost.
+    DeviceLost,
 }
 
 /// Everything known of the end of one attempt.
@@ -44,6 +46,8 @@ pub(super) struct Ending<'a> {
     pub(super) step: Option<u64>,
     /// Whether the kernel's out-of-memory killer was at work during the attempt.
     pub(super) oom_killer_struck: bool,
+    /// Which device NVML gave up during the attempt, and in which words.
+    pub(super) lost: Option<String>,
     /// The last lines of standard error.
     pub(super) stderr_tail: &'a str,
     /// Path of `stderr.txt` as a person would open it.
@@ -52,6 +56,11 @@ pub(super) struct Ending<'a> {
 
 /// The outcome and its reason; the reason is empty for a plain `completed`.
 pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
+    if let Some(lost) = &ending.lost
+        && is_fault_of_the_device(ending)
+    {
+        return (Outcome::Failed, Some(in_words(&format!("lost its device: {lost}"), Outcome::Failed, ending)));
+    }
     if let Some((outcome, reason)) = &ending.finished
         && outcome.is_final()
         && !matches!(ending.stopped, Some(StopCause::Timeout(_) | StopCause::Stall(_)) if *outcome == Outcome::Failed)
@@ -68,6 +77,15 @@ pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
     (outcome, Some(in_words(&what, outcome, ending)))
 }
 
+/// Whether a lost device explains the end: a result that came in spite of it stays, and so does what the user asked for.
+fn is_fault_of_the_device(ending: &Ending) -> bool {
+    match (&ending.finished, ending.stopped) {
+        (_, Some(StopCause::Told | StopCause::RunFailed)) => false,
+        (Some((outcome, _)), _) => *outcome == Outcome::Failed || !outcome.is_final(),
+        (None, _) => true,
+    }
+}
+
 fn unexplained(outcome: Outcome, ending: &Ending) -> Option<String> {
     (outcome != Outcome::Completed).then(|| in_words(&format!("ended as `{outcome}` and gave no reason"), outcome, ending))
 }
@@ -78,6 +96,7 @@ fn stopped(cause: StopCause, ending: &Ending) -> (Outcome, Option<String>) {
         StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it said nothing for {limit} (`run.stall`)")),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
         StopCause::RunFailed => (Outcome::Interrupted, "was stopped because the run could not go on".to_owned()),
+        StopCause::DeviceLost => (Outcome::Failed, "was stopped because its device was lost".to_owned()),
         StopCause::Lingering => (Outcome::Killed, "said it was interrupted and then did not end".to_owned()),
     };
     (outcome, Some(in_words(&what, outcome, ending)))
@@ -172,6 +191,7 @@ mod tests {
             has_spoken: true,
             step: Some(118),
             oom_killer_struck: false,
+            lost: None,
             stderr_tail: "",
             stderr_path: "trials/4f0c1a2b3d/1/stderr.txt",
         };
@@ -227,6 +247,28 @@ mod tests {
             e.stopped = Some(StopCause::Timeout(LIMIT));
         });
         assert_eq!(outcome, Outcome::TimedOut);
+    }
+
+    #[test]
+    fn a_lost_device_is_the_reason_of_a_failure_and_of_nothing_else() {
+        let lost = |change: fn(&mut Ending)| {
+            judged(Exit::Signal(6), |e| {
+                e.lost = Some("GPU 0 (H200) was lost (NVML: it is lost)".into());
+                change(e);
+            })
+        };
+        let (outcome, reason) = lost(|e| e.stderr_tail = "CUDA error: out of memory");
+        assert_eq!(outcome, Outcome::Failed);
+        assert!(reason.starts_with("trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after 41 s, at step 118; see "), "{reason}");
+        for change in [
+            (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into())))) as fn(&mut Ending),
+            |e| e.stopped = Some(StopCause::DeviceLost),
+            |e| e.stopped = Some(StopCause::Stall(LIMIT)),
+        ] {
+            assert!(lost(change).1.contains("was lost (NVML"));
+        }
+        assert_eq!(lost(|e| e.finished = Some((Outcome::Completed, None))).0, Outcome::Completed);
+        assert_eq!(lost(|e| e.stopped = Some(StopCause::Told)).0, Outcome::Interrupted);
     }
 
     #[test]

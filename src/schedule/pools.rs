@@ -71,9 +71,26 @@ fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Inst
     Ok(())
 }
 
+/// One more device for a wish that lost its own, taken only if one is idle now. Devices that were named, or all there are, have
+/// no others to stand in for them.
+pub(super) fn another(wish: &Wish, held: &[Lease], request: &Request, instruments: &Instruments) -> Option<Lease> {
+    let (devices, absence) = (instruments.devices(), instruments.absence());
+    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: request.visible_devices };
+    let Ok(Choice::FirstIdle(mut gpus)) = choose(&wish.0, wish.1, offer) else { return None };
+    gpus.retain(|gpu| held.iter().all(|lease| lease.gpu.as_ref() != Some(gpu)));
+    let who = who(request);
+    let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    lease::take(&Choice::FirstIdle(gpus), &[], &terms).ok()?.pop()
+}
+
+/// Who holds a lease, in words.
+fn who(request: &Request) -> String {
+    format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name)
+}
+
 fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<Vec<Lease>, Stop> {
     let deadline = Instant::now() + request.experiment.run.wait.0;
-    let who = format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name);
+    let who = who(request);
     let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
     let mut said = false;
     loop {

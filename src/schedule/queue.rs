@@ -61,6 +61,23 @@ impl Queue {
         Some((index, device))
     }
 
+    /// A device is gone: no trial is given to it, and its rounds of repeats go on elsewhere.
+    pub(super) fn lose(&mut self, device: usize) {
+        self.pools.iter_mut().for_each(|(_, pool)| pool.retain(|known| *known != device));
+        self.rounds.iter_mut().for_each(|rounds| rounds.retain(|_, used| *used != device));
+    }
+
+    /// The wish of a waiting trial for which no device is left.
+    pub(super) fn stranded(&self, trials: &[Trial]) -> Option<Wish> {
+        let is_empty = |wanted: &Wish| self.pools.iter().any(|(wish, pool)| wish == wanted && pool.is_empty());
+        self.waiting.iter().map(|index| wish(&trials[*index])).find(is_empty)
+    }
+
+    /// A further device for a wish.
+    pub(super) fn add_device(&mut self, wanted: &Wish, device: usize) {
+        self.pools.iter_mut().filter(|(wish, _)| wish == wanted).for_each(|(_, pool)| pool.push(device));
+    }
+
     fn device(&self, trial: &Trial, free: &[bool]) -> Option<usize> {
         let pool = self.pools.iter().find(|(wanted, _)| *wanted == wish(trial)).map(|(_, pool)| pool.as_slice()).unwrap_or_default();
         let bound = self.rounds.as_ref().and_then(|rounds| rounds.get(&trial.repeat)).filter(|device| pool.contains(device));
@@ -122,6 +139,20 @@ mod tests {
         assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((1, 1)));
         queue.again(0);
         assert_eq!(queue.next(&trials, &[true, false], Some(&all())), Some((0, 0)));
+    }
+
+    #[test]
+    fn a_lost_device_gets_no_trial_and_its_round_goes_on_elsewhere() {
+        let trials: Vec<Trial> = [0, 0, 0].map(|repeat| trial(repeat, DeviceName::All)).to_vec();
+        let mut queue = Queue::new(vec![0, 1, 2], vec![(all(), vec![0, 1])], true);
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
+        queue.lose(0);
+        assert_eq!((queue.stranded(&trials), queue.next(&trials, &[true, true], None)), (None, Some((1, 1))));
+        queue.lose(1);
+        assert_eq!(queue.next(&trials, &[true, true], None), None);
+        assert_eq!(queue.stranded(&trials), Some(all()));
+        queue.add_device(&all(), 2);
+        assert_eq!((queue.stranded(&trials), queue.next(&trials, &[false, false, true], None)), (None, Some((2, 2))));
     }
 
     #[test]

@@ -50,6 +50,7 @@ fn fixed(facts: &Facts) -> TrialRow {
     let of = |read: fn(&TrialResult) -> Option<f64>| result.and_then(read).filter(|value| value.is_finite());
     let flops_per_sample = result.and_then(|result| result.flops_per_sample).or(trial.flops_per_sample);
     let samples_per_second = of(|r| r.samples_per_second);
+    let window = &readings.window;
     TrialRow {
         kiln_table: TRIALS_TABLE.to_owned(),
         trial: trial.id.clone(),
@@ -95,23 +96,40 @@ fn fixed(facts: &Facts) -> TrialRow {
         peak_source: facts.peak.as_ref().map(|(_, source)| source.clone()),
         peak_allocated_bytes: result.and_then(|result| result.peak_allocated_bytes),
         peak_reserved_bytes: result.and_then(|result| result.peak_reserved_bytes),
-        peak_nvml_used_bytes: readings.peak_nvml_used_bytes,
-        peak_resident_bytes: readings.peak_resident_bytes,
+        peak_nvml_used_bytes: window.peak_nvml_used_bytes,
+        peak_resident_bytes: window.peak_resident_bytes,
         memory_limit_bytes: readings.memory_limit_bytes,
-        mean_gpu_utilization: readings.mean_gpu_utilization,
-        mean_sm_active: None,
-        mean_power_watts: readings.mean_power_watts,
-        energy_counter_joules: readings.energy_counter_joules,
-        energy_integral_joules: readings.energy_integral_joules,
-        max_temperature_celsius: readings.max_temperature_celsius,
-        throttled_fraction: readings.throttled_fraction,
-        throttle_reasons: readings.throttle_reasons.clone(),
+        mean_gpu_utilization: window.mean_gpu_utilization,
+        mean_sm_active: window.mean_sm_active,
+        mean_power_watts: window.mean_power_watts,
+        energy_counter_joules: window.energy_counter_joules,
+        energy_integral_joules: window.energy_integral_joules,
+        max_temperature_celsius: window.max_temperature_celsius,
+        throttled_fraction: window.throttled_fraction,
+        throttle_reasons: window.throttle_reasons.clone(),
         foreign_processes: readings.foreign_processes.clone(),
         concurrent_trials: facts.concurrent_trials,
         cpu_threads: result.and_then(|result| result.cpu_threads).or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
         resumed_at_step: None,
         fallback_of: None,
         notes: notes(facts),
+        mean_sm_occupancy: window.mean_sm_occupancy,
+        mean_tensor_active: window.mean_tensor_active,
+        mean_dram_bandwidth_utilization: window.mean_dram_bandwidth_utilization,
+        mean_pcie_receive_bytes_per_second: window.mean_pcie_receive_bytes_per_second,
+        mean_pcie_transmit_bytes_per_second: window.mean_pcie_transmit_bytes_per_second,
+        mean_nvlink_receive_bytes_per_second: window.mean_nvlink_receive_bytes_per_second,
+        mean_nvlink_transmit_bytes_per_second: window.mean_nvlink_transmit_bytes_per_second,
+        mean_sm_clock_megahertz: window.mean_sm_clock_megahertz,
+        idle_power_watts: readings.idle_power_watts,
+        peak_nvml_process_bytes: window.peak_nvml_process_bytes,
+        ecc_corrected_errors: window.ecc_corrected_errors,
+        ecc_uncorrected_errors: window.ecc_uncorrected_errors,
+        mean_cpu_cores: window.mean_cpu_cores,
+        disk_read_bytes: window.disk_read_bytes,
+        mean_disk_busy_fraction: window.mean_disk_busy_fraction,
+        min_host_memory_available_bytes: window.min_host_memory_available_bytes,
+        mean_reading_seconds: window.mean_reading_seconds,
     }
 }
 
@@ -137,7 +155,7 @@ fn mfu(samples_per_second: Option<f64>, flops_per_sample: Option<u64>, peak_flop
 }
 
 fn notes(facts: &Facts) -> Option<String> {
-    let mut notes = facts.readings.notes.clone();
+    let mut notes = facts.readings.window.notes.clone();
     notes.extend(facts.result.map(|result| result.notes.clone()).unwrap_or_default());
     notes.extend(facts.notes.clone());
     if facts.outcome == Outcome::Completed && facts.peak.is_none() {

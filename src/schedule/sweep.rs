@@ -219,6 +219,9 @@ impl<'a> Sweep<'a> {
             token: self.next_token,
         };
         let peak = self.instruments.peak_flops(setting.device, trial);
+        if let Some(gpu) = setting.device {
+            self.instruments.note_idle_power(gpu);
+        }
         let started = attempt::start(&setting, index, device, peak, self.sender.clone()).map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
         let watched = self.instruments.watch(started.watch(trial, self.devices[device].gpu.as_ref()));
@@ -258,6 +261,9 @@ impl<'a> Sweep<'a> {
         for attempt in &mut self.running {
             attempt.keep_limits(&self.request.experiment.run);
             let id = &self.request.trials[attempt.index].id;
+            if self.instruments.lost(id).is_some() {
+                attempt.stop(StopCause::DeviceLost);
+            }
             let (heard, notices) = attempt.look();
             notices.iter().for_each(|notice| self.progress.notice(&format!("trial {id}: {notice}")));
             self.progress.trial_progress(id, &heard);
@@ -284,14 +290,33 @@ impl<'a> Sweep<'a> {
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
-        let attempt::Finished { row, cannot_run } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        let attempt::Finished { row, cannot_run, lost } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
             self.fail(Stop::CannotRun(row.fixed.reason.clone().unwrap_or_default()));
         }
         self.keep(row, index);
+        if let Some(lost) = lost {
+            self.lose(device, &lost);
+        }
         let is_settled = self.history.is_settled(&trial.id, self.request.experiment.run.retries);
         if full && !(is_settled && self.queue.is_empty()) {
             self.start_no_more(self.disk_full());
+        }
+    }
+
+    /// A device is gone: the trials that wait go to others, or no more are started.
+    fn lose(&mut self, device: usize, lost: &str) {
+        self.progress.notice(&format!("{lost}; no further trial is given to it"));
+        self.queue.lose(device);
+        while let Some(wish) = self.queue.stranded(self.request.trials) {
+            let Some(lease) = pools::another(&wish, &self.devices, self.request, &self.instruments) else {
+                let left = "no other device is left for the trials that wait; once it is back (a reset or a reboot) the same command goes on";
+                return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
+            };
+            self.progress.notice(&format!("going on with GPU {}", lease.name()));
+            self.queue.add_device(&wish, self.devices.len());
+            self.devices.push(lease);
+            self.rested_since.push(None);
         }
     }
 
@@ -506,6 +531,33 @@ mod tests {
         let run = crate::record::run_folder::runs(&results, "x").remove(0);
         let rows = crate::record::TrialTable::read(&run.trials_table()).unwrap().rows;
         assert_eq!(rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(), [Outcome::Diverged; 2]);
+    }
+
+    #[test]
+    fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let trials = [1, 2].map(|number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) });
+        let (locks, program) = (place.path().join("locks"), script(place.path(), "[ $CUDA_VISIBLE_DEVICES = GPU-1 ] || exit 3"));
+        let lose = |results: &PathBuf, gpus: Vec<DeviceFacts>| {
+            let request = Request { resolved: text, ..request(&experiment, &trials, [results, &program, &locks]) };
+            let mut instruments = Instruments::pretending(gpus);
+            instruments.pretended_lost = vec!["GPU-0".to_owned()];
+            let ended = run(&request, instruments).map_err(|stop| stop.to_string());
+            let folder = crate::record::run_folder::runs(results, "x").remove(0);
+            (ended.map(|report| report.end), crate::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
+        };
+        let (ended, rows) = lose(&place.path().join("two"), vec![gpu(0), gpu(1)]);
+        assert_eq!(ended, Ok(End::Finished));
+        let reason = rows[0].fixed.reason.as_deref().unwrap();
+        assert!(reason.contains(" lost its device: GPU 0 (pretended) was lost (NVML: pretended) after "), "{reason}");
+        let found: Vec<_> = rows.iter().map(|row| (row.fixed.outcome, row.fixed.device_uuid.as_deref().unwrap())).collect();
+        assert_eq!(found, [(Outcome::Failed, "GPU-0"), (Outcome::Diverged, "GPU-1")]);
+        let (ended, rows) = lose(&place.path().join("one"), vec![gpu(0)]);
+        let stopped = ended.unwrap_err();
+        assert!(stopped.starts_with("GPU 0 (pretended) was lost (NVML: pretended), and no other device is left"), "{stopped}");
+        assert_eq!(rows.len(), 1);
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn check_rows(ticks: &[kiln::hardware::sampler::SampledTick]) {
     let path = folder.path().join("samples.csv");
     let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();
     writer.append(ticks).unwrap();
-    let rows: Vec<SampleRow> = Table::read(&path, "samples/1").unwrap().rows().unwrap();
+    let rows: Vec<SampleRow> = Table::read(&path, "samples/2").unwrap().rows().unwrap();
     assert_eq!(rows.len(), ticks.len());
     assert!(rows.iter().all(|row| row.device == UUID && row.power_watts == Some(500.0) && row.sm_clock_megahertz == Some(1980)));
 }

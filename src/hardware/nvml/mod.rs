@@ -8,6 +8,7 @@
 pub(super) mod calls;
 mod error;
 pub(super) mod field_ids;
+pub(super) mod gpm;
 pub(super) mod raw;
 
 use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};

@@ -1,0 +1,194 @@
+//! `kiln watch`: the devices' readings, live. Lines, or one line per device that is drawn anew on a terminal; a table beside it.
+//!
+//! It reads what the sampler of a run reads, by the same means: a driver that hangs is said, and hangs nothing here.
+
+mod view;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{Status, Stop, machine::nvml_library};
+use crate::{
+    hardware::{DeviceFacts, GpuDesk, Nvml, Tick, host, sampler::HostSeries, within},
+    record::watch::{WatchWriter, Watched},
+};
+use view::View;
+
+/// How long the list of devices is waited for.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Seconds from one look to the next.
+    #[arg(short = 'l', long = "loop", value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    every: Duration,
+    /// Stop after so many looks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// These GPUs alone: indices or UUIDs, by commas.
+    #[arg(short = 'i', long = "id", value_name = "GPU", value_delimiter = ',')]
+    ids: Vec<String>,
+    /// Write the rows to this file too, or to standard output (`-`) in place of the lines.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Show the host too, and go on without a GPU.
+    #[arg(long)]
+    host: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let found = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    found.map(Duration::from_secs_f64).ok_or_else(|| format!("`{text}` is no time between looks; write seconds from 0.1 to 86400"))
+}
+
+/// Who is looked at.
+struct Watching {
+    devices: Vec<DeviceFacts>,
+    desk: Option<GpuDesk>,
+    host: Option<HostSeries>,
+}
+
+/// What one look saw; `device` is a place in [`Watching::devices`], `None` the host.
+struct Seen {
+    device: Option<usize>,
+    tick: Tick,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let mut watching = open(&args)?;
+    let mut table = table(&args)?;
+    let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");
+    let mut view = is_shown.then(|| View::new(&watching.devices, args.host));
+    let signals = signals()?;
+    let mut next = Instant::now();
+    let mut looks = 0;
+    loop {
+        let utc = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+        let seen = watching.look();
+        if let Some(table) = &mut table {
+            table.append(&rows(&watching.devices, &seen, &utc)).map_err(cannot_write)?;
+        }
+        let has_reader = view.as_mut().map_or(Ok(true), |view| view.show(&watching.devices, &seen, &utc))?;
+        looks += 1;
+        if !has_reader || table.as_ref().is_some_and(WatchWriter::is_left) || args.count == Some(looks) {
+            return Ok(Status::Success);
+        }
+        // A late look is not made up for.
+        next = (next + args.every).max(Instant::now());
+        match signals.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(Status::Interrupted),
+        }
+    }
+}
+
+fn open(args: &Args) -> Result<Watching, Stop> {
+    let host = args.host.then(HostSeries::default);
+    let nvml = match Nvml::open(nvml_library().as_deref()) {
+        Ok(nvml) => Arc::new(nvml),
+        Err(_) if args.host && args.ids.is_empty() => return Ok(Watching { devices: Vec::new(), desk: None, host }),
+        Err(absent) => return Err(nothing(&absent.to_string())),
+    };
+    let asked = Arc::clone(&nvml);
+    let silent = || Stop::new(Status::CannotRun, format!("the NVIDIA driver did not answer within {} s", LIST_PATIENCE.as_secs()));
+    let devices = chosen(within(LIST_PATIENCE, move || asked.devices()).ok_or_else(silent)?, &args.ids)?;
+    if devices.is_empty() && host.is_none() {
+        return Err(nothing("the NVIDIA driver reports no GPU"));
+    }
+    let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
+    Ok(Watching { devices, desk: Some(GpuDesk::new(&nvml, patience)), host })
+}
+
+fn nothing(why: &str) -> Stop {
+    Stop::new(Status::CannotRun, format!("{why}; `kiln watch --host` watches the host alone"))
+}
+
+/// The devices named, in the order they are named; all if none is.
+fn chosen(found: Vec<DeviceFacts>, ids: &[String]) -> Result<Vec<DeviceFacts>, Stop> {
+    if ids.is_empty() {
+        return Ok(found);
+    }
+    let find = |id: &String| {
+        let named = found.iter().find(|device| device.uuid == *id || id.parse() == Ok(device.index));
+        named.cloned().ok_or_else(|| {
+            let have: Vec<String> = found.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
+            let have = if have.is_empty() { "there is none".to_owned() } else { format!("there are {}", have.join(", ")) };
+            Stop::bad_input(format!("`--id` names GPU `{id}`: {have}"))
+        })
+    };
+    ids.iter().map(find).collect()
+}
+
+fn table(args: &Args) -> Result<Option<WatchWriter>, Stop> {
+    match &args.csv {
+        None => Ok(None),
+        Some(path) if path.as_os_str() == "-" => WatchWriter::stdout().map(Some).map_err(cannot_write),
+        Some(path) => WatchWriter::file(path).map(Some).map_err(cannot_write),
+    }
+}
+
+fn cannot_write(error: impl std::fmt::Display) -> Stop {
+    Stop::new(Status::Failed, error)
+}
+
+/// Ctrl-C and its like, as messages: the loop ends by itself and the terminal stays as it was.
+fn signals() -> Result<Receiver<i32>, Stop> {
+    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("signals cannot be listened to: {error}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
+    let (sender, receiver) = channel();
+    let listen = move || {
+        for signal in signals.forever() {
+            if sender.send(signal).is_err() {
+                break;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(cannot)?;
+    Ok(receiver)
+}
+
+impl Watching {
+    fn look(&mut self) -> Vec<Seen> {
+        let host = self.host.as_mut().map(HostSeries::tick);
+        let desk = &mut self.desk;
+        let devices = self.devices.iter().enumerate().map(|(place, device)| {
+            let began = Instant::now();
+            let mut tick = Tick { monotonic_nanoseconds: host::monotonic_nanoseconds(), host: host.clone().unwrap_or_default(), ..Tick::default() };
+            if let Some(look) = desk.as_mut().map(|desk| desk.read(&device.uuid, false)) {
+                tick.gpu_absence = look.reason().map(str::to_owned);
+                tick.gpu = look.tick;
+            }
+            tick.reading_seconds = began.elapsed().as_secs_f64();
+            Seen { device: Some(place), tick }
+        });
+        let mut seen: Vec<Seen> = devices.collect();
+        seen.extend(host.map(|host| Seen { device: None, tick: Tick { host, ..Tick::default() } }));
+        seen
+    }
+}
+
+fn rows<'a>(devices: &'a [DeviceFacts], seen: &'a [Seen], utc: &'a str) -> Vec<Watched<'a>> {
+    let row = |seen: &'a Seen| {
+        let device = seen.device.map(|place| &devices[place]);
+        Watched {
+            utc,
+            index: device.map(|device| device.index),
+            device: device.map_or("host", |device| &device.uuid),
+            name: device.and_then(|device| device.name.value()).map(String::as_str),
+            tick: &seen.tick,
+        }
+    };
+    seen.iter().map(row).collect()
+}

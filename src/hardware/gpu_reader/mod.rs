@@ -1,0 +1,160 @@
+//! What the sampler asks a device at each tick: few calls, and one for all that NVML gives in a batch.
+//!
+//! A field that a device does not offer is asked once, not at every tick. A device that is lost is let go and tried again
+//! later. Calls may hang: [`desk`] keeps them away from the thread that waits for the answer.
+
+pub(super) mod cost;
+pub(super) mod desk;
+mod fields;
+mod groups;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use nvml_wrapper::{Device, error::NvmlError};
+
+use super::{
+    Absence, Nvml, ProcessList,
+    nvml::absence,
+    sampler::{EVERYTHING, GpuTick},
+};
+use fields::Fields;
+use groups::{Group, Open};
+
+/// A device that was lost or cannot be opened is tried again this much later.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What one look at a device gave.
+#[derive(Clone, Debug, Default)]
+pub struct GpuLook {
+    /// `None` if nothing could be read; `absent` says why.
+    pub tick: Option<GpuTick>,
+    /// Field of [`GpuTick`], or [`EVERYTHING`], to the reason why it could not be read.
+    pub absent: BTreeMap<&'static str, String>,
+    /// Field to what a reader of its value should know.
+    pub remarks: BTreeMap<&'static str, &'static str>,
+    /// What computes on the device, if asked.
+    pub processes: Option<ProcessList>,
+    /// The device is gone, in NVML's words.
+    pub lost: Option<String>,
+    /// How long the driver has not answered, if it does not.
+    pub silent_seconds: Option<f64>,
+}
+
+impl GpuLook {
+    /// Nothing was read.
+    fn nothing(reason: String) -> Self {
+        Self { absent: [(EVERYTHING, reason)].into(), ..Self::default() }
+    }
+
+    /// Why nothing was read.
+    pub fn reason(&self) -> Option<&str> {
+        self.absent.get(EVERYTHING).map(String::as_str)
+    }
+}
+
+/// Reads devices; the sampler's only way to a driver.
+pub(super) trait GpuReader {
+    fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuLook;
+}
+
+/// The reader of real devices.
+pub(super) struct NvmlReader {
+    nvml: Nvml,
+    devices: HashMap<String, Handle>,
+}
+
+enum Handle {
+    Open(Box<Open>),
+    Closed { why: Absence, since: Instant },
+}
+
+impl NvmlReader {
+    pub(super) fn new(nvml: Nvml) -> Self {
+        Self { nvml, devices: HashMap::new() }
+    }
+
+    fn handle(&mut self, uuid: &str) -> &mut Handle {
+        let is_due = |handle: &Handle| matches!(handle, Handle::Closed { since, .. } if since.elapsed() >= RETRY);
+        if self.devices.get(uuid).is_none_or(is_due) {
+            let opened = open(&self.nvml, uuid).map(|device| Handle::Open(Box::new(Open::new(self.nvml, device))));
+            self.devices.insert(uuid.to_owned(), opened.unwrap_or_else(|why| Handle::Closed { why, since: Instant::now() }));
+        }
+        // It was put there above.
+        self.devices.entry(uuid.to_owned()).or_insert(Handle::Closed { why: Absence::NotFound, since: Instant::now() })
+    }
+}
+
+impl GpuReader for NvmlReader {
+    fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuLook {
+        let nvml = self.nvml;
+        let handle = self.handle(uuid);
+        let mut look = GpuLook::default();
+        if let Handle::Open(open) = handle {
+            let (tick, ended) = read_open(open, &mut look);
+            look.remarks = open.remarks();
+            match ended {
+                None => look.tick = Some(tick),
+                Some(why) => *handle = Handle::Closed { why, since: Instant::now() },
+            }
+        }
+        if let Handle::Closed { why, .. } = handle {
+            look.absent.insert(EVERYTHING, why.to_string());
+            look.lost = is_lost(why).then(|| why.to_string());
+        } else if wants_processes {
+            look.processes = Some(nvml.compute_processes(uuid));
+        }
+        look
+    }
+}
+
+/// Reads every group that each tick reads; the reason if the device is no more to be had.
+fn read_open(open: &mut Open, look: &mut GpuLook) -> (GpuTick, Option<Absence>) {
+    let mut tick = GpuTick::default();
+    for group in Group::EVERY_TICK {
+        let mut fields = Fields { lasting: &mut open.lasting, absent: &mut look.absent, ended: None };
+        groups::read(group, &mut open.device, &mut fields, &mut tick);
+        if let Some(why) = fields.ended {
+            return (tick, Some(why));
+        }
+    }
+    (tick, None)
+}
+
+/// The handle of a device, with NVML's own reason if there is none.
+fn open(nvml: &Nvml, uuid: &str) -> Result<Device<'static>, Absence> {
+    match nvml.library().device_by_uuid(uuid) {
+        Ok(device) => Ok(device),
+        Err(error @ (NvmlError::GpuLost | NvmlError::Uninitialized | NvmlError::DriverNotLoaded)) => Err(absence(&error)),
+        Err(_) => nvml.device(uuid).map_err(|error| absence(&error)),
+    }
+}
+
+/// Whether the reason means that the device will not come back to this run: lost, or in need of a reset.
+fn is_lost(why: &Absence) -> bool {
+    matches!(why, Absence::Lost | Absence::Code(16 | 28))
+}
+
+/// Whether a reason ends the series of a device: lost, or the driver under it gone. 1 is a library not started, 9 a driver not
+/// loaded, 18 two versions of it.
+fn is_end(why: &Absence) -> bool {
+    is_lost(why) || matches!(why, Absence::Code(1 | 9 | 18))
+}
+
+/// Asks the driver whether it has given a device up; its words if so. One or two calls, which may hang.
+pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
+    let why = match open(nvml, uuid) {
+        Ok(device) => absence(&device.memory_info().err()?),
+        Err(why) => why,
+    };
+    is_lost(&why).then(|| why.to_string())
+}
+
+/// What a device draws at this moment, in watts, or over the last second where the driver has no more. Two calls, which may hang.
+pub fn power_now_watts(nvml: &Nvml, uuid: &str) -> Option<f64> {
+    let device = open(nvml, uuid).ok()?;
+    let instant = groups::instant_power_watts(nvml, &device);
+    instant.or_else(|| device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3))
+}

@@ -1,0 +1,270 @@
+//! What the ticks of a trial say about its measured window. No clock, no device: a pure function of what was read.
+//!
+//! A tick speaks for the time since the tick before it, so means are weighed by time: extra ticks at the window's ends do not
+//! count double. Energy and power are interpolated at the window's two ends.
+
+mod energy;
+
+use std::collections::BTreeMap;
+
+use super::{
+    TrialReadings,
+    sampler::{EVERYTHING, GpuTick, THROTTLED, Tick, throttle_names},
+};
+use energy::fill_energy;
+
+/// Under so many ticks in the window a mean utilization means nothing.
+const FEWEST_TICKS: usize = 5;
+
+/// A driver that did not answer for so long is worth a word.
+const LONG_SILENCE_SECONDS: f64 = 5.0;
+
+/// The hardware columns of one trial's row. Missing is `None`; `notes` says why, by column.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WindowSummary {
+    /// Share of the window with any kernel running.
+    pub mean_gpu_utilization: Option<f64>,
+    /// GPM's shares, as fractions of 1; Hopper and later.
+    pub mean_sm_active: Option<f64>,
+    pub mean_sm_occupancy: Option<f64>,
+    pub mean_tensor_active: Option<f64>,
+    pub mean_dram_bandwidth_utilization: Option<f64>,
+    pub mean_pcie_receive_bytes_per_second: Option<f64>,
+    pub mean_pcie_transmit_bytes_per_second: Option<f64>,
+    pub mean_nvlink_receive_bytes_per_second: Option<f64>,
+    pub mean_nvlink_transmit_bytes_per_second: Option<f64>,
+    pub mean_sm_clock_megahertz: Option<f64>,
+    /// Integral of power over the window, by its length.
+    pub mean_power_watts: Option<f64>,
+    /// Difference of the driver's energy counter.
+    pub energy_counter_joules: Option<f64>,
+    /// Time integral of the power readings.
+    pub energy_integral_joules: Option<f64>,
+    pub max_temperature_celsius: Option<f64>,
+    /// Share of the window in which the clocks were held down.
+    pub throttled_fraction: Option<f64>,
+    /// Why, most frequent first, by spaces.
+    pub throttle_reasons: Option<String>,
+    /// By all processes on the device.
+    pub peak_nvml_used_bytes: Option<u64>,
+    /// By the trial's own process.
+    pub peak_nvml_process_bytes: Option<u64>,
+    /// Since the attempt began.
+    pub ecc_corrected_errors: Option<u64>,
+    pub ecc_uncorrected_errors: Option<u64>,
+    /// Of the child, over the whole attempt.
+    pub peak_resident_bytes: Option<u64>,
+    /// Cores the child kept busy, over the window.
+    pub mean_cpu_cores: Option<f64>,
+    /// By the child, over the whole attempt.
+    pub disk_read_bytes: Option<u64>,
+    /// Of the busiest disk, over the window.
+    pub mean_disk_busy_fraction: Option<f64>,
+    /// Over the whole attempt.
+    pub min_host_memory_available_bytes: Option<u64>,
+    /// What a tick cost the sampler, over the whole attempt.
+    pub mean_reading_seconds: Option<f64>,
+    /// Cores that processes other than the child kept busy, as a mean over the window.
+    pub other_cpu_cores: Option<f64>,
+    pub notes: BTreeMap<String, String>,
+}
+
+/// Summarizes a trial's readings over `window`, start and end on CLOCK_MONOTONIC in nanoseconds. Without a window (a trial
+/// that did not get that far) only peaks and the highest temperature are filled, over all ticks.
+///
+/// `cuts` are stretches of the window that do not count (evaluation), in order; `logical_cores` are the machine's, if known.
+pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(u64, u64)], logical_cores: Option<u64>) -> WindowSummary {
+    let window = window.filter(|(start, end)| start < end);
+    let pieces = window.map(|window| without_cuts(window, cuts));
+    let mut summary = WindowSummary::default();
+    fill_process_and_host(&mut summary, readings, pieces.as_deref(), logical_cores);
+    if readings.ticks.iter().all(|tick| tick.gpu.is_none()) && readings.absent.is_empty() {
+        // A trial on the CPU: nobody asks for a GPU's numbers.
+        return summary;
+    }
+    let parts: Vec<Part<'_>> = match &pieces {
+        Some(pieces) => pieces.iter().flat_map(|piece| parts(&readings.ticks, *piece)).collect(),
+        None => parts(&readings.ticks, (0, u64::MAX)),
+    };
+    fill_extremes(&mut summary, readings, &parts);
+    match pieces {
+        Some(pieces) => fill_means(&mut summary, readings, &parts, &pieces),
+        None => ["mean_gpu_utilization", "mean_sm_active", "mean_power_watts", "energy_counter_joules", "energy_integral_joules", "throttled_fraction"]
+            .iter()
+            .for_each(|column| note(&mut summary, column, "there is no measured window")),
+    }
+    explain_absent(&mut summary, readings);
+    explain_present(&mut summary, readings);
+    summary
+}
+
+/// The trial's process and the host: known on the CPU too.
+fn fill_process_and_host(summary: &mut WindowSummary, readings: &TrialReadings, pieces: Option<&[(u64, u64)]>, logical_cores: Option<u64>) {
+    let ticks = &readings.ticks;
+    summary.peak_resident_bytes = ticks.iter().filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes)).max();
+    summary.disk_read_bytes = ticks.iter().filter_map(|tick| tick.child.as_ref()?.disk_read_bytes).max();
+    summary.min_host_memory_available_bytes = ticks.iter().filter_map(|tick| tick.host.memory_available_bytes).min();
+    summary.mean_reading_seconds = weighed_mean(ticks.iter().map(|tick| (tick.reading_seconds, 1.0)));
+    let Some(pieces) = pieces else { return };
+    summary.other_cpu_cores = logical_cores.and_then(|cores| other_cpu_cores(ticks, pieces, cores));
+    let mean = |of: fn(&Tick) -> Option<f64>| {
+        let spoken = pieces.iter().flat_map(|piece| speaking(ticks, *piece));
+        weighed_mean(spoken.filter_map(|(tick, seconds)| Some((of(tick)?, seconds))))
+    };
+    summary.mean_cpu_cores = mean(|tick| tick.child.as_ref()?.cpu_cores);
+    summary.mean_disk_busy_fraction = mean(|tick| tick.host.disk_busy_fraction);
+}
+
+/// Highest values in the window, and counts since the attempt began.
+fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>]) {
+    summary.max_temperature_celsius = parts.iter().filter_map(|part| part.gpu.temperature_celsius).reduce(f64::max);
+    summary.peak_nvml_used_bytes = parts.iter().filter_map(|part| part.gpu.memory_used_bytes).max();
+    summary.peak_nvml_process_bytes = parts.iter().filter_map(|part| part.gpu.process_memory_bytes).max();
+    let errors = |of: fn(&GpuTick) -> Option<u64>| readings.ticks.iter().filter_map(|tick| of(tick.gpu.as_ref()?)).max();
+    summary.ecc_corrected_errors = errors(|gpu| gpu.ecc_corrected_errors);
+    summary.ecc_uncorrected_errors = errors(|gpu| gpu.ecc_uncorrected_errors);
+}
+
+/// A tick that has a device's readings, and the seconds of the window it speaks for.
+struct Part<'a> {
+    gpu: &'a GpuTick,
+    seconds: f64,
+}
+
+/// What is left of the window between the cuts.
+fn without_cuts((start, end): (u64, u64), cuts: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut pieces = Vec::new();
+    let mut from = start;
+    for (cut_from, cut_to) in cuts {
+        if from < *cut_from {
+            pieces.push((from, (*cut_from).min(end)));
+        }
+        from = from.max(*cut_to);
+    }
+    if from < end {
+        pieces.push((from, end));
+    }
+    pieces
+}
+
+/// The ticks that speak for a piece of the window, each with the seconds of it that it speaks for.
+fn speaking(ticks: &[Tick], (start, end): (u64, u64)) -> impl Iterator<Item = (&Tick, f64)> {
+    let mut before = 0;
+    ticks.iter().filter_map(move |tick| {
+        let (from, to) = (before.max(start), tick.monotonic_nanoseconds.min(end));
+        before = tick.monotonic_nanoseconds;
+        (from < to).then(|| (tick, (to - from) as f64 / 1e9))
+    })
+}
+
+fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<Part<'_>> {
+    speaking(ticks, piece).filter_map(|(tick, seconds)| Some(Part { gpu: tick.gpu.as_ref()?, seconds })).collect()
+}
+
+/// What the whole machine did less what the child did, from the ticks that know both.
+fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) -> Option<f64> {
+    let others = |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.child.as_ref()?.cpu_cores?);
+    let known = pieces.iter().flat_map(|piece| speaking(ticks, *piece)).filter_map(|(tick, seconds)| Some((others(tick)?, seconds)));
+    // Both are counted in ticks of 10 ms, so a child alone can seem to use more than all together.
+    weighed_mean(known).map(|cores| cores.max(0.0))
+}
+
+/// A column, its reading in a tick, its place in the summary.
+type Mean = (&'static str, fn(&GpuTick) -> Option<f64>, fn(&mut WindowSummary) -> &mut Option<f64>);
+
+/// Means over the window's ticks.
+const MEANS: [Mean; 10] = [
+    ("mean_gpu_utilization", |gpu| gpu.utilization, |to| &mut to.mean_gpu_utilization),
+    ("mean_sm_active", |gpu| gpu.work.sm_active, |to| &mut to.mean_sm_active),
+    ("mean_sm_occupancy", |gpu| gpu.work.sm_occupancy, |to| &mut to.mean_sm_occupancy),
+    ("mean_tensor_active", |gpu| gpu.work.tensor_active, |to| &mut to.mean_tensor_active),
+    ("mean_dram_bandwidth_utilization", |gpu| gpu.work.dram_bandwidth_utilization, |to| &mut to.mean_dram_bandwidth_utilization),
+    ("mean_pcie_receive_bytes_per_second", |gpu| gpu.pcie_receive_bytes_per_second, |to| &mut to.mean_pcie_receive_bytes_per_second),
+    ("mean_pcie_transmit_bytes_per_second", |gpu| gpu.pcie_transmit_bytes_per_second, |to| &mut to.mean_pcie_transmit_bytes_per_second),
+    ("mean_nvlink_receive_bytes_per_second", |gpu| gpu.work.nvlink_receive_bytes_per_second, |to| &mut to.mean_nvlink_receive_bytes_per_second),
+    ("mean_nvlink_transmit_bytes_per_second", |gpu| gpu.work.nvlink_transmit_bytes_per_second, |to| &mut to.mean_nvlink_transmit_bytes_per_second),
+    ("mean_sm_clock_megahertz", |gpu| Some(gpu.sm_clock_megahertz? as f64), |to| &mut to.mean_sm_clock_megahertz),
+];
+
+fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>], pieces: &[(u64, u64)]) {
+    for (column, of, place) in MEANS {
+        match parts.iter().filter(|part| of(part.gpu).is_some()).count() {
+            0 => {}
+            FEWEST_TICKS.. => *place(summary) = mean(parts, of),
+            known => note(summary, column, &format!("{known} samples in the window, too few for a mean")),
+        }
+    }
+    summary.throttled_fraction = mean(parts, |gpu| gpu.throttle_bits.map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 }));
+    summary.throttle_reasons = throttle_reasons(parts);
+    fill_energy(summary, readings, pieces);
+}
+
+fn mean(parts: &[Part<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {
+    weighed_mean(parts.iter().filter_map(|part| Some((of(part.gpu)?, part.seconds))))
+}
+
+/// Of values with the seconds that each stands for; `None` without any.
+fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| (sum + value * seconds, all + seconds));
+    // A share is known to far fewer than six digits; more would only be the rounding of the weights.
+    (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
+}
+
+fn throttle_reasons(parts: &[Part<'_>]) -> Option<String> {
+    let mut seconds_of: BTreeMap<String, f64> = BTreeMap::new();
+    for part in parts {
+        for name in throttle_names(part.gpu.throttle_bits? & THROTTLED) {
+            *seconds_of.entry(name).or_default() += part.seconds;
+        }
+    }
+    let mut reasons: Vec<(String, f64)> = seconds_of.into_iter().collect();
+    reasons.sort_by(|one, other| other.1.total_cmp(&one.1));
+    (!reasons.is_empty()).then(|| reasons.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" "))
+}
+
+/// Columns that stayed empty because the device or its driver does not offer them.
+fn explain_absent(summary: &mut WindowSummary, readings: &TrialReadings) {
+    let whole = readings.absent.get(EVERYTHING);
+    let empty = [
+        ("mean_gpu_utilization", "utilization", summary.mean_gpu_utilization.is_none()),
+        // The other shares that GPM gives are missing with this one.
+        ("mean_sm_active", "sm_active", summary.mean_sm_active.is_none()),
+        ("mean_sm_active", "gpm", summary.mean_sm_active.is_none()),
+        ("mean_power_watts", "power_watts", summary.mean_power_watts.is_none()),
+        ("energy_counter_joules", "energy_joules", summary.energy_counter_joules.is_none()),
+        ("energy_integral_joules", "power_watts", summary.energy_integral_joules.is_none()),
+        ("max_temperature_celsius", "temperature_celsius", summary.max_temperature_celsius.is_none()),
+        ("throttled_fraction", "throttle_bits", summary.throttled_fraction.is_none()),
+        ("peak_nvml_used_bytes", "memory_used_bytes", summary.peak_nvml_used_bytes.is_none()),
+        ("ecc_uncorrected_errors", "ecc_uncorrected_errors", summary.ecc_uncorrected_errors.is_none()),
+    ];
+    for (column, field, is_empty) in empty {
+        if let (true, Some(reason)) = (is_empty, readings.absent.get(field).or(whole)) {
+            note(summary, column, reason);
+        }
+    }
+}
+
+/// What a reader should know of columns that are not empty, and of a driver that hung.
+fn explain_present(summary: &mut WindowSummary, readings: &TrialReadings) {
+    let filled = [
+        ("mean_power_watts", "power_watts", summary.mean_power_watts.is_some()),
+        ("energy_integral_joules", "power_watts", summary.energy_integral_joules.is_some()),
+        ("energy_counter_joules", "energy_joules", summary.energy_counter_joules.is_some()),
+    ];
+    for (column, field, is_filled) in filled {
+        if let (true, Some(remark)) = (is_filled, readings.remarks.get(field)) {
+            note(summary, column, remark);
+        }
+    }
+    if readings.silent_seconds >= LONG_SILENCE_SECONDS {
+        note(summary, "mean_reading_seconds", &format!("the driver did not answer for up to {:.0} s", readings.silent_seconds));
+    }
+}
+
+fn note(summary: &mut WindowSummary, column: &str, reason: &str) {
+    summary.notes.entry(column.to_owned()).or_insert_with(|| reason.to_owned());
+}
+
+#[cfg(test)]
+mod tests;
