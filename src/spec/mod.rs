@@ -5,6 +5,7 @@
 //! there, is left to others.
 
 mod check;
+mod condition;
 mod contradictions;
 mod experiment;
 mod future;
@@ -30,6 +31,7 @@ use std::path::PathBuf;
 
 use node::Node;
 
+pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
     Axis, CoolDown, CpuThreads, DeviceId, DeviceName, Devices, Engine, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity,
@@ -39,7 +41,6 @@ pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
 pub use schema::schema;
-pub use sweep::condition;
 
 /// Which experiment is asked for.
 #[derive(Clone, Debug, Default)]
