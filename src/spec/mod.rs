@@ -111,6 +111,7 @@ pub fn load(request: &Request) -> Result<Loaded, Problems> {
 
 /// The contradictions among the sound keys of a faulty file: its faulty keys taken out, and what involves them left unsaid.
 fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -> Vec<Problem> {
+    user = check::mended(&user);
     let faulty: Vec<String> = problems.iter().map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned()).collect();
     for key in &faulty {
         user.remove_path(&key.split('.').map(str::to_owned).collect::<Vec<_>>());
@@ -167,7 +168,7 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
         problems.extend(check::walk(&tree, whole && read.whole && index + 1 == count, &top));
         // Several `--set`s may change `zip` together, so only the last shows whether its lists fit.
         if is_file || index + 1 == count {
-            problems.extend(sweep::check(&tree));
+            problems.extend(sweep::check(&check::mended(&tree)));
         }
         if let Some(layer) = layers.last_mut() {
             merge::strip_nulls(&mut layer.tree);
