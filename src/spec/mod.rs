@@ -176,7 +176,9 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
     }
     let user = merge::merged(&layers);
     layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
-    Merged { tree: merge::merged(&layers), user, top, problems, whole: read.whole }
+    let mut tree = merge::merged(&layers);
+    merge::order_keys(&mut tree);
+    Merged { tree, user, top, problems, whole: read.whole }
 }
 
 /// What only one layer by itself shows: the layer is no map, or gives two keys of which one displaces the other.
