@@ -21,6 +21,7 @@ mod overrides;
 mod problem;
 mod read;
 mod resolved;
+mod run_options;
 mod scalar;
 mod schema;
 mod suggest;
@@ -34,12 +35,13 @@ use node::Node;
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    Axis, CoolDown, CpuThreads, DeviceId, DeviceName, Devices, Engine, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity,
-    LearningRateSchedule, Measure, OnOom, Optimizer, Order, Precision, RecordOptions, Run, Sweep, Target, Train, WeightDecayOn,
+    Axis, CpuThreads, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Optimizer, Order, Precision,
+    RecordOptions, Sweep, Target, Train, WeightDecayOn,
 };
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
+pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
 pub use schema::schema;
 
 /// Which experiment is asked for.
