@@ -79,10 +79,11 @@ impl Gpt {
 
     /// Per token `6 N + 12 L H Q T`, times the sample's tokens. N leaves out the position table, and the input embedding
     /// unless the head shares it. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
-    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> u64 {
+    /// `None` for more than a `u64` holds.
+    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
         let used = self.num_layers * self.block_parameters() + self.final_norm_parameters() + vocabulary * self.d_model;
-        let attention = 12 * self.num_layers * self.d_model * self.seq_len;
-        (6 * used + attention) * self.seq_len
+        let attention = 12 * u128::from(self.num_layers * self.d_model) * u128::from(self.seq_len);
+        u64::try_from((6 * u128::from(used) + attention) * u128::from(self.seq_len)).ok()
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
@@ -105,7 +106,7 @@ mod tests {
     fn gpt2_124m_has_the_published_parameters_and_flops() {
         let gpt = gpt2_124m();
         assert_eq!(gpt.parameters(50_304) - 1024 * 768, 123_587_328);
-        assert_eq!(gpt.flops_per_sample(50_304), 854_770_176 * 1024);
+        assert_eq!(gpt.flops_per_sample(50_304), Some(854_770_176 * 1024));
     }
 
     #[test]
@@ -113,6 +114,14 @@ mod tests {
         let gpt = Gpt { d_model: 256, num_layers: 2, num_heads: 4, seq_len: 128, tie_head: false, bias: true, ..gpt2_124m() };
         let parameters = gpt.parameters(50_257);
         assert!((27_000_000..28_500_000).contains(&parameters), "{parameters}");
+    }
+
+    #[test]
+    fn the_largest_shape_that_the_keys_allow_has_no_wrong_figure() {
+        let largest = Gpt { d_model: 1_048_576, num_layers: 4096, num_heads: 4096, seq_len: 1_048_576, tie_head: false, bias: true, ..gpt2_124m() };
+        let model = crate::catalog::Model::Gpt(largest);
+        assert_eq!(model.flops_per_sample(Some(16_777_216)), None, "about 3e23 is no u64");
+        assert_eq!(model.parameters(Some(16_777_216)), Some(54_079_535_248_834_560));
     }
 
     #[test]

@@ -54,8 +54,9 @@ impl Mlp {
     }
 
     /// Per token 6 N, N without the input embedding, times the sample's tokens. Source: `docs/measurement.md` 8.
-    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> u64 {
-        6 * self.layer_parameters(vocabulary) * self.seq_len
+    /// `None` for more than a `u64` holds.
+    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
+        self.layer_parameters(vocabulary).checked_mul(6)?.checked_mul(self.seq_len)
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
@@ -79,7 +80,13 @@ mod tests {
         let (table, hidden, logits) = (65 * 32, 8 * 32 * 128 + 128, 128 * 65 + 65);
         assert_eq!(bengio().parameters(65), table + hidden + logits);
         assert_eq!(bengio().parameters(65), 43_361);
-        assert_eq!(bengio().flops_per_sample(65), 6 * (hidden + logits) * 64);
+        assert_eq!(bengio().flops_per_sample(65), Some(6 * (hidden + logits) * 64));
+    }
+
+    #[test]
+    fn the_largest_shape_that_the_keys_allow_has_no_wrong_figure() {
+        let largest = Mlp { context: 4096, d_model: 65_536, hidden: 1_048_576, seq_len: 1_048_576, vocabulary: None };
+        assert_eq!(crate::catalog::Model::Mlp(largest).flops_per_sample(Some(16_777_216)), None, "about 2e21 is no u64");
     }
 
     #[test]

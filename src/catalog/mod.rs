@@ -72,12 +72,13 @@ impl Model {
         }
     }
 
-    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while the vocabulary is unknown.
+    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while the vocabulary is unknown, and for
+    /// more than a `u64` holds.
     /// Source: `docs/measurement.md` 8.
     pub fn flops_per_sample(&self, data_vocabulary: Option<u64>) -> Option<u64> {
         match self {
-            Self::Gpt(gpt) => Some(gpt.flops_per_sample(self.vocabulary(data_vocabulary)?)),
-            Self::Mlp(mlp) => Some(mlp.flops_per_sample(self.vocabulary(data_vocabulary)?)),
+            Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(data_vocabulary)?),
+            Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(data_vocabulary)?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
         }
     }

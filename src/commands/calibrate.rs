@@ -1,6 +1,10 @@
-//! `kiln calibrate`: starts the child that measures the matrix-product peak per precision, keeps the result for MFU, prints it.
+//! `kiln calibrate`: leases a device, starts the child that measures its matrix-product peak per precision, keeps the best
+//! result for MFU, prints both.
 
-use std::process::{Command, Stdio};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
 
 use comfy_table::{Table, presets};
 use serde::Deserialize;
@@ -11,14 +15,18 @@ use super::{
     print,
 };
 use crate::{
-    hardware::{DeviceFacts, Nvml, host::usable_cores},
-    record::peaks::{DeviceKey, MeasuredPeak, keep, peaks_path},
-    units::Count,
+    hardware::host::{self, usable_cores},
+    record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
+    schedule::{self, Instruments, Lease, instruments::DeviceFacts},
+    units::{Count, Fraction},
 };
+
+/// A peak this much lower than the best one of before was hardly measured under the same conditions.
+const NOTABLE_LOSS: f64 = 0.1;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Device to measure: `auto` (the first GPU, else the CPU), `cpu`, or a GPU's index or UUID.
+    /// Device to measure: `auto` (the first idle GPU, else the CPU), `cpu`, or a GPU's index or UUID.
     #[arg(long, default_value = "auto")]
     device: String,
     /// libtorch's threads on the CPU; all cores if not given.
@@ -30,13 +38,21 @@ pub(super) struct Args {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Cpu,
-    Gpu { uuid: String, name: String, driver: Option<String> },
+    /// The first idle one of these.
+    Gpus(Vec<DeviceFacts>),
+}
+
+/// The GPUs that may be measured.
+struct Offer<'a> {
+    visible: &'a [DeviceFacts],
+    /// Why there are none.
+    absence: &'a str,
 }
 
 /// The child's answer.
 #[derive(Debug, Deserialize)]
 struct Calibration {
-    libtorch: Option<String>,
+    libtorch: String,
     device_name: String,
     cpu_threads: u64,
     peaks: Vec<Measured>,
@@ -50,59 +66,63 @@ struct Measured {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let target = chosen(&args.device, &gpus())?;
-    let threads = args.cpu_threads.unwrap_or_else(usable_cores);
-    let found = measure(&target, threads)?;
-    let peaks = named(&target, found);
-    let kept = match peaks_path() {
-        Some(path) => {
-            keep(&path, &peaks).map_err(|error| Stop::new(Status::Failed, format!("the peaks could not be kept in {}: {error}", path.display())))?;
-            format!("kept in {}", path.display())
-        }
-        None => "not kept: neither `XDG_CACHE_HOME` nor `HOME` is set".to_owned(),
+    let instruments = Instruments::open(nvml_library().as_deref());
+    let lease = leased(&args.device, &instruments)?;
+    let gpu = lease.as_ref().and_then(Lease::gpu);
+    let found = measure(gpu, args.cpu_threads.unwrap_or_else(usable_cores))?;
+    let device = match gpu {
+        Some(gpu) => DeviceKey { device: gpu.uuid.clone(), name: gpu.name.clone(), driver: instruments.driver(), cpu_threads: None },
+        None => cpu(&found),
     };
-    print(&format!("{}\n{kept}\n", printed(&peaks)))?;
+    let peaks = named(&device, found);
+    let (kept, place) = kept(peaks)?;
+    print(&format!("{}\n{}{place}\n", printed(&kept), remarks(&kept)))?;
     Ok(Status::Success)
 }
 
-/// The machine's GPUs in nvidia-smi's order; none without a driver.
-fn gpus() -> Vec<Target> {
-    let Ok(nvml) = Nvml::open(nvml_library().as_deref()) else { return Vec::new() };
-    let driver = nvml.driver_version().into_value();
-    let target = |gpu: DeviceFacts| Some(Target::Gpu { uuid: gpu.uuid, name: gpu.name.into_value()?, driver: driver.clone() });
-    nvml.devices().into_iter().filter_map(target).collect()
+/// The GPU to measure, held until the lease is dropped; `None` for the CPU.
+fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop> {
+    let devices = instruments.devices();
+    let visible = schedule::visible_gpus(&devices, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    let absence = match (devices.is_empty(), instruments.absence()) {
+        (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
+        (true, Some(absence)) => absence,
+        (true, None) => "the NVIDIA driver reports no GPU".to_owned(),
+    };
+    match chosen(asked, &Offer { visible: &visible, absence: &absence })? {
+        Target::Gpus(gpus) => schedule::take_first_idle(&gpus, instruments, &schedule::locks_folder(), "`kiln calibrate`")
+            .map(Some)
+            .map_err(|why| Stop::new(Status::CannotRun, format!("no device is idle: {why}; try again later, or name another with `--device`"))),
+        Target::Cpu => {
+            if asked == "auto" {
+                let _ = writeln!(std::io::stderr(), "{absence}, the CPU is measured");
+            }
+            Ok(None)
+        }
+    }
 }
 
-fn chosen(asked: &str, gpus: &[Target]) -> Result<Target, Stop> {
-    let by_uuid = |gpu: &&Target| matches!(gpu, Target::Gpu { uuid, .. } if uuid == asked);
-    let found = match asked {
-        "cpu" => Some(&Target::Cpu),
-        "auto" => Some(gpus.first().unwrap_or(&Target::Cpu)),
-        index if index.bytes().all(|byte| byte.is_ascii_digit()) => index.parse().ok().and_then(|index: usize| gpus.get(index)),
-        _ => gpus.iter().find(by_uuid),
-    };
-    found.cloned().ok_or_else(|| {
-        let text = format!("`--device {asked}` is not here: {} found; give `cpu`, `auto`, an index or a UUID", counted(gpus.len()));
+fn chosen(asked: &str, offer: &Offer) -> Result<Target, Stop> {
+    let is_asked = |gpu: &&DeviceFacts| gpu.uuid == asked || asked.parse() == Ok(gpu.index);
+    match asked {
+        "cpu" => return Ok(Target::Cpu),
+        "auto" if offer.visible.is_empty() => return Ok(Target::Cpu),
+        "auto" => return Ok(Target::Gpus(offer.visible.to_vec())),
+        _ => {}
+    }
+    offer.visible.iter().find(is_asked).map(|gpu| Target::Gpus(vec![gpu.clone()])).ok_or_else(|| {
+        let listed: Vec<String> = offer.visible.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
+        let have = if listed.is_empty() { offer.absence.to_owned() } else { format!("there are {}", listed.join(", ")) };
+        let text = format!("`--device {asked}` is not here: {have}; give `cpu`, `auto`, an index or a UUID");
         Stop::new(Status::CannotRun, text)
     })
 }
 
-fn counted(gpus: usize) -> String {
-    match gpus {
-        0 => "no NVIDIA GPU is".to_owned(),
-        1 => "one NVIDIA GPU (index 0) is".to_owned(),
-        many => format!("{many} NVIDIA GPUs (indices 0 to {}) are", many - 1),
-    }
-}
-
-fn measure(target: &Target, threads: u64) -> Result<Calibration, Stop> {
+fn measure(gpu: Option<&DeviceFacts>, threads: u64) -> Result<Calibration, Stop> {
     let program = trial_program()?;
     let mut child = Command::new(&program);
-    child.arg("--calibrate").arg(if *target == Target::Cpu { "cpu" } else { "cuda" }).arg(threads.to_string());
-    if let Target::Gpu { uuid, .. } = target {
-        child.env("CUDA_VISIBLE_DEVICES", uuid);
-    }
-    let ended = child.stderr(Stdio::inherit()).output();
+    child.arg("--calibrate").arg(gpu.map_or("cpu", |_| "cuda")).arg(threads.to_string());
+    let ended = child.env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid)).stderr(Stdio::inherit()).output();
     let ended = ended.map_err(|error| {
         let text = format!("{} could not be started: {error}; build it with `cargo build --release`, or set `KILN_TRIAL`", program.display());
         Stop::new(Status::CannotRun, text)
@@ -110,20 +130,31 @@ fn measure(target: &Target, threads: u64) -> Result<Calibration, Stop> {
     if !ended.status.success() {
         return Err(Stop::new(Status::Failed, format!("{} ended with {}", program.display(), ended.status)));
     }
-    serde_json::from_slice(&ended.stdout)
-        .map_err(|error| Stop::new(Status::Failed, format!("{} answered something else than a calibration: {error}", program.display())))
+    answer(&ended.stdout).map_err(|why| {
+        let text = format!("{} answered something else than a calibration: {why}", program.display());
+        Stop::new(Status::Failed, text)
+    })
+}
+
+fn answer(text: &[u8]) -> Result<Calibration, String> {
+    let found: Calibration = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    match found.peaks.iter().find(|peak| !(peak.flops.is_finite() && peak.flops > 0.0)) {
+        Some(peak) => Err(format!("its peak at {} is {} FLOP/s", peak.precision, peak.flops)),
+        None => Ok(found),
+    }
+}
+
+/// The CPU by the name under which a trial's peak is looked up.
+fn cpu(found: &Calibration) -> DeviceKey {
+    let name = host::read().cpu_model.into_value().unwrap_or_else(|| found.device_name.clone());
+    DeviceKey { device: name.clone(), name, driver: None, cpu_threads: Some(found.cpu_threads) }
 }
 
 /// The answer's peaks with what they belong to.
-fn named(target: &Target, found: Calibration) -> Vec<MeasuredPeak> {
-    let device = match target {
-        Target::Cpu => DeviceKey { device: found.device_name.clone(), name: found.device_name, driver: None, cpu_threads: Some(found.cpu_threads) },
-        Target::Gpu { uuid, name, driver } => DeviceKey { device: uuid.clone(), name: name.clone(), driver: driver.clone(), cpu_threads: None },
-    };
-    let libtorch = found.libtorch.unwrap_or_default();
+fn named(device: &DeviceKey, found: Calibration) -> Vec<MeasuredPeak> {
     let named = |peak: Measured| MeasuredPeak {
         device: device.clone(),
-        libtorch: libtorch.clone(),
+        libtorch: found.libtorch.clone(),
         precision: peak.precision,
         flops: peak.flops,
         size: peak.size,
@@ -131,42 +162,98 @@ fn named(target: &Target, found: Calibration) -> Vec<MeasuredPeak> {
     found.peaks.into_iter().map(named).collect()
 }
 
-fn printed(peaks: &[MeasuredPeak]) -> String {
+/// Keeps the best peaks; with them comes where they are kept, in words.
+fn kept(peaks: Vec<MeasuredPeak>) -> Result<(Vec<Kept>, String), Stop> {
+    let Some(path) = peaks_path() else {
+        let kept = peaks.into_iter().map(|measured| Kept { measured, before: None }).collect();
+        return Ok((kept, "not kept: neither `XDG_CACHE_HOME` nor `HOME` is set".to_owned()));
+    };
+    let kept =
+        keep(&path, &peaks).map_err(|error| Stop::new(Status::Failed, format!("the peaks could not be kept in {}: {error}", path.display())))?;
+    Ok((kept, format!("kept in {}", path.display())))
+}
+
+fn printed(peaks: &[Kept]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["device", "precision", "peak", "size", "libtorch"]);
+    table.load_style(presets::NOTHING).set_header(["device", "precision", "measured", "size", "best kept", "libtorch"]);
     for peak in peaks {
-        let flops = format!("{}FLOP/s", Count(peak.flops));
-        table.add_row([peak.device.name.clone(), peak.precision.clone(), flops, peak.size.to_string(), peak.libtorch.clone()]);
+        let Kept { measured, .. } = peak;
+        let (name, precision, libtorch) = (measured.device.name.clone(), measured.precision.clone(), measured.libtorch.clone());
+        table.add_row([name, precision, per_second(measured.flops), measured.size.to_string(), per_second(peak.best().flops), libtorch]);
     }
     table.to_string()
+}
+
+fn per_second(flops: f64) -> String {
+    format!("{}FLOP/s", Count(flops))
+}
+
+/// A line for each peak that was higher before.
+fn remarks(peaks: &[Kept]) -> String {
+    peaks.iter().filter_map(remark).map(|line| line + "\n").collect()
+}
+
+fn remark(peak: &Kept) -> Option<String> {
+    let before = peak.before.as_ref()?.flops;
+    let loss = 1.0 - peak.measured.flops / before;
+    if loss <= 0.0 {
+        return None;
+    }
+    let cause = if loss > NOTABLE_LOSS { "; was the device throttled or disturbed?" } else { "" };
+    Some(format!("{}: {} lower than before, the best one stays{cause}", peak.measured.precision, Fraction(loss)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn gpu(uuid: &str) -> Target {
-        Target::Gpu { uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), driver: None }
+    fn gpu(index: u32, uuid: &str) -> DeviceFacts {
+        DeviceFacts { index, uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), memory_total_bytes: None }
     }
 
     #[test]
-    fn a_device_is_chosen_by_word_index_or_uuid() {
-        let gpus = [gpu("GPU-a"), gpu("GPU-b")];
-        assert_eq!(chosen("auto", &gpus).unwrap(), gpus[0]);
-        assert_eq!(chosen("auto", &[]).unwrap(), Target::Cpu);
-        assert_eq!(chosen("cpu", &gpus).unwrap(), Target::Cpu);
-        assert_eq!(chosen("1", &gpus).unwrap(), gpus[1]);
-        assert_eq!(chosen("GPU-b", &gpus).unwrap(), gpus[1]);
-        let stop = chosen("2", &gpus).unwrap_err();
-        assert_eq!((stop.status, stop.message.contains("indices 0 to 1")), (Status::CannotRun, true));
+    fn a_device_is_chosen_by_word_index_or_uuid_among_those_visible() {
+        // GPU 0 is hidden: indices stay nvidia-smi's.
+        let visible = [gpu(1, "GPU-b"), gpu(2, "GPU-c")];
+        let of = |asked: &str, visible: &[DeviceFacts]| chosen(asked, &Offer { visible, absence: "no NVIDIA driver found" });
+        assert_eq!(of("auto", &visible).unwrap(), Target::Gpus(visible.to_vec()));
+        assert_eq!(of("auto", &[]).unwrap(), Target::Cpu);
+        assert_eq!(of("cpu", &visible).unwrap(), Target::Cpu);
+        assert_eq!(of("1", &visible).unwrap(), Target::Gpus(vec![visible[0].clone()]));
+        assert_eq!(of("GPU-c", &visible).unwrap(), Target::Gpus(vec![visible[1].clone()]));
+        let stop = of("0", &visible).unwrap_err();
+        assert_eq!(stop.status, Status::CannotRun);
+        assert!(stop.message.contains("`--device 0` is not here: there are 1 (GPU-b), 2 (GPU-c)"), "{}", stop.message);
+        assert!(of("0", &[]).unwrap_err().message.contains("no NVIDIA driver found"));
     }
 
     #[test]
-    fn a_cpu_peak_belongs_to_its_model_and_threads() {
-        let answer = r#"{"kiln_calibration":1,"libtorch":"2.11.0","device_name":"Xeon","cpu_threads":2,
-                         "peaks":[{"precision":"f32","flops":1.0e11,"size":1024,"tried":[[512,9.0e10],[1024,1.0e11]]}]}"#;
-        let peaks = named(&Target::Cpu, serde_json::from_str(answer).unwrap());
-        assert_eq!((peaks[0].device.device.as_str(), peaks[0].device.cpu_threads), ("Xeon", Some(2)));
-        assert!(printed(&peaks).contains("100.0 GFLOP/s"), "{}", printed(&peaks));
+    fn a_lower_peak_is_told_and_a_much_lower_one_is_doubted() {
+        let peak = |flops| MeasuredPeak {
+            device: DeviceKey { device: "Xeon".to_owned(), name: "Xeon".to_owned(), driver: None, cpu_threads: Some(2) },
+            libtorch: "2.11.0".to_owned(),
+            precision: "f32".to_owned(),
+            flops,
+            size: 1024,
+        };
+        let kept = |now: f64, before: Option<f64>| Kept { measured: peak(now), before: before.map(peak) };
+        assert_eq!(remark(&kept(1e11, None)), None);
+        assert_eq!(remark(&kept(1e11, Some(0.9e11))), None);
+        assert_eq!(remark(&kept(0.95e11, Some(1e11))).unwrap(), "f32: 5.0 % lower than before, the best one stays");
+        let doubted = remark(&kept(0.85e11, Some(1e11))).unwrap();
+        assert_eq!(doubted, "f32: 15.0 % lower than before, the best one stays; was the device throttled or disturbed?");
+        let table = printed(&[kept(0.85e11, Some(1e11))]);
+        assert!(table.contains("85.0 GFLOP/s") && table.contains("100.0 GFLOP/s"), "{table}");
+    }
+
+    #[test]
+    fn an_answer_without_a_peak_or_a_libtorch_is_none() {
+        let of = |libtorch: &str, flops: &str| {
+            let peak = format!(r#"{{"precision":"f32","flops":{flops},"size":1024}}"#);
+            answer(format!(r#"{{"libtorch":{libtorch},"device_name":"Xeon","cpu_threads":2,"peaks":[{peak}]}}"#).as_bytes())
+        };
+        assert_eq!(of(r#""2.11.0""#, "1.0e11").unwrap().peaks[0].flops, 1e11);
+        assert!(of(r#""2.11.0""#, "0.0").unwrap_err().contains("its peak at f32 is 0 FLOP/s"));
+        assert!(of(r#""2.11.0""#, "-1.0").is_err() && of("null", "1.0e11").is_err());
     }
 }

@@ -34,9 +34,6 @@ pub struct TrialFile {
     pub folder: PathBuf,
     /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
     pub run_anchor_nanoseconds: i64,
-    /// Dense peak of the device at this precision, FLOP/s, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_flops: Option<f64>,
 }
 
 /// The `data` section as a child is told it: the number of workers resolved for this many cores, a relative path taken from

@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod columns;
+mod datasheet;
 pub mod epochs;
 pub mod examination;
 pub mod identity;

@@ -1,14 +1,17 @@
 //! The ceiling that MFU is measured against: FLOP/s of a dense matrix product per device and precision. Measured peaks
-//! (`kiln calibrate`) are kept in one file per user; a table of datasheet values is the fallback. Precisions go by their
-//! names in experiment files.
+//! (`kiln calibrate`) are kept in one file per user, the best of each device, driver, libtorch and precision; what NVIDIA
+//! prints (`datasheet`) is the fallback. Precisions go by their names in experiment files.
 
 use std::{
-    env, fs, io,
+    env,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
-    process,
 };
 
 use serde::{Deserialize, Serialize};
+
+use super::{datasheet, run_file::write_json};
 
 /// Version of the file.
 const PEAKS_FILE: u32 = 1;
@@ -25,12 +28,40 @@ struct PeaksFile {
 pub struct MeasuredPeak {
     #[serde(flatten)]
     pub device: DeviceKey,
+    /// Version of libtorch, as trials record it.
     pub libtorch: String,
     /// `f32`, `amp-bf16`.
     pub precision: String,
+    /// FLOP/s.
     pub flops: f64,
     /// Rows and columns of the factors that reached it.
     pub size: u64,
+}
+
+impl MeasuredPeak {
+    /// Whether both were measured on the same device and driver, with the same libtorch, at the same precision.
+    fn is_of_the_same(&self, other: &Self) -> bool {
+        self.is_of(&other.device, &other.libtorch, &other.precision)
+    }
+
+    fn is_of(&self, device: &DeviceKey, libtorch: &str, precision: &str) -> bool {
+        self.device.is_same(device) && self.libtorch == libtorch && self.precision == precision
+    }
+}
+
+/// A peak as it was just measured, beside what was known before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    pub measured: MeasuredPeak,
+    /// The best one of before, if there was one.
+    pub before: Option<MeasuredPeak>,
+}
+
+impl Kept {
+    /// The one that counts from now on.
+    pub fn best(&self) -> &MeasuredPeak {
+        self.before.as_ref().filter(|before| before.flops > self.measured.flops).unwrap_or(&self.measured)
+    }
 }
 
 /// What a peak belongs to.
@@ -46,6 +77,14 @@ pub struct DeviceKey {
     /// Threads of a CPU's product; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_threads: Option<u64>,
+}
+
+impl DeviceKey {
+    /// Whether a peak of one is a peak of the other: the same GPU under the same driver, or the same CPU with as many threads.
+    fn is_same(&self, other: &Self) -> bool {
+        let is_known = self.driver.is_some() || self.cpu_threads.is_some();
+        is_known && self.device == other.device && self.driver == other.driver && self.cpu_threads == other.cpu_threads
+    }
 }
 
 /// A ceiling and where it comes from.
@@ -64,31 +103,41 @@ pub fn peaks_path() -> Option<PathBuf> {
     Some(cache.join("kiln").join("peaks.json"))
 }
 
-/// The peak of this device at this precision: the last one measured (a peak of the libtorch named goes before others), else
-/// the datasheet's; `None` if neither is known.
+/// The peak of this device at this precision: the best one measured under this very driver and libtorch, else what the
+/// datasheet says; `None` if neither is known. Without `libtorch` no measured peak is taken.
 pub fn lookup(path: Option<&Path>, device: &DeviceKey, libtorch: Option<&str>, precision: &str) -> Option<Peak> {
     let measured = path.and_then(|path| read(path).ok()).unwrap_or_default();
-    let of_device = |peak: &&MeasuredPeak| peak.device == *device && peak.precision == precision;
-    let same_libtorch = measured.iter().filter(of_device).rfind(|peak| libtorch.is_none_or(|libtorch| peak.libtorch == libtorch));
-    let found = same_libtorch.or_else(|| measured.iter().rfind(of_device));
-    found.map(|peak| Peak { flops: peak.flops, source: "measured" }).or_else(|| table(&device.name, precision))
+    let of_this = |peak: &&MeasuredPeak| libtorch.is_some_and(|libtorch| peak.is_of(device, libtorch, precision));
+    let best = measured.iter().filter(of_this).map(|peak| peak.flops).reduce(f64::max);
+    let printed = || datasheet::peak(&device.name, precision).map(|flops| Peak { flops, source: "table" });
+    best.map(|flops| Peak { flops, source: "measured" }).or_else(printed)
 }
 
-/// Keeps new peaks in the file, in the place of older ones of the same device, libtorch and precision.
+/// Keeps the best of the new peaks and those in the file, and says for each new one what was known before.
 ///
-/// Errors: the file cannot be read or written, or is none of kiln's.
-pub fn keep(path: &Path, new: &[MeasuredPeak]) -> io::Result<()> {
-    let mut peaks = read(path)?;
-    let replaced =
-        |old: &MeasuredPeak| new.iter().any(|new| old.device == new.device && old.libtorch == new.libtorch && old.precision == new.precision);
-    peaks.retain(|old| !replaced(old));
-    peaks.extend_from_slice(new);
+/// # Errors
+/// The file cannot be read or written, or is none of kiln's.
+pub fn keep(path: &Path, new: &[MeasuredPeak]) -> io::Result<Vec<Kept>> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let partial = path.with_extension(format!("json.{}", process::id()));
-    fs::write(&partial, serde_json::to_string_pretty(&PeaksFile { kiln_peaks: PEAKS_FILE, peaks })?)?;
-    fs::rename(&partial, path)
+    // Two GPUs may be measured at once, and each measurement reads the file before it writes it.
+    let lock = File::create(path.with_extension("lock"))?;
+    lock.lock()?;
+    let mut peaks = read(path)?;
+    let kept: Vec<Kept> = new.iter().map(|measured| replace(&mut peaks, measured)).collect();
+    write_json(path, &PeaksFile { kiln_peaks: PEAKS_FILE, peaks })?;
+    Ok(kept)
+}
+
+/// Puts the better of a new peak and those of the same device, libtorch and precision in their place.
+fn replace(peaks: &mut Vec<MeasuredPeak>, measured: &MeasuredPeak) -> Kept {
+    let (same, mut others): (Vec<_>, Vec<_>) = peaks.drain(..).partition(|old| old.is_of_the_same(measured));
+    let before = same.into_iter().reduce(|best, this| if this.flops > best.flops { this } else { best });
+    let kept = Kept { measured: measured.clone(), before };
+    others.push(kept.best().clone());
+    *peaks = others;
+    kept
 }
 
 /// A missing file holds no peaks.
@@ -105,52 +154,6 @@ fn read(path: &Path) -> io::Result<Vec<MeasuredPeak>> {
     Ok(file.peaks)
 }
 
-/// Dense peaks in TFLOP/s: words of the product's name (all must be in it; the first row that fits counts), f32 without tensor
-/// cores, bf16 with f32 accumulation and without sparsity. Source: NVIDIA's datasheets and architecture white papers (V100
-/// 2017, Turing 2018, A100 and GA102 2020, A10, A30, A40 2021, Ada 2022, H100 2022, L4, L40S 2023, H200 2024, Blackwell 2025).
-const TABLE: [(&[&str], f64, Option<f64>); 22] = [
-    (&["B200"], 75.0, Some(2250.0)),
-    (&["H200", "NVL"], 60.0, Some(835.5)),
-    (&["H200"], 67.0, Some(989.4)),
-    (&["H100", "PCIe"], 51.2, Some(756.4)),
-    (&["H100", "NVL"], 60.0, Some(835.5)),
-    (&["H100"], 66.9, Some(989.4)),
-    (&["A100"], 19.5, Some(311.9)),
-    (&["A30"], 10.3, Some(165.1)),
-    (&["A10"], 31.2, Some(125.0)),
-    (&["A40"], 37.4, Some(149.7)),
-    (&["A6000"], 38.7, Some(154.8)),
-    (&["L40S"], 91.6, Some(362.1)),
-    (&["L40"], 90.5, Some(181.1)),
-    (&["L4"], 30.3, Some(121.2)),
-    (&["V100", "SXM2"], 15.7, None),
-    (&["V100"], 14.1, None),
-    (&["T4"], 8.1, None),
-    (&["RTX 4090"], 82.6, Some(165.2)),
-    (&["RTX 4080"], 48.7, Some(97.5)),
-    (&["RTX 3090 Ti"], 40.0, Some(80.0)),
-    (&["RTX 3090"], 35.6, Some(71.0)),
-    (&["RTX 3080"], 29.8, Some(59.5)),
-];
-
-/// Words that tell a product from the one whose name it extends.
-const VARIANTS: [&str; 6] = ["Laptop", "D", "Ti", "SUPER", "Max-Q", "Mobile"];
-
-fn table(name: &str, precision: &str) -> Option<Peak> {
-    let name_words: Vec<&str> = name.split([' ', '-', '_']).collect();
-    let has = |words: &&str| words.split(' ').all(|word| name_words.contains(&word));
-    // Another word makes another product: an RTX 4080 SUPER is no RTX 4080.
-    let is_plain =
-        |row: &[&str]| VARIANTS.iter().all(|variant| !has(variant) || row.iter().any(|words| words.split(' ').any(|word| word == *variant)));
-    let (_, f32_peak, bf16_peak) = TABLE.iter().find(|(words, _, _)| words.iter().all(has) && is_plain(words))?;
-    let tera = match precision {
-        "f32" => Some(*f32_peak),
-        "amp-bf16" | "bf16" => *bf16_peak,
-        _ => None,
-    }?;
-    Some(Peak { flops: tera * 1e12, source: "table" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,35 +166,61 @@ mod tests {
         MeasuredPeak { device: gpu(), libtorch: libtorch.to_owned(), precision: "f32".to_owned(), flops, size: 8192 }
     }
 
+    const TABLE: Option<Peak> = Some(Peak { flops: 67.0e12, source: "table" });
+
     #[test]
-    fn a_measured_peak_goes_before_the_table_and_its_own_libtorch_before_others() {
+    fn a_measured_peak_counts_for_its_own_libtorch_and_driver_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kiln").join("peaks.json");
-        assert_eq!(lookup(Some(&path), &gpu(), None, "f32"), Some(Peak { flops: 67.0e12, source: "table" }));
-        keep(&path, &[measured(5e13, "2.10.0")]).unwrap();
-        keep(&path, &[measured(6e13, "2.11.0"), measured(4e13, "2.10.0")]).unwrap();
-        let flops = |libtorch| lookup(Some(&path), &gpu(), libtorch, "f32").unwrap();
-        assert_eq!(flops(Some("2.11.0")), Peak { flops: 6e13, source: "measured" });
-        assert_eq!(flops(Some("2.10.0")).flops, 4e13, "the newer one replaced the older");
-        assert_eq!(flops(Some("2.9.0")).source, "measured");
-        assert_eq!(lookup(Some(&path), &DeviceKey { driver: None, ..gpu() }, None, "f32").unwrap().source, "table", "another driver");
+        let found = |device: &DeviceKey, libtorch| lookup(Some(&path), device, libtorch, "f32");
+        assert_eq!(found(&gpu(), Some("2.11.0")), TABLE);
+        keep(&path, &[measured(5e13, "2.10.0"), measured(6e13, "2.11.0")]).unwrap();
+        assert_eq!(found(&gpu(), Some("2.11.0")), Some(Peak { flops: 6e13, source: "measured" }));
+        assert_eq!(found(&gpu(), Some("2.10.0")), Some(Peak { flops: 5e13, source: "measured" }));
+        assert_eq!(found(&gpu(), Some("2.9.0")), TABLE, "another libtorch");
+        assert_eq!(found(&gpu(), None), TABLE, "nobody knows which libtorch");
+        for driver in [None, Some("590.2".to_owned())] {
+            assert_eq!(found(&DeviceKey { driver, ..gpu() }, Some("2.11.0")), TABLE, "another driver");
+        }
+        assert_eq!(found(&DeviceKey { device: "GPU-2".to_owned(), ..gpu() }, Some("2.11.0")), TABLE, "another board of the same name");
+        assert_eq!(lookup(Some(&path), &gpu(), Some("2.11.0"), "amp-bf16").unwrap().source, "table", "another precision");
     }
 
     #[test]
-    fn names_of_products_find_their_row_and_no_other() {
-        let bf16 = |name: &str| table(name, "amp-bf16").map(|peak| peak.flops / 1e12);
-        assert_eq!(bf16("NVIDIA A100-SXM4-80GB"), Some(311.9));
-        assert_eq!(bf16("NVIDIA A10"), Some(125.0));
-        assert_eq!(bf16("NVIDIA H100 PCIe"), Some(756.4));
-        assert_eq!(bf16("NVIDIA H100 80GB HBM3"), Some(989.4));
-        assert_eq!(bf16("NVIDIA L40S"), Some(362.1));
-        assert_eq!(bf16("NVIDIA GeForce RTX 3090 Ti"), Some(80.0));
-        for other in ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4080 SUPER"] {
-            assert_eq!(bf16(other), None, "{other} is another product");
-        }
-        assert_eq!(bf16("Tesla V100-SXM2-16GB"), None, "no bf16 on Volta");
-        assert_eq!(bf16("Some CPU @ 2.00GHz"), None);
-        assert_eq!(table("NVIDIA H200", "tf32"), None);
+    fn a_cpu_peak_counts_for_its_threads_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peaks.json");
+        let cpu = |threads| DeviceKey { device: "Xeon".to_owned(), name: "Xeon".to_owned(), driver: None, cpu_threads: Some(threads) };
+        keep(&path, &[MeasuredPeak { device: cpu(2), ..measured(1e11, "2.11.0") }]).unwrap();
+        assert_eq!(lookup(Some(&path), &cpu(2), Some("2.11.0"), "f32").unwrap().flops, 1e11);
+        assert_eq!(lookup(Some(&path), &cpu(4), Some("2.11.0"), "f32"), None);
+    }
+
+    #[test]
+    fn the_best_peak_stays_and_a_lower_one_learns_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peaks.json");
+        let first = keep(&path, &[measured(6e13, "2.11.0")]).unwrap();
+        assert_eq!((first[0].before.as_ref(), first[0].best().flops), (None, 6e13));
+        let lower = keep(&path, &[measured(4e13, "2.11.0"), measured(3e13, "2.10.0")]).unwrap();
+        assert_eq!((lower[0].measured.flops, lower[0].best().flops), (4e13, 6e13));
+        assert_eq!(lower[1].before, None, "another libtorch's peak is no peak of before");
+        let higher = keep(&path, &[measured(7e13, "2.11.0")]).unwrap();
+        assert_eq!((higher[0].before.as_ref().unwrap().flops, higher[0].best().flops), (6e13, 7e13));
+        assert_eq!(read(&path).unwrap().len(), 2, "one per libtorch");
+    }
+
+    #[test]
+    fn measurements_that_end_at_once_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peaks.json");
+        std::thread::scope(|scope| {
+            for libtorch in 0..8 {
+                let path = &path;
+                scope.spawn(move || keep(path, &[measured(1e12, &libtorch.to_string())]).unwrap());
+            }
+        });
+        assert_eq!(read(&path).unwrap().len(), 8);
     }
 
     #[test]

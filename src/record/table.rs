@@ -29,6 +29,8 @@ pub enum TableError {
     OtherTable { path: PathBuf, line: u64, record: u64, found: String, known: String },
     #[error("{path}:{line}: record {record}: {problem}", path = path.display())]
     Record { path: PathBuf, line: u64, record: u64, problem: String },
+    #[error("{path}:{line}: a quote is opened here or later and never closed, and {rows} rows lie behind it; mend that line", path = path.display())]
+    OpenQuote { path: PathBuf, line: u64, rows: u64 },
     #[error("{path}: a row does not fit the table: {problem}", path = path.display())]
     Row { path: PathBuf, problem: String },
 }
@@ -83,6 +85,7 @@ impl TableWriter {
         let mut file = open_plain(path, OpenOptions::new().read(true).append(true).create(true))?;
         let at = |doing| move |cause| TableError::Io { path: path.to_owned(), doing, cause };
         let extent = whole_extent(&mut file).map_err(at("reading"))?;
+        check_rest(&mut file, path, &extent, spec.version)?;
         if extent.torn.is_some() {
             file.set_len(extent.bytes).map_err(at("cutting a torn line"))?;
         }
@@ -189,6 +192,7 @@ impl Table {
     pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path, version: &str) -> Result<Self, TableError> {
         let at = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
         let extent = whole_extent(source).map_err(at)?;
+        check_rest(source, path, &extent, version)?;
         source.seek(SeekFrom::Start(0)).map_err(at)?;
         let mut reader = csv_reader(source.take(extent.bytes));
         let bad = |error: csv::Error, record| {
@@ -336,6 +340,24 @@ fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
     reader.take(1000).read_to_end(&mut rest)?;
     let text = shorten(&String::from_utf8_lossy(&rest), 200);
     Ok(Extent { bytes: whole, torn: Some(TornLine { line: whole_lines + 1, text }) })
+}
+
+/// A torn line is one row. More rows in it were whole once: somebody's hand left a quote open, and cutting would lose them.
+fn check_rest<R: Read + Seek>(source: &mut R, path: &Path, extent: &Extent, version: &str) -> Result<(), TableError> {
+    let Some(torn) = &extent.torn else { return Ok(()) };
+    let kind = version.split('/').next().unwrap_or_default();
+    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    source.seek(SeekFrom::Start(extent.bytes)).map_err(failed)?;
+    let lines = io::BufRead::split(io::BufReader::new(source), b'\n');
+    let mut rows = 0;
+    for line in lines.skip(1) {
+        let is_row = line.map_err(failed)?.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+        rows += u64::from(is_row);
+    }
+    match rows {
+        0 => Ok(()),
+        rows => Err(TableError::OpenQuote { path: path.to_owned(), line: torn.line, rows }),
+    }
 }
 
 fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {

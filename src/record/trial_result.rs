@@ -101,3 +101,10 @@ pub struct TrialResult {
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
 }
+
+impl TrialResult {
+    /// The version of libtorch that the trial was compiled against; `None` for a child without it.
+    pub fn libtorch(&self) -> Option<&str> {
+        self.libraries.get("libtorch").map(String::as_str)
+    }
+}

@@ -22,7 +22,8 @@ pub fn notices(table: &TrialTable) -> Vec<String> {
         points.iter().flat_map(|point| point.rows.iter().copied()).filter(|row| row.samples_per_second.is_some()).collect();
     let mut lines = Vec::new();
     lines.extend(data_wait(&points, &table.axes));
-    lines.extend(throttling(&points, &table.axes));
+    lines.extend(throttling(&completed));
+    lines.extend(too_low_peak(&completed));
     lines.extend(disturbance(&completed));
     lines.extend(busy_host(&completed));
     lines.extend(not_comparable(&completed, &table.axes));
@@ -44,11 +45,33 @@ fn data_wait(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     Some(format!("{who} waited for data, up to {share} of the window ({}): {means}; {advice}", worst.name(axes)))
 }
 
-fn throttling(points: &[Point<'_>], axes: &[String]) -> Option<String> {
-    let share = |point: &Point<'_>| point.statistic(|row| row.throttled_fraction).map_or(0.0, |share| share.mean);
-    let worst = points.iter().filter(|point| share(point) >= THROTTLED).max_by(|one, other| share(one).total_cmp(&share(other)))?;
-    let reasons = worst.completed().find_map(|row| row.throttle_reasons.clone()).unwrap_or_else(|| "no reason given".to_owned());
-    Some(format!("the GPU's clocks were held down for up to {} of the window ({}): {reasons}", Fraction(share(worst)), worst.name(axes)))
+fn throttling(rows: &[&TrialRow]) -> Option<String> {
+    let share = |row: &TrialRow| row.throttled_fraction.unwrap_or(0.0);
+    let throttled: Vec<&&TrialRow> = rows.iter().filter(|row| share(row) >= THROTTLED).collect();
+    let worst = throttled.iter().max_by(|one, other| share(one).total_cmp(&share(other)))?;
+    let reasons = worst.throttle_reasons.as_deref().unwrap_or("no reason given");
+    Some(format!(
+        "the GPU's clocks were held down for up to {} of the window (trial {}): {reasons}; {} of {} trials had {} or more",
+        Fraction(share(worst)),
+        worst.trial,
+        throttled.len(),
+        rows.len(),
+        Fraction(THROTTLED)
+    ))
+}
+
+/// No trial does more than its device can: a ceiling that is passed was set too low.
+fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
+    let above: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, row.mfu.filter(|mfu| *mfu > 1.0)?))).collect();
+    let (first, mfu) = above.first()?;
+    let source = first.peak_source.as_deref().unwrap_or("of unknown source");
+    Some(format!(
+        "the MFU of {} of {} trials is above 100 % (first: trial {}, {}): its peak ({source}) is too low, measure it with `kiln calibrate`",
+        above.len(),
+        rows.len(),
+        first.trial,
+        Fraction(*mfu)
+    ))
 }
 
 fn disturbance(rows: &[&TrialRow]) -> Option<String> {
@@ -137,8 +160,30 @@ mod tests {
             ..row(1, 10.0)
         };
         let lines = notices(&table(&[], vec![(hot, &[])]));
-        assert_eq!(lines[0], "the GPU's clocks were held down for up to 50.0 % of the window (all trials): sw_power_cap");
+        assert!(lines[0].starts_with("the GPU's clocks were held down for up to 50.0 % of the window (trial 0000000001): sw_power_cap"), "{lines:?}");
         assert!(lines[1].starts_with("others computed on the device during 1 trials (first: trial 0000000001: 1 with 2.0 GiB)"), "{lines:?}");
+    }
+
+    #[test]
+    fn one_throttled_repeat_is_said_however_cool_the_others_were() {
+        let repeat = |id, share, reasons: &str| {
+            let reasons = (!reasons.is_empty()).then(|| reasons.to_owned());
+            (TrialRow { throttled_fraction: Some(share), throttle_reasons: reasons, ..row(id, 10.0) }, &[][..])
+        };
+        let rows = vec![repeat(1, 0.01, "sw_power_cap"), repeat(2, 0.09, "hw_thermal_slowdown"), repeat(3, 0.0, "")];
+        let wanted =
+            "the GPU's clocks were held down for up to 9.0 % of the window (trial 0000000002): hw_thermal_slowdown; 1 of 3 trials had 5.0 % or more";
+        assert_eq!(notices(&table(&[], rows)), [wanted]);
+    }
+
+    #[test]
+    fn more_than_the_ceiling_is_doubted() {
+        let rows = vec![
+            (TrialRow { mfu: Some(0.9), ..row(1, 10.0) }, &[][..]),
+            (TrialRow { mfu: Some(1.12), peak_source: Some("table".into()), ..row(2, 11.0) }, &[][..]),
+        ];
+        let wanted = "the MFU of 1 of 2 trials is above 100 % (first: trial 0000000002, 112.0 %): its peak (table) is too low, measure it with `kiln calibrate`";
+        assert_eq!(notices(&table(&[], rows)), [wanted]);
     }
 
     #[test]

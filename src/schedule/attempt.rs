@@ -22,7 +22,7 @@ use super::{
 use crate::{
     plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data},
     record::{
-        AttemptFile, RunFolder, TableRow,
+        AttemptFile, RunFolder, TableRow, TrialResult,
         attempt::{attempts, result},
         message::exit_status,
         run_file::write_whole,
@@ -64,7 +64,6 @@ pub(super) struct Attempt {
     stopped: Option<(StopCause, Instant)>,
     finished_since: Option<Instant>,
     oom_kills: Option<u64>,
-    peak: Option<(f64, String)>,
 }
 
 /// An attempt that has ended.
@@ -88,14 +87,14 @@ pub(super) struct Surroundings<'a> {
 ///
 /// # Errors
 /// A file cannot be written or the child cannot be started; the attempt's folder is gone then.
-pub(super) fn start(setting: &Setting, index: usize, device: usize, peak: Option<(f64, String)>, events: Sender<Event>) -> io::Result<Attempt> {
+pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Sender<Event>) -> io::Result<Attempt> {
     let trial = &setting.request.trials[index];
     let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
     let folder = setting.folder.attempt(&trial.id, attempt);
     let started_utc = clock::utc_now();
     let oom_kills = oom_killer::kills();
     fs::create_dir_all(&folder)?;
-    let started = write_files(setting, trial, attempt, &folder, &started_utc, peak.as_ref().map(|(flops, _)| *flops)).and_then(|()| {
+    let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
         let start = Start {
             program: setting.request.trial_program,
             trial_file: &setting.folder.trial_file(&trial.id),
@@ -121,7 +120,6 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, peak: Option
         stopped: None,
         finished_since: None,
         oom_kills,
-        peak,
     })
 }
 
@@ -129,7 +127,7 @@ fn named(error: io::Error, program: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
 }
 
-fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, started_utc: &str, peak_flops: Option<f64>) -> io::Result<()> {
+fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, started_utc: &str) -> io::Result<()> {
     let file = AttemptFile {
         trial: trial.id.clone(),
         attempt,
@@ -138,12 +136,12 @@ fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, st
         device: setting.device.map_or("cpu", |gpu| &gpu.uuid).to_owned(),
     };
     file.write(folder)?;
-    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder, peak_flops)).map_err(io::Error::other)?;
+    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder)).map_err(io::Error::other)?;
     write_whole(&setting.folder.trial_file(&trial.id), text.as_bytes())
 }
 
 /// All that the child is told: what was `auto` is a number here, and every path is absolute.
-fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, peak_flops: Option<f64>) -> TrialFile {
+fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> TrialFile {
     let cores = super::open::cores();
     let mut train = trial.train.clone();
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
@@ -160,7 +158,6 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, pea
         data_folder: std::env::var_os("KILN_DATA").filter(|value| !value.is_empty()).and_then(|path| std::path::absolute(path).ok()),
         folder: folder.to_owned(),
         run_anchor_nanoseconds: setting.run_anchor_nanoseconds,
-        peak_flops,
     }
 }
 
@@ -260,6 +257,7 @@ impl Attempt {
             _ => false,
         };
         let cannot_run = ending.stopped.is_none() && is_absent && lost.is_none();
+        let libtorch = result.as_ref().and_then(TrialResult::libtorch);
         let row = row(&Facts {
             trial,
             attempt: self.attempt,
@@ -272,7 +270,7 @@ impl Attempt {
             readings: &readings,
             device: around.device,
             driver: around.driver.as_deref(),
-            peak: self.peak,
+            peak: instruments.peak_flops(around.device, trial, libtorch),
             concurrent_trials: self.most_concurrent,
             cores: around.cores,
             step: heard.step,

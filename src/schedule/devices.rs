@@ -77,7 +77,7 @@ fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFa
 }
 
 /// The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; like CUDA, it ends at the first entry that is no device.
-fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFacts> {
+pub fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFacts> {
     let Some(visible) = visible else { return devices.to_vec() };
     let find = |entry: &str| {
         devices.iter().find(|device| match entry.parse::<u32>() {

@@ -249,8 +249,9 @@ impl Instruments {
         self.ask_of(uuid, hardware::lost).flatten()
     }
 
-    /// Dense peak for this trial in FLOP/s and where it is from (`measured` or `table`); `None` if unknown.
-    pub fn peak_flops(&self, device: Option<&DeviceFacts>, trial: &Trial) -> Option<(f64, String)> {
+    /// Dense peak for this trial in FLOP/s and where it is from (`measured` or `table`); `None` if unknown. `libtorch` is the
+    /// version that the trial ran on, as its child says; a peak measured on another does not count.
+    pub fn peak_flops(&self, device: Option<&DeviceFacts>, trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
         if trial.engine == Engine::Flex {
             return None;
         }
@@ -262,7 +263,7 @@ impl Instruments {
                 DeviceKey { device: model.clone(), name: model, driver: None, cpu_threads }
             }
         };
-        let peak = peaks::lookup(self.peaks.as_deref(), &key, None, trial.train.precision.name())?;
+        let peak = peaks::lookup(self.peaks.as_deref(), &key, libtorch, trial.train.precision.name())?;
         Some((peak.flops, peak.source.to_owned()))
     }
 

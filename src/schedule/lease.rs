@@ -1,4 +1,5 @@
-//! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as the run holds the device.
+//! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as the run (or a command that
+//! measures) holds the device.
 
 use std::{
     fs, io,
@@ -7,6 +8,7 @@ use std::{
 };
 
 use super::{
+    clock,
     devices::{Choice, busy},
     instruments::{DeviceFacts, Instruments},
 };
@@ -15,9 +17,9 @@ use crate::record::run_folder::{Lock, lock_file};
 /// The folder of the locks where `$KILN_LOCKS` names none.
 const FOLDER: &str = "/tmp/kiln-locks";
 
-/// A device that this run holds.
+/// A device that this run holds; let go when dropped.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub struct Lease {
     /// `None` is the CPU, which is not leased.
     pub(super) gpu: Option<DeviceFacts>,
     _lock: Option<Lock>,
@@ -26,6 +28,11 @@ pub(super) struct Lease {
 impl Lease {
     pub(super) fn cpu() -> Self {
         Self { gpu: None, _lock: None }
+    }
+
+    /// `None` is the CPU.
+    pub fn gpu(&self) -> Option<&DeviceFacts> {
+        self.gpu.as_ref()
     }
 
     /// `cpu`, or the UUID.
@@ -72,6 +79,19 @@ pub(super) struct Terms<'a> {
 
 fn has(held: &[Lease], device: &DeviceFacts) -> bool {
     held.iter().any(|lease| lease.gpu.as_ref() == Some(device))
+}
+
+/// Leases the first idle one of these GPUs as a trial would, for `what` (`` `kiln calibrate` ``), without waiting.
+///
+/// # Errors
+/// Each is leased or used by others, whom the text names, or the folder of the locks cannot be used.
+pub fn take_first_idle(devices: &[DeviceFacts], instruments: &Instruments, folder: &Path, what: &str) -> Result<Lease, String> {
+    let who = format!("process {} since {} ({what})", std::process::id(), clock::utc_now());
+    let terms = Terms { folder, instruments, require_idle: true, who: &who };
+    match first_idle(devices, &terms) {
+        Ok(taken) => taken.into_iter().next().ok_or_else(|| "there is no GPU to lease".to_owned()),
+        Err(Refusal::Busy(why) | Refusal::Broken(why)) => Err(why),
+    }
 }
 
 fn first_idle(devices: &[DeviceFacts], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
@@ -132,5 +152,21 @@ mod tests {
         drop(second);
         assert_eq!(take(&Choice::All(vec![gpu(1)]), &[], &terms("process 3")).unwrap().len(), 1);
         assert_eq!(take(&Choice::FirstIdle(vec![gpu(0)]), &first, &terms("process 1")).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_command_leases_as_a_run_does_and_says_who_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let instruments = Instruments::open(Some(Path::new("/nonexistent")));
+        let take_one = |devices: &[DeviceFacts]| take_first_idle(devices, &instruments, folder.path(), "`kiln calibrate`");
+        let lease = take_one(&[gpu(0), gpu(1)]).unwrap();
+        assert_eq!(lease.gpu(), Some(&gpu(0)));
+        let refused = take_one(&[gpu(0)]).unwrap_err();
+        let own = format!("GPU 0 (H200) is leased by process {} since ", std::process::id());
+        assert!(refused.starts_with(&own) && refused.ends_with("(`kiln calibrate`)"), "{refused}");
+        assert_eq!(take_one(&[gpu(0), gpu(1)]).unwrap().gpu(), Some(&gpu(1)));
+        drop(lease);
+        assert_eq!(take_one(&[gpu(0)]).unwrap().gpu(), Some(&gpu(0)));
+        assert!(take_one(&[]).is_err());
     }
 }

@@ -28,8 +28,9 @@ mod sweep;
 
 use std::{collections::BTreeMap, path::Path};
 
+pub use devices::restrict as visible_gpus;
 pub use instruments::Instruments;
-pub use lease::folder as locks_folder;
+pub use lease::{Lease, folder as locks_folder, take_first_idle};
 pub use progress::Style;
 pub use remaining::{Selection, find_ids};
 

@@ -67,7 +67,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         device_name: facts.device.map(|device| device.name.clone()).or_else(|| result.and_then(|result| result.device_name.clone())),
         device_uuid: facts.device.map(|device| device.uuid.clone()),
         driver: facts.driver.map(str::to_owned),
-        libtorch: result.filter(|_| trial.engine == Engine::Libtorch).and_then(|result| result.libraries.get("libtorch").cloned()),
+        libtorch: result.filter(|_| trial.engine == Engine::Libtorch).and_then(TrialResult::libtorch).map(str::to_owned),
         precision: trial.train.precision.name().to_owned(),
         batch_size: trial.train.batch_size,
         grad_accumulation: trial.train.grad_accumulation,
@@ -137,7 +137,9 @@ fn no_peak(facts: &Facts) -> String {
     let threads = facts.trial.train.cpu_threads.resolve(facts.cores);
     match (facts.trial.engine, facts.device) {
         (Engine::Flex, _) => "no peak is measured for engine `flex`".to_owned(),
-        (_, None) => format!("no peak is known for this processor with {threads} threads, try `kiln calibrate --cpu-threads {threads}`"),
+        (_, None) => {
+            format!("no peak is known for this processor with {threads} threads and this libtorch, try `kiln calibrate --cpu-threads {threads}`")
+        }
         (_, Some(_)) => "no peak is known for this device and precision, try `kiln calibrate`".to_owned(),
     }
 }

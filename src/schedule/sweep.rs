@@ -218,11 +218,10 @@ impl<'a> Sweep<'a> {
             device: self.devices[device].gpu.as_ref(),
             token: self.next_token,
         };
-        let peak = self.instruments.peak_flops(setting.device, trial);
         if let Some(gpu) = setting.device {
             self.instruments.note_idle_power(gpu);
         }
-        let started = attempt::start(&setting, index, device, peak, self.sender.clone()).map_err(open::cannot_write(self.request))?;
+        let started = attempt::start(&setting, index, device, self.sender.clone()).map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
         let watched = self.instruments.watch(started.watch(trial, self.devices[device].gpu.as_ref()));
         self.progress.trial_started(trial, started.attempt, self.devices[device].name());

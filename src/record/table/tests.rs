@@ -43,6 +43,18 @@ fn a_torn_last_line_is_cut_wherever_the_writer_died() {
 }
 
 #[test]
+fn rows_behind_an_open_quote_are_not_taken_for_a_torn_line() {
+    let (_folder, path) = folder();
+    let spoilt = "kiln_table,name,value\ntrials/1,a,1\ntrials/1,\"b,2\ntrials/1,c,3\ntrials/1,d,4\n";
+    std::fs::write(&path, spoilt).unwrap();
+    let problems = [TableWriter::open(&path, spec()).unwrap_err(), Table::read(&path, "trials/1").unwrap_err()];
+    for problem in problems {
+        assert!(problem.to_string().contains(":3: a quote is opened here or later and never closed, and 2 rows lie behind it"), "{problem}");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), spoilt, "nothing is cut");
+}
+
+#[test]
 fn a_torn_header_is_written_again() {
     let (_folder, path) = folder();
     std::fs::write(&path, "kiln_table,na").unwrap();
