@@ -11,6 +11,7 @@ mod plan;
 mod planned;
 mod run;
 mod schema;
+mod snapshot;
 mod watch;
 
 use std::{fmt, io::Write, process::ExitCode};
@@ -35,6 +36,8 @@ enum Verb {
     Run(run::Args),
     /// List the runs under results/.
     Ls(ls::Args),
+    /// Show all readings of all GPUs now: text like nvidia-smi -q, CSV, JSON, words, or chosen properties.
+    Snapshot(snapshot::Args),
     /// Show the devices' readings live, or write them as a table.
     Watch(watch::Args),
     /// Measure the matrix-product peak of a device per precision, for MFU.
@@ -102,6 +105,7 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
         Verb::Ls(args) => ls::run(args),
+        Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Data(args) => data::run(args),

@@ -6,25 +6,31 @@
 
 mod cgroup;
 mod disk;
+pub mod fields;
+pub mod gpu;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
 mod process;
+pub mod query;
 mod reading;
 pub mod sampler;
 pub mod snapshot;
+pub mod text;
 pub mod window;
+pub mod words;
 
-pub use host::HostFacts;
-pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
-pub use process::peak_resident_bytes;
-pub use reading::{Absence, Reading};
+pub use gpu::Gpu;
 pub use gpu_reader::{
     GpuLook,
     cost::{GroupCost, costs},
     desk::{GpuDesk, within},
     lost, power_now_watts,
 };
+pub use host::HostFacts;
+pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
+pub use process::peak_resident_bytes;
+pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
 pub use window::WindowSummary;

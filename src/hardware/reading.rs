@@ -141,6 +141,27 @@ impl<T> Reading<T> {
         }
     }
 
+    pub fn and_then<U>(self, change: impl FnOnce(T) -> Reading<U>) -> Reading<U> {
+        match self {
+            Self::Value(value) => change(value),
+            Self::Absent(absence) => Reading::Absent(absence),
+        }
+    }
+
+    /// Another source where this one has no value; the first reason stays where that has none either.
+    #[must_use]
+    pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
+        match self {
+            Self::Value(value) => Self::Value(value),
+            Self::Absent(absence) => match other() {
+                Self::Value(value) => Self::Value(value),
+                // A symbol that only newer drivers have is no reason, if an older one says why.
+                Self::Absent(other) if absence == Absence::NoSymbol => Self::Absent(other),
+                Self::Absent(_) => Self::Absent(absence),
+            },
+        }
+    }
+
     pub fn as_ref(&self) -> Reading<&T> {
         match self {
             Self::Value(value) => Reading::Value(value),

@@ -16,9 +16,9 @@ pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
         self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, WindowSummary,
-        within,
         snapshot::{device as read_device, host as host_snapshot},
         window::summarize,
+        within,
     },
     plan::{Trial, TrialId},
     record::{

@@ -259,7 +259,10 @@ mod tests {
         };
         let (outcome, reason) = lost(|e| e.stderr_tail = "CUDA error: out of memory");
         assert_eq!(outcome, Outcome::Failed);
-        assert!(reason.starts_with("trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after 41 s, at step 118; see "), "{reason}");
+        assert!(
+            reason.starts_with("trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after 41 s, at step 118; see "),
+            "{reason}"
+        );
         for change in [
             (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into())))) as fn(&mut Ending),
             |e| e.stopped = Some(StopCause::DeviceLost),

@@ -5,7 +5,9 @@
 //! as the program: closing the last one would let the driver shut the device down between readings, and a call that hangs
 //! must not hang the end of the program.
 
+pub(super) mod calls;
 mod error;
+pub(super) mod field_ids;
 pub(super) mod gpm;
 pub(super) mod raw;
 
@@ -134,7 +136,9 @@ impl Nvml {
 
     /// The newest CUDA the driver can run, such as `13.1`.
     pub fn cuda_version(&self) -> Reading<String> {
-        told(self.library.sys_cuda_driver_version()).map(|version| format!("{}.{}", version / 1000, version % 1000 / 10))
+        // The newer call needs libcuda, which a container may lack.
+        let version = told(self.library.sys_cuda_driver_version()).or_else(|| calls::cuda_version(self));
+        version.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10))
     }
 
     pub fn nvml_version(&self) -> Reading<String> {

@@ -134,7 +134,8 @@ impl Looker {
             cpu_cores: target.cpu_before.and_then(|before| cores_between(before, (monotonic_nanoseconds, used.cpu_seconds))),
             disk_read_bytes: used.disk_read_bytes,
         });
-        let mut tick = Tick { monotonic_nanoseconds, gpu: gpu.as_mut().and_then(|look| look.tick.take()), gpu_absence, child, host, ..Tick::default() };
+        let mut tick =
+            Tick { monotonic_nanoseconds, gpu: gpu.as_mut().and_then(|look| look.tick.take()), gpu_absence, child, host, ..Tick::default() };
         if let (Some(gpu), Some(list)) = (&mut tick.gpu, gpu.as_ref().and_then(|look| look.processes.as_ref())) {
             gpu.process_memory_bytes = memory_of(list, target.watch.pid);
         }

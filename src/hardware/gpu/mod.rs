@@ -1,0 +1,196 @@
+//! One GPU as a typed model: all that `nvidia-smi -q` (R590) shows, and some more. A section is a structure here; every field
+//! is a value in NVML's own unit, or the reason why there is none.
+//!
+//! In comes an open NVML and a device's UUID or index, out comes a [`Gpu`]. How it is printed, and under which names, is left
+//! to `fields` and the views over it. Nothing here asks for a product or an architecture by name: a board that a future driver
+//! brings is read like any other, and what its driver does not answer is absent.
+
+mod activity;
+mod clocks;
+mod fabric;
+mod faults;
+mod identity;
+mod link;
+mod memory;
+mod mig;
+mod modes;
+mod power;
+mod processes;
+mod source;
+mod temperature;
+
+pub use activity::{Activity, EventReasonCounters, Sessions};
+pub use clocks::{ClockSet, Clocks};
+pub use fabric::{Fabric, FabricHealth, NvLink};
+pub use faults::{Ecc, ErrorCounts, RemappedRows, RetiredPages, RowHistogram, SramErrors};
+pub use identity::{Driver, Firmware, Identity, Platform};
+pub use link::Pci;
+pub use memory::{Memory, MemoryUse};
+pub use mig::MigDevice;
+pub use modes::{Modes, Pending, VgpuCapabilities};
+pub use power::{Power, PowerLimits, PowerSmoothing};
+pub use processes::{AccountedProcess, Process, ProcessMemory};
+pub use temperature::Temperature;
+
+use super::{Absence, Nvml, Reading, nvml::told};
+use source::Source;
+
+/// All readings of one GPU at one moment.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    /// nvidia-smi's index. Not CUDA's.
+    pub index: Reading<u64>,
+    pub driver: Driver,
+    pub identity: Identity,
+    pub platform: Platform,
+    pub firmware: Firmware,
+    pub modes: Modes,
+    pub pci: Pci,
+    pub activity: Activity,
+    pub memory: Memory,
+    pub ecc: Ecc,
+    pub retired_pages: RetiredPages,
+    pub remapped_rows: RemappedRows,
+    pub temperature: Temperature,
+    pub power: Power,
+    pub clocks: Clocks,
+    pub fabric: Fabric,
+    /// In the order of their indices; empty where MIG is off.
+    pub mig_devices: Vec<MigDevice>,
+    /// Compute and graphics, by process number. Empty is none; a driver that does not say is absent.
+    pub processes: Reading<Vec<Process>>,
+    /// What the driver keeps of ended compute processes, where accounting is on.
+    pub accounted_processes: Reading<Vec<AccountedProcess>>,
+}
+
+/// What reads its section of a [`Gpu`] from a device.
+trait Section: Sized {
+    fn read(source: &Source<'_>) -> Self;
+}
+
+impl Gpu {
+    /// Reads a GPU by its UUID. Some 200 driver calls, 40 ms of which go to the PCIe throughput. A GPU that is lost is read too:
+    /// its fields carry the reason.
+    pub fn read(nvml: &Nvml, uuid: &str) -> Self {
+        let mut gpu = Self::from_source(&Source::new(nvml, nvml.device(uuid)));
+        if gpu.identity.uuid.value().is_none() {
+            gpu.identity.uuid = Reading::Value(uuid.to_owned());
+        }
+        gpu
+    }
+
+    /// Reads all GPUs in nvidia-smi's order, those too that this user may not open.
+    pub fn read_all(nvml: &Nvml) -> Vec<Self> {
+        (0..nvml.device_count()).map(|index| Self::read_index(nvml, index)).collect()
+    }
+
+    /// Reads the GPU of this index.
+    pub fn read_index(nvml: &Nvml, index: u32) -> Self {
+        let mut gpu = Self::from_source(&Source::new(nvml, nvml.library().device_by_index(index)));
+        if gpu.index.value().is_none() {
+            gpu.index = Reading::Value(u64::from(index));
+        }
+        gpu
+    }
+
+    /// A GPU of which nothing could be read, and why.
+    pub fn unread(absence: &Absence) -> Self {
+        Self::from_source(&Source::silent(absence.clone()))
+    }
+
+    fn from_source(source: &Source<'_>) -> Self {
+        let modes = Modes::read(source);
+        Self {
+            index: source.tell(nvml_wrapper::Device::index).map(u64::from),
+            driver: Driver::read(source),
+            identity: Identity::read(source),
+            platform: Platform::read(source),
+            firmware: Firmware::read(source),
+            pci: Pci::read(source),
+            activity: Activity::read(source),
+            memory: Memory::read(source),
+            ecc: Ecc::read(source),
+            retired_pages: RetiredPages::read(source),
+            remapped_rows: RemappedRows::read(source),
+            temperature: Temperature::read(source),
+            power: Power::read(source),
+            clocks: Clocks::read(source),
+            fabric: Fabric::read(source),
+            mig_devices: mig::read(source, &modes),
+            processes: processes::read(source),
+            accounted_processes: processes::accounted(source, &modes),
+            modes,
+        }
+    }
+}
+
+/// A name that fits no GPU here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchGpu(pub String);
+
+/// Indices of the GPUs named by index, UUID or PCI address (short forms too, such as `83:00.0`), each once, in the order named.
+///
+/// # Errors
+/// On the first name that fits none.
+pub fn select(nvml: &Nvml, names: &[String]) -> Result<Vec<u32>, NoSuchGpu> {
+    let known: Vec<Names> = (0..nvml.device_count()).map(|index| Names::read(nvml, index)).collect();
+    let mut found = Vec::new();
+    for name in names {
+        let fitting = known.iter().find(|gpu| gpu.fits(name)).ok_or_else(|| NoSuchGpu(name.clone()))?;
+        if !found.contains(&fitting.index) {
+            found.push(fitting.index);
+        }
+    }
+    Ok(found)
+}
+
+/// What a person may call a GPU.
+struct Names {
+    index: u32,
+    uuid: Option<String>,
+    bus_id: Option<String>,
+}
+
+impl Names {
+    fn read(nvml: &Nvml, index: u32) -> Self {
+        let device = told(nvml.library().device_by_index(index));
+        let uuid = device.as_ref().and_then(|device| told(device.uuid())).into_value();
+        let bus_id = device.and_then(|device| told(device.pci_info())).map(|info| info.bus_id).into_value();
+        Self { index, uuid, bus_id }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        let is_bus_id = |id: &String| id.eq_ignore_ascii_case(name) || (name.contains(':') && id.to_lowercase().ends_with(&name.to_lowercase()));
+        name.parse() == Ok(self.index) || self.uuid.as_deref() == Some(name) || self.bus_id.as_ref().is_some_and(is_bus_id)
+    }
+}
+
+impl Nvml {
+    /// Number of GPUs, those that this user may not open included.
+    pub fn device_count(&self) -> u32 {
+        told(self.library().device_count()).into_value().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_answers_to_its_index_its_uuid_and_its_address() {
+        let gpu = Names { index: 1, uuid: Some("GPU-7".into()), bus_id: Some("00000000:8F:00.0".into()) };
+        for name in ["1", "GPU-7", "00000000:8f:00.0", "0000:8f:00.0", "8F:00.0"] {
+            assert!(gpu.fits(name), "{name}");
+        }
+        for name in ["0", "GPU-8", "9F:00.0", "0", ""] {
+            assert!(!gpu.fits(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_has_a_reason_in_every_field() {
+        let gpu = Gpu::unread(&Absence::Lost);
+        assert_eq!(gpu.memory.frame_buffer.used_bytes, Reading::Absent(Absence::Lost));
+        assert!(gpu.mig_devices.is_empty() && gpu.processes.reason().is_some());
+    }
+}

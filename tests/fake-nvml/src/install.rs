@@ -1,0 +1,58 @@
+//! Puts a library with a scenario where a test wants it. Comes in a scenario, goes out the path for `$KILN_NVML_LIB`.
+//!
+//! A copy of its own per scenario: the loader gives a program each file once, so one test program can play several scenarios, and
+//! a symbol that the scenario says is missing is really not found.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::Scenario;
+
+/// Writes the library and its scenario into `folder`, which must exist.
+///
+/// # Errors
+/// Where the built library is not beside the running program, or a file cannot be written.
+pub fn install(folder: &Path, scenario: &Scenario) -> io::Result<PathBuf> {
+    let path = folder.join("libnvidia-ml.so.1");
+    let mut library = fs::read(built()?)?;
+    without(&mut library, scenario);
+    // A library in use must not change under its users: written aside, then put in place.
+    let aside = folder.join("libnvidia-ml.so.1.new");
+    fs::write(&aside, library)?;
+    fs::rename(&aside, &path)?;
+    let text = scenario.to_yaml().map_err(io::Error::other)?;
+    fs::write(folder.join("libnvidia-ml.so.1.yaml"), text)?;
+    Ok(path)
+}
+
+/// The library that cargo built together with the running program.
+///
+/// # Errors
+/// Where it is not there.
+pub fn built() -> io::Result<PathBuf> {
+    let program = env::current_exe()?;
+    let folders = program.ancestors().skip(1).take(2);
+    let places = folders.flat_map(|folder| [folder.join("deps/libfake_nvml.so"), folder.join("libfake_nvml.so")]);
+    let found = places.filter(|place| place.is_file()).max_by_key(|place| fs::metadata(place).and_then(|data| data.modified()).ok());
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no libfake_nvml.so beside {}; try `cargo build -p fake-nvml`", program.display())))
+}
+
+/// Renames the missing symbols in the library's tables of names, so that nobody finds them.
+fn without(library: &mut [u8], scenario: &Scenario) {
+    if scenario.missing.is_empty() {
+        return;
+    }
+    let mut start = 0;
+    for end in 0..library.len() {
+        if library.get(end) != Some(&0) {
+            continue;
+        }
+        let name = library.get_mut(start..end).unwrap_or_default();
+        if name.starts_with(b"nvml") && str::from_utf8(name).is_ok_and(|name| scenario.is_missing(name)) {
+            name.copy_from_slice(&[b"gone".as_slice(), name.get(4..).unwrap_or_default()].concat());
+        }
+        start = end + 1;
+    }
+}

@@ -1,0 +1,160 @@
+//! Plays one scenario per loaded library. Comes in a question (which device, which call with which arguments), goes out a value
+//! or a return code. The C interface above it is `abi`'s.
+
+use std::{
+    collections::HashMap,
+    env, fs,
+    io::Write as _,
+    path::PathBuf,
+    sync::{Mutex, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    Device, Scenario,
+    answer::{Answer, Moment, answer},
+    code,
+};
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    System,
+    /// By index.
+    Device(usize),
+    /// The MIG device at an index of the device at an index.
+    Mig(usize, usize),
+}
+
+/// A scenario being played.
+pub(crate) struct Player {
+    scenario: Scenario,
+    started: Instant,
+    asked: Mutex<HashMap<(Target, String), usize>>,
+}
+
+/// The library's scenario: `$FAKE_NVML_SCENARIO`, else the file named as the library itself with `.yaml` behind it.
+///
+/// The first call starts the clock. `None`, with a line on standard error, where there is none.
+pub(crate) fn player() -> Option<&'static Player> {
+    static PLAYER: OnceLock<Option<Player>> = OnceLock::new();
+    PLAYER.get_or_init(load).as_ref()
+}
+
+fn load() -> Option<Player> {
+    let path = match env::var_os("FAKE_NVML_SCENARIO").filter(|value| !value.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let mut path = own_file()?.into_os_string();
+            path.push(".yaml");
+            path.into()
+        }
+    };
+    match Scenario::read(&path) {
+        Ok(scenario) => Some(Player { scenario, started: Instant::now(), asked: Mutex::default() }),
+        Err(error) => {
+            // Nothing can be done where standard error is closed.
+            let _ = writeln!(std::io::stderr(), "fake NVML: {error}");
+            None
+        }
+    }
+}
+
+/// The file this code was loaded from.
+fn own_file() -> Option<PathBuf> {
+    let here = load as fn() -> Option<Player> as usize;
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
+        let path = rest.get(rest.find('/')?..)?;
+        range.contains(&here).then(|| PathBuf::from(path))
+    })
+}
+
+impl Player {
+    pub(crate) fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    pub(crate) fn device(&self, target: Target) -> Option<&Device> {
+        match target {
+            Target::System => None,
+            Target::Device(index) => self.scenario.devices.get(index),
+            Target::Mig(parent, index) => self.scenario.devices.get(parent)?.mig.get(index)?.as_ref(),
+        }
+    }
+
+    /// What a call answers: `key` is its name and, after slashes, its arguments.
+    pub(crate) fn ask(&self, target: Target, key: &str) -> Result<Value, u32> {
+        self.open(target, key)?;
+        let calls = self.device(target).map_or(&self.scenario.calls, |device| &device.calls);
+        self.say(target, key, calls.get(key))
+    }
+
+    /// A field value: `Err` is the field's own return code.
+    pub(crate) fn ask_field(&self, target: Target, key: &str) -> Result<Value, u32> {
+        self.say(target, &format!("field {key}"), self.device(target).and_then(|device| device.fields.get(key)))
+    }
+
+    /// Whether the call comes through at all: symbols, permissions, the device being there; takes the time a call takes.
+    pub(crate) fn open(&self, target: Target, key: &str) -> Result<(), u32> {
+        thread::sleep(Duration::from_micros(self.scenario.latency_microseconds));
+        let symbol = key.split('/').next().unwrap_or(key);
+        if self.scenario.is_missing(symbol) {
+            return Err(code::FUNCTION_NOT_FOUND);
+        }
+        let Some(device) = self.device(target) else { return Ok(()) };
+        if self.is_lost(target) {
+            return Err(code::GPU_IS_LOST);
+        }
+        match &device.every_call {
+            Some(value) if !symbol.starts_with("nvmlDeviceGetHandle") => self.say(target, key, Some(value)).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the device has fallen off the bus. Each question counts as a call to it.
+    fn is_lost(&self, target: Target) -> bool {
+        let owner = match target {
+            Target::Mig(parent, _) => Target::Device(parent),
+            other => other,
+        };
+        let calls = self.count(owner, "");
+        let Some(lost) = self.device(owner).and_then(|device| device.lost.as_ref()) else { return false };
+        lost.after_calls.is_some_and(|limit| calls as u64 >= limit)
+            || lost.after_seconds.is_some_and(|limit| self.started.elapsed().as_secs_f64() >= limit)
+    }
+
+    fn say(&self, target: Target, key: &str, value: Option<&Value>) -> Result<Value, u32> {
+        let Some(value) = value else { return Err(code::NOT_SUPPORTED) };
+        let others = self.device(target).map(|device| &device.calls);
+        let asked = if value.is_object() { self.count(target, key) } else { 0 };
+        let mut said = answer(value, Moment { seconds: self.started.elapsed().as_secs_f64(), asked, others });
+        loop {
+            said = match said {
+                Answer::Value(value) => return Ok(value),
+                Answer::Code(code) => return Err(code),
+                Answer::Hang => loop {
+                    thread::park();
+                },
+                Answer::Late { milliseconds, then } => {
+                    thread::sleep(Duration::from_millis(milliseconds));
+                    *then
+                }
+            }
+        }
+    }
+
+    /// How often this was asked before.
+    fn count(&self, target: Target, key: &str) -> usize {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = asked.entry((target, key.to_owned())).or_default();
+        *count += 1;
+        *count - 1
+    }
+}

@@ -1,0 +1,102 @@
+//! What a scenario file says: calls and what they answer. Comes in as YAML (or JSON, which is YAML), goes out the same way.
+//! How an answer changes with time is left to `answer`.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Calls by name, with their arguments after slashes: `nvmlDeviceGetClockInfo/1`.
+pub type Calls = BTreeMap<String, Value>;
+
+/// A machine with NVIDIA devices, as NVML tells of it. A call that is not named answers "not supported".
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it is, for people.
+    #[serde(default)]
+    pub description: String,
+    /// Symbols this library does not have; a trailing `*` stands for any ending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// How long every call takes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub latency_microseconds: u64,
+    /// Calls without a device, `nvmlSystem…` and `nvmlInit_v2`.
+    #[serde(default)]
+    pub calls: Calls,
+    #[serde(default)]
+    pub devices: Vec<Device>,
+}
+
+/// One device, or a MIG device within one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// When it falls off the bus: from then on every call answers "GPU is lost".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
+    /// What every call answers, whatever it is: `{return: 4}`. Finding the device still works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_call: Option<Value>,
+    #[serde(default)]
+    pub calls: Calls,
+    /// `nvmlDeviceGetFieldValues`: `id/scope` in the driver's own numbering, as `{type: 1, value: 627320}` or `{return: 3}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: Calls,
+    /// MIG devices by index; `null` is a gap.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mig: Vec<Option<Device>>,
+}
+
+/// The first of the two that comes true.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lost {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_seconds: Option<f64>,
+    /// Calls to this device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_calls: Option<u64>,
+}
+
+/// Why a scenario cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    #[error("no scenario at {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path} is no scenario: {source}")]
+    Parse { path: String, source: serde_yaml::Error },
+}
+
+impl Scenario {
+    /// # Errors
+    /// Where the file cannot be read or is no scenario.
+    pub fn read(path: &Path) -> Result<Self, ScenarioError> {
+        let name = || path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|source| ScenarioError::Read { path: name(), source })?;
+        serde_yaml::from_str(&text).map_err(|source| ScenarioError::Parse { path: name(), source })
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// None that is known: every value of a scenario has a form in YAML.
+    pub fn to_yaml(&self) -> Result<String, serde_yaml::Error> {
+        serde_yaml::to_string(self)
+    }
+
+    /// Whether the library lacks this symbol.
+    #[must_use]
+    pub fn is_missing(&self, symbol: &str) -> bool {
+        self.missing.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => symbol.starts_with(start),
+            None => symbol == pattern,
+        })
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
