@@ -111,8 +111,8 @@ fn work(args: &Args) -> Result<Work, Stop> {
         Err(absent) => return Err(nothing(&absent.to_string())),
     };
     if let (Some(properties), Some(nvml)) = (&args.query, &nvml) {
-        let uuids = devices.into_iter().map(|device| device.uuid).collect();
-        return Asking::new(properties, &args.format, (Arc::clone(nvml), uuids), patience).map(Work::Query);
+        let indices = devices.iter().map(|device| device.index).collect();
+        return Asking::new(properties, &args.format, (Arc::clone(nvml), indices), patience).map(Work::Query);
     }
     let table = table(args)?;
     let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");

@@ -308,7 +308,8 @@ impl<'a> Sweep<'a> {
                 let left = "no other device is left for the trials that wait; once it is back (a reset or a reboot) the same command goes on";
                 return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
             };
-            self.progress.notice(&format!("going on with GPU {}", lease.name()));
+            let name = lease.gpu.as_ref().map_or_else(|| lease.name().to_owned(), |gpu| format!("GPU {} ({})", gpu.index, gpu.name));
+            self.progress.notice(&format!("going on with {name}"));
             self.queue.add_device(&wish, self.devices.len());
             self.devices.push(lease);
             self.rested_since.push(None);

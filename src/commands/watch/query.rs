@@ -20,7 +20,7 @@ use crate::{
 /// What is asked, and of whom.
 pub(super) struct Asking {
     nvml: Arc<Nvml>,
-    uuids: Vec<String>,
+    indices: Vec<u32>,
     /// How long an answer is waited for.
     patience: Duration,
     first: Query,
@@ -32,11 +32,11 @@ pub(super) struct Asking {
 
 impl Asking {
     /// `properties` and `format` as nvidia-smi takes them.
-    pub(super) fn new(properties: &str, format: &str, of: (Arc<Nvml>, Vec<String>), patience: Duration) -> Result<Self, Stop> {
+    pub(super) fn new(properties: &str, format: &str, of: (Arc<Nvml>, Vec<u32>), patience: Duration) -> Result<Self, Stop> {
         let format = Format::parse(format).map_err(Stop::bad_input)?;
         let query = |format| Query::parse(properties, format).map_err(Stop::bad_input);
         let (first, later) = (query(format)?, query(Format { has_header: false, ..format })?);
-        Ok(Self { nvml: of.0, uuids: of.1, patience, first, later, is_first: true, pending: None })
+        Ok(Self { nvml: of.0, indices: of.1, patience, first, later, is_first: true, pending: None })
     }
 
     /// The lines of one look. A driver that does not answer in time gives lines without values, and is asked anew only once it
@@ -49,7 +49,7 @@ impl Asking {
         let gpus = answer.recv_timeout(self.patience).unwrap_or_else(|_| {
             let silent = Absence::Other(format!("the driver has not answered for {:.1} s", since.elapsed().as_secs_f64()));
             self.pending = Some((answer, since));
-            self.uuids.iter().map(|_| Gpu::unread(&silent)).collect()
+            self.indices.iter().map(|_| Gpu::unread(&silent)).collect()
         });
         let query = if std::mem::take(&mut self.is_first) { &self.first } else { &self.later };
         Ok(query.answer(&gpus, &jiff::Zoned::now()))
@@ -57,10 +57,10 @@ impl Asking {
 
     fn ask(&self) -> Result<Receiver<Vec<Gpu>>, Stop> {
         let (sender, receiver) = channel();
-        let (nvml, uuids) = (Arc::clone(&self.nvml), self.uuids.clone());
+        let (nvml, indices) = (Arc::clone(&self.nvml), self.indices.clone());
         let read = move || {
             // Nobody listens any more once the program ends.
-            let _ = sender.send(uuids.iter().map(|uuid| Gpu::read(&nvml, uuid)).collect());
+            let _ = sender.send(indices.iter().map(|index| Gpu::read_index(&nvml, *index)).collect());
         };
         let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("no thread to read with: {error}"));
         thread::Builder::new().name("query".to_owned()).spawn(read).map_err(cannot)?;

@@ -241,9 +241,10 @@ fn gpm(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     };
     let names = ["sm_active", "sm_occupancy", "tensor_active", "dram_bandwidth_utilization", "gpm_pcie", "gpm_pcie", "gpm_nvlink", "gpm_nvlink"];
     let mut values = names.into_iter().zip(metrics).map(|(name, metric)| fields.keep(name, metric));
-    let mut next = |per_unit: f64| values.next().flatten().map(|value| value * per_unit);
-    const PERCENT: f64 = 0.01;
-    const MIB: f64 = 1_048_576.0;
+    let mut next = |of_one: f64| values.next().flatten().map(|value| value / of_one);
+    // A percent is divided, as 0.01 has no exact number; MiB/s become B/s.
+    const PERCENT: f64 = 100.0;
+    const MIB: f64 = 1.0 / 1_048_576.0;
     let work = GpuWork {
         sm_active: next(PERCENT),
         sm_occupancy: next(PERCENT),
