@@ -181,17 +181,18 @@ impl Attempt {
         self.child.signal(Signal::KILL);
     }
 
-    /// Stops a child that is over its time, silent for too long, deaf to SIGTERM, or lingering after `finished`.
+    /// Stops a child that speaks another protocol, is over its time, silent for too long, deaf to SIGTERM, or lingering after `finished`.
     pub(super) fn keep_limits(&mut self, limits: &Run) {
-        let (finished, silent) = {
+        let (finished, silent, is_foreign) = {
             let heard = self.child.ear.heard();
-            (heard.finished.is_some(), heard.last_message.elapsed())
+            (heard.finished.is_some(), heard.last_message.elapsed(), heard.foreign_protocol.is_some())
         };
         match self.stopped {
             Some((_, since)) if since.elapsed() >= GRACE => self.child.signal(Signal::KILL),
             Some(_) => {}
             None if finished => {
                 if self.finished_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+            None if is_foreign => self.stop(StopCause::Protocol),
                     self.stop(StopCause::Lingering);
                 }
             }
@@ -230,6 +231,7 @@ impl Attempt {
             has_spoken: heard.has_spoken,
             step: heard.step,
             oom_killer_struck: struck,
+            foreign_protocol: heard.foreign_protocol,
             stderr_tail: &stderr_tail,
             stderr_path: &stderr_path,
         };
@@ -243,7 +245,8 @@ impl Attempt {
             outcome = Outcome::Interrupted;
             reason = Some(format!("the disk is full: {}", reason.unwrap_or_default()));
         }
-        let result = result.ok();
+        // What another protocol's child left may mean something else.
+        let result = result.ok().filter(|_| heard.foreign_protocol.is_none());
         let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
         let window = result.as_ref().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
         let cuts = result.as_ref().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
