@@ -80,7 +80,9 @@ pub struct Report {
     pub end: End,
     /// Planned trials that have no final row yet.
     pub left: usize,
-    /// The last attempt of each planned trial that has one, in plan order.
+    /// Those of them that were asked for ([`Selection`]).
+    pub asked_left: usize,
+    /// The last attempt of each trial asked for that has one, in plan order.
     pub rows: Vec<TableRow>,
 }
 

@@ -331,7 +331,7 @@ impl<'a> Sweep<'a> {
 
     fn close(mut self) -> Result<Report, Stop> {
         let mut report = report(self.request, self.open.folder.clone(), End::Finished, &self.open.rows);
-        if self.asked.is_some() && report.left > 0 {
+        if self.asked.is_some() && report.asked_left > 0 {
             report.end = End::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
@@ -372,11 +372,13 @@ fn shown(request: &Request, open: &Open) -> String {
 
 fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
     let history = History::of(rows);
-    let left = request.trials.iter().filter(|trial| !history.is_settled(&trial.id, request.experiment.run.retries)).count();
+    let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
+    let left = request.trials.iter().map(|trial| &trial.id).filter(is_left).count();
     let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
-    let rows = request.trials.iter().filter_map(|trial| last.get(&trial.id).map(|row| (*row).clone())).collect();
+    let asked: Vec<&TrialId> = request.trials.iter().map(|trial| &trial.id).filter(|id| request.selection.wants(id)).collect();
+    let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
     let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, left, rows }
+    Report { folder, end, left, asked_left: asked.into_iter().filter(is_left).count(), rows }
 }
 
 #[cfg(test)]
