@@ -12,6 +12,7 @@ use super::{
     print,
 };
 use crate::{
+    catalog::source::sha256_of,
     plan::Outcome,
     record::TrialTable,
     report,
@@ -135,6 +136,8 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
         fresh: args.fresh,
         command_line: &command_line,
         data: &asked.planned.data,
+        // No ending is undone: the bytes of a program are hashed as they are.
+        sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
         style,
     };
     if args.dry_run {
@@ -160,12 +163,13 @@ fn stopped(stop: schedule::Stop) -> Stop {
 }
 
 fn dry_run(request: &Request) -> Result<Status, Stop> {
-    let preview = schedule::preview(request).map_err(stopped)?;
+    let preview = schedule::preview(request, &|| Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
     let place = match &preview.resumes {
         Some(folder) => format!("would go on in {}", folder.path().display()),
         None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
     };
-    let mut text = format!("{place}: {} of {} trials would run\n", preview.to_run.len(), request.trials.len());
+    let notice = preview.notice.map(|notice| format!("{notice}\n")).unwrap_or_default();
+    let mut text = format!("{notice}{place}: {} of {} trials would run\n", preview.to_run.len(), request.trials.len());
     for (id, before) in &preview.to_run {
         text.push_str(&match before {
             Some(outcome) => format!("{id}  {outcome} before\n"),

@@ -17,6 +17,7 @@ use super::{
     instruments::Sitting,
     judge::StopCause,
     lease::Lease,
+    machine::Here,
     open::{self, Found, Open},
     pools::{self, Pools},
     progress::{self, Progress, counted},
@@ -50,7 +51,7 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     }
     refuse_without_program(request.trial_program)?;
     let _lock = take_lock(request)?;
-    let found = open::find(request)?;
+    let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
