@@ -30,7 +30,7 @@ use crate::{
     record::{
         Privacy, RunFolder, TableRow,
         run_file::Ended,
-        run_folder::{Lock, lock},
+        run_folder::{Lock, lock, repair_latest},
     },
     spec::Identity,
 };
@@ -52,6 +52,9 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     refuse_without_program(request.trial_program)?;
     let _lock = take_lock(request)?;
     let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
+    if let Found::Old(old) = &found {
+        repair_latest(&old.folder).map_err(open::cannot_write(request))?;
+    }
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
