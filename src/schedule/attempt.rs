@@ -79,6 +79,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) launch: u64,
     pub(super) device: Option<&'a DeviceFacts>,
     pub(super) driver: Option<String>,
+    /// What a row on the CPU calls its device if the child did not live to say it.
+    pub(super) cpu_name: Option<String>,
     pub(super) cores: u64,
 }
 
@@ -190,9 +192,9 @@ impl Attempt {
         match self.stopped {
             Some((_, since)) if since.elapsed() >= GRACE => self.child.signal(Signal::KILL),
             Some(_) => {}
+            None if is_foreign => self.stop(StopCause::Protocol),
             None if finished => {
                 if self.finished_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
-            None if is_foreign => self.stop(StopCause::Protocol),
                     self.stop(StopCause::Lingering);
                 }
             }
@@ -229,9 +231,9 @@ impl Attempt {
             stopped: self.stopped.map(|(cause, _)| cause),
             seconds,
             has_spoken: heard.has_spoken,
+            foreign_protocol: heard.foreign_protocol,
             step: heard.step,
             oom_killer_struck: struck,
-            foreign_protocol: heard.foreign_protocol,
             stderr_tail: &stderr_tail,
             stderr_path: &stderr_path,
         };
@@ -270,6 +272,7 @@ impl Attempt {
             result: result.as_ref(),
             readings: &readings,
             device: around.device,
+            cpu_name: around.cpu_name.as_deref().filter(|_| around.device.is_none()),
             driver: around.driver.as_deref(),
             peak: self.peak,
             concurrent_trials: self.most_concurrent,

@@ -199,6 +199,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
     let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
     let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
     let device = started.as_ref().and_then(|started| devices.iter().find(|device| device.uuid == started.device));
+    let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
     row(&Facts {
         trial,
         attempt,
@@ -210,6 +211,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         result: None,
         readings: &TrialReadings::default(),
         device,
+        cpu_name,
         driver: None,
         peak: None,
         concurrent_trials: 1,
@@ -217,6 +219,11 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         step: None,
         notes: BTreeMap::new(),
     })
+}
+
+/// The processor's model as a launch recorded it.
+fn recorded_cpu(file: &RunFile, launch: u64) -> Option<&str> {
+    file.launches.iter().find(|known| known.launch == launch).and_then(machine::cpu_model)
 }
 
 /// Cores that kiln may use: the control group's quota, else the machine's.

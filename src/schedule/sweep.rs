@@ -280,6 +280,7 @@ impl<'a> Sweep<'a> {
             launch: self.open.launch,
             device: self.devices[device].gpu.as_ref(),
             driver: self.instruments.driver(),
+            cpu_name: self.instruments.cpu_name(),
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
