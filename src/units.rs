@@ -49,13 +49,20 @@ impl<'de> Deserialize<'de> for TimeSpan {
     }
 }
 
+/// What [`TimeSpan::parse`] takes, as far as a pattern can say it: numbers with units, `1:30:00`, or ISO 8601 (`PT30M`).
+const TIME_SPAN_PATTERN: &str = concat!(
+    r"^(\+?[Pp][Tt]?[0-9].*|\+?[0-9]+:[0-9]+:[0-9]+([.,][0-9]+)?|",
+    r"\+?([0-9]+([.,][0-9]+)?\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?|",
+    r"us|µs|μs|usecs?|micros?|microseconds?|ns|nsecs?|nanos?|nanoseconds?),?\s*)+)$"
+);
+
 impl JsonSchema for TimeSpan {
     fn schema_name() -> Cow<'static, str> {
         "TimeSpan".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "format": "time-span", "examples": ["500ms", "2s", "30m"]})
+        json_schema!({"type": "string", "format": "time-span", "pattern": TIME_SPAN_PATTERN, "examples": ["500ms", "2s", "30m"]})
     }
 }
 

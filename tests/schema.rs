@@ -89,3 +89,32 @@ fn the_schema_refuses_what_it_can_see() {
         assert!(validator.fault(&read(&path)).is_some(), "{name}");
     }
 }
+
+/// Files that need no other, and the same on top of one that may give the rest.
+#[test]
+fn what_a_section_needs_is_required_of_a_file_that_stands_alone() {
+    let schema: Value = serde_json::from_str(&printed()).unwrap();
+    let validator = Validator::new(&schema);
+    let fault = |lines: &str| validator.fault(&serde_yaml::from_str(&format!("{{kiln: 1, name: x, {lines}}}")).unwrap());
+    for lines in ["data: {kind: text}, model: {kind: mlp}", "model: {d_model: 8}", "model: {kind: mlp}, train: {target: {}}"] {
+        assert!(fault(lines).is_some(), "{lines}");
+        assert_eq!(fault(&format!("extends: a.yaml, {lines}")), None, "{lines}");
+    }
+    assert_eq!(fault("data: {kind: text, path: a.txt}, model: {kind: mlp}, train: {target: {valid_loss: 2.0}}, run: null"), None);
+}
+
+#[test]
+fn lengths_of_time_are_judged_as_the_check_judges_them() {
+    let schema: Value = serde_json::from_str(&printed()).unwrap();
+    let validator = Validator::new(&schema);
+    let fits = |span: &str| {
+        let file = serde_json::json!({"kiln": 1, "name": "x", "model": {"kind": "matmul"}, "run": {"timeout": span}});
+        validator.fault(&file).is_none()
+    };
+    for span in ["500ms", "2s", "30m", "1h 30m", "1h30m", "1.5h", "90 minutes", "1 hour, 5 secs", "01:30:00", "PT90S", "3us", "3 µs"] {
+        assert!(kiln::units::TimeSpan::parse(span).is_ok() && fits(span), "{span}");
+    }
+    for span in ["banana", "5", "", "3 parsecs", "-3s", "h", "m 3"] {
+        assert!(kiln::units::TimeSpan::parse(span).is_err() && !fits(span), "{span}");
+    }
+}

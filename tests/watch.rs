@@ -150,7 +150,8 @@ fn ctrl_c_ends_it_while_a_call_hangs() {
 #[test]
 fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
     let (_folder, library) = library(&two("lost: {after_seconds: 2.5}", "{gpu: 0, memory: 0}"));
-    let place = Place::with("train: {steps: 10}\nrun: {devices: all}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}");
+    let place =
+        Place::with("train: {steps: 10}\nrun: {devices: all}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}");
     let run = place
         .kiln(&["run", "x.yaml", "--progress", "plain"])
         .env_remove("CUDA_VISIBLE_DEVICES")

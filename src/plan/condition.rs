@@ -1,36 +1,23 @@
 //! When a point matches a key of an `exclude` entry: an equal value, or a quoted comparison such as `">8"`.
 
-use std::cmp::Ordering;
-
 use serde_json::Value;
 
-const OPERATORS: [(&str, &[Ordering]); 6] = [
-    (">=", &[Ordering::Greater, Ordering::Equal]),
-    ("<=", &[Ordering::Less, Ordering::Equal]),
-    ("==", &[Ordering::Equal]),
-    ("!=", &[Ordering::Less, Ordering::Greater]),
-    (">", &[Ordering::Greater]),
-    ("<", &[Ordering::Less]),
-];
+use crate::spec::{Operator, condition};
 
 /// What an entry asks of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Condition {
     Equals(Value),
-    /// The orderings of found against asked that match.
-    Compares(&'static [Ordering], f64),
+    Compares(Operator, f64),
 }
 
 impl Condition {
     /// The error says what a comparison may look like.
     pub(super) fn read(asked: &Value) -> Result<Self, String> {
-        let Value::String(text) = asked else { return Ok(Self::Equals(asked.clone())) };
-        let Some((operator, orderings)) = OPERATORS.iter().find(|(operator, _)| text.starts_with(operator)) else {
-            return Ok(Self::Equals(asked.clone()));
-        };
-        match text[operator.len()..].trim().parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(Self::Compares(orderings, number)),
-            _ => Err(format!("{text:?} is no comparison; write one of >= <= == != > < and a number, such as \">8\"")),
+        let Some((operator, number)) = asked.as_str().and_then(condition) else { return Ok(Self::Equals(asked.clone())) };
+        match number.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Self::Compares(operator, number)),
+            _ => Err(format!("{asked} is no comparison; write one of {} and a number, such as \">8\"", Operator::listed(" "))),
         }
     }
 
@@ -41,8 +28,8 @@ impl Condition {
                 (Some(asked), Some(found)) => asked == found,
                 _ => asked == found,
             },
-            Self::Compares(orderings, number) => {
-                found.as_f64().and_then(|found| found.partial_cmp(number)).is_some_and(|ordering| orderings.contains(&ordering))
+            Self::Compares(operator, number) => {
+                found.as_f64().and_then(|found| found.partial_cmp(number)).is_some_and(|ordering| operator.holds(ordering))
             }
         }
     }
@@ -61,6 +48,7 @@ mod tests {
     #[test]
     fn comparisons_and_equal_values_match() {
         assert!(matches(json!(">8"), json!(9)) && !matches(json!(">8"), json!(8)));
+        assert!(matches(json!(" >8"), json!(9)), "spec takes it for a comparison too");
         assert!(matches(json!(">= 8"), json!(8)) && matches(json!("<8"), json!(7.5)) && matches(json!("<=8"), json!(8)));
         assert!(matches(json!("!=8"), json!(7)) && !matches(json!("!=8"), json!(8)) && matches(json!("==8"), json!(8.0)));
         assert!(matches(json!(1), json!(1.0)) && matches(json!("auto"), json!("auto")) && !matches(json!(1), json!(2)));

@@ -11,15 +11,18 @@ pub struct PlanProblem {
     pub key: String,
     /// The axis values of the first point that has it; empty if it is no point's.
     pub axes: Vec<(String, Value)>,
-    /// How many points have it; 0 if it is no point's.
+    /// Those of the next points that have it, or one alike that differs in its numbers alone.
+    pub alike: Vec<Vec<(String, Value)>>,
+    /// How many points there are of either; 0 if it is no point's.
     pub points: u64,
+    /// As the first point has it.
     pub message: String,
 }
 
 impl PlanProblem {
     /// A fault of the sweep itself.
     pub(super) fn of_sweep(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), axes: Vec::new(), points: 0, message: message.into() }
+        Self { key: key.into(), axes: Vec::new(), alike: Vec::new(), points: 0, message: message.into() }
     }
 
     /// The place in the file to point at: the axis if the key is swept, else the key.
@@ -40,13 +43,20 @@ impl fmt::Display for PlanProblem {
         if self.axes.is_empty() {
             return Ok(());
         }
-        let axes: Vec<String> = self.axes.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect();
-        write!(f, " (at {}", axes.join(", "))?;
-        match self.points {
-            0 | 1 => write!(f, ")"),
-            points => write!(f, " and {} more)", points - 1),
+        write!(f, " (at {}", place(&self.axes))?;
+        for axes in &self.alike {
+            write!(f, "; {}", place(axes))?;
+        }
+        match self.points.saturating_sub(1 + self.alike.len() as u64) {
+            0 => write!(f, ")"),
+            1 => write!(f, " and 1 more point)"),
+            more => write!(f, " and {more} more points)"),
         }
     }
+}
+
+fn place(axes: &[(String, Value)]) -> String {
+    axes.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
 }
 
 /// An axis value as a person reads it: strings without quotes, an absent one as a dash.
@@ -58,21 +68,29 @@ pub fn show(value: &Value) -> String {
     }
 }
 
-/// The problems of all points, the same fault kept once with the number of its points.
+/// Further points that a problem names besides its first.
+const MOST_ALIKE: usize = 2;
+
+/// The problems of all points; faults that are the same, or differ in their numbers alone, are kept once.
 #[derive(Default)]
 pub(super) struct Problems {
     found: Vec<PlanProblem>,
-    /// Where a point's fault stands in `found`, by key and message.
+    /// Where a point's fault stands in `found`, by key and message without numbers.
     places: HashMap<(String, String), usize>,
 }
 
 impl Problems {
     pub(super) fn add_for_point(&mut self, axes: &[(String, Value)], key: String, message: String) {
         let next = self.found.len();
-        let place = *self.places.entry((key.clone(), message.clone())).or_insert(next);
+        let place = *self.places.entry((key.clone(), without_numbers(&message))).or_insert(next);
         match self.found.get_mut(place) {
-            Some(known) => known.points += 1,
-            None => self.found.push(PlanProblem { key, axes: axes.to_vec(), points: 1, message }),
+            Some(known) => {
+                known.points += 1;
+                if known.alike.len() < MOST_ALIKE {
+                    known.alike.push(axes.to_vec());
+                }
+            }
+            None => self.found.push(PlanProblem { key, axes: axes.to_vec(), alike: Vec::new(), points: 1, message }),
         }
     }
 
@@ -85,6 +103,22 @@ impl Problems {
     }
 }
 
+/// The text with each number, and each trial's id, as `#`.
+fn without_numbers(text: &str) -> String {
+    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.parse::<f64>().is_ok();
+    let is_id = |word: &str| word.len() == 10 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    let mut masked = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(is_part) {
+        let word = rest[start..].split(|c| !is_part(c)).next().unwrap_or_default();
+        masked.push_str(&rest[..start]);
+        masked.push_str(if is_number(word.trim_end_matches('.')) || is_id(word) { "#" } else { word });
+        rest = &rest[start + word.len()..];
+    }
+    masked + rest
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -93,10 +127,33 @@ mod tests {
 
     #[test]
     fn a_swept_key_is_pointed_at_where_it_is_swept() {
-        let problem =
-            |key: &str| PlanProblem { key: key.to_owned(), axes: vec![("model.d_model".to_owned(), json!(6))], points: 1, message: String::new() };
+        let problem = |key: &str| PlanProblem { axes: vec![("model.d_model".to_owned(), json!(6))], ..PlanProblem::of_sweep(key, "") };
         assert_eq!(problem("model.d_model").place(|_| false), "sweep.grid.model.d_model");
         assert_eq!(problem("model.d_model").place(|_| true), "sweep.zip.model.d_model");
         assert_eq!(problem("model.num_heads").place(|_| true), "model.num_heads");
+    }
+
+    #[test]
+    fn faults_that_differ_in_numbers_alone_are_one_that_names_the_first_points() {
+        let mut problems = Problems::default();
+        for width in 1..=20 {
+            let message = format!("`num_heads` 3 does not divide `d_model` {width}");
+            problems.add_for_point(&[("model.d_model".to_owned(), json!(width))], "model.num_heads".to_owned(), message);
+        }
+        problems.add_for_point(&[("model.d_model".to_owned(), json!(7))], "model.num_heads".to_owned(), "`num_heads` is odd".to_owned());
+        let found: Vec<String> = problems.none_or(()).unwrap_err().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "`model.num_heads`: `num_heads` 3 does not divide `d_model` 1 (at model.d_model = 1; model.d_model = 2; model.d_model = 3 and 17 more points)",
+                "`model.num_heads`: `num_heads` is odd (at model.d_model = 7)"
+            ]
+        );
+    }
+
+    #[test]
+    fn words_and_names_are_no_numbers() {
+        assert_eq!(without_numbers("points 1 and 13 are the same trial (4f0c1a2b3d, seed 0.5)"), "points # and # are the same trial (#, seed #)");
+        assert_eq!(without_numbers("`f32` of layer2 in 3.txt, 4."), "`f32` of layer2 in 3.txt, #");
     }
 }

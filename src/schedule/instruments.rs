@@ -187,6 +187,11 @@ impl Instruments {
         self.nvml.as_ref().err().map(ToString::to_string)
     }
 
+    /// The processor's model, as a trial on the CPU names its device.
+    pub fn cpu_name(&self) -> Option<String> {
+        self.host.cpu_model.value().cloned()
+    }
+
     pub fn driver(&self) -> Option<String> {
         self.driver.clone()
     }

@@ -17,6 +17,7 @@ use super::{
     instruments::Sitting,
     judge::StopCause,
     lease::Lease,
+    machine::Here,
     open::{self, Found, Open},
     pools::{self, Pools},
     progress::{self, Progress, counted},
@@ -29,7 +30,7 @@ use crate::{
     record::{
         Privacy, RunFolder, TableRow,
         run_file::Ended,
-        run_folder::{Lock, lock},
+        run_folder::{Lock, lock, repair_latest},
     },
     spec::Identity,
 };
@@ -50,7 +51,10 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     }
     refuse_without_program(request.trial_program)?;
     let _lock = take_lock(request)?;
-    let found = open::find(request)?;
+    let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
+    if let Found::Old(old) = &found {
+        repair_latest(&old.folder).map_err(open::cannot_write(request))?;
+    }
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
@@ -282,6 +286,7 @@ impl<'a> Sweep<'a> {
             launch: self.open.launch,
             device: self.devices[device].gpu.as_ref(),
             driver: self.instruments.driver(),
+            cpu_name: self.instruments.cpu_name(),
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
@@ -357,7 +362,7 @@ impl<'a> Sweep<'a> {
 
     fn close(mut self) -> Result<Report, Stop> {
         let mut report = report(self.request, self.open.folder.clone(), End::Finished, &self.open.rows);
-        if self.asked.is_some() && report.left > 0 {
+        if self.asked.is_some() && report.asked_left > 0 {
             report.end = End::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
@@ -398,177 +403,14 @@ fn shown(request: &Request, open: &Open) -> String {
 
 fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
     let history = History::of(rows);
-    let left = request.trials.iter().filter(|trial| !history.is_settled(&trial.id, request.experiment.run.retries)).count();
+    let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
+    let left = request.trials.iter().map(|trial| &trial.id).filter(is_left).count();
     let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
-    let rows = request.trials.iter().filter_map(|trial| last.get(&trial.id).map(|row| (*row).clone())).collect();
+    let asked: Vec<&TrialId> = request.trials.iter().map(|trial| &trial.id).filter(|id| request.selection.wants(id)).collect();
+    let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
     let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, left, rows }
+    Report { folder, end, left, asked_left: asked.into_iter().filter(is_left).count(), rows }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{fs, path::PathBuf};
-
-    use super::*;
-    use crate::{
-        plan::Trial,
-        schedule::{Selection, Style, instruments::DeviceFacts},
-        spec::{DeviceName, Devices, Engine, Experiment},
-    };
-
-    static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
-
-    fn gpu(index: u32) -> DeviceFacts {
-        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30) }
-    }
-
-    fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
-        Trial {
-            id: TrialId(format!("{number:010}")),
-            number,
-            point: number % 2,
-            repeat,
-            axes: Vec::new(),
-            model: experiment.model.clone(),
-            data: Default::default(),
-            train: experiment.train.clone(),
-            engine: Engine::Libtorch,
-            devices: Devices::Named(DeviceName::All),
-            parameters: None,
-            flops_per_sample: None,
-            effective_batch_size: 8,
-            steps: Some(10),
-        }
-    }
-
-    fn request<'a>(experiment: &'a Experiment, trials: &'a [Trial], [results, trial_program, locks]: [&'a PathBuf; 3]) -> Request<'a> {
-        Request {
-            experiment,
-            resolved: "",
-            trials,
-            results,
-            trial_program,
-            locks,
-            visible_devices: None,
-            selection: Selection::default(),
-            fresh: false,
-            command_line: &[],
-            data: &NO_DATA,
-            style: Style::Quiet,
-        }
-    }
-
-    #[test]
-    fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() {
-        let place = tempfile::tempdir().unwrap();
-        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
-        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-        let trials: Vec<Trial> = [0, 0, 1, 1].iter().enumerate().map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat)).collect();
-        // A child that ends once it has seen another one start, so that they must overlap.
-        let program: PathBuf = place.path().join("child.sh");
-        let script = "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\necho \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
-            while [ $(cat $(dirname $0)/results/x/*/trials/*/1/device | wc -l) -lt 2 ]; do sleep 0.01; done\n\
-            echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'\n";
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let (results, locks) = (place.path().join("results"), place.path().join("locks"));
-        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
-        let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
-        assert_eq!(report.end, End::Finished);
-        let uuids: Vec<&str> = report.rows.iter().map(|row| row.fixed.device_uuid.as_deref().unwrap()).collect();
-        assert!(uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2], "{uuids:?}");
-        assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
-        let device = fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
-        assert_eq!(device.trim(), uuids[2]);
-    }
-
-    /// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a result.
-    fn script(place: &Path, lines: &str) -> PathBuf {
-        let program = place.join("child.sh");
-        let text = format!(
-            "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\nrun=$folder/../../..\n{lines}\n\
-            echo '{{\"event\":\"finished\",\"outcome\":\"diverged\"}}'\n"
-        );
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        program
-    }
-
-    /// A disk that has room until a trial writes the file `full` into the run's folder.
-    fn until_full(run: &Path) -> bool {
-        !run.join("full").exists()
-    }
-
-    #[test]
-    fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
-        let place = tempfile::tempdir().unwrap();
-        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
-        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-        let trials = [trial(&experiment, 1, 0)];
-        let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), "touch $run/full"));
-        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
-        let report = run_on(&request, Instruments::pretending(vec![gpu(0)]), until_full).unwrap();
-        assert_eq!((report.end, report.left, report.rows[0].fixed.outcome), (End::Finished, 0, Outcome::Diverged));
-    }
-
-    #[test]
-    fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
-        let place = tempfile::tempdir().unwrap();
-        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
-        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-        let trials = [1, 2, 3].map(|number| trial(&experiment, number, 0));
-        // The first fills the disk once the second runs; the second goes on until the first has its row.
-        let lines = "if mkdir $run/first; then\n  while [ ! -e $run/second ]; do sleep 0.01; done; touch $run/full\n\
-            else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.3\nfi";
-        let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
-        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
-        let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap_err();
-        assert!(matches!(&stopped, Stop::CannotRun(what) if what.contains("full")), "{stopped}");
-        let run = crate::record::run_folder::runs(&results, "x").remove(0);
-        let rows = crate::record::TrialTable::read(&run.trials_table()).unwrap().rows;
-        assert_eq!(rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(), [Outcome::Diverged; 2]);
-    }
-
-    #[test]
-    fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
-        let place = tempfile::tempdir().unwrap();
-        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
-        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-        let trials = [1, 2].map(|number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) });
-        let (locks, program) = (place.path().join("locks"), script(place.path(), "[ $CUDA_VISIBLE_DEVICES = GPU-1 ] || exit 3"));
-        let lose = |results: &PathBuf, gpus: Vec<DeviceFacts>| {
-            let request = Request { resolved: text, ..request(&experiment, &trials, [results, &program, &locks]) };
-            let mut instruments = Instruments::pretending(gpus);
-            instruments.pretended_lost = vec!["GPU-0".to_owned()];
-            let ended = run(&request, instruments).map_err(|stop| stop.to_string());
-            let folder = crate::record::run_folder::runs(results, "x").remove(0);
-            (ended.map(|report| report.end), crate::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
-        };
-        let (ended, rows) = lose(&place.path().join("two"), vec![gpu(0), gpu(1)]);
-        assert_eq!(ended, Ok(End::Finished));
-        let reason = rows[0].fixed.reason.as_deref().unwrap();
-        assert!(reason.contains(" lost its device: GPU 0 (pretended) was lost (NVML: pretended) after "), "{reason}");
-        let found: Vec<_> = rows.iter().map(|row| (row.fixed.outcome, row.fixed.device_uuid.as_deref().unwrap())).collect();
-        assert_eq!(found, [(Outcome::Failed, "GPU-0"), (Outcome::Diverged, "GPU-1")]);
-        let (ended, rows) = lose(&place.path().join("one"), vec![gpu(0)]);
-        let stopped = ended.unwrap_err();
-        assert!(stopped.starts_with("GPU 0 (pretended) was lost (NVML: pretended), and no other device is left"), "{stopped}");
-        assert_eq!(rows.len(), 1);
-    }
-
-    #[test]
-    fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder() {
-        let place = tempfile::tempdir().unwrap();
-        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all, wait: 10ms}}";
-        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-        let trials = [trial(&experiment, 1, 0)];
-        let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), PathBuf::from("/bin/true"));
-        fs::create_dir(&locks).unwrap();
-        let _held = crate::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711").unwrap().unwrap();
-        let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
-        let refused = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap_err();
-        assert!(matches!(&refused, Stop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased by process 4711")), "{refused}");
-        let free = Request { visible_devices: Some("0"), ..request };
-        assert_eq!(run(&free, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap().rows[0].fixed.device_uuid.as_deref(), Some("GPU-0"));
-    }
-}
+mod tests;

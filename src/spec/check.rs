@@ -49,7 +49,10 @@ impl Checker {
             match fields.get(&entry.key) {
                 Some(field) => self.field(&full, field, &entry.value, &entry.key_location),
                 None if entry.key == "kind" && kind.is_some() => {}
-                None => self.unknown(path, fields, entry, kind),
+                None => {
+                    self.unknown(path, fields, entry, kind);
+                    self.misspelt_section(path, fields, entry);
+                }
             }
         }
         let strangers: Vec<&str> = node.entries().iter().map(|entry| entry.key.as_str()).filter(|key| fields.get(key).is_none()).collect();
@@ -61,6 +64,15 @@ impl Checker {
             let of_kind = kind.map(|(_, kind)| format!(" of kind `{kind}`")).unwrap_or_default();
             self.push(owner, &full, format!("`{full}`{of_kind} is missing; it must be {}", allowed(&field.shape)));
         }
+    }
+
+    /// The keys of an unknown map, by the section that its name is nearest to. What it leaves out is not asked for.
+    fn misspelt_section(&mut self, path: &str, fields: &Fields, entry: &Entry) {
+        let Some(section) = meant_section(path, fields, entry) else { return };
+        let Some(field) = keys::field(&section) else { return };
+        let whole = std::mem::replace(&mut self.whole, false);
+        self.field(&section, field, &entry.value, &entry.key_location);
+        self.whole = whole;
     }
 
     fn field(&mut self, path: &str, field: &Field, node: &Node, owner: &Location) {
@@ -128,27 +140,69 @@ impl Checker {
     }
 }
 
-/// What the writer of an unknown key may have meant.
+/// What the writer of an unknown key may have meant, in words.
 pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: bool) -> String {
     if path.is_empty() && key.contains('.') {
         let written = key.replace('.', ": {") + ": …" + &"}".repeat(key.matches('.').count());
         return format!("; a dotted key is for `sweep` and `--set`, here write `{written}`");
     }
+    match meant(path, fields, key, has_kind) {
+        Some(Meant::Here(name)) => format!("; did you mean `{name}`?"),
+        Some(Meant::Elsewhere(known)) => format!("; did you mean {}?", with_kind(known, keys::every_key())),
+        None => format!("; allowed here: {}", listed(&allowed_here(path, fields, has_kind), "and")),
+    }
+}
+
+/// The known key that an unknown one was most likely meant to be.
+enum Meant<'a> {
+    /// A key of the same map.
+    Here(&'a str),
+    Elsewhere(&'static KnownKey),
+}
+
+fn meant<'a>(path: &str, fields: &'a Fields, key: &str, has_kind: bool) -> Option<Meant<'a>> {
     let every = keys::every_key();
     let elsewhere = every.iter().find(|known| known.last() == key && join(path, key) != known.path);
     if let Some(known) = elsewhere.filter(|_| key != "kind") {
-        return format!("; did you mean {}?", with_kind(known, every));
+        return Some(Meant::Elsewhere(known));
     }
+    if let Some(name) = nearest(key, allowed_here(path, fields, has_kind)) {
+        return Some(Meant::Here(name));
+    }
+    let near = nearest(key, every.iter().map(KnownKey::last).filter(|name| *name != "kind")).filter(|_| key.len() > 3)?;
+    every.iter().find(|known| known.last() == near).map(Meant::Elsewhere)
+}
+
+fn allowed_here<'a>(path: &str, fields: &'a Fields, has_kind: bool) -> Vec<&'a str> {
     let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
-    let allowed: Vec<&str> = more.into_iter().chain(fields.names()).collect();
-    if let Some(name) = nearest(key, allowed.iter().copied()) {
-        return format!("; did you mean `{name}`?");
+    more.into_iter().chain(fields.names()).collect()
+}
+
+/// The dotted key of the section that an unknown map of keys was most likely meant to be.
+fn meant_section(path: &str, fields: &Fields, entry: &Entry) -> Option<String> {
+    if !entry.value.is_map() || future::key(&join(path, &entry.key)).is_some() {
+        return None;
     }
-    let near = nearest(key, every.iter().map(KnownKey::last).filter(|name| *name != "kind"));
-    match near.and_then(|name| every.iter().find(|known| known.last() == name)) {
-        Some(known) if key.len() > 3 => format!("; did you mean {}?", with_kind(known, every)),
-        _ => format!("; allowed here: {}", listed(&allowed, "and")),
+    let section = match meant(path, fields, &entry.key, false)? {
+        Meant::Here(name) => join(path, name),
+        Meant::Elsewhere(known) => known.path.clone(),
+    };
+    keys::field(&section).is_some_and(|field| matches!(field.shape, Shape::Map(_) | Shape::Tagged(_))).then_some(section)
+}
+
+/// The tree with each misspelt section of the top in its place, where that is free: what else is said of it then holds once it
+/// is mended.
+pub(super) fn mended(tree: &Node) -> Node {
+    let mut mended = tree.clone();
+    for entry in tree.entries().iter().filter(|entry| keys::table().get(&entry.key).is_none()) {
+        let Some(section) = meant_section("", keys::table(), entry) else { continue };
+        let names: Vec<&str> = section.split('.').collect();
+        if mended.get_path(&names).is_none() {
+            mended.remove_path(std::slice::from_ref(&entry.key));
+            mended.set_path(&names, entry.value.clone());
+        }
     }
+    mended
 }
 
 /// `` `train.optimizer.momentum` (kind `sgd`) ``; the kind is said where only one has the key.

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    experiment::{DeviceName, Devices, Engine, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
+    experiment::{Experiment, LearningRateSchedule, Optimizer, Precision, Train},
     node::Node,
     problem::{Location, Problem},
+    run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
 use crate::catalog::{Data, Model};

@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::run_options::Run;
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -406,127 +407,6 @@ pub enum Order {
     Listed,
     /// Interleaved, each round shuffled by `train.seed`.
     Shuffled,
-}
-
-/// How trials are run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Run {
-    /// What computes.
-    pub engine: Engine,
-    /// `auto`, `cpu`, `all`, or a list of GPU indices (nvidia-smi's) or UUIDs.
-    pub devices: Devices,
-    /// Longest time of one attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<TimeSpan>,
-    /// Longest silence of a trial before it counts as stalled.
-    pub stall: TimeSpan,
-    pub on_oom: OnOom,
-    /// Further attempts of a trial that failed.
-    #[schemars(range(min = 0, max = 100))]
-    pub retries: u64,
-    /// Whether a GPU that others use is waited for (`wait`) and then refused.
-    pub require_idle_device: bool,
-    /// How long to wait for an idle device.
-    pub wait: TimeSpan,
-    /// Lets the device cool between trials.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cool_down: Option<CoolDown>,
-}
-
-impl Default for Run {
-    fn default() -> Self {
-        Self {
-            engine: Engine::Libtorch,
-            devices: Devices::Named(DeviceName::Auto),
-            timeout: None,
-            stall: TimeSpan::from_secs(600),
-            on_oom: OnOom::Record,
-            retries: 0,
-            require_idle_device: true,
-            wait: TimeSpan::from_secs(0),
-            cool_down: None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// burn on libtorch: CPU and CUDA.
-    Libtorch,
-    /// burn's own pure-Rust backend: CPU, for machines without libtorch.
-    Flex,
-}
-
-impl Engine {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Libtorch => "libtorch",
-            Self::Flex => "flex",
-        }
-    }
-}
-
-/// Which devices trials may use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Devices {
-    Named(DeviceName),
-    List(Vec<DeviceId>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DeviceName {
-    Auto,
-    Cpu,
-    All,
-}
-
-/// nvidia-smi's index, or a UUID.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum DeviceId {
-    Index(u32),
-    Uuid(String),
-}
-
-impl JsonSchema for Devices {
-    fn schema_name() -> Cow<'static, str> {
-        "Devices".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [
-            {"enum": ["auto", "cpu", "all"]},
-            {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1023}, {"type": "string", "pattern": "^(GPU|MIG)-.+$"}]}},
-        ]})
-    }
-}
-
-/// What an out-of-memory does to the points after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnOom {
-    /// A row with outcome `oom`; the next trial starts.
-    Record,
-}
-
-/// Waits between trials until the device is cool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CoolDown {
-    /// The device's temperature, in degrees Celsius, below which the next trial starts.
-    #[schemars(range(min = 20, max = 110))]
-    pub below_celsius: u32,
-    /// The longest wait.
-    #[serde(default = "two_minutes")]
-    pub at_most: TimeSpan,
-}
-
-fn two_minutes() -> TimeSpan {
-    TimeSpan::from_secs(120)
 }
 
 /// What may be written down.

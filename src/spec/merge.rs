@@ -162,6 +162,29 @@ pub(super) fn strip_nulls(node: &mut Node) {
     }
 }
 
+/// Puts the keys of every map into the order of the types, wherever a layer wrote them; axes keep the file's.
+pub(super) fn order_keys(node: &mut Node) {
+    order_fields(keys::table(), node);
+}
+
+fn order_fields(fields: &Fields, node: &mut Node) {
+    let Content::Map(entries) = &mut node.content else { return };
+    // `kind` is no field of its own and stands first.
+    entries.sort_by_key(|entry| (entry.key != "kind", fields.names().position(|name| name == entry.key)));
+    for entry in entries {
+        match fields.get(&entry.key).map(|field| &field.shape) {
+            Some(Shape::Map(fields)) => order_fields(fields, &mut entry.value),
+            Some(Shape::Tagged(tagged)) => {
+                let kind = entry.value.get("kind").and_then(Node::text).map(str::to_owned);
+                if let Some(fields) = kind.and_then(|kind| tagged.kind(&kind)) {
+                    order_fields(fields, &mut entry.value);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// The defaults of every key that the file may leave out, for the kinds that it names.
 pub(super) fn defaults(user: &Node) -> Node {
     default_fields(keys::table(), Some(user), &Location::named("default"))

@@ -5,6 +5,7 @@
 //! there, is left to others.
 
 mod check;
+mod condition;
 mod contradictions;
 mod experiment;
 mod future;
@@ -20,6 +21,7 @@ mod overrides;
 mod problem;
 mod read;
 mod resolved;
+mod run_options;
 mod scalar;
 mod schema;
 mod suggest;
@@ -30,16 +32,17 @@ use std::path::PathBuf;
 
 use node::Node;
 
+pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    Axis, CoolDown, CpuThreads, DeviceId, DeviceName, Devices, Engine, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity,
-    LearningRateSchedule, Measure, OnOom, Optimizer, Order, Precision, RecordOptions, Run, Sweep, Target, Train, WeightDecayOn,
+    Axis, CpuThreads, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Optimizer, Order, Precision,
+    RecordOptions, Sweep, Target, Train, WeightDecayOn,
 };
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
+pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
 pub use schema::schema;
-pub use sweep::condition;
 
 /// Which experiment is asked for.
 #[derive(Clone, Debug, Default)]
@@ -110,6 +113,7 @@ pub fn load(request: &Request) -> Result<Loaded, Problems> {
 
 /// The contradictions among the sound keys of a faulty file: its faulty keys taken out, and what involves them left unsaid.
 fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -> Vec<Problem> {
+    user = check::mended(&user);
     let faulty: Vec<String> = problems.iter().map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned()).collect();
     for key in &faulty {
         user.remove_path(&key.split('.').map(str::to_owned).collect::<Vec<_>>());
@@ -166,7 +170,7 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
         problems.extend(check::walk(&tree, whole && read.whole && index + 1 == count, &top));
         // Several `--set`s may change `zip` together, so only the last shows whether its lists fit.
         if is_file || index + 1 == count {
-            problems.extend(sweep::check(&tree));
+            problems.extend(sweep::check(&check::mended(&tree)));
         }
         if let Some(layer) = layers.last_mut() {
             merge::strip_nulls(&mut layer.tree);
@@ -174,7 +178,9 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
     }
     let user = merge::merged(&layers);
     layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
-    Merged { tree: merge::merged(&layers), user, top, problems, whole: read.whole }
+    let mut tree = merge::merged(&layers);
+    merge::order_keys(&mut tree);
+    Merged { tree, user, top, problems, whole: read.whole }
 }
 
 /// What only one layer by itself shows: the layer is no map, or gives two keys of which one displaces the other.

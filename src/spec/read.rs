@@ -147,10 +147,12 @@ impl Builder {
         match event {
             Event::DocumentStart(_) => self.begin_document(&location),
             Event::Scalar(text, style, anchor, tag) => {
+                let mut scalar = if style == ScalarStyle::Plain { Scalar::plain(&text) } else { Scalar::quoted(&text) };
                 if let Some(tag) = tag {
-                    self.refuse_tag(&location, &tag);
+                    self.refuse_tag(&location, &tag, &text);
+                    // What was meant as a comparison is not empty as well.
+                    scalar = if tag.suffix.starts_with('=') { Scalar::quoted(&format!("!{}{text}", tag.suffix)) } else { scalar };
                 }
-                let scalar = if style == ScalarStyle::Plain { Scalar::plain(&text) } else { Scalar::quoted(&text) };
                 self.add(Node { content: Content::Scalar(scalar), location }, anchor)
             }
             Event::SequenceStart(anchor, tag) => self.begin(Content::List(Vec::new()), location, anchor, tag.as_deref()),
@@ -172,18 +174,18 @@ impl Builder {
         Ok(())
     }
 
-    fn refuse_tag(&mut self, location: &Location, tag: &Tag) {
-        let tag = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { format!("{}{}", tag.handle, tag.suffix) };
-        self.problems.push(Problem::new(
-            location,
-            self.path(),
-            format!("the tag `{tag}` is not read; write the value without it, quoted if it is text"),
-        ));
+    fn refuse_tag(&mut self, location: &Location, tag: &Tag, value: &str) {
+        let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { format!("{}{}", tag.handle, tag.suffix) };
+        let message = match tag.suffix.strip_prefix('=') {
+            Some(number) => format!("a comparison stands in quotes, such as `\"!={number}{value}\"`: bare, `!` begins a tag"),
+            None => format!("the tag `{name}` is not read; write the value without it, quoted if it is text"),
+        };
+        self.problems.push(Problem::new(location, self.path(), message));
     }
 
     fn begin(&mut self, content: Content, location: Location, anchor: usize, tag: Option<&Tag>) -> Result<(), Problem> {
         if let Some(tag) = tag {
-            self.refuse_tag(&location, tag);
+            self.refuse_tag(&location, tag, "");
         }
         if self.open.len() >= MOST_DEPTH {
             return Err(Problem::new(&location, "", too_deep()));
@@ -279,8 +281,21 @@ impl Builder {
                 return Problem::new(&at, self.path(), "a tab stands in the indentation; YAML indents with spaces only");
             }
         }
-        Problem::new(&Location::at(&self.source, line.max(1), column), self.path(), format!("not valid YAML: {}", error.info()))
+        let at = Location::at(&self.source, line.max(1), column);
+        if let Some(found) = lines.get(line.saturating_sub(1)).and_then(|line| bare_comparison(line)) {
+            let message = format!("a value that begins with `>` stands in quotes, such as `\"{found}\"`: bare, `>` begins a folded text");
+            return Problem::new(&at, self.path(), message);
+        }
+        Problem::new(&at, self.path(), format!("not valid YAML: {}", error.info()))
     }
+}
+
+/// The value of `key: >32`, which was meant as a comparison.
+fn bare_comparison(line: &str) -> Option<&str> {
+    let (_, value) = line.split_once(": ")?;
+    let value = value.split(" #").next().unwrap_or(value).trim();
+    let number = value.strip_prefix('>')?.trim_start_matches('=').trim();
+    number.parse::<f64>().ok().map(|_| value)
 }
 
 fn too_deep() -> String {

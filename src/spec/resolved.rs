@@ -86,11 +86,39 @@ fn written(value: &Value) -> String {
             let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{}: {}", written_text(key), written(value))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
+        Value::Number(number) => written_number(&number.to_string()),
         other => other.to_string(),
     }
 }
 
+/// A number that YAML 1.1 reads as one too: it takes an exponent only after a point, and only with its sign.
+fn written_number(text: &str) -> String {
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text.to_owned() };
+    let point = if mantissa.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
+    format!("{mantissa}{point}e{sign}{exponent}")
+}
+
+/// Words that YAML 1.1 takes for `true` or `false`.
+const WORDS_OF_YAML_1_1: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];
+
 fn written_text(text: &str) -> String {
     let simple = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+    let simple = simple && !WORDS_OF_YAML_1_1.contains(&text.to_ascii_lowercase().as_str());
     if simple && resolve(text) == Resolved::Text { text.to_owned() } else { Value::String(text.to_owned()).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_yaml_1_1_reads_otherwise_is_written_so_that_it_does_not() {
+        let cases = [("1e-8", "1.0e-8"), ("1e300", "1.0e+300"), ("1.5e-7", "1.5e-7"), ("2.5e+20", "2.5e+20"), ("0.001", "0.001"), ("-3", "-3")];
+        for (json, yaml) in cases {
+            assert_eq!(written_number(json), yaml);
+            assert_eq!(json.parse::<f64>(), yaml.parse::<f64>());
+        }
+        assert_eq!(["no", "On", "north"].map(written_text), ["\"no\"", "\"On\"", "north"]);
+    }
 }

@@ -6,7 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    keys::{derived, every_key},
+    condition::Operator,
+    keys::{Field, Fields, Shape, derived, every_key, table},
     sweep::may_vary,
 };
 
@@ -28,8 +29,34 @@ pub fn schema() -> Value {
         {"not": {"required": ["name"]}, "description": "A fragment that other files extend has no name."},
         fragment(),
     ]);
+    // Only a file that is whole by itself must give what its sections need: elsewhere another file may.
+    schema["if"] = json!({"required": ["kiln", "name", "model"], "not": {"required": ["extends"]}});
+    schema["then"] = needed(table()).unwrap_or(json!(true));
     put_axes(&mut schema, axes);
     schema
+}
+
+/// The keys that a map cannot do without, and those of the maps within it; `None` if it needs none. An absent map passes.
+fn needed(fields: &Fields) -> Option<Value> {
+    let names: Vec<&str> = fields.0.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect();
+    let within = |field: &Field| Some((field.name.clone(), needed_in(field)?));
+    let within: Map<String, Value> = fields.0.iter().filter_map(within).collect();
+    (!names.is_empty() || !within.is_empty()).then(|| json!({"required": names, "properties": within}))
+}
+
+fn needed_in(field: &Field) -> Option<Value> {
+    let Shape::Tagged(tagged) = &field.shape else {
+        return if let Shape::Map(fields) = &field.shape { needed(fields) } else { None };
+    };
+    let of_kind = |(kind, fields): &(String, Fields)| {
+        let is_kind = json!({"properties": {"kind": {"const": kind}}, "required": ["kind"]});
+        Some(json!({"if": is_kind, "then": needed(fields)?}))
+    };
+    let mut rules: Vec<Value> = tagged.0.iter().filter_map(of_kind).collect();
+    if field.default_kind().is_none() {
+        rules.push(json!({"required": ["kind"]}));
+    }
+    (!rules.is_empty()).then(|| json!({"allOf": rules}))
 }
 
 /// A file in a folder `base`, which a schema cannot see: it says nothing that belongs to one experiment alone.
@@ -82,7 +109,7 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
     };
     let lists = section(&|item| json!({"anyOf": [{"type": "array", "minItems": 1, "items": item}, {"type": "null"}]}));
     let values = section(&|item| item);
-    let conditions = section(&|item| json!({"anyOf": [item, {"type": "string", "pattern": "^ *(>=|<=|!=|==|>|<)"}]}));
+    let conditions = section(&|item| json!({"anyOf": [item, {"type": "string", "pattern": format!("^ *({})", Operator::listed("|"))}]}));
     schema["$defs"]["Axes"] = json!({"description": "The keys that a sweep may vary.", "properties": each(&Value::clone)});
     let properties = &mut schema["$defs"]["Sweep"]["properties"];
     for name in ["grid", "zip"] {

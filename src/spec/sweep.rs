@@ -8,7 +8,9 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    check, future,
+    check,
+    condition::{Operator, condition},
+    future,
     keys::{self, Found, Shape},
     node::{Content, Entry, Node},
     problem::{Location, Problem},
@@ -246,7 +248,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn condition(&mut self, full: &str, shapes: &[Shape], entry: &Entry, operator: &str, number: &str) {
+    fn condition(&mut self, full: &str, shapes: &[Shape], entry: &Entry, operator: Operator, number: &str) {
+        let operator = operator.text();
         let numeric = |shape: &Shape| match shape {
             Shape::Integer { .. } | Shape::Number(_) => true,
             Shape::Any(shapes) => shapes.iter().any(|shape| matches!(shape, Shape::Integer { .. } | Shape::Number(_))),
@@ -270,11 +273,6 @@ fn or_empty(point: &Node) -> String {
     if point.is_map() { "empty".to_owned() } else { point.found() }
 }
 
-/// The operator and the number of a quoted comparison such as `>8`.
-pub fn condition(text: &str) -> Option<(&'static str, &str)> {
-    [">=", "<=", "!=", "==", ">", "<"].into_iter().find_map(|operator| Some((operator, text.trim().strip_prefix(operator)?.trim())))
-}
-
 /// The same for equal values: numbers by their value, so that `8` and `8.0` are one.
 fn identity(value: &Value) -> String {
     value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
@@ -294,14 +292,6 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_condition_is_an_operator_and_a_number() {
-        assert_eq!(condition(">8"), Some((">", "8")));
-        assert_eq!(condition(">= 8"), Some((">=", "8")));
-        assert_eq!(condition("!=0.5"), Some(("!=", "0.5")));
-        assert_eq!(condition("adamw"), None);
-    }
 
     #[test]
     fn values_of_an_axis_are_equal_as_numbers() {

@@ -160,7 +160,10 @@ fn a_fault_of_many_points_is_told_once_with_its_first_point() {
     let found = plan(&file).unwrap_err();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].points, 3);
-    assert_eq!(found[0].to_string(), "`model.num_heads`: `num_heads` 5 does not divide `d_model` 256 (at train.batch_size = 1 and 2 more)");
+    assert_eq!(
+        found[0].to_string(),
+        "`model.num_heads`: `num_heads` 5 does not divide `d_model` 256 (at train.batch_size = 1; train.batch_size = 2; train.batch_size = 3)"
+    );
 }
 
 #[test]

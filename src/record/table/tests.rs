@@ -1,0 +1,115 @@
+use serde::Deserialize;
+
+use super::*;
+
+fn spec() -> TableSpec {
+    TableSpec { version: "trials/1", columns: ["kiln_table", "name", "value"].map(str::to_owned).to_vec() }
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Row {
+    kiln_table: String,
+    name: Option<String>,
+    value: Option<f64>,
+}
+
+fn row(name: &str, value: f64) -> Row {
+    Row { kiln_table: "trials/1".into(), name: Some(name.into()), value: Some(value) }
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    (folder, path)
+}
+
+#[test]
+fn a_torn_last_line_is_cut_wherever_the_writer_died() {
+    let (_folder, path) = folder();
+    let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+    writer.append_row(&row("first", 1.5)).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    writer.append_row(&row("a \"quoted\",\nmany-line name", 0.1)).unwrap();
+    let full = std::fs::read(&path).unwrap();
+    for end in whole.len() + 1..full.len() {
+        std::fs::write(&path, &full[..end]).unwrap();
+        assert_eq!(Table::read(&path, "trials/1").unwrap().len(), 1);
+        let (mut writer, torn) = TableWriter::open(&path, spec()).unwrap();
+        assert_eq!(torn.unwrap().line, 3, "cut at {end}");
+        assert_eq!(std::fs::read(&path).unwrap(), whole, "cut at {end}");
+        writer.append_row(&row("a \"quoted\",\nmany-line name", 0.1)).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), full);
+    }
+}
+
+#[test]
+fn a_torn_header_is_written_again() {
+    let (_folder, path) = folder();
+    std::fs::write(&path, "kiln_table,na").unwrap();
+    let (_, torn) = TableWriter::open(&path, spec()).unwrap();
+    assert_eq!(torn.unwrap().text, "kiln_table,na");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "kiln_table,name,value\n");
+}
+
+#[test]
+fn nothing_that_is_no_number_reaches_a_table() {
+    let (_folder, path) = folder();
+    let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        writer.append_row(&row("x", value)).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "kiln_table,name,value\ntrials/1,x,\ntrials/1,x,\ntrials/1,x,\n");
+    let rows: Vec<Row> = Table::read(&path, "trials/1").unwrap().rows().unwrap();
+    assert!(rows.iter().all(|row| row.value.is_none()));
+}
+
+#[test]
+fn other_columns_are_refused_by_name() {
+    let (_folder, path) = folder();
+    std::fs::write(&path, "kiln_table,value,colour\n").unwrap();
+    let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+    assert!(message.contains("`name` missing; `colour` unknown"), "{message}");
+    std::fs::write(&path, "kiln_table,value,name\n").unwrap();
+    let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+    assert!(message.contains("column 2 is `value`, where `name` belongs"), "{message}");
+}
+
+#[test]
+fn a_newer_table_is_refused_and_an_older_one_read() {
+    let (_folder, path) = folder();
+    std::fs::write(&path, "kiln_table,name,value\ntrials/1,a,\ntrials/2,b,\n").unwrap();
+    let message = Table::read(&path, "trials/1").unwrap_err().to_string();
+    assert!(message.ends_with("t.csv:3: record 2 is of table `trials/2`, newer than this kiln reads (`trials/1`); update kiln"), "{message}");
+    assert_eq!(Table::read(&path, "trials/2").unwrap().len(), 2);
+    let message = Table::read(&path, "steps/1").unwrap_err().to_string();
+    assert!(message.contains("`trials/1`, where `steps/1` belongs"), "{message}");
+}
+
+#[test]
+fn errors_name_record_line_column_and_cell() {
+    let (_folder, path) = folder();
+    std::fs::write(&path, "kiln_table,name,value\ntrials/1,\"two\nlines\",1\ntrials/1,b,fast\n").unwrap();
+    let message = Table::read(&path, "trials/1").unwrap().rows::<Row>().unwrap_err().to_string();
+    assert!(message.contains("t.csv:4: record 2: `value` is `fast`: "), "{message}");
+    std::fs::write(&path, "kiln_table,name,value\ntrials/1,b\n").unwrap();
+    let message = Table::read(&path, "trials/1").unwrap_err().to_string();
+    assert!(message.contains("t.csv:2: record 1: it has 2 cells, the header has 3"), "{message}");
+}
+
+#[test]
+fn a_full_disk_is_known_as_one() {
+    let file = OpenOptions::new().append(true).open("/dev/full").unwrap();
+    let mut writer = TableWriter { file, path: PathBuf::from("t.csv"), spec: spec(), length: 7 };
+    let error = writer.append_row(&row("x", 1.0)).unwrap_err();
+    assert!(error.is_disk_full(), "{error}");
+    assert_eq!(writer.length, 7);
+}
+
+#[test]
+fn a_row_of_another_length_changes_nothing() {
+    let (_folder, path) = folder();
+    let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    assert!(writer.append(&["a".to_owned()]).unwrap_err().to_string().contains("1 cells, the table has 3 columns"));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
