@@ -24,8 +24,8 @@ check: libtorch ## formatting, lints, tests
 check-gpu: build ## what only a GPU can show; says what it skipped
 	@scripts/check-gpu.sh $(kiln)
 
-bench: build ## the runner's own cost, as a CSV under target/
-	cargo bench -p kiln --bench runner_cost
+bench: build ## the runner's and the sampler's own cost, as CSVs under target/
+	cargo bench -p kiln --bench runner_cost --bench tick_cost
 
 bench-pytorch: libtorch ## the same GPT in kiln and in PyTorch, interleaved (needs a Python with torch: PYTHON=…)
 	benches/against-pytorch.sh

@@ -23,6 +23,19 @@ fn an_empty_place_has_no_runs() {
 }
 
 #[test]
+fn a_named_folder_that_is_none_is_refused_and_an_empty_one_is_not() {
+    let place = Place::with("");
+    let ls = |folder: &str| Ended::of(place.kiln(&["ls", folder]).output().unwrap());
+    for (folder, words) in [("nodir", "nodir: there is no such folder"), ("x.yaml", "x.yaml: is no folder")] {
+        let refused = ls(folder);
+        assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+    fs::create_dir(place.path("empty")).unwrap();
+    assert_eq!(ls("empty").status, Some(0));
+}
+
+#[test]
 fn runs_are_finished_resumable_abandoned_or_running() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
     let mut kiln = place.kiln(&["run", "x.yaml"]);

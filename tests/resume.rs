@@ -152,6 +152,59 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
 }
 
 #[test]
+fn a_resume_repairs_the_link_to_the_latest_run() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    let link = fs::read_link(place.latest()).unwrap();
+    fs::remove_file(place.latest()).unwrap();
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(fs::read_link(place.latest()).unwrap(), link);
+    fs::remove_file(place.latest()).unwrap();
+    std::os::unix::fs::symlink("gone", place.latest()).unwrap();
+    assert_eq!(place.run("completes", &[]).status, Some(0), "nothing is left to do");
+    assert_eq!(fs::read_link(place.latest()).unwrap(), link);
+}
+
+/// Makes the newest run one of a machine with another processor and id.
+fn as_if_made_elsewhere(place: &Place) {
+    let path = place.latest().join("run.json");
+    let mut run = place.run_file();
+    for launch in run["launches"].as_array_mut().unwrap() {
+        launch["boot_id"] = "another".into();
+        launch["machine_id"] = "0123456789ab".into();
+        launch["machine"]["cpu"]["model"] = "Abacus 9000".into();
+    }
+    fs::write(path, run.to_string()).unwrap();
+}
+
+#[test]
+fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
+    let place = Place::with(TWO);
+    let plan = || Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap()).stdout;
+    place.run("completes", &[]);
+    assert!(plan().contains("2 of them have ended already"));
+    as_if_made_elsewhere(&place);
+    assert!(!plan().contains("have ended already"));
+    let dry = place.run("completes", &["--dry-run"]);
+    assert!(dry.stdout.contains("Abacus 9000 there") && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
+    assert!(place.run("completes", &["--rerun", "completed", "--dry-run"]).stdout.contains("would go on in"));
+    let ended = place.run("completes", &[]);
+    assert_eq!((ended.status, place.runs(), place.rows().len()), (Some(0), 2, 2), "{ended:?}");
+    let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("was made on another machine")).collect();
+    assert!(said.len() == 1 && said[0].contains("a new run starts"), "{ended:?}");
+    assert!(place.run("completes", &[]).stderr.contains("every trial has its result already"));
+}
+
+#[test]
+fn an_unfinished_run_goes_on_wherever_it_began() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    as_if_made_elsewhere(&place);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!((place.runs(), place.column("launch")), (1, vec!["1".to_owned(), "2".into()]));
+}
+
+#[test]
 fn failed_trials_are_run_again_only_when_asked() {
     let place = Place::with(TWO);
     let mut kiln = place.kiln(&["run", "x.yaml"]);

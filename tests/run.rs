@@ -144,16 +144,59 @@ fn only_runs_the_trials_named_and_a_later_run_the_others() {
     let ids: Vec<&str> = listed.stdout.lines().skip(1).collect();
     assert!(listed.stdout.contains("would start a new run") && ids.len() == 4, "{listed:?}");
     assert!(!place.path("results").exists());
-    let ended = place.run("completes", &["--only", ids[2], &ids[1][..6]]);
+    let ended = place.run("completes", &["--only", &format!("{},{}", ids[2], &ids[1][..6])]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("the same command (without `--only`) runs them"), "{ended:?}");
     assert_eq!(place.column("train.batch_size"), ["2", "3"]);
     let unknown = place.run("completes", &["--only", "zzzz"]);
     assert_eq!(unknown.status, Some(2));
-    assert!(unknown.stderr.contains("the plan has no such trial"));
+    assert!(unknown.stderr.contains("x.yaml: `--only zzzz`: the plan has no such trial"), "{unknown:?}");
     place.run("completes", &[]);
     assert_eq!(place.column("train.batch_size"), ["2", "3", "1", "4"]);
     assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn only_takes_no_file_for_an_id_and_its_trials_alone_decide_the_exit_status() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3]}}");
+    let run = |scenario: &str, arguments: &[&str]| {
+        let arguments = [&["run"], arguments].concat();
+        Ended::of(place.kiln(&arguments).env("SCRIPTED_CHILD", scenario).output().unwrap())
+    };
+    let listed = place.run("completes", &["--dry-run"]);
+    let ids: Vec<&str> = listed.stdout.lines().skip(1).collect();
+    assert_eq!(run("fails", &["--only", ids[0], "x.yaml"]).status, Some(1));
+    let others = run("completes", &["--only", ids[1], "--only", ids[2], "x.yaml"]);
+    assert_eq!((others.status, place.column("outcome")), (Some(0), vec!["failed".to_owned(), "completed".into(), "completed".into()]), "{others:?}");
+    let again = run("completes", &["--only", ids[1], "x.yaml"]);
+    assert_eq!(again.status, Some(0), "{again:?}");
+    assert_eq!(run("completes", &["--only", ids[0], "x.yaml"]).status, Some(1), "it has failed and is not tried again");
+    assert_eq!(run("completes", &["x.yaml"]).status, Some(1), "without `--only` every trial counts");
+    assert_eq!(run("completes", &["--only", "", "x.yaml"]).status, Some(2));
+    assert_eq!(run("completes", &["--rerun", "timed-out,failed", "x.yaml"]).status, Some(0));
+    assert_eq!(place.column("attempt"), ["1", "1", "1", "2"]);
+}
+
+#[test]
+fn a_child_of_another_protocol_is_refused_by_its_version() {
+    for scenario in ["speaks_2", "speaks_2_on_and_on"] {
+        let place = Place::with("train: {steps: 10}");
+        let ended = place.run(scenario, &[]);
+        let row = &place.rows()[0];
+        assert_eq!((ended.status, row["outcome"].as_str()), (Some(1), "failed"), "{ended:?}");
+        for words in ["speaks version 2", "understands version 1", "`kiln-trial` from the same version"] {
+            assert!(row["reason"].contains(words), "{scenario}: {}", row["reason"]);
+        }
+        assert_eq!((row["train_loss"].as_str(), place.processes()), ("", Vec::new()), "{scenario}");
+    }
+}
+
+#[test]
+fn a_child_that_dies_before_it_speaks_leaves_a_named_device() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("bad_file", &[]);
+    let model = place.run_file()["launches"][0]["machine"]["cpu"]["model"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(place.column("device_name"), [model]);
 }
 
 #[test]
@@ -217,6 +260,12 @@ fn progress_as_json_is_one_event_per_line() {
     assert_eq!((&events[events.len() - 1]["done"], &events[events.len() - 1]["total"]), (&2.into(), &2.into()));
     let quiet = place.run("completes", &["--fresh", "--quiet"]);
     assert_eq!(quiet.stderr, "");
+    assert!(quiet.stdout.contains("2 completed"), "the result is no progress: {quiet:?}");
+    for more in [&["--fresh"][..], &[]] {
+        let both = place.run("completes", &[&["--progress", "json", "--quiet"], more].concat());
+        assert!(both.stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{both:?}");
+        assert!(both.stdout.lines().last().is_some_and(|line| line.contains("run_ended")) && both.stderr.is_empty(), "{both:?}");
+    }
 }
 
 #[test]

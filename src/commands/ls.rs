@@ -20,9 +20,9 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Where runs are kept.
-    #[arg(default_value = "results", value_name = "DIR")]
-    results: PathBuf,
+    /// Where runs are kept; `results` unless told otherwise.
+    #[arg(value_name = "DIR")]
+    results: Option<PathBuf>,
     /// Print one JSON array.
     #[arg(long)]
     json: bool,
@@ -60,20 +60,31 @@ struct Line {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let names = match experiments(&args.results) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        listed => listed.map_err(|error| Stop::bad_input(format!("{}: {error}", args.results.display())))?,
-    };
-    let lines: Vec<Line> = names.iter().flat_map(|name| list(&args.results, name)).collect();
+    let results = args.results.as_deref().unwrap_or(Path::new("results"));
+    let lines: Vec<Line> = names(results, args.results.is_some())?.iter().flat_map(|name| list(results, name)).collect();
     if args.json {
         let text = serde_json::to_string_pretty(&lines).map_err(|error| Stop::new(Status::Failed, error))?;
         print(&format!("{text}\n"))?;
     } else if lines.is_empty() {
-        print(&format!("no runs under {}; `kiln run FILE` makes one\n", args.results.display()))?;
+        print(&format!("no runs under {}; `kiln run FILE` makes one\n", results.display()))?;
     } else {
         print(&table(&lines))?;
     }
     Ok(Status::Success)
+}
+
+/// The experiments under a folder; one that nobody named may be absent.
+fn names(results: &Path, is_named: bool) -> Result<Vec<String>, Stop> {
+    match experiments(results) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Stop::bad_input(format!("{}: there is no such folder; name the one that holds runs, such as `results`", results.display())))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            Err(Stop::bad_input(format!("{}: is no folder; name the one that holds runs, such as `results`", results.display())))
+        }
+        listed => listed.map_err(|error| Stop::bad_input(format!("{}: {error}", results.display()))),
+    }
 }
 
 /// The runs of one experiment, newest first.

@@ -11,12 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Status, Stop,
+    machine::nvml_library,
     planned::{Planned, plan_file},
     print,
 };
 use crate::{
     plan::{Outcome, TrialId},
-    record::{RunFile, TrialTable, run_folder::runs},
+    schedule::{self, Instruments, Wanted},
 };
 
 /// Version of what `--json` prints.
@@ -53,14 +54,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(status)
 }
 
-/// How each trial ended last in the newest run, if that run has this very plan; a run that cannot be read tells nothing here.
+/// How each trial ended last in the run that `kiln run` would go on with; a run that cannot be read tells nothing here.
 fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
-    let Some(newest) = runs(results, &planned.loaded.experiment.name).pop() else { return HashMap::new() };
-    let (Ok(file), Ok(table)) = (RunFile::read(&newest.run_file()), TrialTable::read(&newest.trials_table())) else { return HashMap::new() };
-    if !file.plan.iter().eq(planned.plan.trials.iter().map(|trial| &trial.id)) {
-        return HashMap::new();
-    }
-    table.last_attempts().into_iter().map(|row| (row.fixed.trial.clone(), row.fixed.outcome)).collect()
+    let wanted = Wanted { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, results, fresh: false, reruns: false };
+    schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
 /// `ended` holds the outcomes that an unfinished run of this experiment already has.

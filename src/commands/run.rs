@@ -12,6 +12,7 @@ use super::{
     print,
 };
 use crate::{
+    catalog::source::sha256_of,
     plan::Outcome,
     record::TrialTable,
     report,
@@ -27,12 +28,12 @@ pub(super) struct Args {
     /// Start a new run even if one could be gone on with.
     #[arg(long)]
     fresh: bool,
-    /// Run these trials alone; the beginning of an id is enough.
-    #[arg(long, value_name = "ID", num_args = 1..)]
+    /// Run this trial alone, or several: `--only ID,ID`, or given again. The beginning of an id is enough.
+    #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Make another attempt of the trials that ended so.
-    #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
-    rerun: Option<Outcome>,
+    /// Make another attempt of the trials that ended so: `--rerun failed,timed-out`, or given again.
+    #[arg(long, value_name = "OUTCOME,…", value_delimiter = ',', value_parser = outcome)]
+    rerun: Vec<Outcome>,
     /// Say what would run, and run nothing.
     #[arg(long)]
     dry_run: bool,
@@ -45,7 +46,7 @@ pub(super) struct Args {
     /// The same as `--set run.engine=…`.
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
-    /// Say nothing but the result.
+    /// Say nothing but the result; with `--progress json`, nothing but the events.
     #[arg(long)]
     quiet: bool,
     /// How to tell the progress.
@@ -99,8 +100,8 @@ fn plan(file: &Path, args: &Args) -> Result<Asked, Stop> {
     if !planned.notes.is_empty() && !args.dry_run {
         return Err(Stop::new(Status::CannotRun, planned.notes.join("\n")));
     }
-    let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(Stop::bad_input)?;
-    Ok(Asked { planned, resolved, selection: Selection { only, rerun: args.rerun } })
+    let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
+    Ok(Asked { planned, resolved, selection: Selection { only, rerun: args.rerun.clone() } })
 }
 
 /// `--set` with the keys that have a flag of their own.
@@ -116,11 +117,11 @@ fn settings(args: &Args) -> Vec<String> {
 
 fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     let command_line: Vec<String> = std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect();
-    let style = match (args.quiet, args.progress) {
-        (true, _) => Style::Quiet,
-        (false, Telling::Auto) => Style::for_terminal(),
-        (false, Telling::Plain) => Style::Plain,
-        (false, Telling::Json) => Style::Json,
+    let style = match (args.progress, args.quiet) {
+        (Telling::Json, _) => Style::Json,
+        (_, true) => Style::Quiet,
+        (Telling::Auto, false) => Style::for_terminal(),
+        (Telling::Plain, false) => Style::Plain,
     };
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let request = Request {
@@ -135,6 +136,8 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
         fresh: args.fresh,
         command_line: &command_line,
         data: &asked.planned.data,
+        // No ending is undone: the bytes of a program are hashed as they are.
+        sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
         style,
     };
     if args.dry_run {
@@ -144,7 +147,9 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     if style != Style::Json {
         print(&summary(&report, request.experiment.description.as_deref())?)?;
     }
-    say_how_to_go_on(&report, style);
+    if !args.quiet {
+        say_how_to_go_on(&report);
+    }
     Ok(status(&report))
 }
 
@@ -158,12 +163,13 @@ fn stopped(stop: schedule::Stop) -> Stop {
 }
 
 fn dry_run(request: &Request) -> Result<Status, Stop> {
-    let preview = schedule::preview(request).map_err(stopped)?;
+    let preview = schedule::preview(request, &|| Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
     let place = match &preview.resumes {
         Some(folder) => format!("would go on in {}", folder.path().display()),
         None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
     };
-    let mut text = format!("{place}: {} of {} trials would run\n", preview.to_run.len(), request.trials.len());
+    let notice = preview.notice.map(|notice| format!("{notice}\n")).unwrap_or_default();
+    let mut text = format!("{notice}{place}: {} of {} trials would run\n", preview.to_run.len(), request.trials.len());
     for (id, before) in &preview.to_run {
         text.push_str(&match before {
             Some(outcome) => format!("{id}  {outcome} before\n"),
@@ -174,7 +180,7 @@ fn dry_run(request: &Request) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-/// Every row counts by its outcome; see `docs/design.md`.
+/// Every row of a trial that was asked for counts by its outcome; see `docs/design.md`.
 fn status(report: &Report) -> Status {
     match report.end {
         End::Interrupted => Status::Interrupted,
@@ -183,19 +189,17 @@ fn status(report: &Report) -> Status {
     }
 }
 
-fn say_how_to_go_on(report: &Report, style: Style) {
+fn say_how_to_go_on(report: &Report) {
     let text = match report.end {
         End::NothingToDo if report.left == 0 => {
             "every trial has its result already; `--fresh` starts a new run, `--rerun failed` tries failed trials again"
         }
-        End::NothingToDo => "the trials asked for have their results already; without `--only` the others run",
+        End::NothingToDo => "the trials asked for have ended already; `--rerun failed` tries failed ones again, without `--only` the others run",
         End::Interrupted => "interrupted; the same command without `--fresh` goes on from here",
         End::Finished if report.left > 0 => "some trials have no final result yet; the same command (without `--only`) runs them",
         End::Finished => return,
     };
-    if style != Style::Quiet {
-        let _ = writeln!(std::io::stderr(), "{text}");
-    }
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// As wide as the terminal; plain text without limit into a file or a pipe.

@@ -2,6 +2,7 @@
 //!
 //! It reads what the sampler of a run reads, by the same means: a driver that hangs is said, and hangs nothing here.
 
+mod query;
 mod view;
 
 use std::{
@@ -24,6 +25,7 @@ use crate::{
     hardware::{DeviceFacts, GpuDesk, Nvml, Tick, host, sampler::HostSeries, within},
     record::watch::{WatchWriter, Watched},
 };
+use query::Asking;
 use view::View;
 
 /// How long the list of devices is waited for.
@@ -40,6 +42,12 @@ pub(super) struct Args {
     /// These GPUs alone: indices or UUIDs, by commas.
     #[arg(short = 'i', long = "id", value_name = "GPU", value_delimiter = ',')]
     ids: Vec<String>,
+    /// Print these properties as CSV, with nvidia-smi's names, such as timestamp,name,utilization.gpu.
+    #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES", conflicts_with_all = ["csv", "host"])]
+    query: Option<String>,
+    /// How `--query` writes: csv, and noheader and nounits if wanted.
+    #[arg(long, default_value = "csv", value_name = "WORDS", requires = "query")]
+    format: String,
     /// Write the rows to this file too, or to standard output (`-`) in place of the lines.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -60,6 +68,14 @@ struct Watching {
     host: Option<HostSeries>,
 }
 
+/// What each look does.
+enum Work {
+    /// Lines and tables of what a sampler reads.
+    Samples { watching: Watching, view: Option<View>, table: Option<WatchWriter> },
+    /// Lines of chosen properties.
+    Query(Asking),
+}
+
 /// What one look saw; `device` is a place in [`Watching::devices`], `None` the host.
 struct Seen {
     device: Option<usize>,
@@ -67,22 +83,14 @@ struct Seen {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let mut watching = open(&args)?;
-    let mut table = table(&args)?;
-    let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");
-    let mut view = is_shown.then(|| View::new(&watching.devices, args.host));
+    let mut work = work(&args)?;
     let signals = signals()?;
     let mut next = Instant::now();
     let mut looks = 0;
     loop {
-        let utc = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-        let seen = watching.look();
-        if let Some(table) = &mut table {
-            table.append(&rows(&watching.devices, &seen, &utc)).map_err(cannot_write)?;
-        }
-        let has_reader = view.as_mut().map_or(Ok(true), |view| view.show(&watching.devices, &seen, &utc))?;
+        let has_reader = work.look()?;
         looks += 1;
-        if !has_reader || table.as_ref().is_some_and(WatchWriter::is_left) || args.count == Some(looks) {
+        if !has_reader || args.count == Some(looks) {
             return Ok(Status::Success);
         }
         // A late look is not made up for.
@@ -94,21 +102,52 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
 }
 
-fn open(args: &Args) -> Result<Watching, Stop> {
+fn work(args: &Args) -> Result<Work, Stop> {
+    let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
     let host = args.host.then(HostSeries::default);
-    let nvml = match Nvml::open(nvml_library().as_deref()) {
-        Ok(nvml) => Arc::new(nvml),
-        Err(_) if args.host && args.ids.is_empty() => return Ok(Watching { devices: Vec::new(), desk: None, host }),
+    let (nvml, devices) = match Nvml::open(nvml_library().as_deref()) {
+        Ok(nvml) => listed(Arc::new(nvml), args)?,
+        Err(_) if args.host && args.ids.is_empty() => (None, Vec::new()),
         Err(absent) => return Err(nothing(&absent.to_string())),
     };
+    if let (Some(properties), Some(nvml)) = (&args.query, &nvml) {
+        let indices = devices.iter().map(|device| device.index).collect();
+        return Asking::new(properties, &args.format, (Arc::clone(nvml), indices), patience).map(Work::Query);
+    }
+    let table = table(args)?;
+    let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");
+    let view = is_shown.then(|| View::new(&devices, args.host));
+    let desk = nvml.map(|nvml| GpuDesk::new(&nvml, patience));
+    Ok(Work::Samples { watching: Watching { devices, desk, host }, view, table })
+}
+
+/// The devices to watch, asked for within a time limit.
+fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<DeviceFacts>), Stop> {
     let asked = Arc::clone(&nvml);
     let silent = || Stop::new(Status::CannotRun, format!("the NVIDIA driver did not answer within {} s", LIST_PATIENCE.as_secs()));
     let devices = chosen(within(LIST_PATIENCE, move || asked.devices()).ok_or_else(silent)?, &args.ids)?;
-    if devices.is_empty() && host.is_none() {
+    if devices.is_empty() && !args.host {
         return Err(nothing("the NVIDIA driver reports no GPU"));
     }
-    let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
-    Ok(Watching { devices, desk: Some(GpuDesk::new(&nvml, patience)), host })
+    Ok((Some(nvml), devices))
+}
+
+impl Work {
+    /// One look; `false` once nobody reads any more.
+    fn look(&mut self) -> Result<bool, Stop> {
+        match self {
+            Self::Query(asking) => view::write(&asking.look()?),
+            Self::Samples { watching, view, table } => {
+                let utc = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+                let seen = watching.look();
+                if let Some(table) = table {
+                    table.append(&rows(&watching.devices, &seen, &utc)).map_err(cannot_write)?;
+                }
+                let is_seen = view.as_mut().map_or(Ok(true), |view| view.show(&watching.devices, &seen, &utc))?;
+                Ok(is_seen && !table.as_ref().is_some_and(WatchWriter::is_left))
+            }
+        }
+    }
 }
 
 fn nothing(why: &str) -> Stop {

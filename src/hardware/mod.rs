@@ -5,9 +5,9 @@
 //! why there is none; one failure disables one field. Writing any of it down is left to `record`.
 
 mod cgroup;
+mod disk;
 pub mod fields;
 pub mod gpu;
-mod disk;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
@@ -21,16 +21,16 @@ pub mod window;
 pub mod words;
 
 pub use gpu::Gpu;
-pub use host::HostFacts;
-pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
-pub use process::peak_resident_bytes;
-pub use reading::{Absence, Reading};
 pub use gpu_reader::{
     GpuLook,
     cost::{GroupCost, costs},
     desk::{GpuDesk, within},
     lost, power_now_watts,
 };
+pub use host::HostFacts;
+pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
+pub use process::peak_resident_bytes;
+pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
 pub use window::WindowSummary;

@@ -44,6 +44,9 @@ pub struct Launch {
     pub command_line: Vec<String>,
     /// Host facts: CPU, cores, memory, kernel.
     pub machine: Value,
+    /// The beginning of the SHA-256 of the machine's id, to tell machines apart; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_id: Option<String>,
     /// The devices of the machine, as found.
     pub devices: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -101,6 +101,18 @@ pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&
     Ok(made)
 }
 
+/// Points `latest` at a run if it does not yet: the link may have been deleted, or dangle.
+///
+/// # Errors
+/// The link cannot be made, or a folder of that name stands in its place.
+pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
+    let parent = run.0.parent().unwrap_or(Path::new(""));
+    match fs::read_link(parent.join(LATEST)) {
+        Ok(target) if target == Path::new(&run.name()) => Ok(()),
+        _ => point_latest(parent, &run.name()),
+    }
+}
+
 /// The runs of one experiment, oldest first; one that lost its `run.json` is known by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else { return Vec::new() };
@@ -108,7 +120,7 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| RunFolder(entry.path()))
-        .filter(|run| !run.name().starts_with('.') && (run.run_file().is_file() || is_run_name(&run.name())))
+        .filter(|run| !run.name().starts_with('.') && run.name() != LATEST && (run.run_file().is_file() || is_run_name(&run.name())))
         .collect();
     runs.sort();
     runs
@@ -238,7 +250,11 @@ fn point_latest(parent: &Path, name: &str) -> io::Result<()> {
     let link = parent.join(format!("{UNBORN}{LATEST}"));
     let _ = fs::remove_file(&link);
     std::os::unix::fs::symlink(name, &link)?;
-    fs::rename(&link, parent.join(LATEST))
+    let latest = parent.join(LATEST);
+    fs::rename(&link, &latest).map_err(|error| match latest.is_dir() && !latest.is_symlink() {
+        true => io::Error::new(error.kind(), format!("`{LATEST}` is a folder and not kiln's link to the newest run; move it away")),
+        false => error,
+    })
 }
 
 #[cfg(test)]
@@ -262,6 +278,24 @@ mod tests {
             fs::create_dir_all(results.path().join("x").join(name)).unwrap();
         }
         assert_eq!(runs(results.path(), "x"), [RunFolder(results.path().join("x/20260101T000000Z-abc"))]);
+    }
+
+    #[test]
+    fn latest_is_repaired_wherever_it_points_and_a_folder_in_its_place_is_named() {
+        let results = tempfile::tempdir().unwrap();
+        let run = create(results.path(), "x", "20260101T000000Z-abc", |run| fs::write(run.run_file(), "{}")).unwrap();
+        let latest = results.path().join("x/latest");
+        for target in [None, Some("gone"), Some("20250101T000000Z-old")] {
+            fs::remove_file(&latest).unwrap();
+            target.map(|target| std::os::unix::fs::symlink(target, &latest).unwrap());
+            repair_latest(&run).unwrap();
+            assert_eq!(fs::read_link(&latest).unwrap(), Path::new(&run.name()));
+        }
+        fs::remove_file(&latest).unwrap();
+        fs::create_dir(&latest).unwrap();
+        fs::write(latest.join("run.json"), "{}").unwrap();
+        assert!(repair_latest(&run).unwrap_err().to_string().contains("`latest` is a folder"));
+        assert_eq!(runs(results.path(), "x"), [run], "a copied `latest` is no run");
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl Watched<'_> {
 pub enum WatchWriter {
     File(TableWriter),
     /// Standard output; `false` once nobody reads it any more.
-    Stdout { is_read: bool },
+    Stdout {
+        is_read: bool,
+    },
 }
 
 impl WatchWriter {
@@ -158,7 +160,10 @@ mod tests {
         let cells = row.cells();
         assert_eq!(cells.len(), names.len());
         let cell = |name: &str| &cells[names.iter().position(|known| known == name).unwrap()];
-        assert_eq!((cell("index").as_str(), cell("device").as_str(), cell("gpu_utilization").as_str(), cell("power_watts").as_str()), ("3", "GPU-3", "0.25", ""));
+        assert_eq!(
+            (cell("index").as_str(), cell("device").as_str(), cell("gpu_utilization").as_str(), cell("power_watts").as_str()),
+            ("3", "GPU-3", "0.25", "")
+        );
         assert!(LEFT_OUT.iter().all(|name| *name == "kiln_table" || !names.iter().any(|known| known == name)));
         assert!(LEFT_OUT.iter().all(|name| SAMPLES.names().contains(name)));
     }

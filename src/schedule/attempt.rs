@@ -80,6 +80,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) launch: u64,
     pub(super) device: Option<&'a DeviceFacts>,
     pub(super) driver: Option<String>,
+    /// What a row on the CPU calls its device if the child did not live to say it.
+    pub(super) cpu_name: Option<String>,
     pub(super) cores: u64,
 }
 
@@ -180,15 +182,16 @@ impl Attempt {
         self.child.signal(Signal::KILL);
     }
 
-    /// Stops a child that is over its time, silent for too long, deaf to SIGTERM, or lingering after `finished`.
+    /// Stops a child that speaks another protocol, is over its time, silent for too long, deaf to SIGTERM, or lingering after `finished`.
     pub(super) fn keep_limits(&mut self, limits: &Run) {
-        let (finished, silent) = {
+        let (finished, silent, is_foreign) = {
             let heard = self.child.ear.heard();
-            (heard.finished.is_some(), heard.last_message.elapsed())
+            (heard.finished.is_some(), heard.last_message.elapsed(), heard.foreign_protocol.is_some())
         };
         match self.stopped {
             Some((_, since)) if since.elapsed() >= GRACE => self.child.signal(Signal::KILL),
             Some(_) => {}
+            None if is_foreign => self.stop(StopCause::Protocol),
             None if finished => {
                 if self.finished_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
                     self.stop(StopCause::Lingering);
@@ -233,6 +236,7 @@ impl Attempt {
             stopped: self.stopped.map(|(cause, _)| cause),
             seconds,
             has_spoken: heard.has_spoken,
+            foreign_protocol: heard.foreign_protocol,
             step: heard.step,
             oom_killer_struck: struck,
             lost: lost.clone(),
@@ -248,7 +252,8 @@ impl Attempt {
             outcome = Outcome::Interrupted;
             reason = Some(format!("the disk is full: {}", reason.unwrap_or_default()));
         }
-        let result = result.ok();
+        // What another protocol's child left may mean something else.
+        let result = result.ok().filter(|_| heard.foreign_protocol.is_none());
         let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
         let is_absent = match exit {
             Exit::Status(exit_status::NO_DEVICE) => true,
@@ -269,6 +274,7 @@ impl Attempt {
             result: result.as_ref(),
             readings: &readings,
             device: around.device,
+            cpu_name: around.cpu_name.as_deref().filter(|_| around.device.is_none()),
             driver: around.driver.as_deref(),
             peak: instruments.peak_flops(around.device, trial, libtorch),
             concurrent_trials: self.most_concurrent,

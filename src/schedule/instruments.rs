@@ -17,9 +17,9 @@ pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
         self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, WindowSummary,
-        within,
         snapshot::{device as read_device, host as host_snapshot},
         window::summarize,
+        within,
     },
     plan::{Trial, TrialId},
     record::{
@@ -186,6 +186,11 @@ impl Instruments {
     /// Why [`Self::devices`] is empty: `no NVIDIA driver found`.
     pub fn absence(&self) -> Option<String> {
         self.nvml.as_ref().err().map(ToString::to_string)
+    }
+
+    /// The processor's model, as a trial on the CPU names its device.
+    pub fn cpu_name(&self) -> Option<String> {
+        self.host.cpu_model.value().cloned()
     }
 
     pub fn driver(&self) -> Option<String> {

@@ -3,7 +3,7 @@
 
 use crate::{
     plan::{Outcome, TrialId},
-    record::message::exit_status,
+    record::message::{PROTOCOL, exit_status},
     units::{Seconds, TimeSpan},
 };
 
@@ -25,6 +25,8 @@ pub(super) enum StopCause {
     Told,
     /// The run itself cannot go on: a full disk, a table that cannot be written.
     RunFailed,
+    /// It speaks a version of the protocol that this kiln does not.
+    Protocol,
     /// It had said `finished` and then did not end.
     Lingering,
     /// Its GPU was lost.
@@ -42,6 +44,8 @@ pub(super) struct Ending<'a> {
     pub(super) seconds: f64,
     /// Whether it ever said anything that was understood.
     pub(super) has_spoken: bool,
+    /// The version of the protocol that it speaks, if another than kiln's.
+    pub(super) foreign_protocol: Option<u32>,
     /// The last step heard of.
     pub(super) step: Option<u64>,
     /// Whether the kernel's out-of-memory killer was at work during the attempt.
@@ -56,6 +60,9 @@ pub(super) struct Ending<'a> {
 
 /// The outcome and its reason; the reason is empty for a plain `completed`.
 pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
+    if let Some(spoken) = ending.foreign_protocol {
+        return (Outcome::Failed, Some(foreign(spoken, ending.trial)));
+    }
     if let Some(lost) = &ending.lost
         && is_fault_of_the_device(ending)
     {
@@ -77,6 +84,13 @@ pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
     (outcome, Some(in_words(&what, outcome, ending)))
 }
 
+fn foreign(spoken: u32, trial: &TrialId) -> String {
+    format!(
+        "trial {trial}: its program speaks version {spoken} of the child's protocol, and this kiln understands version {PROTOCOL} alone; \
+         build `kiln` and `kiln-trial` from the same version, or let `KILN_TRIAL` name a program that fits"
+    )
+}
+
 /// Whether a lost device explains the end: a result that came in spite of it stays, and so does what the user asked for.
 fn is_fault_of_the_device(ending: &Ending) -> bool {
     match (&ending.finished, ending.stopped) {
@@ -96,6 +110,7 @@ fn stopped(cause: StopCause, ending: &Ending) -> (Outcome, Option<String>) {
         StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it said nothing for {limit} (`run.stall`)")),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
         StopCause::RunFailed => (Outcome::Interrupted, "was stopped because the run could not go on".to_owned()),
+        StopCause::Protocol => (Outcome::Failed, "was stopped because it speaks another protocol".to_owned()),
         StopCause::DeviceLost => (Outcome::Failed, "was stopped because its device was lost".to_owned()),
         StopCause::Lingering => (Outcome::Killed, "said it was interrupted and then did not end".to_owned()),
     };
@@ -189,6 +204,7 @@ mod tests {
             stopped: None,
             seconds: 41.0,
             has_spoken: true,
+            foreign_protocol: None,
             step: Some(118),
             oom_killer_struck: false,
             lost: None,
@@ -204,7 +220,7 @@ mod tests {
     fn every_end_has_its_outcome() {
         use Exit::{Signal, Status};
         type Case = (Exit, fn(&mut Ending), Outcome, &'static str);
-        let cases: [Case; 22] = [
+        let cases: [Case; 23] = [
             (Status(0), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
             (Signal(11), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
             (Status(0), |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))), Outcome::Diverged, "loss is NaN"),
@@ -226,6 +242,7 @@ mod tests {
             (Signal(11), |_| {}, Outcome::Failed, "crashed by signal 11 (SIGSEGV)"),
             (Signal(6), |_| {}, Outcome::Failed, "SIGABRT"),
             (Signal(6), |e| e.stderr_tail = "memory allocation of 9 bytes failed", Outcome::Oom, "ran out of memory"),
+            (Status(0), |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))), Outcome::Failed, "speaks version 2"),
             (Signal(9), |e| e.stopped = Some(StopCause::RunFailed), Outcome::Interrupted, "could not go on"),
         ];
         for (number, (exit, change, outcome, words)) in cases.into_iter().enumerate() {
@@ -259,7 +276,10 @@ mod tests {
         };
         let (outcome, reason) = lost(|e| e.stderr_tail = "CUDA error: out of memory");
         assert_eq!(outcome, Outcome::Failed);
-        assert!(reason.starts_with("trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after 41 s, at step 118; see "), "{reason}");
+        assert!(
+            reason.starts_with("trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after 41 s, at step 118; see "),
+            "{reason}"
+        );
         for change in [
             (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into())))) as fn(&mut Ending),
             |e| e.stopped = Some(StopCause::DeviceLost),

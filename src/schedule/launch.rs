@@ -2,16 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
     io,
     path::Path,
     process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use super::instruments::Instruments;
+use super::{instruments::Instruments, machine::machine_id};
 use crate::record::{
     Check,
     run_file::{Anchor, Git, Launch, Versions},
@@ -42,9 +40,10 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
         pid: std::process::id(),
         command_line: sources.command_line.to_vec(),
         machine: sources.instruments.machine(),
+        machine_id: machine_id(),
         devices: devices(sources.instruments),
         driver: sources.instruments.driver(),
-        versions: versions(sources.trial_program),
+        versions: versions(sources),
         git: sources.git.clone(),
         environment: environment(),
         data_sha256: sources.data.clone(),
@@ -59,6 +58,8 @@ pub(super) struct Sources<'a> {
     pub(super) command_line: &'a [String],
     pub(super) data: &'a BTreeMap<String, String>,
     pub(super) trial_program: &'a Path,
+    /// SHA-256 of a file, as hex.
+    pub(super) sha256: fn(&Path) -> io::Result<String>,
     pub(super) git: &'a Option<Git>,
     pub(super) instruments: &'a Instruments,
     /// What was checked before this launch.
@@ -88,25 +89,14 @@ fn devices(instruments: &Instruments) -> Value {
     }
 }
 
-fn versions(trial_program: &Path) -> Versions {
+fn versions(sources: &Sources) -> Versions {
+    let (trial_program, sha256) = (sources.trial_program, sources.sha256);
     let own = std::env::current_exe().ok();
     Versions {
         kiln: env!("CARGO_PKG_VERSION").to_owned(),
         kiln_sha256: own.and_then(|path| sha256(&path).ok()),
         trial_program: trial_program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         trial_program_sha256: sha256(trial_program).ok(),
-    }
-}
-
-fn sha256(path: &Path) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    let mut file = File::open(path)?;
-    let mut chunk = vec![0; 1 << 16];
-    loop {
-        match io::Read::read(&mut file, &mut chunk)? {
-            0 => return Ok(hex::encode(hash.finalize())),
-            length => hash.update(&chunk[..length]),
-        }
     }
 }
 

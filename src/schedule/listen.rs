@@ -10,7 +10,13 @@ use std::{
     time::Instant,
 };
 
-use crate::{hardware::peak_resident_bytes, plan::Outcome, record::Message};
+use serde::Deserialize;
+
+use crate::{
+    hardware::peak_resident_bytes,
+    plan::Outcome,
+    record::{Message, message::PROTOCOL},
+};
 
 /// A longer line is no message.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -26,6 +32,8 @@ pub(super) struct Heard {
     pub(super) last_message: Instant,
     /// Whether any message came.
     pub(super) has_spoken: bool,
+    /// The version that the child said it speaks, where this kiln does not.
+    pub(super) foreign_protocol: Option<u32>,
     pub(super) ready: bool,
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
@@ -43,6 +51,13 @@ pub(super) struct Heard {
     pub(super) peak_resident_bytes: Option<u64>,
 }
 
+/// What every version's first message says.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Hello {
+    Hello { protocol: u32 },
+}
+
 /// Shared between the thread that listens and the scheduler.
 #[derive(Clone, Debug)]
 pub(super) struct Ear {
@@ -56,6 +71,7 @@ impl Ear {
         let heard = Heard {
             last_message: Instant::now(),
             has_spoken: false,
+            foreign_protocol: None,
             ready: false,
             step: None,
             total_steps: None,
@@ -79,6 +95,12 @@ impl Ear {
     fn hear(&self, line: &[u8]) -> bool {
         let message = serde_json::from_slice::<Message>(line);
         let mut heard = self.heard();
+        // A hello of another version may lack fields that this one's has.
+        if let Ok(Hello::Hello { protocol }) = serde_json::from_slice(line)
+            && protocol != PROTOCOL
+        {
+            heard.foreign_protocol = Some(protocol);
+        }
         let Ok(message) = message else {
             heard.garbage_lines += 1;
             return false;
@@ -186,6 +208,19 @@ mod tests {
         assert_eq!((heard.step, heard.total_steps, heard.loss, heard.garbage_lines), (Some(3), Some(9), Some(2.5), 3));
         assert_eq!(heard.finished, Some((Outcome::Completed, None)));
         assert!(heard.peak_resident_bytes.is_some());
+    }
+
+    #[test]
+    fn another_protocol_is_heard_even_from_a_hello_of_another_shape() {
+        for (hello, foreign) in [
+            (r#"{"event":"hello","protocol":2,"kiln_trial":"9.0.0","pid":1}"#, Some(2)),
+            (r#"{"event":"hello","protocol":3,"of":"the future"}"#, Some(3)),
+            (r#"{"event":"hello","protocol":1,"kiln_trial":"0.1.0","pid":1}"#, None),
+        ] {
+            let ear = Ear::new(std::process::id());
+            ear.listen(format!("{hello}\n").as_bytes(), || {});
+            assert_eq!(ear.heard().foreign_protocol, foreign, "{hello}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod judge;
 mod launch;
 mod lease;
 mod listen;
+mod machine;
 mod oom_killer;
 mod open;
 mod pools;
@@ -26,13 +27,21 @@ mod signals;
 mod stray;
 mod sweep;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    path::Path,
+};
 
 pub use devices::restrict as visible_gpus;
 pub use instruments::Instruments;
 pub use lease::{Lease, folder as locks_folder, take_first_idle};
 pub use progress::Style;
 pub use remaining::{Selection, find_ids};
+
+use machine::Here;
+use open::Found;
+use remaining::History;
 
 use crate::{
     plan::{Outcome, Trial, TrialId},
@@ -61,7 +70,29 @@ pub struct Request<'a> {
     pub command_line: &'a [String],
     /// SHA-256 of each text that is read, by data kind, for `run.json`.
     pub data: &'a BTreeMap<String, String>,
+    /// SHA-256 of a file's bytes, as hex: which programs ran is kept in `run.json`.
+    pub sha256: fn(&Path) -> io::Result<String>,
     pub style: Style,
+}
+
+impl<'a> Request<'a> {
+    fn wanted(&self) -> Wanted<'a> {
+        let Self { experiment, trials, results, fresh, .. } = *self;
+        Wanted { experiment, trials, results, fresh, reruns: !self.selection.rerun.is_empty() }
+    }
+}
+
+/// Which run is looked for under `results`.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub experiment: &'a Experiment,
+    /// In plan order.
+    pub trials: &'a [Trial],
+    pub results: &'a Path,
+    /// None: a new one is asked for.
+    pub fresh: bool,
+    /// Whether trials that have ended are to run again: then it is the newest run, wherever it was made.
+    pub reruns: bool,
 }
 
 /// How a launch ended.
@@ -82,7 +113,9 @@ pub struct Report {
     pub end: End,
     /// Planned trials that have no final row yet.
     pub left: usize,
-    /// The last attempt of each planned trial that has one, in plan order.
+    /// Those of them that were asked for ([`Selection`]).
+    pub asked_left: usize,
+    /// The last attempt of each trial asked for that has one, in plan order.
     pub rows: Vec<TableRow>,
 }
 
@@ -105,6 +138,8 @@ pub enum Stop {
 pub struct Preview {
     /// The run that would be gone on with; `None` for a new one.
     pub resumes: Option<RunFolder>,
+    /// Why a finished run of the same experiment is not gone on with.
+    pub notice: Option<String>,
     /// The trials that would run and how each ended before.
     pub to_run: Vec<(TrialId, Option<Outcome>)>,
 }
@@ -117,19 +152,27 @@ pub fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> 
     sweep::run(request, instruments)
 }
 
-/// What [`run`] would do; touches nothing.
+/// What [`run`] would do; touches nothing. `instruments` are opened if the run depends on which machine this is.
 ///
 /// # Errors
 /// As [`run`], for what can be seen without starting.
-pub fn preview(request: &Request) -> Result<Preview, Stop> {
-    let found = open::find(request)?;
-    let (resumes, history) = match found {
-        open::Found::New => (None, remaining::History::default()),
-        open::Found::Old(old) => (Some(old.folder), old.history),
+pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Preview, Stop> {
+    let found = open::find(&request.wanted(), &|| Here::of(&instruments()))?;
+    let (resumes, notice, history) = match found {
+        Found::New { notice } => (None, notice, History::default()),
+        Found::Old(old) => (Some(old.folder), None, old.history),
     };
     let left = remaining::remaining(request.trials, &history, &request.selection, request.experiment.run.retries);
     let to_run = left.iter().map(|index| &request.trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
-    Ok(Preview { resumes, to_run })
+    Ok(Preview { resumes, notice, to_run })
+}
+
+/// How each trial ended last in the run that [`run`] would go on with; nothing if it would start a new one, or refuse.
+pub fn ended(wanted: &Wanted, instruments: &dyn Fn() -> Instruments) -> HashMap<TrialId, Outcome> {
+    match open::find(wanted, &|| Here::of(&instruments())) {
+        Ok(Found::Old(old)) => wanted.trials.iter().filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?))).collect(),
+        Ok(Found::New { .. }) | Err(_) => HashMap::new(),
+    }
 }
 
 /// Something that wakes the scheduler.

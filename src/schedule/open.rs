@@ -6,11 +6,12 @@ use std::{
 };
 
 use super::{
-    Request, Stop,
+    Request, Stop, Wanted,
     changes::{Change, changes, describe},
     clock,
     instruments::{DeviceFacts, Instruments, TrialReadings},
     launch::{Sources, gather, git},
+    machine::{self, Here},
     preflight::notice,
     progress::counted,
     remaining::History,
@@ -32,7 +33,10 @@ use crate::{
 
 /// The run there is, or none.
 pub(super) enum Found {
-    New,
+    New {
+        /// Why a finished run of the same experiment is not taken.
+        notice: Option<String>,
+    },
     Old(Box<Old>),
 }
 
@@ -58,21 +62,28 @@ pub(super) struct Open {
     pub(super) notices: Vec<String>,
 }
 
-/// Looks at the newest run of the experiment; changes nothing.
+/// Looks at the newest run of the experiment; changes nothing. `here` is asked for only if it matters which machine this is.
 ///
 /// # Errors
 /// It is unfinished and of another experiment than the one asked for, or cannot be read.
-pub(super) fn find(request: &Request) -> Result<Found, Stop> {
-    let newest = runs(request.results, &request.experiment.name).pop();
-    let Some(folder) = newest.filter(|_| !request.fresh) else { return Ok(Found::New) };
+pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, Stop> {
+    let newest = runs(wanted.results, &wanted.experiment.name).pop();
+    let Some(folder) = newest.filter(|_| !wanted.fresh) else { return Ok(Found::New { notice: None }) };
     let unreadable = |what: String| Stop::Refused(format!("{what}; mend it, or start a new run with `--fresh`"));
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
     let history = History::of(&rows);
     let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
-    match compare(request, &folder, &file) {
+    match compare(wanted, &folder, &file) {
+        Ok(_)
+            if finished
+                && !wanted.reruns
+                && let Some(notice) = elsewhere(&folder, &file, here) =>
+        {
+            Ok(Found::New { notice: Some(notice) })
+        }
         Ok(changed) => Ok(Found::Old(Box::new(Old { folder, file, rows, history, changed }))),
-        Err(_) if finished => Ok(Found::New),
+        Err(_) if finished => Ok(Found::New { notice: None }),
         Err(what) => Err(Stop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nput it back to go on with that run, or start a new one with `--fresh`",
             folder.path().display()
@@ -80,18 +91,24 @@ pub(super) fn find(request: &Request) -> Result<Found, Stop> {
     }
 }
 
+/// Why a finished run of this experiment is no result of this machine, if it is none.
+fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> Here) -> Option<String> {
+    let difference = machine::made_elsewhere(&file.launches, &here())?;
+    Some(format!("{} is finished and was made on another machine ({difference}): a new run starts", folder.path().display()))
+}
+
 /// The changes that a resume may take; the error describes those it may not.
-fn compare(request: &Request, folder: &RunFolder, file: &RunFile) -> Result<Vec<Change>, String> {
+fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile) -> Result<Vec<Change>, String> {
     let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
     let old: Experiment = serde_yaml::from_str(&text).map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
-    let (free, bound): (Vec<Change>, Vec<Change>) = changes(&old, request.experiment).into_iter().partition(Change::is_free);
+    let (free, bound): (Vec<Change>, Vec<Change>) = changes(&old, wanted.experiment).into_iter().partition(Change::is_free);
     if !bound.is_empty() {
         return Err(describe(&bound));
     }
-    let same_plan = file.plan.iter().eq(request.trials.iter().map(|trial| &trial.id));
+    let same_plan = file.plan.iter().eq(wanted.trials.iter().map(|trial| &trial.id));
     match same_plan {
         true => Ok(free),
-        false => Err(format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), request.trials.len())),
+        false => Err(format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), wanted.trials.len())),
     }
 }
 
@@ -102,10 +119,12 @@ fn compare(request: &Request, folder: &RunFolder, file: &RunFile) -> Result<Vec<
 pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, preflight: &[Check]) -> Result<Open, Stop> {
     let anchor = clock::anchor();
     let git = git(request.results);
-    let sources =
-        Sources { command_line: request.command_line, data: request.data, trial_program: request.trial_program, git: &git, instruments, preflight };
+    let Request { command_line, data, trial_program, sha256, .. } = *request;
+    let sources = Sources { command_line, data, trial_program, sha256, git: &git, instruments, preflight };
+    let mut notices: Vec<String> = preflight.iter().filter(|check| check.is_worth_saying()).map(notice).collect();
     let (folder, file, launch_number) = match found {
-        Found::New => {
+        Found::New { notice } => {
+            notices.extend(notice);
             let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
             let short = git.as_ref().map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
             let stamp = format!("{}-{short}", stamp(&anchor.started_utc));
@@ -130,7 +149,6 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
     let (table, torn) = TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(refused)?.rows;
     let run_anchor_nanoseconds = file.launches.last().map_or(0, |launch| launch.run_anchor_nanoseconds);
-    let notices = preflight.iter().filter(|check| check.is_worth_saying()).map(notice).collect();
     let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices };
     if let Some(torn) = torn {
         let path = open.table.path().display().to_string();
@@ -182,6 +200,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
     let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
     let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
     let device = started.as_ref().and_then(|started| devices.iter().find(|device| device.uuid == started.device));
+    let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
     row(&Facts {
         trial,
         attempt,
@@ -193,6 +212,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         result: None,
         readings: &TrialReadings::default(),
         device,
+        cpu_name,
         driver: None,
         peak: None,
         concurrent_trials: 1,
@@ -200,6 +220,11 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         step: None,
         notes: BTreeMap::new(),
     })
+}
+
+/// The processor's model as a launch recorded it.
+fn recorded_cpu(file: &RunFile, launch: u64) -> Option<&str> {
+    file.launches.iter().find(|known| known.launch == launch).and_then(machine::cpu_model)
 }
 
 /// Cores that kiln may use: the control group's quota, else the machine's.

@@ -35,7 +35,7 @@ impl Pools {
 /// Leases what the trials that are left wish for, waiting for `run.wait` if it is in use.
 pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, Stop> {
     let history = match found {
-        Found::New => History::default(),
+        Found::New { .. } => History::default(),
         Found::Old(old) => old.history.clone(),
     };
     let mut pools = Pools { devices: Vec::new(), wishes: Vec::new(), notices: Vec::new() };

@@ -12,8 +12,15 @@ use crate::{
 pub struct Selection {
     /// These ids alone; empty is all.
     pub only: Vec<TrialId>,
-    /// Make another attempt of trials that ended so.
-    pub rerun: Option<Outcome>,
+    /// Make another attempt of trials that ended in one of these ways.
+    pub rerun: Vec<Outcome>,
+}
+
+impl Selection {
+    /// Whether a trial is among those asked for.
+    pub fn wants(&self, trial: &TrialId) -> bool {
+        self.only.is_empty() || self.only.contains(trial)
+    }
 }
 
 /// How far a plan is.
@@ -70,12 +77,11 @@ impl History {
 
 /// The places in `trials` of those that are to run, in plan order.
 pub(super) fn remaining(trials: &[Trial], history: &History, selection: &Selection, retries: u64) -> Vec<usize> {
-    let wanted = |trial: &Trial| selection.only.is_empty() || selection.only.contains(&trial.id);
-    let again = |trial: &Trial| selection.rerun.is_some() && history.last(&trial.id) == selection.rerun;
+    let again = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| selection.rerun.contains(&outcome));
     (0..trials.len())
         .filter(|index| {
             let trial = &trials[*index];
-            wanted(trial) && (again(trial) || !history.is_settled(&trial.id, retries))
+            selection.wants(&trial.id) && (again(trial) || !history.is_settled(&trial.id, retries))
         })
         .collect()
 }
@@ -89,6 +95,9 @@ pub fn find_ids(trials: &[Trial], names: &[String]) -> Result<Vec<TrialId>, Stri
 }
 
 fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
+    if name.is_empty() {
+        return Err("`--only` names no trial; write an id or its beginning, such as those that `kiln plan` lists".to_owned());
+    }
     let fitting: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).filter(|id| id.0.starts_with(name)).collect();
     match fitting.as_slice() {
         [id] => Ok((*id).clone()),

@@ -28,6 +28,8 @@ pub(super) struct Facts<'a> {
     pub(super) readings: &'a TrialReadings,
     /// `None` on the CPU, or if nobody knows.
     pub(super) device: Option<&'a DeviceFacts>,
+    /// The processor's model, if it is the device.
+    pub(super) cpu_name: Option<&'a str>,
     pub(super) driver: Option<&'a str>,
     /// Dense peak in FLOP/s and where it is from.
     pub(super) peak: Option<(f64, String)>,
@@ -64,7 +66,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         model_kind: trial.model.kind().to_owned(),
         data_kind: trial.data.kind().to_owned(),
         engine: trial.engine.name().to_owned(),
-        device_name: facts.device.map(|device| device.name.clone()).or_else(|| result.and_then(|result| result.device_name.clone())),
+        device_name: device_name(facts),
         device_uuid: facts.device.map(|device| device.uuid.clone()),
         driver: facts.driver.map(str::to_owned),
         libtorch: result.filter(|_| trial.engine == Engine::Libtorch).and_then(TrialResult::libtorch).map(str::to_owned),
@@ -131,6 +133,12 @@ fn fixed(facts: &Facts) -> TrialRow {
         min_host_memory_available_bytes: window.min_host_memory_available_bytes,
         mean_reading_seconds: window.mean_reading_seconds,
     }
+}
+
+/// The GPU's name, else what the child called its device, else the processor's model: the name it would have given the CPU.
+fn device_name(facts: &Facts) -> Option<String> {
+    let said = || facts.result.and_then(|result| result.device_name.clone());
+    facts.device.map(|device| device.name.clone()).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
 }
 
 fn no_peak(facts: &Facts) -> String {

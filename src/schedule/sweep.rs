@@ -17,6 +17,7 @@ use super::{
     instruments::Sitting,
     judge::StopCause,
     lease::Lease,
+    machine::Here,
     open::{self, Found, Open},
     pools::{self, Pools},
     progress::{self, Progress, counted},
@@ -29,7 +30,7 @@ use crate::{
     record::{
         Privacy, RunFolder, TableRow,
         run_file::Ended,
-        run_folder::{Lock, lock},
+        run_folder::{Lock, lock, repair_latest},
     },
     spec::Identity,
 };
@@ -50,7 +51,10 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     }
     refuse_without_program(request.trial_program)?;
     let _lock = take_lock(request)?;
-    let found = open::find(request)?;
+    let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
+    if let Found::Old(old) = &found {
+        repair_latest(&old.folder).map_err(open::cannot_write(request))?;
+    }
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
@@ -286,6 +290,7 @@ impl<'a> Sweep<'a> {
             launch: self.open.launch,
             device: self.devices[device].gpu.as_ref(),
             driver: self.instruments.driver(),
+            cpu_name: self.instruments.cpu_name(),
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
@@ -312,7 +317,8 @@ impl<'a> Sweep<'a> {
                 let left = "no other device is left for the trials that wait; once it is back (a reset or a reboot) the same command goes on";
                 return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
             };
-            self.progress.notice(&format!("going on with GPU {}", lease.name()));
+            let name = lease.gpu.as_ref().map_or_else(|| lease.name().to_owned(), |gpu| format!("GPU {} ({})", gpu.index, gpu.name));
+            self.progress.notice(&format!("going on with {name}"));
             self.queue.add_device(&wish, self.devices.len());
             self.devices.push(lease);
             self.rested_since.push(None);
@@ -360,7 +366,7 @@ impl<'a> Sweep<'a> {
 
     fn close(mut self) -> Result<Report, Stop> {
         let mut report = report(self.request, self.open.folder.clone(), End::Finished, &self.open.rows);
-        if self.asked.is_some() && report.left > 0 {
+        if self.asked.is_some() && report.asked_left > 0 {
             report.end = End::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
@@ -401,11 +407,13 @@ fn shown(request: &Request, open: &Open) -> String {
 
 fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
     let history = History::of(rows);
-    let left = request.trials.iter().filter(|trial| !history.is_settled(&trial.id, request.experiment.run.retries)).count();
+    let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
+    let left = request.trials.iter().map(|trial| &trial.id).filter(is_left).count();
     let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
-    let rows = request.trials.iter().filter_map(|trial| last.get(&trial.id).map(|row| (*row).clone())).collect();
+    let asked: Vec<&TrialId> = request.trials.iter().map(|trial| &trial.id).filter(|id| request.selection.wants(id)).collect();
+    let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
     let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, left, rows }
+    Report { folder, end, left, asked_left: asked.into_iter().filter(is_left).count(), rows }
 }
 
 #[cfg(test)]

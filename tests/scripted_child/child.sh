@@ -10,6 +10,7 @@ batch=$(value batch_size)
 eval "scenario=\${SCRIPTED_CHILD_$batch:-\${SCRIPTED_CHILD:-completes}}"
 
 say() { printf '%s\n' "$1"; }
+hello_of() { say "{\"event\":\"hello\",\"protocol\":$1,\"kiln_trial\":\"scripted\",\"pid\":$$}"; }
 hello() { say "{\"event\":\"hello\",\"protocol\":1,\"kiln_trial\":\"scripted\",\"pid\":$$}"; say '{"event":"ready","parameters":7,"total_steps":10,"device_name":"script"}'; }
 step() { say "{\"event\":\"progress\",\"step\":$1,\"total_steps\":10,\"loss\":2.5,\"samples_per_second\":64.0,\"data_wait_fraction\":0.1}"; }
 finish() { # outcome [reason]
@@ -45,6 +46,8 @@ case $scenario in
   grandchild) hello; sleep 300 & echo $! >"$folder/grandchild"; finish completed ;;
   grandchild_waits) hello; sleep 300 & echo $! >"$folder/grandchild"; step 1; wait ;;
   environment) hello; env >"$folder/environment"; finish completed ;;
+  speaks_2) hello_of 2; finish completed ;;
+  speaks_2_on_and_on) say '{"event":"hello","protocol":2}'; while :; do sleep 0.2; step 4; done ;;
   bad_file) echo 'trial.yaml: unknown key' >&2; exit 2 ;;
   no_device) echo 'libtorch is not there' >&2; exit 3 ;;
   *) echo "no such scenario: $scenario" >&2; exit 1 ;;

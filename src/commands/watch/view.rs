@@ -70,8 +70,8 @@ impl Drop for View {
     }
 }
 
-/// `false` if nobody reads.
-fn write(text: &str) -> Result<bool, Stop> {
+/// Writes to standard output at once; `false` if nobody reads.
+pub(super) fn write(text: &str) -> Result<bool, Stop> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),
@@ -84,7 +84,10 @@ fn write(text: &str) -> Result<bool, Stop> {
 fn heading() -> String {
     let start = format!("{:<8}  {:>3} {:<28}", "UTC", "GPU", "name");
     let memory = format!("{:>9} / {:<9}", "mem used", "total");
-    format!("{start}  {:>5}  {memory}  {:>5} / {:<6}  {:>4}  {:>8}  {:>6}  {:>6}  held by", "util", "power", "limit", "temp", "SM clock", "SM act", "tensor")
+    format!(
+        "{start}  {:>5}  {memory}  {:>5} / {:<6}  {:>4}  {:>8}  {:>6}  {:>6}  held by",
+        "util", "power", "limit", "temp", "SM clock", "SM act", "tensor"
+    )
 }
 
 fn device_line(time: &str, device: &DeviceFacts, tick: &Tick) -> String {
@@ -156,7 +159,10 @@ mod tests {
         gpu.work.sm_active = Some(0.953);
         gpu.throttle_bits = Some(0x4 | 0x1);
         let line = device_line("15:04:05", &device(), &Tick { gpu: Some(gpu), ..Tick::default() });
-        assert_eq!(line, "15:04:05    0 NVIDIA H200                   100 %   31.6 GiB / 140.4 GiB  627 W / 700 W      -         -    95 %       -  sw_power_cap");
+        assert_eq!(
+            line,
+            "15:04:05    0 NVIDIA H200                   100 %   31.6 GiB / 140.4 GiB  627 W / 700 W      -         -    95 %       -  sw_power_cap"
+        );
         let ends = |text: &str, word: &str| text.find(word).unwrap() + word.chars().count();
         assert_eq!((ends(&heading(), "util"), ends(&heading(), "SM act")), (ends(&line, "100 %"), ends(&line, "95 %")));
     }

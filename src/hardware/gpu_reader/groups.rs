@@ -12,6 +12,7 @@ use super::fields::Fields;
 use crate::hardware::{
     Absence, Nvml, Reading,
     nvml::{
+        field_ids::{MEMORY_TEMPERATURE, POWER_AVERAGE, POWER_INSTANT, SCOPE_GPU},
         gpm::{GpmLook, GpmSeries},
         raw::{FieldValue, ask, field_values, version_of},
         told,
@@ -89,7 +90,8 @@ impl Open {
     pub(super) fn new(nvml: Nvml, handle: Device<'static>) -> Self {
         let is_mig = handle.mig_mode().is_ok_and(|mode| mode.current == 1);
         let mut lasting = BTreeMap::new();
-        let gpm = GpmSeries::open(&nvml, &handle).map_err(|absence| if absence.is_lasting() { lasting.insert("gpm", absence.to_string()) } else { None });
+        let gpm =
+            GpmSeries::open(&nvml, &handle).map_err(|absence| if absence.is_lasting() { lasting.insert("gpm", absence.to_string()) } else { None });
         if is_mig {
             lasting.insert("utilization", "NVML gives no utilization while MIG is on".to_owned());
         }
@@ -137,9 +139,9 @@ pub(super) fn read(group: Group, open: &mut OpenDevice, fields: &mut Fields<'_>,
 /// Field numbers of nvml.h (`NVML_FI_DEV_…`) that every driver counts alike, all with scope 0 (the GPU), and the tick's name of each.
 const BATCH: [(u32, &str); 8] = [
     (83, "energy_joules"),
-    (185, "power_average"),
-    (186, "power_instant_watts"),
-    (82, "memory_temperature_celsius"),
+    (POWER_AVERAGE, "power_average"),
+    (POWER_INSTANT, "power_instant_watts"),
+    (MEMORY_TEMPERATURE, "memory_temperature_celsius"),
     (198, "pcie_receive_bytes_per_second"),
     (197, "pcie_transmit_bytes_per_second"),
     (3, "ecc_corrected_errors"),
@@ -148,13 +150,13 @@ const BATCH: [(u32, &str); 8] = [
 
 /// The batch's power of the moment alone.
 pub(super) fn instant_power_watts(nvml: &Nvml, device: &Device<'_>) -> Option<f64> {
-    let milliwatts = field_values(nvml, device, &[(186, 0)]).pop()?.into_value()?.unsigned()?;
+    let milliwatts = field_values(nvml, device, &[(POWER_INSTANT, SCOPE_GPU)]).pop()?.into_value()?.unsigned()?;
     Some(milliwatts as f64 / 1e3)
 }
 
 fn batch(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     let wanted: Vec<(u32, &'static str)> = BATCH.into_iter().filter(|(_, name)| !fields.is_absent(name)).collect();
-    let asked: Vec<(u32, u32)> = wanted.iter().map(|(id, _)| (*id, 0)).collect();
+    let asked: Vec<(u32, u32)> = wanted.iter().map(|(id, _)| (*id, SCOPE_GPU)).collect();
     let asked_at = Instant::now();
     let mut answers: BTreeMap<&str, FieldValue> = BTreeMap::new();
     let found = if asked.is_empty() { Vec::new() } else { field_values(&open.nvml, &open.handle, &asked) };
@@ -195,9 +197,8 @@ fn rate(before: Option<u64>, now: Option<u64>, seconds: f64) -> Option<f64> {
 fn temperature(nvml: &Nvml, device: &Device<'_>) -> Reading<f64> {
     let question = nvmlTemperature_v1_t { version: version_of::<nvmlTemperature_v1_t>(1), sensorType: 0, temperature: 0 };
     // SAFETY: the structure is the library's own layout and lives through the call.
-    let answer = ask(device, nvml.library().lib().nvmlDeviceGetTemperatureV.as_ref(), question, |function, handle, place| unsafe {
-        function(handle, place)
-    });
+    let answer =
+        ask(device, nvml.library().lib().nvmlDeviceGetTemperatureV.as_ref(), question, |function, handle, place| unsafe { function(handle, place) });
     match answer {
         Reading::Value(answer) => Reading::Value(f64::from(answer.temperature)),
         Reading::Absent(Absence::Lost) => Reading::Absent(Absence::Lost),
@@ -240,9 +241,10 @@ fn gpm(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     };
     let names = ["sm_active", "sm_occupancy", "tensor_active", "dram_bandwidth_utilization", "gpm_pcie", "gpm_pcie", "gpm_nvlink", "gpm_nvlink"];
     let mut values = names.into_iter().zip(metrics).map(|(name, metric)| fields.keep(name, metric));
-    let mut next = |per_unit: f64| values.next().flatten().map(|value| value * per_unit);
-    const PERCENT: f64 = 0.01;
-    const MIB: f64 = 1_048_576.0;
+    let mut next = |of_one: f64| values.next().flatten().map(|value| value / of_one);
+    // A percent is divided, as 0.01 has no exact number; MiB/s become B/s.
+    const PERCENT: f64 = 100.0;
+    const MIB: f64 = 1.0 / 1_048_576.0;
     let work = GpuWork {
         sm_active: next(PERCENT),
         sm_occupancy: next(PERCENT),

@@ -101,9 +101,8 @@ impl Drop for GpmSeries {
 fn is_supported(nvml: &Nvml, device: &Device<'_>) -> Result<bool, Absence> {
     let question = nvmlGpmSupport_t { version: NVML_GPM_SUPPORT_VERSION, isSupportedDevice: 0 };
     // SAFETY: the structure is the library's own layout and lives through the call.
-    let answer = ask(device, nvml.library().lib().nvmlGpmQueryDeviceSupport.as_ref(), question, |function, handle, place| unsafe {
-        function(handle, place)
-    });
+    let answer =
+        ask(device, nvml.library().lib().nvmlGpmQueryDeviceSupport.as_ref(), question, |function, handle, place| unsafe { function(handle, place) });
     match answer {
         Reading::Value(support) => Ok(support.isSupportedDevice != 0),
         Reading::Absent(absence) => Err(absence),

@@ -54,7 +54,9 @@ impl HostSeries {
             let seconds = (*now - *before).as_secs_f64();
             disk::busiest(busy_before, busy, seconds)
         });
-        self.disks = disks;
+        if disk_busy_fraction.is_some() || self.disks.is_none() {
+            self.disks = disks;
+        }
         let memory_available_bytes = host::memory_available_bytes();
         HostTick { cpu_fraction, memory_available_bytes, load_1_minute: host::load().into_value(), disk_busy_fraction }
     }
@@ -134,7 +136,8 @@ impl Looker {
             cpu_cores: target.cpu_before.and_then(|before| cores_between(before, (monotonic_nanoseconds, used.cpu_seconds))),
             disk_read_bytes: used.disk_read_bytes,
         });
-        let mut tick = Tick { monotonic_nanoseconds, gpu: gpu.as_mut().and_then(|look| look.tick.take()), gpu_absence, child, host, ..Tick::default() };
+        let mut tick =
+            Tick { monotonic_nanoseconds, gpu: gpu.as_mut().and_then(|look| look.tick.take()), gpu_absence, child, host, ..Tick::default() };
         if let (Some(gpu), Some(list)) = (&mut tick.gpu, gpu.as_ref().and_then(|look| look.processes.as_ref())) {
             gpu.process_memory_bytes = memory_of(list, target.watch.pid);
         }
@@ -145,7 +148,11 @@ impl Looker {
     fn keep(&self, watch: &Watch, mut look: Look) {
         let mut state = self.shared.lock();
         let Some(watched) = state.watched.iter_mut().find(|watched| watched.watch == *watch) else { return };
-        watched.cpu_before = look.cpu.or(watched.cpu_before);
+        let is_told = look.tick.child.as_ref().is_some_and(|child| child.cpu_cores.is_some());
+        if is_told || watched.cpu_before.is_none() {
+            // Else the look was too near the one before: the next one counts from there.
+            watched.cpu_before = look.cpu.or(watched.cpu_before);
+        }
         if let Some(gpu) = &mut look.tick.gpu {
             watched.ecc_start.subtract(gpu);
         }

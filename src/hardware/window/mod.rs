@@ -89,9 +89,11 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(
     fill_extremes(&mut summary, readings, &parts);
     match pieces {
         Some(pieces) => fill_means(&mut summary, readings, &parts, &pieces),
-        None => ["mean_gpu_utilization", "mean_sm_active", "mean_power_watts", "energy_counter_joules", "energy_integral_joules", "throttled_fraction"]
-            .iter()
-            .for_each(|column| note(&mut summary, column, "there is no measured window")),
+        None => {
+            ["mean_gpu_utilization", "mean_sm_active", "mean_power_watts", "energy_counter_joules", "energy_integral_joules", "throttled_fraction"]
+                .iter()
+                .for_each(|column| note(&mut summary, column, "there is no measured window"))
+        }
     }
     explain_absent(&mut summary, readings);
     explain_present(&mut summary, readings);

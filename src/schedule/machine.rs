@@ -1,0 +1,124 @@
+//! Whether a run was made on this machine: what its launches recorded and what is here go in, the difference in words comes out.
+
+use std::fs;
+
+use sha2::{Digest, Sha256};
+
+use super::Instruments;
+use crate::{hardware::host, record::run_file::Launch};
+
+/// systemd's and D-Bus's name of this installation.
+const MACHINE_ID: &str = "/etc/machine-id";
+/// Hex digits of its hash that are kept: enough to tell machines apart, and nothing to find one by.
+const DIGITS: usize = 12;
+
+/// What tells this machine from others; missing is unknown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Here {
+    pub(super) machine_id: Option<String>,
+    pub(super) boot_id: Option<String>,
+    pub(super) cpu_model: Option<String>,
+    /// UUIDs.
+    pub(super) gpus: Vec<String>,
+}
+
+impl Here {
+    pub(super) fn of(instruments: &Instruments) -> Self {
+        Self {
+            machine_id: machine_id(),
+            boot_id: host::boot_id().into_value(),
+            cpu_model: instruments.cpu_name(),
+            gpus: instruments.devices().into_iter().map(|device| device.uuid).collect(),
+        }
+    }
+}
+
+/// The beginning of the machine id's SHA-256; `None` where the machine has none, as in many containers.
+pub(super) fn machine_id() -> Option<String> {
+    hashed(&fs::read_to_string(MACHINE_ID).ok()?)
+}
+
+fn hashed(id: &str) -> Option<String> {
+    let id = id.trim();
+    let is_id = id.len() == 32 && id.chars().all(|c| c.is_ascii_hexdigit());
+    is_id.then(|| hex::encode(Sha256::digest(id))[..DIGITS].to_owned())
+}
+
+/// The processor's model that a launch recorded.
+pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
+    launch.machine.pointer("/cpu/model")?.as_str()
+}
+
+/// How the machine of every launch demonstrably differs from this one, in words; `None` if one was made here or nobody can tell.
+///
+/// The same boot, machine id or GPU makes it the same machine; without these, another machine id or processor makes it another.
+pub(super) fn made_elsewhere(launches: &[Launch], here: &Here) -> Option<String> {
+    let differences: Option<Vec<String>> = launches.iter().map(|launch| difference(launch, here)).collect();
+    differences?.pop()
+}
+
+fn difference(launch: &Launch, here: &Here) -> Option<String> {
+    let is_here = here.boot_id.as_deref().is_some_and(|boot| boot == launch.anchor.boot_id);
+    let listed = launch.devices.as_array().into_iter().flatten();
+    let shares_gpu = listed.filter_map(|device| device["uuid"].as_str()).any(|uuid| here.gpus.iter().any(|gpu| gpu == uuid));
+    if is_here || shares_gpu {
+        return None;
+    }
+    let (there_cpu, here_cpu) = (cpu_model(launch), here.cpu_model.as_deref());
+    let cpus = there_cpu.zip(here_cpu).filter(|(there, here)| there != here).map(|(there, here)| format!("{there} there, {here} here"));
+    match (&launch.machine_id, &here.machine_id) {
+        (Some(there), Some(here)) if there == here => None,
+        (Some(there), Some(here)) => Some(cpus.unwrap_or_else(|| format!("machine id {there} there, {here} here"))),
+        _ => cpus,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn launch(machine_id: Option<&str>, cpu: Value, devices: Value) -> Launch {
+        serde_json::from_value(json!({
+            "launch": 1, "started_utc": "2026-01-01T00:00:00Z", "boot_id": "then", "monotonic_nanoseconds": 1, "run_anchor_nanoseconds": 1,
+            "pid": 1, "command_line": [], "machine": {"cpu": {"model": cpu}}, "machine_id": machine_id, "devices": devices,
+            "versions": {"kiln": "0", "kiln_sha256": null, "trial_program": "t", "trial_program_sha256": null}, "environment": {},
+        }))
+        .unwrap()
+    }
+
+    fn here() -> Here {
+        Here { machine_id: Some("aaa".into()), boot_id: Some("now".into()), cpu_model: Some("Xeon".into()), gpus: vec!["GPU-1".into()] }
+    }
+
+    #[test]
+    fn only_evidence_makes_it_another_machine() {
+        let none = json!({"none": "no driver"});
+        let other = |launch: Launch| made_elsewhere(&[launch], &here());
+        assert_eq!(other(launch(Some("bbb"), json!("Xeon"), none.clone())).as_deref(), Some("machine id bbb there, aaa here"));
+        assert_eq!(other(launch(Some("bbb"), json!("EPYC"), none.clone())).as_deref(), Some("EPYC there, Xeon here"));
+        assert_eq!(other(launch(None, json!("EPYC"), none.clone())).as_deref(), Some("EPYC there, Xeon here"));
+        assert_eq!(other(launch(Some("aaa"), json!("EPYC"), none.clone())), None, "a new processor in the same machine");
+        assert_eq!(other(launch(None, json!("Xeon"), none.clone())), None);
+        assert_eq!(other(launch(None, Value::Null, none)), None);
+        assert_eq!(other(launch(Some("bbb"), json!("EPYC"), json!([{"uuid": "GPU-1"}]))), None, "a container on the same machine");
+        assert!(other(launch(Some("bbb"), json!("Xeon"), json!([{"uuid": "GPU-2"}]))).is_some());
+    }
+
+    #[test]
+    fn one_launch_here_makes_the_run_this_machines() {
+        let there = launch(Some("bbb"), json!("Xeon"), Value::Null);
+        let same_boot = Here { boot_id: Some("then".into()), ..here() };
+        assert!(made_elsewhere(&[there.clone(), launch(Some("aaa"), json!("Xeon"), Value::Null)], &here()).is_none());
+        assert!(made_elsewhere(std::slice::from_ref(&there), &here()).is_some() && made_elsewhere(&[there], &same_boot).is_none());
+        assert!(made_elsewhere(&[], &here()).is_none());
+    }
+
+    #[test]
+    fn an_id_is_hashed_and_what_is_no_id_is_none() {
+        let id = hashed("0123456789abcdef0123456789abcdef\n").unwrap();
+        assert!(id.len() == DIGITS && !"0123456789abcdef0123456789abcdef".contains(&id));
+        assert_eq!((hashed(""), hashed("uninitialized\n")), (None, None));
+    }
+}

@@ -1,0 +1,193 @@
+//! `kiln watch` with a library that plays scenarios, and `kiln run` on a GPU that is lost in the middle of a trial.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod scripted_child;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use scripted_child::{Ended, Place, signal};
+
+/// Two invented boards, the second of which is to be spoilt.
+const TWO: &str = "
+calls: {nvmlSystemGetDriverVersion: 590.48.01}
+devices:
+- calls: &board
+    nvmlDeviceGetUUID: GPU-a
+    nvmlDeviceGetName: Invented
+    nvmlDeviceGetUtilizationRates: {gpu: 75, memory: 7}
+    nvmlDeviceGetMemoryInfo_v2: {total: 2147483648, reserved: 0, used: 1073741824, free: 1073741824}
+    nvmlDeviceGetPowerUsage: 250000
+    nvmlDeviceGetEnforcedPowerLimit: 300000
+    nvmlDeviceGetClockInfo/1: 1500
+- SECOND
+  calls:
+    nvmlDeviceGetUUID: GPU-b
+    nvmlDeviceGetName: Invented
+    nvmlDeviceGetMemoryInfo_v2: {total: 1000, reserved: 0, used: 1, free: 999}
+    nvmlDeviceGetUtilizationRates: RATES
+";
+
+fn two(second: &str, rates: &str) -> String {
+    let second = if second.is_empty() { TWO.replace("- SECOND\n  calls:", "- calls:") } else { TWO.replace("SECOND", second) };
+    second.replace("RATES", rates).replace(" &board", "")
+}
+
+/// The library with a scenario, in a folder that must live as long as it is used.
+fn library(scenario: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario: fake_nvml::Scenario = serde_yaml::from_str(scenario).unwrap();
+    let path = fake_nvml::install::install(folder.path(), &scenario).unwrap();
+    (folder, path)
+}
+
+fn watch(library: &PathBuf, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.arg("watch").args(arguments).env("KILN_NVML_LIB", library).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn ended(command: &mut Command) -> Ended {
+    let output: Output = command.output().unwrap();
+    Ended::of(output)
+}
+
+#[test]
+fn a_line_per_device_and_look_under_one_heading() {
+    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "3"]));
+    let lines: Vec<&str> = seen.stdout.lines().collect();
+    assert_eq!((seen.status, lines.len()), (Some(0), 7), "{seen:?}");
+    assert!(lines[0].starts_with("UTC       GPU name") && lines[0].ends_with("held by"), "{}", lines[0]);
+    assert!(
+        lines[1].contains("  0 Invented ")
+            && lines[1].contains(" 75 % ")
+            && lines[1].contains("1.0 GiB / 2.0 GiB")
+            && lines[1].contains("250 W / 300 W"),
+        "{}",
+        lines[1]
+    );
+    assert!(!seen.stdout.contains('\u{1b}'), "no control codes outside a terminal");
+    let one = ended(&mut watch(&library, &["--count", "1", "-i", "GPU-b"]));
+    assert!(one.stdout.lines().count() == 2 && one.stdout.contains("  1 Invented "), "{one:?}");
+}
+
+#[test]
+fn rows_are_tidy_and_a_hanging_device_spoils_only_its_own() {
+    let (folder, library) = library(&two("", "{hang: true}"));
+    let table = folder.path().join("w.csv");
+    let seen = ended(&mut watch(&library, &["-l", "0.2", "--count", "3", "--host", "--csv", table.to_str().unwrap()]));
+    assert_eq!(seen.status, Some(0), "{seen:?}");
+    assert!(seen.stdout.contains("the driver has not answered for ") && seen.stdout.contains("  host  CPU "), "{}", seen.stdout);
+    let rows: Vec<std::collections::HashMap<String, String>> = csv::Reader::from_path(&table).unwrap().deserialize().map(Result::unwrap).collect();
+    let of = |device: &str| -> Vec<_> { rows.iter().filter(|row| row["device"] == device).collect() };
+    assert_eq!((of("GPU-a").len(), of("GPU-b").len(), of("host").len()), (3, 3, 3));
+    assert!(of("GPU-a").iter().all(|row| row["gpu_utilization"] == "0.75" && row["power_watts"] == "250.0" && row["device_absence"].is_empty()));
+    assert!(of("GPU-b").iter().all(|row| row["gpu_utilization"].is_empty() && row["device_absence"].starts_with("the driver has not answered")));
+    assert!(of("host").iter().all(|row| !row["host_memory_available_bytes"].is_empty()));
+}
+
+#[test]
+fn a_table_on_standard_output_comes_alone_and_ends_with_its_reader() {
+    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let mut kiln = watch(&library, &["-l", "0.1", "--csv", "-"]).spawn().unwrap();
+    let mut lines = BufReader::new(kiln.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("kiln_table,utc,index,device,name,gpu_utilization,"));
+    assert!(lines.next().unwrap().unwrap().starts_with("watch/1,20"));
+    drop(lines);
+    let status = kiln.wait().unwrap();
+    let mut said = String::new();
+    kiln.stderr.unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn properties_are_asked_by_nvidia_smis_names_with_one_header() {
+    let (_folder, library) = library(&two("", "{gpu: 5, memory: 0}"));
+    let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "2", "--query", "index,utilization.gpu,power.draw", "--format", "csv"]));
+    assert_eq!(seen.status, Some(0), "{seen:?}");
+    let lines: Vec<&str> = seen.stdout.lines().collect();
+    assert_eq!(lines[0], "index, utilization.gpu [%], power.draw [W]");
+    assert_eq!((lines.len(), lines[2], lines[3] == lines[1]), (5, "1, 5 %, [N/A]", true), "{lines:?}");
+    let wrong = ended(&mut watch(&library, &["--query", "utilisation.gpu"]));
+    assert!(wrong.status == Some(2) && wrong.stderr.contains("did you mean `utilization.gpu`?"), "{wrong:?}");
+}
+
+#[test]
+fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
+    let nowhere = PathBuf::from("/nowhere/libnvidia-ml.so.1");
+    let absent = ended(&mut watch(&nowhere, &["--count", "1"]));
+    assert_eq!(absent.status, Some(3));
+    assert!(absent.stderr.starts_with("no NVML at /nowhere/") && absent.stderr.contains("`kiln watch --host`"), "{}", absent.stderr);
+    let host = ended(&mut watch(&nowhere, &["--count", "1", "--host"]));
+    assert!(host.status == Some(0) && host.stdout.contains("  host  CPU "), "{host:?}");
+    for wrong in [&["-l", "0"][..], &["-l", "soon"], &["--count", "0"]] {
+        assert_eq!(ended(&mut watch(&nowhere, wrong)).status, Some(2), "{wrong:?}");
+    }
+    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let wrong = ended(&mut watch(&library, &["-i", "7"]));
+    assert!(wrong.status == Some(2) && wrong.stderr.contains("there are 0 (GPU-a), 1 (GPU-b)"), "{wrong:?}");
+}
+
+#[test]
+fn ctrl_c_ends_it_while_a_call_hangs() {
+    let (_folder, library) = library(&two("", "{hang: true}"));
+    for name in ["INT", "TERM"] {
+        let mut kiln = watch(&library, &["-l", "0.1"]).spawn().unwrap();
+        let mut lines = BufReader::new(kiln.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().contains("has not answered") {}
+        signal(&kiln, name);
+        assert_eq!(kiln.wait().unwrap().code(), Some(130));
+    }
+}
+
+#[test]
+fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
+    let (_folder, library) = library(&two("lost: {after_seconds: 2.5}", "{gpu: 0, memory: 0}"));
+    let place =
+        Place::with("train: {steps: 10}\nrun: {devices: all}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}");
+    let run = place
+        .kiln(&["run", "x.yaml", "--progress", "plain"])
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env("KILN_NVML_LIB", &library)
+        .env("SCRIPTED_CHILD_1", "completes")
+        .env("SCRIPTED_CHILD_2", "obeys_term")
+        .env("SCRIPTED_CHILD_4", "takes_a_while")
+        .output()
+        .unwrap();
+    let ended = Ended::of(run);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    let rows = place.rows();
+    let row = rows.iter().find(|row| row["batch_size"] == "2").unwrap();
+    assert_eq!((row["outcome"].as_str(), row["device_uuid"].as_str()), ("failed", "GPU-b"), "{rows:?}");
+    let words = " lost its device: GPU 1 (Invented) was lost (NVML: the GPU is lost: it fell off the bus or is inaccessible) after ";
+    assert!(row["reason"].contains(words), "{}", row["reason"]);
+    assert!(rows.iter().filter(|row| row["batch_size"] != "2").all(|row| row["outcome"] == "completed"), "{rows:?}");
+    assert!(ended.stderr.contains("no further trial is given to it"), "{}", ended.stderr);
+    let samples = fs::read_to_string(place.latest().join("samples.csv")).unwrap();
+    assert!(samples.contains("the GPU is lost"), "{samples}");
+}
+
+#[test]
+fn the_last_gpu_lost_stops_the_run_in_words() {
+    let scenario = two("", "{gpu: 0, memory: 0}").replacen("- calls:", "- lost: {after_seconds: 2.5}\n  calls:", 1);
+    let (_folder, library) = library(&scenario);
+    let place = Place::with("train: {steps: 10}\nrun: {devices: [0]}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let run = place
+        .kiln(&["run", "x.yaml", "--progress", "plain"])
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env("KILN_NVML_LIB", &library)
+        .env("SCRIPTED_CHILD", "hangs")
+        .output()
+        .unwrap();
+    let ended = Ended::of(run);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("no other device is left for the trials that wait"), "{}", ended.stderr);
+    assert_eq!(place.column("outcome"), ["failed"]);
+}
