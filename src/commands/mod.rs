@@ -12,6 +12,7 @@ mod plan;
 mod planned;
 mod run;
 mod schema;
+mod snapshot;
 
 use std::{fmt, io::Write, process::ExitCode};
 
@@ -35,6 +36,8 @@ enum Verb {
     Run(run::Args),
     /// List the runs under results/.
     Ls(ls::Args),
+    /// Show all readings of all GPUs now: text like nvidia-smi -q, CSV, JSON, words, or chosen properties.
+    Snapshot(snapshot::Args),
     /// Measure the matrix-product peak of a device per precision, for MFU.
     Calibrate(calibrate::Args),
     /// Check machine, driver, libtorch, devices and disk, with a remedy for each problem.
@@ -102,6 +105,7 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
         Verb::Ls(args) => ls::run(args),
+        Verb::Snapshot(args) => snapshot::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Doctor(args) => doctor::run(args),

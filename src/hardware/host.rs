@@ -56,6 +56,10 @@ pub struct HostFacts {
     pub boot_id: Reading<String>,
     /// What the kernel's clocks count: `tsc` is cheap and exact, `hpet` is neither.
     pub clock_source: Reading<String>,
+    /// Of the file system that holds `results/` in the current folder, or will.
+    pub results_disk_total_bytes: Reading<u64>,
+    /// What this user may still write there.
+    pub results_disk_free_bytes: Reading<u64>,
 }
 
 /// Reads everything. Some milliseconds.
@@ -88,6 +92,8 @@ pub fn read() -> HostFacts {
         load_1_minute: load(),
         boot_id: boot_id(),
         clock_source: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        results_disk_total_bytes: Reading::from(disk(Path::new("results"))).map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
+        results_disk_free_bytes: Reading::from(disk_free_bytes(Path::new("results"))),
     }
 }
 
@@ -114,10 +120,14 @@ pub fn monotonic_nanoseconds() -> u64 {
 /// # Errors
 /// When no folder above it can be asked.
 pub fn disk_free_bytes(folder: &Path) -> io::Result<u64> {
+    let disk = disk(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+fn disk(folder: &Path) -> io::Result<rustix::fs::StatVfs> {
     let absolute: PathBuf = std::path::absolute(folder)?;
     let there = absolute.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
-    let disk = rustix::fs::statvfs(there)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    Ok(rustix::fs::statvfs(there)?)
 }
 
 /// `/proc/loadavg`, first number.

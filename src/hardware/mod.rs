@@ -5,15 +5,19 @@
 //! why there is none; one failure disables one field. Writing any of it down is left to `record`.
 
 mod cgroup;
+pub mod fields;
 pub mod gpu;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
 mod process;
+pub mod query;
 mod reading;
 pub mod sampler;
 pub mod snapshot;
+pub mod text;
 pub mod window;
+pub mod words;
 
 pub use gpu::Gpu;
 pub use host::HostFacts;

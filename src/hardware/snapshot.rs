@@ -3,15 +3,15 @@
 //! An entry is (section, field, value, unit), or the reason why there is no value. Names are snake case; a section groups what
 //! `nvidia-smi -q` groups. What changes with every reading is in it too: a reader compares snapshots field by field.
 
-use nvml_wrapper::{
-    Device,
-    enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold},
-    error::NvmlError,
-};
+use serde_json::{Map, Value as Json, json};
 
 use super::{
-    HostFacts, Nvml, Reading,
-    nvml::{absence, told},
+    Gpu, HostFacts, Nvml, Reading,
+    fields::{
+        cell::{Cell, Kind, Value, bytes, count, enabled, milliseconds, percent, words},
+        rows,
+    },
+    gpu::{MigDevice, ProcessMemory},
 };
 
 /// The name of the host where a device's UUID would stand.
@@ -38,226 +38,186 @@ pub struct Entry {
     pub is_identifying: bool,
 }
 
-/// Collects the entries of one snapshot, section by section.
-struct Collector {
-    section: &'static str,
-    entries: Vec<Entry>,
+/// A field with its value still typed: what tidy entries and JSON are made of.
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub section: &'static str,
+    pub field: String,
+    pub cell: Cell,
+    pub is_identifying: bool,
 }
 
-impl Collector {
-    fn new() -> Self {
-        Self { section: "", entries: Vec::new() }
+impl Item {
+    fn entry(self) -> Entry {
+        let (value, unit) = self.cell.tidy();
+        Entry { section: self.section, field: self.field, value, unit, is_identifying: self.is_identifying }
     }
 
-    fn section(&mut self, section: &'static str) -> &mut Self {
-        self.section = section;
-        self
+    /// `{"value": …, "unit": …}`, or `{"value": null, "reason": …}`.
+    fn json(&self) -> Json {
+        let (text, unit) = self.cell.tidy();
+        let value = match (&self.cell.value, text.value()) {
+            (Reading::Absent(absence), _) => return json!({"value": null, "reason": absence.to_string()}),
+            (Reading::Value(Value::Flag(flag)), _) => json!(flag),
+            (Reading::Value(Value::Words(words)), _) => json!(words),
+            // Masks and addresses stay as they are read aloud; the rest are numbers.
+            (_, Some(text)) => text.parse::<serde_json::Number>().map_or_else(|_| json!(text), Json::Number),
+            (_, None) => Json::Null,
+        };
+        if unit.is_empty() { json!({ "value": value }) } else { json!({"value": value, "unit": unit}) }
     }
+}
 
-    fn add<T: ToString>(&mut self, field: &str, value: Reading<T>, unit: &'static str) -> &mut Self {
-        let value = value.map(|value| value.to_string());
-        self.entries.push(Entry { section: self.section, field: field.to_owned(), value, unit, is_identifying: false });
-        self
+/// Items as JSON: section to field to value.
+pub fn json(items: &[Item]) -> Json {
+    let mut sections = Map::new();
+    for item in items {
+        let section = sections.entry(item.section).or_insert_with(|| json!({}));
+        section[item.field.as_str()] = item.json();
     }
+    Json::Object(sections)
+}
 
-    fn add_told<T: ToString>(&mut self, field: &str, value: Result<T, NvmlError>, unit: &'static str) -> &mut Self {
-        self.add(field, told(value), unit)
-    }
-
-    fn identifying(&mut self) -> &mut Self {
-        if let Some(entry) = self.entries.last_mut() {
-            entry.is_identifying = true;
-        }
-        self
-    }
+fn of(device: String, items: Vec<Item>) -> Snapshot {
+    Snapshot { device, entries: items.into_iter().map(Item::entry).collect() }
 }
 
 /// The host's facts as a snapshot.
 pub fn host(facts: &HostFacts) -> Snapshot {
-    let mut to = Collector::new();
-    to.section("cpu")
-        .add("model", facts.cpu_model.clone(), "")
-        .add("features", facts.cpu_features.clone(), "")
-        .add("physical_cores", facts.physical_cores.clone(), "")
-        .add("logical_cores", facts.logical_cores.clone(), "")
-        .add("usable_cores", Reading::Value(facts.usable_cores), "")
-        .add("scaling_governor", facts.scaling_governor.clone(), "")
-        .add("load_1_minute", facts.load_1_minute.clone(), "");
-    to.section("memory").add("total", facts.memory_bytes.clone(), "B").add("available", facts.memory_available_bytes.clone(), "B").add(
-        "swap_total",
-        facts.swap_bytes.clone(),
-        "B",
-    );
-    to.section("limits").add("cgroup_version", facts.cgroup_version.clone(), "").add("cgroup_cpu", facts.cgroup_cpu_cores.clone(), "cores").add(
-        "cgroup_memory",
-        facts.cgroup_memory_bytes.clone(),
-        "B",
-    );
-    to.section("system")
-        .add("kernel", facts.kernel.clone(), "")
-        .add("distribution", facts.distribution.clone(), "")
-        .add("architecture", Reading::Value(facts.architecture.clone()), "")
-        .add("container", facts.container.clone(), "")
-        .add("virtual_machine", facts.virtual_machine.clone(), "")
-        .add("boot_id", facts.boot_id.clone(), "")
-        .add("clock_source", facts.clock_source.clone(), "");
-    Snapshot { device: HOST.to_owned(), entries: to.entries }
+    of(HOST.to_owned(), host_items(facts))
 }
 
-/// Everything nvml-wrapper offers of one device. Some 60 driver calls; a lost device still gives its entries, with reasons.
+/// Everything of one device, read now. A lost device still gives its entries, with reasons.
 pub fn device(nvml: &Nvml, uuid: &str) -> Snapshot {
-    let mut to = Collector::new();
-    to.section("driver").add("driver", nvml.driver_version(), "").add("cuda", nvml.cuda_version(), "").add("nvml", nvml.nvml_version(), "");
-    match nvml.device(uuid) {
-        Ok(device) => {
-            identity(&mut to, &device);
-            modes(&mut to, &device);
-            pci(&mut to, &device);
-            activity(&mut to, &device);
-            memory(&mut to, &device);
-            errors(&mut to, &device);
-            temperature(&mut to, &device);
-            power(&mut to, &device);
-            clocks(&mut to, &device);
-            processes(&mut to, nvml, &device);
-        }
-        Err(error) => {
-            to.section("identity").add::<String>("name", Reading::Absent(absence(&error)), "");
-        }
-    }
-    Snapshot { device: uuid.to_owned(), entries: to.entries }
+    gpu(&Gpu::read(nvml, uuid))
 }
 
-fn identity(to: &mut Collector, device: &Device<'_>) {
-    let capability = device.cuda_compute_capability().map(|capability| format!("{}.{}", capability.major, capability.minor));
-    to.section("identity")
-        .add_told("name", device.name(), "")
-        .add_told("brand", device.brand().map(|brand| format!("{brand:?}")), "")
-        .add_told("architecture", device.architecture(), "")
-        .add_told("compute_capability", capability, "")
-        .add_told("cores", device.num_cores(), "")
-        .add_told("memory_bus_width", device.memory_bus_width(), "bit")
-        .add_told("serial_number", device.serial(), "")
-        .identifying()
-        .add_told("minor_number", device.minor_number(), "")
-        .add_told("vbios_version", device.vbios_version(), "")
-        .add_told("board_id", device.board_id().map(|id| format!("{id:#x}")), "")
-        .add_told("board_part_number", device.board_part_number(), "")
-        .add_told("is_multi_gpu_board", device.is_multi_gpu_board(), "")
-        .add_told("inforom_image_version", device.info_rom_image_version(), "")
-        .add_told("gsp_firmware_version", device.gsp_firmware_version(), "");
+/// A GPU that was read before. One without a UUID goes by its index.
+pub fn gpu(gpu: &Gpu) -> Snapshot {
+    of(name_of(gpu), items(gpu))
 }
 
-fn modes(to: &mut Collector, device: &Device<'_>) {
-    let mig = device.mig_mode();
-    let ecc = device.is_ecc_enabled();
-    to.section("modes")
-        .add_told("is_display_connected", device.is_display_connected(), "")
-        .add_told("is_display_active", device.is_display_active(), "")
-        .add_told("is_persistent", device.is_in_persistent_mode(), "")
-        .add("is_mig", told(mig).map(|mode| mode.current == 1), "")
-        .add_told("is_mig_pending", device.mig_mode().map(|mode| mode.pending == 1), "")
-        .add_told("compute_mode", device.compute_mode().map(|mode| format!("{mode:?}")), "")
-        .add_told("is_accounting", device.is_accounting_enabled(), "")
-        .add("is_ecc", told(ecc).map(|state| state.currently_enabled), "")
-        .add_told("is_ecc_pending", device.is_ecc_enabled().map(|state| state.pending_enabled), "")
-        .add_told("virtualization", device.virtualization_mode().map(|mode| format!("{mode:?}")), "")
-        .add_told("is_auto_boosted", device.auto_boosted_clocks_enabled().map(|info| info.is_enabled), "");
-}
-
-fn pci(to: &mut Collector, device: &Device<'_>) {
-    let info = told(device.pci_info());
-    let part = |pick: fn(&nvml_wrapper::struct_wrappers::device::PciInfo) -> String| info.clone().map(|info| pick(&info));
-    to.section("pci")
-        .add("bus_id", part(|info| info.bus_id.clone()), "")
-        .add("device_id", part(|info| format!("{:#010x}", info.pci_device_id)), "")
-        .add("subsystem_id", part(|info| info.pci_sub_system_id.map_or_else(String::new, |id| format!("{id:#010x}"))), "")
-        .add_told("generation_current", device.current_pcie_link_gen(), "")
-        .add_told("generation_max", device.max_pcie_link_gen(), "")
-        .add_told("width_current", device.current_pcie_link_width(), "lanes")
-        .add_told("width_max", device.max_pcie_link_width(), "lanes")
-        .add_told("replays", device.pcie_replay_counter(), "")
-        .add_told("numa_node", device.numa_node_id(), "");
-}
-
-fn activity(to: &mut Collector, device: &Device<'_>) {
-    let rates = told(device.utilization_rates());
-    let throttle = device.current_throttle_reasons().map(|reasons| super::sampler::throttle_names(reasons.bits()).join(" "));
-    to.section("activity")
-        .add("gpu_utilization", rates.clone().map(|rates| rates.gpu), "%")
-        .add("memory_utilization", rates.map(|rates| rates.memory), "%")
-        .add_told("encoder_utilization", device.encoder_utilization().map(|info| info.utilization), "%")
-        .add_told("decoder_utilization", device.decoder_utilization().map(|info| info.utilization), "%")
-        .add_told("performance_state", device.performance_state().map(|state| state.as_c()), "P")
-        .add_told("throttle_reasons", throttle, "")
-        .add_told("fan_speed", device.fan_speed(0), "%");
-}
-
-fn memory(to: &mut Collector, device: &Device<'_>) {
-    let memory = told(device.memory_info());
-    let bar1 = told(device.bar1_memory_info());
-    to.section("memory")
-        .add("total", memory.clone().map(|memory| memory.total), "B")
-        .add("reserved", memory.clone().map(|memory| memory.reserved), "B")
-        .add("used", memory.clone().map(|memory| memory.used), "B")
-        .add("free", memory.map(|memory| memory.free), "B")
-        .add("bar1_total", bar1.clone().map(|memory| memory.total), "B")
-        .add("bar1_used", bar1.map(|memory| memory.used), "B");
-}
-
-fn errors(to: &mut Collector, device: &Device<'_>) {
-    let count = |error: MemoryError, counter: EccCounter| device.total_ecc_errors(error, counter);
-    to.section("errors")
-        .add_told("ecc_corrected_since_load", count(MemoryError::Corrected, EccCounter::Volatile), "")
-        .add_told("ecc_uncorrected_since_load", count(MemoryError::Uncorrected, EccCounter::Volatile), "")
-        .add_told("ecc_corrected_ever", count(MemoryError::Corrected, EccCounter::Aggregate), "")
-        .add_told("ecc_uncorrected_ever", count(MemoryError::Uncorrected, EccCounter::Aggregate), "")
-        .add_told("are_pages_pending_retired", device.are_pages_pending_retired(), "");
-}
-
-fn temperature(to: &mut Collector, device: &Device<'_>) {
-    let limit = |threshold: TemperatureThreshold| device.temperature_threshold(threshold);
-    to.section("temperature")
-        .add_told("gpu", device.temperature(TemperatureSensor::Gpu), "C")
-        .add_told("shutdown", limit(TemperatureThreshold::Shutdown), "C")
-        .add_told("slowdown", limit(TemperatureThreshold::Slowdown), "C")
-        .add_told("gpu_max", limit(TemperatureThreshold::GpuMax), "C")
-        .add_told("memory_max", limit(TemperatureThreshold::MemoryMax), "C");
-}
-
-fn power(to: &mut Collector, device: &Device<'_>) {
-    let watts = |milliwatts: Result<u32, NvmlError>| told(milliwatts).map(|milliwatts| f64::from(milliwatts) / 1e3);
-    let constraints = told(device.power_management_limit_constraints());
-    to.section("power")
-        .add("draw", watts(device.power_usage()), "W")
-        .add("limit_enforced", watts(device.enforced_power_limit()), "W")
-        .add("limit_requested", watts(device.power_management_limit()), "W")
-        .add("limit_default", watts(device.power_management_limit_default()), "W")
-        .add("limit_min", constraints.clone().map(|limits| f64::from(limits.min_limit) / 1e3), "W")
-        .add("limit_max", constraints.map(|limits| f64::from(limits.max_limit) / 1e3), "W")
-        .add("energy_since_load", told(device.total_energy_consumption()).map(|millijoules| millijoules as f64 / 1e3), "J");
-}
-
-fn clocks(to: &mut Collector, device: &Device<'_>) {
-    to.section("clocks");
-    for (name, clock) in [("graphics", Clock::Graphics), ("sm", Clock::SM), ("memory", Clock::Memory), ("video", Clock::Video)] {
-        to.add_told(name, device.clock_info(clock), "MHz").add_told(&format!("{name}_max"), device.max_clock_info(clock), "MHz");
+/// The UUID, else `gpu <index>`.
+pub fn name_of(gpu: &Gpu) -> String {
+    match (gpu.identity.uuid.value(), gpu.index.value()) {
+        (Some(uuid), _) => uuid.clone(),
+        (None, Some(index)) => format!("gpu {index}"),
+        (None, None) => "gpu".to_owned(),
     }
 }
 
-/// One entry per computing process: `process_<pid>` with its name and memory.
-fn processes(to: &mut Collector, nvml: &Nvml, device: &Device<'_>) {
-    use nvml_wrapper::enums::device::UsedGpuMemory;
-    let list = told(device.running_compute_processes());
-    to.section("processes").add("compute_processes", list.clone().map(|list| list.len()), "");
-    for found in list.into_value().unwrap_or_default() {
-        let memory = match found.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Reading::Value(bytes),
-            UsedGpuMemory::Unavailable => Reading::absent("the driver does not say"),
+/// Every field of a GPU: the table's, then what is repeated.
+pub fn items(gpu: &Gpu) -> Vec<Item> {
+    let mut items: Vec<Item> = rows()
+        .filter_map(|row| {
+            let (section, field) = row.tidy.split_once('.')?;
+            Some(Item { section, field: field.to_owned(), cell: (row.cell)(gpu), is_identifying: row.is_identifying })
+        })
+        .collect();
+    items.extend(gpu.mig_devices.iter().flat_map(mig_items));
+    for link in &gpu.fabric.links {
+        items.push(item("nvlink", format!("link{}_is_active", link.link), enabled(&link.is_active)));
+        items.push(item("nvlink", format!("link{}_version", link.link), count(&link.version)));
+    }
+    items.extend(process_items(gpu));
+    items.extend(accounted_items(gpu));
+    items
+}
+
+fn item(section: &'static str, field: String, cell: Cell) -> Item {
+    Item { section, field, cell, is_identifying: false }
+}
+
+fn mig_items(device: &MigDevice) -> Vec<Item> {
+    let cells = [
+        ("uuid", words(&device.uuid)),
+        ("name", words(&device.name)),
+        ("gpu_instance", count(&device.gpu_instance_id)),
+        ("compute_instance", count(&device.compute_instance_id)),
+        ("multiprocessors", count(&device.multiprocessors)),
+        ("copy_engines", count(&device.copy_engines)),
+        ("encoders", count(&device.encoders)),
+        ("decoders", count(&device.decoders)),
+        ("ofa_engines", count(&device.ofa_engines)),
+        ("jpeg_engines", count(&device.jpeg_engines)),
+        ("sram_uncorrected", count(&device.sram_uncorrected_volatile)),
+        ("memory_total", bytes(&device.memory.total_bytes)),
+        ("memory_reserved", bytes(&device.memory.reserved_bytes)),
+        ("memory_used", bytes(&device.memory.used_bytes)),
+        ("memory_free", bytes(&device.memory.free_bytes)),
+        ("bar1_total", bytes(&device.bar1.total_bytes)),
+        ("bar1_used", bytes(&device.bar1.used_bytes)),
+        ("bar1_free", bytes(&device.bar1.free_bytes)),
+    ];
+    cells.into_iter().map(|(name, cell)| item("mig", format!("device{}_{name}", device.index), cell)).collect()
+}
+
+/// The number of computing processes, then per process `process_<pid>_…`.
+fn process_items(gpu: &Gpu) -> Vec<Item> {
+    let computing = gpu.processes.as_ref().map(|list| list.iter().filter(|process| process.has_compute).count() as u64);
+    let mut items = vec![item("processes", "compute_processes".to_owned(), count(&computing))];
+    for process in gpu.processes.value().into_iter().flatten() {
+        let memory = match process.memory {
+            ProcessMemory::Bytes(used) => Reading::Value(used),
+            ProcessMemory::NotTold => Reading::absent("the driver does not say"),
         };
-        to.add(&format!("process_{}_name", found.pid), nvml.process_name(found.pid), "").identifying();
-        to.add(&format!("process_{}_memory", found.pid), memory, "B").identifying();
+        let cells = [("name", words(&process.name)), ("kind", words(&Reading::Value(process.kind().to_owned()))), ("memory", bytes(&memory))];
+        items.extend(cells.into_iter().map(|(name, cell)| {
+            let field = format!("process_{}_{name}", process.pid);
+            Item { is_identifying: true, ..item("processes", field, cell) }
+        }));
     }
+    items
+}
+
+fn accounted_items(gpu: &Gpu) -> Vec<Item> {
+    let accounted = gpu.accounted_processes.as_ref().map(|list| list.len() as u64);
+    let mut items = vec![item("processes", "accounted_processes".to_owned(), count(&accounted))];
+    for process in gpu.accounted_processes.value().into_iter().flatten() {
+        let cells = [
+            ("utilization", percent(&process.gpu_percent)),
+            ("memory_utilization", percent(&process.memory_percent)),
+            ("max_memory", bytes(&process.max_memory_bytes)),
+            ("time", milliseconds(&process.milliseconds)),
+        ];
+        items.extend(cells.into_iter().map(|(name, cell)| {
+            let field = format!("accounted_{}_{name}", process.pid);
+            Item { is_identifying: true, ..item("processes", field, cell) }
+        }));
+    }
+    items
+}
+
+/// The host's facts, in the order of the tables.
+pub fn host_items(facts: &HostFacts) -> Vec<Item> {
+    let value = |text: &String| Reading::Value(text.clone());
+    let flag = |reading: &Reading<bool>| Cell { kind: Kind::Flag("no", "yes"), ..enabled(reading) };
+    let real = |reading: &Reading<f64>, kind: Kind| Cell { kind, value: reading.as_ref().map(|number| Value::Real(*number)) };
+    let cells = [
+        ("cpu", "model", words(&facts.cpu_model)),
+        ("cpu", "features", words(&facts.cpu_features)),
+        ("cpu", "physical_cores", count(&facts.physical_cores)),
+        ("cpu", "logical_cores", count(&facts.logical_cores)),
+        ("cpu", "usable_cores", count(&Reading::Value(facts.usable_cores))),
+        ("cpu", "scaling_governor", words(&facts.scaling_governor)),
+        ("cpu", "load_1_minute", real(&facts.load_1_minute, Kind::Plain)),
+        ("memory", "total", bytes(&facts.memory_bytes)),
+        ("memory", "available", bytes(&facts.memory_available_bytes)),
+        ("memory", "swap_total", bytes(&facts.swap_bytes)),
+        ("limits", "cgroup_version", count(&facts.cgroup_version)),
+        ("limits", "cgroup_cpu", real(&facts.cgroup_cpu_cores, Kind::Cores)),
+        ("limits", "cgroup_memory", bytes(&facts.cgroup_memory_bytes)),
+        ("system", "kernel", words(&facts.kernel)),
+        ("system", "distribution", words(&facts.distribution)),
+        ("system", "architecture", words(&value(&facts.architecture))),
+        ("system", "container", words(&facts.container)),
+        ("system", "virtual_machine", flag(&facts.virtual_machine)),
+        ("system", "boot_id", words(&facts.boot_id)),
+        ("system", "clock_source", words(&facts.clock_source)),
+        ("disk", "results_total", bytes(&facts.results_disk_total_bytes)),
+        ("disk", "results_free", bytes(&facts.results_disk_free_bytes)),
+    ];
+    cells.into_iter().map(|(section, field, cell)| item(section, field.to_owned(), cell)).collect()
 }
 
 #[cfg(test)]

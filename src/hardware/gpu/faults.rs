@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 
 use super::{Section, source::Source};
-use crate::hardware::{Absence, Reading, nvml::calls};
+use crate::hardware::{Reading, nvml::calls};
 
 /// Error counts of one kind since the driver loaded (volatile), or ever (aggregate).
 #[derive(Clone, Debug)]
@@ -177,15 +177,5 @@ impl SramErrors {
     /// Whether the driver tells these errors apart for this board.
     pub fn are_told(&self) -> bool {
         self.volatile_parity.value().is_some()
-    }
-}
-
-impl ErrorCounts {
-    /// Counts that some boards do not have, hidden where ECC is not there at all.
-    pub fn shown<T: Clone>(count: &Reading<T>, ecc: &Reading<bool>) -> Reading<T> {
-        match ecc {
-            Reading::Absent(Absence::NotSupported) => Reading::Absent(Absence::NotSupported),
-            _ => count.clone(),
-        }
     }
 }

@@ -4,7 +4,7 @@ use nvml_wrapper::{Device, enum_wrappers::device::InfoRom, error::NvmlError};
 
 use super::{Section, source::Source};
 use crate::hardware::{
-    Absence, Reading,
+    Absence, Nvml, Reading,
     nvml::{calls, told},
 };
 
@@ -22,12 +22,11 @@ pub struct Driver {
 
 impl Section for Driver {
     fn read(source: &Source<'_>) -> Self {
-        let nvml = source.nvml;
         Self {
-            version: nvml.driver_version(),
-            cuda: nvml.cuda_version(),
-            nvml: nvml.nvml_version(),
-            gpu_count: told(nvml.library().device_count()).map(u64::from),
+            version: source.library(Nvml::driver_version),
+            cuda: source.library(Nvml::cuda_version),
+            nvml: source.library(Nvml::nvml_version),
+            gpu_count: source.library(|nvml| told(nvml.library().device_count())).map(u64::from),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! MIG devices: the instances that a GPU is cut into.
 
-use nvml_wrapper::{Device, error::NvmlError};
+use nvml_wrapper::Device;
 
 use super::{MemoryUse, Modes, Source};
 use crate::hardware::{
-    Reading,
-    nvml::{absence, calls},
+    Nvml, Reading,
+    nvml::{calls, told},
 };
 
 /// One instance, with its share of the GPU's parts.
@@ -35,37 +35,30 @@ pub(super) fn read(source: &Source<'_>, modes: &Modes) -> Vec<MigDevice> {
     }
     let most = source.tell(Device::mig_device_count).into_value().unwrap_or(0);
     (0..most)
-        .filter_map(|index| match source.tell(|device| device.mig_device_by_index(index)) {
-            Reading::Value(found) => Some(one(source, u64::from(index), &found)),
-            Reading::Absent(_) => None,
+        .filter_map(|index| {
+            let found = source.raw(|nvml, device| told(device.mig_device_by_index(index)).map(|found| one(nvml, u64::from(index), &found)));
+            found.into_value()
         })
         .collect()
 }
 
-fn one(source: &Source<'_>, index: u64, device: &Device<'_>) -> MigDevice {
-    let attributes = device.attributes().map_err(|error| absence(&error));
-    let share = |part: fn(&nvml_wrapper::struct_wrappers::device::DeviceAttributes) -> u32| match &attributes {
-        Ok(attributes) => Reading::Value(u64::from(part(attributes))),
-        Err(absence) => Reading::Absent(absence.clone()),
-    };
+fn one(nvml: &Nvml, index: u64, device: &Device<'_>) -> MigDevice {
+    let attributes = told(device.attributes());
+    let share = |part: fn(&nvml_wrapper::struct_wrappers::device::DeviceAttributes) -> u32| attributes.as_ref().map(|found| u64::from(part(found)));
     MigDevice {
         index,
-        uuid: text(device.uuid()),
-        name: text(device.name()),
-        gpu_instance_id: calls::gpu_instance_id(source.nvml, device).map(u64::from),
-        compute_instance_id: calls::compute_instance_id(source.nvml, device).map(u64::from),
+        uuid: told(device.uuid()),
+        name: told(device.name()),
+        gpu_instance_id: calls::gpu_instance_id(nvml, device).map(u64::from),
+        compute_instance_id: calls::compute_instance_id(nvml, device).map(u64::from),
         multiprocessors: share(|found| found.multiprocessor_count),
         copy_engines: share(|found| found.shared_copy_engine_count),
         encoders: share(|found| found.shared_encoder_count),
         decoders: share(|found| found.shared_decoder_count),
         ofa_engines: share(|found| found.shared_ofa_count),
         jpeg_engines: share(|found| found.shared_jpeg_count),
-        sram_uncorrected_volatile: calls::memory_errors(source.nvml, device, [1, 0, 7]),
-        memory: MemoryUse::frame_buffer(&calls::memory(source.nvml, device)),
-        bar1: MemoryUse::bar1(&crate::hardware::nvml::told(device.bar1_memory_info())),
+        sram_uncorrected_volatile: calls::memory_errors(nvml, device, [1, 0, 7]),
+        memory: MemoryUse::frame_buffer(&calls::memory(nvml, device)),
+        bar1: MemoryUse::bar1(&told(device.bar1_memory_info())),
     }
-}
-
-fn text(told: Result<String, NvmlError>) -> Reading<String> {
-    crate::hardware::nvml::told(told)
 }

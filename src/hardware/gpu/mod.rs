@@ -32,7 +32,7 @@ pub use power::{Power, PowerLimits, PowerSmoothing};
 pub use processes::{AccountedProcess, Process, ProcessMemory};
 pub use temperature::Temperature;
 
-use super::{Nvml, Reading, nvml::told};
+use super::{Absence, Nvml, Reading, nvml::told};
 use source::Source;
 
 /// All readings of one GPU at one moment.
@@ -93,6 +93,11 @@ impl Gpu {
         gpu
     }
 
+    /// A GPU of which nothing could be read, and why.
+    pub fn unread(absence: &Absence) -> Self {
+        Self::from_source(&Source::silent(absence.clone()))
+    }
+
     fn from_source(source: &Source<'_>) -> Self {
         let modes = Modes::read(source);
         Self {
@@ -119,9 +124,73 @@ impl Gpu {
     }
 }
 
+/// A name that fits no GPU here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchGpu(pub String);
+
+/// Indices of the GPUs named by index, UUID or PCI address (short forms too, such as `83:00.0`), each once, in the order named.
+///
+/// # Errors
+/// On the first name that fits none.
+pub fn select(nvml: &Nvml, names: &[String]) -> Result<Vec<u32>, NoSuchGpu> {
+    let known: Vec<Names> = (0..nvml.device_count()).map(|index| Names::read(nvml, index)).collect();
+    let mut found = Vec::new();
+    for name in names {
+        let fitting = known.iter().find(|gpu| gpu.fits(name)).ok_or_else(|| NoSuchGpu(name.clone()))?;
+        if !found.contains(&fitting.index) {
+            found.push(fitting.index);
+        }
+    }
+    Ok(found)
+}
+
+/// What a person may call a GPU.
+struct Names {
+    index: u32,
+    uuid: Option<String>,
+    bus_id: Option<String>,
+}
+
+impl Names {
+    fn read(nvml: &Nvml, index: u32) -> Self {
+        let device = told(nvml.library().device_by_index(index));
+        let uuid = device.as_ref().and_then(|device| told(device.uuid())).into_value();
+        let bus_id = device.and_then(|device| told(device.pci_info())).map(|info| info.bus_id).into_value();
+        Self { index, uuid, bus_id }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        let is_bus_id = |id: &String| id.eq_ignore_ascii_case(name) || (name.contains(':') && id.to_lowercase().ends_with(&name.to_lowercase()));
+        name.parse() == Ok(self.index) || self.uuid.as_deref() == Some(name) || self.bus_id.as_ref().is_some_and(is_bus_id)
+    }
+}
+
 impl Nvml {
     /// Number of GPUs, those that this user may not open included.
     pub fn device_count(&self) -> u32 {
         told(self.library().device_count()).into_value().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_answers_to_its_index_its_uuid_and_its_address() {
+        let gpu = Names { index: 1, uuid: Some("GPU-7".into()), bus_id: Some("00000000:8F:00.0".into()) };
+        for name in ["1", "GPU-7", "00000000:8f:00.0", "0000:8f:00.0", "8F:00.0"] {
+            assert!(gpu.fits(name), "{name}");
+        }
+        for name in ["0", "GPU-8", "9F:00.0", "0", ""] {
+            assert!(!gpu.fits(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_has_a_reason_in_every_field() {
+        let gpu = Gpu::unread(&Absence::Lost);
+        assert_eq!(gpu.memory.frame_buffer.used_bytes, Reading::Absent(Absence::Lost));
+        assert!(gpu.mig_devices.is_empty() && gpu.processes.reason().is_some());
     }
 }

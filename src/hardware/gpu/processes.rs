@@ -107,7 +107,7 @@ fn merge(found: &mut BTreeMap<Key, Process>, kind: List, info: &ProcessInfo, sou
 
 /// As the driver knows it, else as the kernel does.
 fn name(source: &Source<'_>, pid: u32) -> Reading<String> {
-    match source.nvml.process_name(pid) {
+    match source.library(|nvml| nvml.process_name(pid)) {
         Reading::Absent(absence @ (Absence::NotFound | Absence::NoSymbol)) => match command(pid) {
             Some(name) => Reading::Value(name),
             None => Reading::Absent(absence),

@@ -16,8 +16,9 @@ use crate::hardware::{
 
 /// One device as the sections ask it. Where it cannot be opened every question has the same answer: why.
 pub(super) struct Source<'a> {
-    pub(super) nvml: &'a Nvml,
-    device: Result<Device<'static>, Absence>,
+    /// `None` where nothing is asked at all.
+    pub(super) nvml: Option<&'a Nvml>,
+    device: Result<(&'a Nvml, Device<'static>), Absence>,
     fields: HashMap<(u32, u32), Reading<FieldValue>>,
     pub(super) moved: MovedIds,
 }
@@ -27,21 +28,32 @@ impl<'a> Source<'a> {
         let moved = moved_ids(nvml.driver_version().value().map(String::as_str));
         let device = device.map_err(|error| absence(&error));
         let fields = device.as_ref().map(|device| read_fields(nvml, device, &wanted_fields(moved))).unwrap_or_default();
-        Self { nvml, device, fields, moved }
+        Self { nvml: Some(nvml), device: device.map(|device| (nvml, device)), fields, moved }
+    }
+
+    /// A source that answers every question with one reason.
+    pub(super) fn silent(absence: Absence) -> Self {
+        Self { nvml: None, device: Err(absence), fields: HashMap::new(), moved: moved_ids(None) }
+    }
+
+    /// Asks the library, for what is not of one device.
+    pub(super) fn library<T>(&self, ask: impl FnOnce(&Nvml) -> Reading<T>) -> Reading<T> {
+        match (self.nvml, &self.device) {
+            (Some(nvml), _) => ask(nvml),
+            (None, Err(absence)) => Reading::Absent(absence.clone()),
+            (None, Ok((nvml, _))) => ask(nvml),
+        }
     }
 
     /// Asks through nvml-wrapper.
     pub(super) fn tell<T>(&self, ask: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>) -> Reading<T> {
-        match &self.device {
-            Ok(device) => told(ask(device)),
-            Err(absence) => Reading::Absent(absence.clone()),
-        }
+        self.raw(|_, device| told(ask(device)))
     }
 
     /// Asks through one of `nvml::calls`.
     pub(super) fn raw<T>(&self, ask: impl FnOnce(&Nvml, &Device<'static>) -> Reading<T>) -> Reading<T> {
         match &self.device {
-            Ok(device) => ask(self.nvml, device),
+            Ok((nvml, device)) => ask(nvml, device),
             Err(absence) => Reading::Absent(absence.clone()),
         }
     }

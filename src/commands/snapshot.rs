@@ -1,0 +1,141 @@
+//! `kiln snapshot`: all readings of all GPUs now, as text like `nvidia-smi -q`, as CSV, as JSON, in words; or some properties,
+//! like `nvidia-smi --query-gpu`.
+
+use std::io::{IsTerminal, Write};
+
+use serde_json::json;
+
+use super::{Status, Stop, machine, print};
+use crate::hardware::{
+    Gpu, Nvml, NvmlAbsent, Snapshot,
+    gpu::{NoSuchGpu, select},
+    host,
+    query::{Format, Query, properties},
+    snapshot::{HOST, gpu as gpu_snapshot, host as host_snapshot, host_items, items, json as items_json, name_of},
+    text::{Naming, host_text, text},
+    words::{host_words, words},
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Only these GPUs: indices, UUIDs or PCI addresses, with commas.
+    #[arg(short = 'i', long = "id", value_delimiter = ',', value_name = "GPU")]
+    id: Vec<String>,
+    /// A tidy table: device, section, field, value, unit, and the reason where there is no value. With the host.
+    #[arg(long, conflicts_with_all = ["json", "words", "query", "list"])]
+    csv: bool,
+    /// One JSON object, with the host.
+    #[arg(long, conflicts_with_all = ["words", "query", "list"])]
+    json: bool,
+    /// What it means, in a few sentences, with the host.
+    #[arg(long, conflicts_with_all = ["query", "list"])]
+    words: bool,
+    /// The host's part as text, after the GPUs'.
+    #[arg(long, conflicts_with_all = ["csv", "json", "words", "query", "list"])]
+    host: bool,
+    /// These properties as CSV, a line per GPU, with nvidia-smi's names, such as name,memory.used,utilization.gpu.
+    #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES")]
+    query: Option<String>,
+    /// How `--query` writes: csv, and noheader and nounits if wanted.
+    #[arg(long, default_value = "csv", value_name = "WORDS")]
+    format: String,
+    /// The properties that `--query` knows, each with its unit and what it says.
+    #[arg(long, conflicts_with = "query")]
+    list: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    if args.list {
+        return print(&list()).map(|()| Status::Success);
+    }
+    let query = match &args.query {
+        Some(properties) => Some(Format::parse(&args.format).and_then(|format| Query::parse(properties, format)).map_err(Stop::bad_input)?),
+        None => None,
+    };
+    let nvml = Nvml::open(machine::nvml_library().as_deref());
+    let moment = jiff::Zoned::now();
+    let gpus = read(&nvml, &args.id)?;
+    match (query, &nvml) {
+        (Some(_), Err(absent)) => Err(Stop::new(Status::CannotRun, format!("`--query` has no GPU to ask: {absent}"))),
+        (Some(query), Ok(_)) => print(&query.answer(&gpus, &moment)).map(|()| Status::Success),
+        (None, _) => show(&args, &gpus, nvml.as_ref().err(), &moment).map(|()| Status::Success),
+    }
+}
+
+/// The GPUs asked for; none without a driver.
+fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop> {
+    let nvml = match nvml {
+        Ok(nvml) => nvml,
+        Err(absent) if !id.is_empty() => return Err(Stop::new(Status::CannotRun, format!("`-i` names a GPU, but there is none: {absent}"))),
+        Err(_) => return Ok(Vec::new()),
+    };
+    if id.is_empty() {
+        return Ok(Gpu::read_all(nvml));
+    }
+    let indices = select(nvml, id).map_err(|NoSuchGpu(name)| {
+        let count = nvml.device_count();
+        Stop::bad_input(format!("`-i`: no GPU `{name}`; there are {count}, named by index from 0, by UUID or by PCI address"))
+    })?;
+    Ok(indices.into_iter().map(|index| Gpu::read_index(nvml, index)).collect())
+}
+
+fn show(args: &Args, gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> Result<(), Stop> {
+    let no_gpu = absent.map(|absent| format!("There is no GPU to read: {absent}.\n")).unwrap_or_default();
+    if args.csv {
+        return print(&csv(gpus)?);
+    }
+    if args.json {
+        return print(&json(gpus, absent, moment));
+    }
+    if args.words {
+        return print(&(words(gpus) + &no_gpu + &host_words(&host::read())));
+    }
+    if absent.is_some() {
+        return print(&(host_text(&host_items(&host::read())) + "\n" + &no_gpu));
+    }
+    print(&text(gpus, moment, Naming::Full))?;
+    if args.host {
+        print(&host_text(&host_items(&host::read())))?;
+    }
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() && std::io::stdout().is_terminal() {
+        // A person reads: say what it means, after the page, and out of the way of a pipe.
+        let _ = write!(stderr, "{}", words(gpus));
+    }
+    Ok(())
+}
+
+fn csv(gpus: &[Gpu]) -> Result<String, Stop> {
+    let failed = |error: &dyn std::fmt::Display| Stop::new(Status::Failed, format!("the table could not be written: {error}"));
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(["device", "section", "field", "value", "unit", "reason"]).map_err(|error| failed(&error))?;
+    let snapshots = std::iter::once(host_snapshot(&host::read())).chain(gpus.iter().map(gpu_snapshot));
+    for Snapshot { device, entries } in snapshots {
+        for entry in entries {
+            let (value, reason) = (entry.value.value().cloned().unwrap_or_default(), entry.value.reason().unwrap_or_default());
+            let record = [device.as_str(), entry.section, &entry.field, &value, entry.unit, &reason];
+            table.write_record(record).map_err(|error| failed(&error))?;
+        }
+    }
+    let bytes = table.into_inner().map_err(|error| failed(&error))?;
+    String::from_utf8(bytes).map_err(|error| failed(&error))
+}
+
+fn json(gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> String {
+    let gpus: Vec<_> = gpus.iter().map(|gpu| json!({"device": name_of(gpu), "readings": items_json(&items(gpu))})).collect();
+    let page = json!({
+        "kiln_snapshot": 1,
+        "time": moment.timestamp().to_string(),
+        "no_gpu_because": absent.map(ToString::to_string),
+        HOST: items_json(&host_items(&host::read())),
+        "gpus": gpus,
+    });
+    format!("{page:#}\n")
+}
+
+fn list() -> String {
+    let properties = properties();
+    let width = properties.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+    let line = |(name, unit, meaning): &(&str, &str, &str)| format!("{name:width$}  {unit:7}  {meaning}\n");
+    properties.iter().map(line).collect()
+}

@@ -1,0 +1,246 @@
+//! Turns a page of labels into calls: the plain ones by `rules`, and here those that need several cells, the driver's version or a
+//! list. A label that the page does not have leaves its call unnamed, and so not supported.
+
+mod errors;
+mod lists;
+mod memory;
+mod platform;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Node, Page,
+    rules::{CALLS, FIELDS, Kind, LISTS, OBJECTS},
+    words,
+};
+use crate::{Device, Scenario, code};
+
+pub(super) fn scenario(page: &Page) -> Scenario {
+    let mut scenario = Scenario { description: describe(page), ..Scenario::default() };
+    let calls = &mut scenario.calls;
+    calls.insert("nvmlSystemGetDriverVersion".into(), page.driver().into());
+    if let Some(cuda) = page.head_cell("CUDA UMD Version").or(page.head_cell("CUDA Version")) {
+        let word = cuda.split_whitespace().next().unwrap_or_default();
+        let answer = match (words::read(cuda), word.split_once('.')) {
+            (Err(code), _) => json!({"return": code}),
+            (Ok(_), Some((major, minor))) => {
+                calls.insert("nvmlSystemGetNVMLVersion".into(), format!("{major}.{}", page.driver()).into());
+                json!(major.parse::<u32>().unwrap_or(0) * 1000 + minor.parse::<u32>().unwrap_or(0) * 10)
+            }
+            (Ok(_), None) => json!({"return": code::UNKNOWN}),
+        };
+        calls.insert("nvmlSystemGetCudaDriverVersion_v2".into(), answer);
+    }
+    for (index, gpu) in page.gpus.iter().enumerate() {
+        let mut inverter = Inverter { gpu, device: Device::default(), driver: version(page.driver()) };
+        inverter.set("nvmlDeviceGetIndex", json!(index));
+        inverter.all();
+        scenario.devices.push(inverter.device);
+        if let Some(cell) = gpu.cell_at("(vGPU Driver 0)") {
+            scenario.calls.insert("nvmlGetVgpuDriverCapabilities/0".into(), plain(cell, Kind::Flag));
+        }
+        lists::process_names(gpu, &mut scenario.calls);
+    }
+    scenario
+}
+
+fn describe(page: &Page) -> String {
+    let names: Vec<&str> = page.gpus.iter().filter_map(|gpu| gpu.cell_at("Product Name")).collect();
+    format!("{}, driver {}, as nvidia-smi printed it", names.join(", "), page.driver())
+}
+
+fn version(driver: &str) -> (u32, u32) {
+    let mut parts = driver.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+/// A cell as what a call answers. A word that this kind does not know is an unknown error, so that it shows.
+fn plain(cell: &str, kind: Kind) -> Value {
+    match words::read(cell).map(|cell| kind.read(cell)) {
+        Ok(Some(value)) => value,
+        Ok(None) => json!({"return": code::UNKNOWN}),
+        Err(code) => json!({"return": code}),
+    }
+}
+
+fn is_code(value: &Value) -> bool {
+    value.get("return").is_some()
+}
+
+/// One GPU's block becoming one device.
+struct Inverter<'a> {
+    gpu: &'a Node,
+    device: Device,
+    driver: (u32, u32),
+}
+
+impl Inverter<'_> {
+    fn all(&mut self) {
+        for (paths, kind, calls) in CALLS {
+            if let Some(answer) = self.first(paths).map(|cell| plain(cell, *kind)) {
+                for call in *calls {
+                    self.set(call, answer.clone());
+                }
+            }
+        }
+        for (paths, kind, field, value_type) in FIELDS {
+            if let Some(answer) = self.first(paths).map(|cell| plain(cell, *kind)) {
+                self.set_field(field, *value_type, answer);
+            }
+        }
+        for (call, cells) in LISTS {
+            let answers: Option<Vec<Value>> = cells.iter().map(|(path, kind)| self.gpu.cell_at(path).map(|cell| plain(cell, *kind))).collect();
+            if let Some(answers) = answers {
+                let answer = answers.iter().find(|answer| is_code(answer)).cloned();
+                self.set(call, answer.unwrap_or(Value::Array(answers)));
+            }
+        }
+        for (call, members) in OBJECTS {
+            self.object(call, members);
+        }
+        self.rest();
+    }
+
+    fn rest(&mut self) {
+        self.counters();
+        self.event_reasons();
+        self.utilization();
+        self.performance();
+        self.power_usage();
+        self.compute_capability();
+        self.power_smoothing();
+        self.memory();
+        self.pci();
+        self.platform();
+        self.fabric();
+        self.profiles();
+        self.bbx();
+        self.ecc();
+        self.retired();
+        self.mig();
+        self.processes();
+    }
+
+    /// The cell of the first of these labels that is on the page.
+    fn first(&self, paths: &[&str]) -> Option<&str> {
+        paths.iter().find_map(|path| self.gpu.cell_at(path))
+    }
+
+    fn set(&mut self, call: &str, answer: Value) {
+        self.device.calls.insert(call.to_owned(), answer);
+    }
+
+    fn set_field(&mut self, field: &str, value_type: u64, answer: Value) {
+        let answer = if is_code(&answer) { answer } else { json!({"type": value_type, "value": answer}) };
+        self.device.fields.insert(field.to_owned(), answer);
+    }
+
+    /// A structure of which every member is on the page. One that is absent makes the whole call so.
+    fn object(&mut self, call: &str, members: &[(&str, &str, Kind)]) {
+        let mut object = Map::new();
+        for (member, path, kind) in members {
+            let Some(cell) = self.gpu.cell_at(path) else { return };
+            let answer = plain(cell, *kind);
+            if is_code(&answer) {
+                return self.set(call, answer);
+            }
+            object.insert((*member).to_owned(), answer);
+        }
+        self.set(call, Value::Object(object));
+    }
+
+    /// Drivers from 580.82 on have numbers of their own for these.
+    fn counters(&mut self) {
+        let first = if self.driver >= (580, 82) { 269 } else { 251 };
+        for (offset, label) in ["SW Thermal Slowdown", "HW Thermal Slowdown", "HW Power Braking"].into_iter().enumerate() {
+            if let Some(cell) = self.gpu.cell_at(&format!("Clocks Event Reasons Counters > {label}")) {
+                let answer = plain(cell, Kind::Times(1000.0));
+                self.set_field(&format!("{}/0", first + offset), 3, answer);
+            }
+        }
+    }
+
+    fn event_reasons(&mut self) {
+        const BITS: [(&str, u64); 9] = [
+            ("Idle", 0x1),
+            ("Applications Clocks Setting", 0x2),
+            ("SW Power Cap", 0x4),
+            ("HW Slowdown", 0x8),
+            ("Sync Boost", 0x10),
+            ("SW Thermal Slowdown", 0x20),
+            ("HW Slowdown > HW Thermal Slowdown", 0x40),
+            ("HW Slowdown > HW Power Brake Slowdown", 0x80),
+            ("Display Clock Setting", 0x100),
+        ];
+        let Some(section) = self.gpu.at("Clocks Event Reasons").or(self.gpu.at("Clocks Throttle Reasons")) else { return };
+        let cells: Vec<(&str, u64)> = BITS.iter().filter_map(|(label, bit)| Some((section.cell_at(label)?, *bit))).collect();
+        let one = section.cell.as_deref().or(cells.first().map(|(cell, _)| *cell)).unwrap_or("N/A");
+        let answer = match (self.gpu.cell_at("(=Clocks Event Reasons Active)"), words::read(one)) {
+            (Some(mask), _) => plain(mask, Kind::Whole),
+            (None, Err(code)) => json!({"return": code}),
+            (None, Ok(_)) => json!(cells.iter().filter(|(cell, _)| words::flag(cell) == Some(1)).map(|(_, bit)| bit).sum::<u64>()),
+        };
+        self.set("nvmlDeviceGetCurrentClocksEventReasons", answer.clone());
+        self.set("nvmlDeviceGetCurrentClocksThrottleReasons", answer);
+    }
+
+    /// Each with its sampling period, which no page shows.
+    fn utilization(&mut self) {
+        const PERIOD_MICROSECONDS: u64 = 167_000;
+        for (label, call) in [("Encoder", "Encoder"), ("Decoder", "Decoder"), ("JPEG", "Jpg"), ("OFA", "Ofa")] {
+            if let Some(cell) = self.gpu.cell_at(&format!("Utilization > {label}")) {
+                let answer = plain(cell, Kind::Whole);
+                let answer = if is_code(&answer) { answer } else { json!([answer, PERIOD_MICROSECONDS]) };
+                self.set(&format!("nvmlDeviceGet{call}Utilization"), answer);
+            }
+        }
+    }
+
+    fn performance(&mut self) {
+        if let Some(cell) = self.gpu.cell_at("Performance State") {
+            let answer = plain(cell.strip_prefix('P').unwrap_or(cell), Kind::Whole);
+            self.set("nvmlDeviceGetPerformanceState", answer.clone());
+            self.set("nvmlDeviceGetPowerState", answer);
+        }
+        if let Some(cell) = self.gpu.cell_at("Fan Speed") {
+            let fans = u32::from(words::read(cell).is_ok());
+            self.set("nvmlDeviceGetNumFans", json!(fans));
+        }
+    }
+
+    /// The call without a field id is the average where there is one.
+    fn power_usage(&mut self) {
+        const PATHS: [&str; 5] = [
+            "(Power Draw)",
+            "GPU Power Readings > Average Power Draw",
+            "GPU Power Readings > Instantaneous Power Draw",
+            "GPU Power Readings > Power Draw",
+            "Power Readings > Power Draw",
+        ];
+        let cells: Vec<&str> = PATHS.iter().filter_map(|path| self.gpu.cell_at(path)).collect();
+        let known = cells.iter().find(|cell| words::read(cell).is_ok()).or(cells.first());
+        if let Some(answer) = known.map(|cell| plain(cell, Kind::Times(1000.0))) {
+            self.set("nvmlDeviceGetPowerUsage", answer);
+        }
+    }
+
+    fn compute_capability(&mut self) {
+        let Some(cell) = self.gpu.cell_at("(Compute Capability)") else { return };
+        let numbers: Option<Vec<u64>> = cell.split('.').map(words::whole).collect();
+        let answer = match (words::read(cell), numbers) {
+            (Err(code), _) => json!({"return": code}),
+            (Ok(_), Some(numbers)) if numbers.len() == 2 => json!(numbers),
+            _ => json!({"return": code::UNKNOWN}),
+        };
+        self.set("nvmlDeviceGetCudaComputeCapability", answer);
+    }
+
+    /// Eighteen fields; a page that has one cell for them says the same of all.
+    fn power_smoothing(&mut self) {
+        let Some(Err(code)) = self.gpu.cell_at("Power Smoothing").map(words::read) else { return };
+        let first = if self.driver >= (580, 82) { 251 } else { 256 };
+        for field in first..first + 18 {
+            self.set_field(&format!("{field}/0"), 1, json!({"return": code}));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! ECC errors, retired pages.
+
+use serde_json::{Value, json};
+
+use super::{Inverter, Kind, is_code, plain, words};
+use crate::code;
+
+/// Members of `nvmlEccSramErrorStatus_t` and the cells they print in.
+const SRAM: [(&str, &str); 12] = [
+    ("volatileCor", "Volatile > SRAM Correctable"),
+    ("volatileUncParity", "Volatile > SRAM Uncorrectable Parity"),
+    ("volatileUncSecDed", "Volatile > SRAM Uncorrectable SEC-DED"),
+    ("aggregateCor", "Aggregate > SRAM Correctable"),
+    ("aggregateUncParity", "Aggregate > SRAM Uncorrectable Parity"),
+    ("aggregateUncSecDed", "Aggregate > SRAM Uncorrectable SEC-DED"),
+    ("bThresholdExceeded", "Aggregate > SRAM Threshold Exceeded"),
+    ("aggregateUncBucketL2", "Aggregate Uncorrectable SRAM Sources > SRAM L2"),
+    ("aggregateUncBucketSm", "Aggregate Uncorrectable SRAM Sources > SRAM SM"),
+    ("aggregateUncBucketMcu", "Aggregate Uncorrectable SRAM Sources > SRAM Microcontroller"),
+    ("aggregateUncBucketPcie", "Aggregate Uncorrectable SRAM Sources > SRAM PCIE"),
+    ("aggregateUncBucketOther", "Aggregate Uncorrectable SRAM Sources > SRAM Other"),
+];
+
+impl Inverter<'_> {
+    pub(super) fn ecc(&mut self) {
+        let status = self.sram_status();
+        self.set("nvmlDeviceGetSramEccErrorStatus", status);
+        for (counter, section) in ["Volatile", "Aggregate"].into_iter().enumerate() {
+            let cell = |label: &str| self.gpu.cell_at(&format!("ECC Errors > {section} > {label}"));
+            let parts = [cell("SRAM Uncorrectable Parity"), cell("SRAM Uncorrectable SEC-DED")];
+            let answer = match (self.gpu.cell_at(&format!("(=ECC 1/{counter}/7)")).or(cell("SRAM Uncorrectable")), parts) {
+                (Some(cell), _) => plain(cell, Kind::Whole),
+                (None, [Some(parity), Some(secded)]) => match (words::whole(parity), words::whole(secded)) {
+                    (Some(parity), Some(secded)) => json!(parity + secded),
+                    _ => plain(parity, Kind::Whole),
+                },
+                _ => continue,
+            };
+            self.set(&format!("nvmlDeviceGetMemoryErrorCounter/1/{counter}/7"), answer);
+        }
+    }
+
+    /// A board whose page has the long form answers the call even where ECC is not available and the cells are: the table of such a
+    /// board has zeros where its page has none. A board with the short form does not know the call.
+    fn sram_status(&self) -> Value {
+        let has_long_form = self.gpu.at("ECC Errors > Volatile > SRAM Uncorrectable Parity").is_some();
+        let mut status = serde_json::Map::new();
+        for (member, label) in SRAM {
+            let of_table = self.gpu.cell_at(&format!("(=SRAM {member})"));
+            let answer = match (of_table, self.gpu.cell_at(&format!("ECC Errors > {label}"))) {
+                (Some(cell), _) => plain(cell, if member == "bThresholdExceeded" { Kind::Flag } else { Kind::Whole }),
+                (None, Some(cell)) if has_long_form => match words::read(cell) {
+                    Ok(cell) => json!(words::flag(cell).or(words::whole(cell)).unwrap_or(0)),
+                    Err(code::NOT_SUPPORTED) => json!(0),
+                    Err(code) => json!({"return": code}),
+                },
+                // Printed by no driver of that time.
+                (None, None) if has_long_form => json!(0),
+                _ if member.ends_with("Cor") => json!(0),
+                _ => json!({"return": code::NOT_SUPPORTED}),
+            };
+            if is_code(&answer) {
+                return answer;
+            }
+            status.insert(member.to_owned(), answer);
+        }
+        Value::Object(status)
+    }
+
+    /// As many addresses as pages were counted; which ones no page says.
+    pub(super) fn retired(&mut self) {
+        for (cause, label) in ["Single Bit ECC", "Double Bit ECC"].into_iter().enumerate() {
+            if let Some(cell) = self.gpu.cell_at(&format!("Retired Pages > {label}")) {
+                let answer = match words::read(cell) {
+                    Ok(cell) => json!((0..words::whole(cell).unwrap_or(0)).map(|page| page << 12).collect::<Vec<u64>>()),
+                    Err(code) => json!({"return": code}),
+                };
+                self.set(&format!("nvmlDeviceGetRetiredPages_v2/{cause}"), answer);
+            }
+        }
+        // One cell for the whole section.
+        if let Some(Err(code)) = self.gpu.cell_at("Remapped Rows").map(words::read)
+            && !self.device.calls.contains_key("nvmlDeviceGetRemappedRows")
+        {
+            self.set("nvmlDeviceGetRemappedRows", json!({"return": code}));
+        }
+    }
+}

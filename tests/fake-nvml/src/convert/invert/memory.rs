@@ -1,0 +1,74 @@
+//! Memory: MiB as printed, rounded up, become bytes.
+
+use serde_json::{Value, json};
+
+use super::{Inverter, Node, words};
+
+const MIB: u64 = 1 << 20;
+
+/// A cell's MiB, or its code.
+fn mebibytes(section: &Node, label: &str) -> Option<Result<u64, u32>> {
+    let cell = section.cell_at(label)?;
+    Some(words::read(cell).and_then(|cell| words::whole(cell).ok_or(crate::code::UNKNOWN)))
+}
+
+/// The bytes of `total` and of its parts. Each cell was rounded up on its own, so the parts may add up to more: they are made
+/// smaller, by less than a MiB each, until they add up.
+fn bytes(total: u64, parts: &[u64]) -> Vec<u64> {
+    let over = parts.iter().sum::<u64>().saturating_sub(total);
+    let shared = parts.iter().filter(|part| **part > 0).count() as u64;
+    let less = if over < shared { over * MIB / shared } else { 0 };
+    parts.iter().map(|part| if *part > 0 { part * MIB - less } else { 0 }).collect()
+}
+
+/// The call's answer for a section with these labels after `Total`.
+pub(super) fn answer(section: &Node, total_name: &str, parts: &[(&str, &str)]) -> Option<Value> {
+    let total = mebibytes(section, "Total")?;
+    // Old drivers do not print what is reserved.
+    let cells = parts.iter().map(|(label, _)| mebibytes(section, label).unwrap_or(Ok(0)));
+    let (total, cells) = match (total, cells.collect::<Result<Vec<u64>, u32>>()) {
+        (Ok(total), Ok(cells)) => (total, cells),
+        (Err(code), _) | (_, Err(code)) => return Some(json!({"return": code})),
+    };
+    let mut object = serde_json::Map::new();
+    object.insert(total_name.to_owned(), json!(total * MIB));
+    for ((_, member), bytes) in parts.iter().zip(bytes(total, &cells)) {
+        object.insert((*member).to_owned(), json!(bytes));
+    }
+    Some(Value::Object(object))
+}
+
+pub(super) const FRAME_BUFFER: [(&str, &str); 3] = [("Reserved", "reserved"), ("Used", "used"), ("Free", "free")];
+pub(super) const BAR1: [(&str, &str); 2] = [("Used", "bar1Used"), ("Free", "bar1Free")];
+
+impl Inverter<'_> {
+    pub(super) fn memory(&mut self) {
+        let found = [
+            ("FB Memory Usage", "nvmlDeviceGetMemoryInfo_v2", "total", &FRAME_BUFFER[..]),
+            ("BAR1 Memory Usage", "nvmlDeviceGetBAR1MemoryInfo", "bar1Total", &BAR1[..]),
+            ("Conf Compute Protected Memory Usage", "nvmlDeviceGetConfComputeProtectedMemoryUsage", "total", &FRAME_BUFFER[1..]),
+        ]
+        .map(|(label, call, total, parts)| (call, self.gpu.at(label).and_then(|section| answer(section, total, parts))));
+        for (call, answer) in found {
+            if let Some(answer) = answer {
+                self.set(call, answer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_still_round_up_to_their_cells() {
+        // H200: 614 + 32362 + 110796 is one more than 143771.
+        let parts = bytes(143_771, &[614, 32_362, 110_796]);
+        assert!(parts.iter().sum::<u64>().abs_diff(143_771 * MIB) < 3);
+        let cells: Vec<u64> = parts.iter().map(|bytes| bytes.div_ceil(MIB)).collect();
+        assert_eq!(cells, [614, 32_362, 110_796]);
+        assert_eq!(bytes(0, &[0, 0]), [0, 0]);
+        assert_eq!(bytes(8188, &[240, 0, 7948]), [240 * MIB, 0, 7948 * MIB]);
+    }
+}
