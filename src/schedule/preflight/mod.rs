@@ -69,7 +69,7 @@ pub(super) struct Launch<'a> {
 
 /// A check worth a notice as one line: what, evidence, remedy.
 pub(super) fn notice(check: &Check) -> String {
-    let remedy = check.remedy.as_ref().map(|remedy| format!("; try: {remedy}")).unwrap_or_default();
+    let remedy = check.remedy.as_ref().map(|remedy| format!(" -> {remedy}")).unwrap_or_default();
     format!("{}: {}: {}{remedy}", check.state, check.label(), check.evidence)
 }
 

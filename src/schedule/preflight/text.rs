@@ -21,7 +21,7 @@ pub fn page(diagnosis: &Diagnosis, style: Style) -> String {
     for check in &diagnosis.checks {
         page.push_str(&format!("{}  {:<widest$}  {}\n", state(check.state, style), check.label(), one_line(&check.evidence)));
         if let Some(remedy) = &check.remedy {
-            page.push_str(&format!("{:9}{:widest$}  try: {}\n", "", "", one_line(remedy)));
+            page.push_str(&format!("{:9}{:widest$}  -> {}\n", "", "", one_line(remedy)));
         }
     }
     page.push_str(&format!("\n{}\n", summary(diagnosis)));
@@ -91,9 +91,9 @@ mod tests {
         let expected = "\
 ok       driver              590.48.01 is loaded
 warning  GPU 12 power-limit  450 W
-                             try: raise it now
+                             -> raise it now
 problem  cuda                the device count is 0
-                             try: see the driver
+                             -> see the driver
 
 this machine can run trials, on the CPU: 1 problem, 1 warning
 ";
