@@ -28,7 +28,7 @@ pub use gpu_reader::{
     lost, power_now_watts,
 };
 pub use host::HostFacts;
-pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, ProcessList};
+pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
