@@ -296,7 +296,9 @@ mod tests {
         let latest = results.path().join("x/latest");
         for target in [None, Some("gone"), Some("20250101T000000Z-old")] {
             fs::remove_file(&latest).unwrap();
-            target.map(|target| std::os::unix::fs::symlink(target, &latest).unwrap());
+            if let Some(target) = target {
+                std::os::unix::fs::symlink(target, &latest).unwrap();
+            }
             repair_latest(&run).unwrap();
             assert_eq!(fs::read_link(&latest).unwrap(), Path::new(&run.name()));
         }
