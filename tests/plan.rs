@@ -108,6 +108,15 @@ fn what_cannot_be_planned_is_bad_input_that_names_every_fault() {
 }
 
 #[test]
+fn a_bad_file_among_others_leaves_standard_output_to_the_plans() {
+    let folder = folder_with("{kiln: 1, name: x, model: {kind: matmul}, train: {steps: 5}}");
+    let output = plan(folder.path(), &["nope.yaml", "x.yaml", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stdout(&output).lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", stdout(&output));
+    assert!(stderr(&output).contains("nope.yaml: there is no such file"), "{}", stderr(&output));
+}
+
+#[test]
 fn facts_of_an_own_text_are_counted_once_and_kept() {
     let folder = folder_with("{kiln: 1, name: x, model: {kind: mlp}, data: {kind: text, path: own.txt}, train: {batch_size: 1, epochs: 1}}");
     std::fs::write(folder.path().join("own.txt"), "to be or not to be\n".repeat(100)).unwrap();

@@ -218,10 +218,12 @@ fn a_child_gets_no_experiment_keys_and_no_gpu() {
 #[test]
 fn a_missing_trial_program_is_said_before_anything_is_made() {
     let place = Place::with("train: {steps: 10}");
-    let mut kiln = place.kiln(&["run", "x.yaml"]);
-    let ended = Ended::of(kiln.env("KILN_TRIAL", "no/such/program").output().unwrap());
-    assert_eq!(ended.status, Some(3));
-    assert!(ended.stderr.contains("the program that runs a trial is not there"), "{ended:?}");
+    for (program, words) in [("no/such/program", "the program that runs a trial is not there"), ("x.yaml", "may not be executed")] {
+        let mut kiln = place.kiln(&["run", "x.yaml"]);
+        let ended = Ended::of(kiln.env("KILN_TRIAL", program).output().unwrap());
+        assert_eq!(ended.status, Some(3));
+        assert!(ended.stderr.contains(words), "{ended:?}");
+    }
     assert!(!place.path("results").exists());
 }
 

@@ -4,6 +4,7 @@ mod table;
 
 use std::{
     collections::HashMap,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -46,7 +47,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             Ok(planned) => print(&show(&planned, &ended(&planned, &args.results), args.json)?)?,
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
-                print(&format!("{}\n", stop.message))?;
+                let _ = writeln!(std::io::stderr(), "{}", stop.message);
                 status = stop.status;
             }
         }

@@ -86,6 +86,7 @@ impl RunFolder {
 pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&RunFolder) -> io::Result<()>) -> io::Result<RunFolder> {
     let parent = results.join(experiment);
     fs::create_dir_all(&parent)?;
+    refuse_latest_folder(&parent)?;
     write_gitignore(results)?;
     remove_unborn(&parent);
     let unborn = RunFolder(parent.join(format!("{UNBORN}{stamp}")));
@@ -107,6 +108,7 @@ pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&
 /// The link cannot be made, or a folder of that name stands in its place.
 pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
     let parent = run.0.parent().unwrap_or(Path::new(""));
+    refuse_latest_folder(parent)?;
     match fs::read_link(parent.join(LATEST)) {
         Ok(target) if target == Path::new(&run.name()) => Ok(()),
         _ => point_latest(parent, &run.name()),
@@ -250,11 +252,18 @@ fn point_latest(parent: &Path, name: &str) -> io::Result<()> {
     let link = parent.join(format!("{UNBORN}{LATEST}"));
     let _ = fs::remove_file(&link);
     std::os::unix::fs::symlink(name, &link)?;
-    let latest = parent.join(LATEST);
-    fs::rename(&link, &latest).map_err(|error| match latest.is_dir() && !latest.is_symlink() {
-        true => io::Error::new(error.kind(), format!("`{LATEST}` is a folder and not kiln's link to the newest run; move it away")),
-        false => error,
-    })
+    fs::rename(&link, parent.join(LATEST))
+}
+
+/// A folder in the link's place, as some ways of copying make one, is not ours to take away.
+fn refuse_latest_folder(parent: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(parent.join(LATEST)) {
+        Ok(found) if found.is_dir() => {
+            let message = format!("`{LATEST}` is a folder and not kiln's link to the newest run; move it away");
+            Err(io::Error::new(io::ErrorKind::IsADirectory, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -287,7 +296,9 @@ mod tests {
         let latest = results.path().join("x/latest");
         for target in [None, Some("gone"), Some("20250101T000000Z-old")] {
             fs::remove_file(&latest).unwrap();
-            target.map(|target| std::os::unix::fs::symlink(target, &latest).unwrap());
+            if let Some(target) = target {
+                std::os::unix::fs::symlink(target, &latest).unwrap();
+            }
             repair_latest(&run).unwrap();
             assert_eq!(fs::read_link(&latest).unwrap(), Path::new(&run.name()));
         }
@@ -295,6 +306,7 @@ mod tests {
         fs::create_dir(&latest).unwrap();
         fs::write(latest.join("run.json"), "{}").unwrap();
         assert!(repair_latest(&run).unwrap_err().to_string().contains("`latest` is a folder"));
+        assert!(create(results.path(), "x", "s", |_| Ok(())).is_err());
         assert_eq!(runs(results.path(), "x"), [run], "a copied `latest` is no run");
     }
 

@@ -90,7 +90,13 @@ fn privacy(request: &Request) -> Privacy {
 
 fn refuse_without_program(program: &Path) -> Result<(), Stop> {
     if program.is_file() {
-        return Ok(());
+        return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Stop::CannotRun(format!(
+                "{}: the program that runs a trial may not be executed ({error}); `chmod +x` it, or name another in `KILN_TRIAL`",
+                program.display()
+            ))),
+        };
     }
     Err(Stop::CannotRun(format!(
         "{}: the program that runs a trial is not there; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",

@@ -4,9 +4,10 @@
 use super::{
     future,
     keys::{self, Field, Fields, KnownKey, Shape, Tagged, join},
-    node::{Entry, Node},
+    node::{Content, Entry, Node},
     problem::{Location, Problem},
     suggest::{listed, nearest},
+    sweep::may_vary,
     value::{allowed, fault},
 };
 
@@ -14,7 +15,7 @@ use super::{
 ///
 /// `whole` says that no further layer comes on top, so that a missing key is missing; `top` is where the file begins.
 pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new(), whole, kind_given: true };
+    let mut checker = Checker { problems: Vec::new(), whole, kind_given: true, may_be_axis: true };
     if tree.is_map() {
         checker.fields("", keys::table(), tree, top, None);
     }
@@ -23,7 +24,7 @@ pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
 
 /// The faults of a value (a map of keys too) that stands for `key` outside its section: a value of an axis.
 pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new(), whole: true, kind_given: true };
+    let mut checker = Checker { problems: Vec::new(), whole: true, kind_given: true, may_be_axis: false };
     let default = keys::field(key).and_then(|field| field.default.clone());
     let field = Field { name: String::new(), shape: shape.clone(), default, required: false };
     checker.field(key, &field, node, &node.location);
@@ -35,6 +36,8 @@ struct Checker {
     whole: bool,
     /// Whether the map that is walked names its kind itself.
     kind_given: bool,
+    /// Whether a list may have been meant as an axis.
+    may_be_axis: bool,
 }
 
 impl Checker {
@@ -82,7 +85,12 @@ impl Checker {
             Shape::Tagged(tagged) if node.is_map() => self.tagged(path, tagged, field.default_kind(), node, owner),
             Shape::Free => {}
             Shape::List(item) if matches!(**item, Shape::Free) => {}
-            shape => self.problems.extend(fault(path, shape, node)),
+            shape => {
+                let faults = fault(path, shape, node);
+                let is_list = self.may_be_axis && may_vary(path) && matches!(node.content, Content::List(_)) && !takes_list(shape);
+                let hint = if is_list { format!("; to vary it, write `{path}: […]` in `sweep.grid`") } else { String::new() };
+                self.problems.extend(faults.into_iter().map(|fault| Problem { message: fault.message + &hint, ..fault }));
+            }
         }
     }
 
@@ -140,11 +148,22 @@ impl Checker {
     }
 }
 
+fn takes_list(shape: &Shape) -> bool {
+    match shape {
+        Shape::List(_) => true,
+        Shape::Any(shapes) => shapes.iter().any(takes_list),
+        _ => false,
+    }
+}
+
 /// What the writer of an unknown key may have meant, in words.
 pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: bool) -> String {
     if path.is_empty() && key.contains('.') {
         let written = key.replace('.', ": {") + ": …" + &"}".repeat(key.matches('.').count());
         return format!("; a dotted key is for `sweep` and `--set`, here write `{written}`");
+    }
+    if path == "sweep" && may_vary(key) && keys::field(key).is_some() {
+        return format!("; axes stand in `sweep.grid`, here write `grid: {{{key}: […]}}`");
     }
     match meant(path, fields, key, has_kind) {
         Some(Meant::Here(name)) => format!("; did you mean `{name}`?"),
