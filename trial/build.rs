@@ -17,7 +17,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 4] = ["runtime.cpp", "operations.cpp", "attention.cpp", "optimizer.cpp"];
+    const SOURCES: [&str; 6] = ["runtime.cpp", "device.cpp", "libraries.cpp", "operations.cpp", "attention.cpp", "optimizer.cpp"];
 
     pub(super) fn build() {
         println!("cargo:rerun-if-env-changed=LIBTORCH");

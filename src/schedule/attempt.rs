@@ -1,6 +1,7 @@
 //! One attempt of one trial: its files and process at the start, its limits while it runs, its row at the end.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::mpsc::Sender,
@@ -72,6 +73,8 @@ pub(super) struct Finished {
     pub(super) row: TableRow,
     /// The child found that this machine cannot run it; no other trial will fare better.
     pub(super) cannot_run: bool,
+    /// As loaded into the child: name to version.
+    pub(super) libraries: BTreeMap<String, String>,
 }
 
 /// What an attempt's row needs beyond the attempt.
@@ -274,6 +277,6 @@ impl Attempt {
             step: heard.step,
             notes: garbage.into_iter().collect(),
         });
-        Finished { row, cannot_run }
+        Finished { row, cannot_run, libraries: heard.libraries }
     }
 }
