@@ -38,7 +38,7 @@ libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)
 build: libtorch
 	@cargo build --workspace --release
 
-bundle: ## a folder for a GPU host that has the same torch: programs, experiments, small data
+bundle: ## a folder for a GPU host that has the same torch: programs, experiments, GPU check, small data
 	@scripts/bundle.sh
 
 clean: ## build products and fetched libtorch; results stay

@@ -21,6 +21,14 @@ point_to() {
   mv -T "$home/torch.next.$$" "$home/torch"
 }
 
+# burn-tch offers CUDA only if it finds a libtorch_cuda.so when it is built. With an empty one in the CPU flavour a program built
+# on it also trains on a GPU once it runs with the CUDA flavour; kiln-trial tells the empty one from the real one.
+add_stand_in() {
+  [ -e "$1/lib/libtorch_cuda.so" ] && return
+  "${CC:-cc}" -shared -o "$1/lib/libtorch_cuda.so.$$" -Wl,-soname,libtorch_cuda.so -x c /dev/null
+  mv -T "$1/lib/libtorch_cuda.so.$$" "$1/lib/libtorch_cuda.so"
+}
+
 wanted_flavour() {
   case "${KILN_LIBTORCH:-}" in
     cpu|cuda) printf '%s' "$KILN_LIBTORCH" ;;
@@ -60,6 +68,7 @@ fetch_cpu() {
   rm -f "$lib"/libtorch_cuda*.so "$lib"/libtorch_nvshmem.so "$lib"/libtorch_python.so "$lib"/libc10_cuda.so "$lib"/libcaffe2_nvrtc.so "$lib"/libshm.so "$lib"/libtorch.so
   # The linker asks for libtorch.so, which only ties the parts together; an empty one serves and is dropped.
   "${CC:-cc}" -shared -o "$lib/libtorch.so" -Wl,-soname,libtorch.so -x c /dev/null
+  add_stand_in "$1/torch"
   # What only Python needs.
   find "$1/torch" -mindepth 1 -maxdepth 1 ! -name lib ! -name include ! -name share ! -name version.py -exec rm -rf {} +
 }
@@ -100,6 +109,7 @@ main() {
     mv -T "$partial" "${chosen%/torch}"
     say "ready after $((SECONDS - started)) s: $(du -sh "${chosen%/torch}" | cut -f1) in .libtorch/$flavour-$VERSION"
   fi
+  [ "$flavour" = cuda ] || add_stand_in "$chosen"
   point_to "$flavour-$VERSION/torch"
 }
 main

@@ -76,7 +76,7 @@ fn a_short_sweep_on_wikitext2_leaves_whole_and_consistent_tables() {
     for pair in rows.chunks(2) {
         workers_changed_no_loss(&run, &pair[0], &pair[1]);
     }
-    the_run_is_recorded(&run);
+    the_run_is_recorded(&run, &rows[0]);
     a_second_run_has_nothing_to_do(place.path(), &data, &run);
 }
 
@@ -153,10 +153,13 @@ fn workers_changed_no_loss(run: &Path, without: &Row, with: &Row) {
     assert_eq!(losses, others);
 }
 
-fn the_run_is_recorded(run: &Path) {
+fn the_run_is_recorded(run: &Path, row: &Row) {
     let file = json(&run.join("run.json"));
     assert_eq!(file["plan"].as_array().unwrap().len(), 4);
     assert_eq!((file["launches"].as_array().unwrap().len(), &file["launches"][0]["ended"]["how"]), (1, &Value::from("finished")));
+    let libraries = &file["launches"][0]["libraries"];
+    assert!(!row["libtorch"].is_empty() && libraries["libtorch"] == row["libtorch"].as_str(), "as the trials loaded it: {libraries}");
+    assert!(!libraries.to_string().contains('/'), "no path of the machine: {libraries}");
     assert!(fs::read_to_string(run.join("experiment.yaml")).unwrap().contains("wikitext2"));
     let snapshots = table(&run.join("snapshots.csv"));
     let at_launch: Vec<&Row> = snapshots.iter().filter(|row| row["moment"] == "launch" && row["device"] == "host").collect();

@@ -119,6 +119,9 @@ pub struct Loader {
     /// Whether workers live across epochs; otherwise each epoch starts new ones.
     #[serde(default = "yes")]
     pub persistent_workers: bool,
+    /// Whether batches go to a GPU through page-locked host memory, so that the host need not wait for the copy. No effect on the CPU.
+    #[serde(default)]
+    pub pin_memory: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -41,13 +41,7 @@ impl Cut {
     }
 
     pub fn epoch(&self) -> Epoch {
-        let samples = self.samples();
-        let batch = self.batch_size.max(1);
-        let step = self.effective_batch_size().max(1);
-        let steps = samples / step;
-        // Samples drawn with replacement are never left over.
-        let left = if self.sampling == Sampling::Random { 0 } else { samples - steps * step };
-        Epoch { samples, steps, dropped_partial_batch: left % batch, dropped_partial_accumulation: left - left % batch }
+        Epoch::of(self.samples(), self.sampling, self.batch_size, self.grad_accumulation)
     }
 }
 
@@ -64,6 +58,16 @@ pub struct Epoch {
 }
 
 impl Epoch {
+    /// An epoch of this many samples, before what fills no step is dropped.
+    pub fn of(samples: u64, sampling: Sampling, batch_size: u64, grad_accumulation: u64) -> Self {
+        let batch = batch_size.max(1);
+        let step = batch_size.saturating_mul(grad_accumulation).max(1);
+        let steps = samples / step;
+        // Samples drawn with replacement are never left over.
+        let left = if sampling == Sampling::Random { 0 } else { samples - steps * step };
+        Self { samples, steps, dropped_partial_batch: left % batch, dropped_partial_accumulation: left - left % batch }
+    }
+
     pub fn dropped_samples(&self) -> u64 {
         self.dropped_partial_batch + self.dropped_partial_accumulation
     }

@@ -3,6 +3,8 @@
 //! Times are CLOCK_MONOTONIC in nanoseconds, which parent and child on one host share. The parent takes an unknown `event`
 //! as a sign of life and nothing more, so a newer child may say more.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Outcome;
@@ -40,6 +42,9 @@ pub enum Message {
         parameters: u64,
         total_steps: u64,
         device_name: String,
+        /// Libraries as loaded into the child: name to version.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        libraries: BTreeMap<String, String>,
     },
     /// Warm-up is over: the measured window begins (after a wait for the device).
     WindowStarted {

@@ -52,6 +52,10 @@ pub struct Launch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     pub versions: Versions,
+    /// Libraries as loaded into this launch's trials, in the trials' own words: name to version. The first word on each name
+    /// counts; a trial's own is in its `trial.json`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub libraries: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<Git>,
     /// Allow-listed environment variables that were set.
@@ -107,6 +111,16 @@ pub struct Ended {
 }
 
 impl RunFile {
+    /// Adds to the newest launch what a trial tells of its libraries; whether there was something new.
+    pub fn add_libraries(&mut self, told: &BTreeMap<String, String>) -> bool {
+        let Some(launch) = self.launches.last_mut() else { return false };
+        let known = launch.libraries.len();
+        for (name, version) in told {
+            launch.libraries.entry(name.clone()).or_insert_with(|| version.clone());
+        }
+        launch.libraries.len() > known
+    }
+
     /// Reads `run.json`.
     ///
     /// # Errors
@@ -169,6 +183,23 @@ mod tests {
         fs::create_dir(folder.path().join(".run.json.new")).unwrap();
         assert!(write_whole(&path, b"new").is_err());
         assert_eq!(fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
+    fn the_first_word_on_a_library_counts_and_older_launches_keep_theirs() {
+        let launch = |number: u64| {
+            serde_json::json!({
+                "launch": number, "started_utc": "", "boot_id": "", "monotonic_nanoseconds": 0, "run_anchor_nanoseconds": 0, "pid": 1,
+                "command_line": [], "machine": null, "devices": null, "environment": {},
+                "versions": {"kiln": "0", "kiln_sha256": null, "trial_program": "x", "trial_program_sha256": null},
+            })
+        };
+        let text = serde_json::json!({"kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [launch(1), launch(2)]});
+        let mut file: RunFile = serde_json::from_value(text).unwrap();
+        let told = |version: &str| BTreeMap::from([("libtorch".to_owned(), version.to_owned())]);
+        assert!(file.add_libraries(&told("2.11.0")));
+        assert!(!file.add_libraries(&told("2.12.0")) && !file.add_libraries(&BTreeMap::new()));
+        assert_eq!((file.launches[0].libraries.len(), file.launches[1].libraries["libtorch"].as_str()), (0, "2.11.0"));
     }
 
     #[test]

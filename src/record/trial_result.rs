@@ -73,6 +73,9 @@ pub struct TrialResult {
     pub peak_reserved_bytes: Option<u64>,
     #[serde(default)]
     pub allocator_retries: Option<u64>,
+    /// The kind of host memory that batches were copied to the device from: `pinned` or `pageable`; `None` on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_from: Option<String>,
     #[serde(default)]
     pub device_name: Option<String>,
     /// As the engine says once it is open.
@@ -91,9 +94,12 @@ pub struct TrialResult {
     pub train_samples: Option<u64>,
     #[serde(default)]
     pub data_sha256: Option<String>,
-    /// Version of libtorch as compiled against, and libraries as loaded (from the process's own maps): name to path or version.
+    /// Libraries as loaded into the child (its own maps): name to the version that each tells itself.
     #[serde(default)]
     pub libraries: BTreeMap<String, String>,
+    /// Their files.
+    #[serde(default)]
+    pub library_files: BTreeMap<String, String>,
     /// Switches that decide numbers: TF32, cuDNN benchmark and deterministic.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,

@@ -1,6 +1,7 @@
 //! One attempt of one trial: its files and process at the start, its limits while it runs, its row at the end.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::mpsc::Sender,
@@ -73,6 +74,8 @@ pub(super) struct Finished {
     pub(super) cannot_run: bool,
     /// Its device is gone: which, and in NVML's words.
     pub(super) lost: Option<String>,
+    /// As loaded into the child: name to version.
+    pub(super) libraries: BTreeMap<String, String>,
 }
 
 /// What an attempt's row needs beyond the attempt.
@@ -282,6 +285,6 @@ impl Attempt {
             step: heard.step,
             notes: garbage.into_iter().collect(),
         });
-        Finished { row, cannot_run, lost }
+        Finished { row, cannot_run, lost, libraries: heard.libraries }
     }
 }

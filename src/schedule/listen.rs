@@ -2,7 +2,7 @@
 //! never grows comes out, however much the child says.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fs::File,
     io::{self, BufRead, BufReader, Read, Write},
     path::Path,
@@ -37,6 +37,8 @@ pub(super) struct Heard {
     pub(super) ready: bool,
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
+    /// As loaded into the child: name to version.
+    pub(super) libraries: BTreeMap<String, String>,
     pub(super) loss: Option<f64>,
     pub(super) samples_per_second: Option<f64>,
     pub(super) data_wait_fraction: Option<f64>,
@@ -75,6 +77,7 @@ impl Ear {
             ready: false,
             step: None,
             total_steps: None,
+            libraries: BTreeMap::new(),
             loss: None,
             samples_per_second: None,
             data_wait_fraction: None,
@@ -141,8 +144,9 @@ impl Heard {
             self.evaluating = None;
         }
         match message {
-            Message::Ready { total_steps, .. } => {
+            Message::Ready { total_steps, libraries, .. } => {
                 self.ready = true;
+                self.libraries = libraries;
                 self.total_steps = Some(total_steps);
             }
             Message::Progress { step, total_steps, loss, samples_per_second, data_wait_fraction } => {

@@ -300,13 +300,18 @@ impl<'a> Sweep<'a> {
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
-        let attempt::Finished { row, cannot_run, lost } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        let attempt::Finished { row, cannot_run, lost, libraries } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
             self.fail(Stop::CannotRun(row.fixed.reason.clone().unwrap_or_default()));
         }
         self.keep(row, index);
         if let Some(lost) = lost {
             self.lose(device, &lost);
+        }
+        if self.open.file.add_libraries(&libraries)
+            && let Err(error) = self.open.file.write(&self.open.folder.run_file())
+        {
+            self.fail(open::cannot_write(self.request)(error));
         }
         let is_settled = self.history.is_settled(&trial.id, self.request.experiment.run.retries);
         if full && !(is_settled && self.queue.is_empty()) {

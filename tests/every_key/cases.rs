@@ -198,9 +198,16 @@ fn of_text() -> Vec<Case> {
             of("prefetch", ["1", "4"], Shows::Holds(|one, other| batches(one) == Some(1) && batches(other) > Some(1))).with(&["data.num_workers=1"]),
             of("persistent_workers", [AS_IT_IS, "false"], Shows::Are(|left| left.measured("loader_threads"), ["1", "3"]))
                 .with(&["data.num_workers=1", "train.epochs=3"]),
+            // What it does is a GPU's matter (`scripts/check-gpu.sh`); on the CPU a note says that it does nothing.
+            of("pin_memory", [AS_IT_IS, "true"], Shows::Holds(|one, other| !pins(one) && pins(other))),
         ]);
     }
     cases
+}
+
+/// Whether the row speaks of pinned memory.
+fn pins(left: &Left) -> bool {
+    left.column("trials.csv", "notes").contains("pin_memory: no effect on the CPU")
 }
 
 /// The most batches that were in host memory.

@@ -13,7 +13,7 @@ use std::any::Any;
 
 pub use batch::HostBatch;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
-pub use schedule::{BatchSchedule, Dropped};
+pub use schedule::BatchSchedule;
 pub(crate) use text::load_text;
 pub use text::{EvaluationWindows, TextWindows};
 

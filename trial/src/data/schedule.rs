@@ -1,6 +1,6 @@
 //! Which samples make up which batch, and how many batches an epoch has. Batches are numbered through all epochs from 0.
 
-use kiln::catalog::data::Sampling;
+use kiln::catalog::{data::Sampling, samples::Epoch};
 
 use super::order::Stream;
 
@@ -44,7 +44,7 @@ impl BatchSchedule {
 
     /// Whole steps in one epoch; what is left over is dropped.
     pub fn steps_per_epoch(&self) -> u64 {
-        self.epoch_samples / self.samples_per_step()
+        self.epoch().steps
     }
 
     pub fn batches_per_epoch(&self) -> u64 {
@@ -55,14 +55,9 @@ impl BatchSchedule {
         self.total_steps * self.grad_accumulation
     }
 
-    /// Samples left over at each epoch's end: in a partial batch, and in whole batches that fill no accumulation.
-    /// Offsets drawn at random leave nothing over.
-    pub fn dropped_samples_per_epoch(&self) -> Dropped {
-        if self.sampling == Sampling::Random {
-            return Dropped { partial_batch: 0, partial_step: 0 };
-        }
-        let partial_batch = self.epoch_samples % self.batch_size;
-        Dropped { partial_batch, partial_step: self.epoch_samples % self.samples_per_step() - partial_batch }
+    /// Steps of one epoch, and what is left over at its end.
+    pub fn epoch(&self) -> Epoch {
+        Epoch::of(self.epoch_samples, self.sampling, self.batch_size, self.grad_accumulation)
     }
 
     /// Epoch (from 0) of a batch, and the place of its first sample in the epoch.
@@ -80,19 +75,6 @@ impl BatchSchedule {
     }
 }
 
-/// Samples of an epoch that are not trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
-    pub partial_batch: u64,
-    pub partial_step: u64,
-}
-
-impl Dropped {
-    pub fn total(self) -> u64 {
-        self.partial_batch + self.partial_step
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_no_step_is_dropped_and_counted_by_cause() {
+    fn what_fills_no_step_makes_no_batch() {
         let schedule = schedule(Sampling::Shuffled);
         assert_eq!((schedule.steps_per_epoch(), schedule.batches_per_epoch(), schedule.total_batches()), (2, 4, 10));
         // 23 samples: 5 whole batches of 4 (3 samples over), 2 whole steps of 2 batches (1 batch over).
-        assert_eq!(schedule.dropped_samples_per_epoch(), Dropped { partial_batch: 3, partial_step: 4 });
+        assert_eq!(schedule.epoch(), Epoch { samples: 23, steps: 2, dropped_partial_batch: 3, dropped_partial_accumulation: 4 });
         assert_eq!(schedule.place(9), (2, 4));
     }
 

@@ -108,6 +108,9 @@ fn open_flex(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> 
 
 #[cfg(feature = "libtorch")]
 fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> {
+    if kind == ChildDevice::Cuda {
+        super::cuda::load()?;
+    }
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
     super::libtorch::plain_f32()?;
     match kind {

@@ -3,7 +3,7 @@
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::{
     backend::{
@@ -20,15 +20,33 @@ use burn::{
 use burn_tch::TchTensor;
 
 use super::libtorch::{Operation, Saved, forward};
+use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
 
-/// Kept from the forward to the backward pass. `_held` keeps burn's handles of memory that `saved` reads alive, so that burn
-/// does not write over it in place.
+/// Kept from the forward to the backward pass, which takes `saved` out. `_held` keeps burn's handles of memory that `saved`
+/// reads alive, so that burn does not write over it in place.
 #[derive(Clone, Debug)]
 struct State {
-    saved: Arc<Saved>,
+    saved: Arc<Mutex<Option<Saved>>>,
     _held: Arc<Vec<TchTensor>>,
+}
+
+impl State {
+    fn new(saved: Saved, held: Vec<TchTensor>) -> Self {
+        Self { saved: Arc::new(Mutex::new(Some(saved))), _held: Arc::new(held) }
+    }
+
+    /// Errors: it was called before; what was saved may be written over by then.
+    fn backward(&self, gradient: &tch::Tensor, count: usize) -> Result<Vec<Option<tch::Tensor>>, TrialError> {
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let saved = saved.ok_or_else(|| {
+            TrialError::Failed(
+                "a second backward pass was asked of one forward pass, which is kept for one only; run the forward pass again".to_owned(),
+            )
+        })?;
+        saved.backward(gradient, count)
+    }
 }
 
 #[derive(Debug)]
@@ -39,7 +57,7 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<LibTorch>(&ops.node);
-        let found = or_panic(ops.state.saved.backward(&gradient.tensor, N));
+        let found = or_panic(ops.state.backward(&gradient.tensor, N));
         for (parent, found) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(found)) = (parent, found) {
                 // A gradient that is passed on as it came shares its memory; burn must know.
@@ -75,7 +93,7 @@ pub(super) fn island<const N: usize, const D: usize>(operation: Operation, input
 const ON_LIBTORCH: &str = "an operation of the engine libtorch gets tensors of libtorch";
 
 /// burn's autodiff has no way to return an error, so libtorch's words leave as a panic, which `engine::guard` catches.
-fn or_panic<T>(result: Result<T, crate::TrialError>) -> T {
+fn or_panic<T>(result: Result<T, TrialError>) -> T {
     result.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error.to_string())))
 }
 
@@ -123,9 +141,8 @@ fn tracked<const N: usize>(operation: Operation, inputs: [Tracked; N], indices: 
     match Island::<N>.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let (output, saved) = run(operation, &inputs, indices.as_ref(), true);
-            let saved = Arc::new(saved.expect("the shim saves state when it is asked to"));
-            let held = Arc::new(held(operation, &inputs, &output));
-            prepared.finish(State { saved, _held: held }, output)
+            let saved = saved.expect("the shim saves state when it is asked to");
+            prepared.finish(State::new(saved, held(operation, &inputs, &output)), output)
         }
         OpsKind::UnTracked(prepared) => prepared.finish(run(operation, &inputs, indices.as_ref(), false).0),
     }
@@ -139,4 +156,24 @@ fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, 
     let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
     let (output, saved) = or_panic(forward(operation, &tensors, indices.map(|indices| &indices.tensor), save));
     (TchTensor::new(output), saved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_backward_pass_over_one_forward_pass_is_an_error() {
+        let logits = tch::Tensor::from_slice(&[1.0_f32, 2.0, 3.0]).reshape([1, 3]);
+        let targets = tch::Tensor::from_slice(&[2_i64]);
+        let (loss, saved) = forward(Operation::CrossEntropy { reuse: false }, &[&logits], Some(&targets), true).unwrap();
+        let state = State::new(saved.unwrap(), Vec::new());
+        let copy = state.clone();
+        let first = state.backward(&loss.ones_like(), 1).unwrap();
+        assert!((first[0].as_ref().unwrap().sum(tch::Kind::Float).double_value(&[])).abs() < 1e-6, "softmax less one-hot sums to 0");
+        for again in [&state, &copy] {
+            let error = again.backward(&loss.ones_like(), 1).unwrap_err().to_string();
+            assert!(error.starts_with("a second backward pass"), "{error}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches.
-//! All unsafe code of the package is here. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
+//! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches,
+//! versions. All unsafe code of the package is here and in `cuda.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
 
 use std::{
     collections::BTreeMap,
-    ffi::{CStr, c_char, c_int},
+    ffi::{CStr, CString, c_char, c_int},
     fmt,
     ptr::{self, NonNull},
 };
@@ -14,7 +14,7 @@ use torch_sys::C_tensor;
 use super::{AllocatorStats, error_from_text};
 use crate::error::TrialError;
 
-type Handle = *mut C_tensor;
+pub(super) type Handle = *mut C_tensor;
 
 #[repr(C)]
 struct CSaved {
@@ -23,7 +23,8 @@ struct CSaved {
 
 unsafe extern "C" {
     fn kiln_error() -> *const c_char;
-    fn kiln_libtorch_version() -> *const c_char;
+    fn kiln_libtorch_build() -> *const c_char;
+    fn kiln_library_version(path: *const c_char, function: *const c_char, shape: c_int, number: *mut i64) -> c_int;
     fn kiln_allocator(device: c_int, figures: *mut i64) -> c_int;
     fn kiln_reset_allocator_peaks(device: c_int) -> c_int;
     fn kiln_flags(flags: *mut c_int) -> c_int;
@@ -100,13 +101,11 @@ fn count(tensors: &[Tensor]) -> c_int {
     tensors.len() as c_int
 }
 
-/// What a forward pass left for its backward pass; used once.
+/// What a forward pass left for its backward pass, which consumes it.
 pub(super) struct Saved(NonNull<CSaved>);
 
-// SAFETY: it owns tensors, whose reference counts are atomic, and is only read through `backward`, which is called once.
+// SAFETY: it owns tensors, whose reference counts are atomic, and nothing else refers to it.
 unsafe impl Send for Saved {}
-// SAFETY: as above; there is no access through a shared reference but `backward`.
-unsafe impl Sync for Saved {}
 
 impl fmt::Debug for Saved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,8 +121,9 @@ impl Drop for Saved {
 }
 
 impl Saved {
-    /// Gradients of the operation's first `count` inputs; `None` where there is none.
-    pub(super) fn backward(&self, gradient: &Tensor, count: usize) -> Result<Vec<Option<Tensor>>, TrialError> {
+    /// Gradients of the operation's first `count` inputs; `None` where there is none. Some operations write over what they
+    /// saved, so there is no second time.
+    pub(super) fn backward(self, gradient: &Tensor, count: usize) -> Result<Vec<Option<Tensor>>, TrialError> {
         let mut results = vec![ptr::null_mut(); count];
         // SAFETY: `results` has room for `count` handles; the handles written are new and owned here.
         let code = unsafe { kiln_backward(self.0.as_ptr(), handle(gradient), results.as_mut_ptr(), count as c_int) };
@@ -289,10 +289,29 @@ pub(crate) fn accumulate(sums: &[Tensor], terms: &[Tensor]) -> Result<(), TrialE
     checked(unsafe { kiln_accumulate(into.as_ptr(), from.as_ptr(), count(sums)) })
 }
 
-/// Version of libtorch that this program was compiled against.
-pub(super) fn version() -> &'static str {
+/// How the libtorch in this process was built, in its own words (`KEY=value` parts between commas and lines).
+pub(super) fn build() -> String {
     // SAFETY: a constant text of the shim.
-    unsafe { CStr::from_ptr(kiln_libtorch_version()) }.to_str().unwrap_or("unknown")
+    unsafe { CStr::from_ptr(kiln_libtorch_build()) }.to_string_lossy().into_owned()
+}
+
+/// How a library tells its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// `size_t f()`.
+    Returned = 0,
+    /// `int f(int *)`.
+    Written = 1,
+    /// `int f(int which, int *)` for major, minor and patch; packed as major × 10000 + minor × 100 + patch.
+    InParts = 2,
+}
+
+/// The number that the loaded library at `path` answers; `None` if it is not loaded or has no such function.
+pub(super) fn library_version(path: &str, function: &CStr, asking: Asking) -> Option<i64> {
+    let path = CString::new(path).ok()?;
+    let mut number = 0;
+    // SAFETY: two NUL-terminated texts and a place; the function named is one of that shape (the table in `facts.rs`).
+    checked(unsafe { kiln_library_version(path.as_ptr(), function.as_ptr(), asking as c_int, &raw mut number) }).ok().map(|()| number)
 }
 
 /// Figures of the one visible CUDA device.

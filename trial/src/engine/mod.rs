@@ -7,8 +7,11 @@
 mod device;
 mod facts;
 mod guard;
+mod host_copy;
 mod operations;
 
+#[cfg(feature = "libtorch")]
+pub(crate) mod cuda;
 #[cfg(feature = "libtorch")]
 mod island;
 #[cfg(feature = "libtorch")]
@@ -17,6 +20,7 @@ pub mod libtorch;
 pub(crate) mod probe;
 
 pub use device::{AllocatorStats, EngineDevice};
-pub use facts::{cpu_model, flags, libraries};
+pub use facts::{cpu_model, flags, libraries, library_files};
 pub use guard::{error_from_text, guard, guard_result};
+pub(crate) use host_copy::{HostCopy, Tokens};
 pub use operations::{Arithmetic, IGNORED_TARGET};

@@ -1,8 +1,12 @@
 //! Batches of tokens on the device.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 
-use crate::data::HostBatch;
+use crate::{
+    TrialError,
+    data::HostBatch,
+    engine::{HostCopy, Tokens},
+};
 
 /// A batch on the device.
 #[derive(Clone, Debug)]
@@ -15,14 +19,10 @@ pub struct DeviceBatch {
 }
 
 impl DeviceBatch {
-    /// Copies the batch; `device` is one without autodiff.
-    pub(super) fn new(batch: &HostBatch, device: &Device) -> Self {
+    /// Copies the batch.
+    pub(super) fn new(batch: &HostBatch, copy: &mut HostCopy) -> Result<Self, TrialError> {
         let HostBatch { inputs, targets, rows, seq_len } = batch;
-        Self {
-            inputs: Tensor::from_data(TensorData::new(inputs.clone(), [*rows, *seq_len]), device),
-            targets: Tensor::from_data(TensorData::new(targets.clone(), [rows * seq_len]), device),
-            counted_targets: batch.counted_targets(),
-            rows: *rows,
-        }
+        let (inputs, targets) = copy.copy(Tokens { inputs, targets, rows: *rows, seq_len: *seq_len })?;
+        Ok(Self { inputs, targets, counted_targets: batch.counted_targets(), rows: *rows })
     }
 }

@@ -9,9 +9,11 @@ use kiln::{catalog, plan::TrialFile, spec::CpuThreads};
 use super::{
     DeviceBatch, HostBatch,
     optimizer::{self, NamedValues, Updater},
+    step_clock::{StepClock, WallClock},
+    trainee::Copying,
 };
 use crate::{
-    engine::{self, AllocatorStats, Arithmetic, EngineDevice, guard, guard_result},
+    engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
     error::TrialError,
     model::{Init, Matmul, Network},
 };
@@ -20,6 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Learner {
     device: EngineDevice,
+    host_copy: HostCopy,
     work: Work,
     arithmetic: Arithmetic,
     seed: u64,
@@ -70,7 +73,9 @@ impl Learner {
                 Ok(Work::Training { network: Some(Box::new(network)), updater })
             }
         })?;
-        Ok(Self { device, work, arithmetic, seed: train.seed, step_loss: None, losses: Vec::new(), evaluation: None })
+        let pin_memory = file.data.loader().is_some_and(|loader| loader.pin_memory);
+        let host_copy = HostCopy::new(&device, pin_memory);
+        Ok(Self { device, host_copy, work, arithmetic, seed: train.seed, step_loss: None, losses: Vec::new(), evaluation: None })
     }
 
     /// Trainable parameters of the built model.
@@ -90,9 +95,23 @@ impl Learner {
         self.device.cpu_threads()
     }
 
-    /// Copies a batch to the device.
-    pub fn to_device(&self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
-        guard(|| DeviceBatch::new(batch, self.device.plain()))
+    /// Copies a batch to the device; the batch may be written over when this returns. Does not wait for a copy from pinned
+    /// memory.
+    pub fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+        guard_result(|| DeviceBatch::new(batch, &mut self.host_copy))
+    }
+
+    pub(crate) fn copying(&self) -> Copying {
+        Copying { from: self.host_copy.copied_from(), note: self.host_copy.note().map(str::to_owned) }
+    }
+
+    /// The clock of the device's steps, started at `now` (CLOCK_MONOTONIC in nanoseconds).
+    pub(crate) fn step_clock(&self, now: u64) -> Box<dyn StepClock> {
+        #[cfg(feature = "libtorch")]
+        if self.device.is_cuda() {
+            return Box::new(super::step_clock::EventClock::<engine::cuda::Moment>::new());
+        }
+        Box::new(WallClock::new(now))
     }
 
     /// One forward and backward pass; adds to the step's gradient and loss, which are sums over targets divided by
@@ -185,9 +204,14 @@ impl Learner {
         self.device.reset_allocator_peaks();
     }
 
-    /// Versions and files of the libraries as loaded.
+    /// Versions of the libraries as loaded.
     pub fn libraries(&self) -> BTreeMap<String, String> {
         engine::libraries()
+    }
+
+    /// Files of the libraries as loaded.
+    pub fn library_files(&self) -> BTreeMap<String, String> {
+        engine::library_files()
     }
 
     /// Switches that decide numbers.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kiln::record::{EpochRow, StepRow, epochs::EPOCHS_TABLE, steps::STEPS_TABLE};
 
-use super::{tables::Tables, timing::StepTime};
+use super::{step_clock::StepSeconds, tables::Tables};
 use crate::TrialError;
 
 /// One step made; its loss is not read yet.
@@ -15,7 +15,7 @@ pub(crate) struct OpenStep {
     /// CLOCK_MONOTONIC at its end.
     pub(crate) ended: u64,
     pub(crate) learning_rate: Option<f64>,
-    pub(crate) time: StepTime,
+    pub(crate) is_warmup: bool,
     pub(crate) wait_seconds: f64,
     /// Whether it ends an epoch that no evaluation follows, so that its loss completes a row of `epochs.csv`.
     pub(crate) ends_row: bool,
@@ -55,12 +55,10 @@ pub(crate) struct Ledger {
     row_steps: u64,
     run_anchor_nanoseconds: i64,
     samples_per_step: u64,
-    /// False on a device that the host runs ahead of.
-    has_step_times: bool,
 }
 
 impl Ledger {
-    pub(crate) fn new(log_every: u64, run_anchor_nanoseconds: i64, samples_per_step: u64, has_step_times: bool) -> Self {
+    pub(crate) fn new(log_every: u64, run_anchor_nanoseconds: i64, samples_per_step: u64) -> Self {
         Self {
             open: Vec::new(),
             recent: VecDeque::new(),
@@ -69,7 +67,6 @@ impl Ledger {
             row_steps: 0,
             run_anchor_nanoseconds,
             samples_per_step,
-            has_step_times,
         }
     }
 
@@ -88,17 +85,23 @@ impl Ledger {
         mean.is_finite().then_some(mean)
     }
 
-    /// Writes the rows of all open steps. `losses` has one entry per open step, or none at all for a model without a loss. The
-    /// first loss that is no number is reported; its cell is empty.
-    pub(crate) fn settle(&mut self, losses: &[f64], tables: &mut Tables) -> Result<Option<Divergence>, TrialError> {
+    /// Which of the open steps, in their order, belong to the window.
+    pub(crate) fn open_in_window(&self) -> impl Iterator<Item = bool> + '_ {
+        self.open.iter().map(|step| !step.is_warmup)
+    }
+
+    /// Writes the rows of all open steps. `times` has one entry per open step; so has `losses`, or none at all for a model
+    /// without a loss. The first loss that is no number is reported; its cell is empty.
+    pub(crate) fn settle(&mut self, losses: &[f64], times: &[StepSeconds], tables: &mut Tables) -> Result<Option<Divergence>, TrialError> {
         let open = std::mem::take(&mut self.open);
-        if !losses.is_empty() && losses.len() != open.len() {
-            return Err(TrialError::Failed(format!("{} losses were read for {} steps; this is a fault of kiln-trial", losses.len(), open.len())));
+        if times.len() != open.len() || (!losses.is_empty() && losses.len() != open.len()) {
+            let (losses, times, open) = (losses.len(), times.len(), open.len());
+            return Err(TrialError::Failed(format!("{losses} losses and {times} times were read for {open} steps; this is a fault of kiln-trial")));
         }
         let mut divergence = None;
-        for (index, step) in open.iter().enumerate() {
+        for (index, (step, time)) in open.iter().zip(times).enumerate() {
             let loss = losses.get(index).copied();
-            tables.add_step(&self.step_row(step, loss))?;
+            tables.add_step(&self.step_row(step, *time, loss))?;
             let Some(loss) = loss else { continue };
             self.count(loss);
             if !loss.is_finite() && divergence.is_none() {
@@ -139,7 +142,7 @@ impl Ledger {
         }
     }
 
-    fn step_row(&self, step: &OpenStep, loss: Option<f64>) -> StepRow {
+    fn step_row(&self, step: &OpenStep, time: StepSeconds, loss: Option<f64>) -> StepRow {
         StepRow {
             kiln_table: STEPS_TABLE.to_string(),
             run_seconds: self.run_seconds(step.ended),
@@ -147,9 +150,9 @@ impl Ledger {
             step: step.step,
             loss: loss.filter(|loss| loss.is_finite()),
             learning_rate: step.learning_rate,
-            step_seconds: self.has_step_times.then_some(step.time.seconds),
+            step_seconds: time.step,
             data_wait_seconds: step.wait_seconds,
-            is_warmup: step.time.is_warmup,
+            is_warmup: step.is_warmup,
         }
     }
 
@@ -164,9 +167,10 @@ mod tests {
     use super::*;
 
     fn step(step: u64, ends_row: bool) -> OpenStep {
-        let time = StepTime { seconds: 0.5, is_warmup: step < 3 };
-        OpenStep { epoch: 1, step, ended: step * 1_000_000_000, learning_rate: Some(0.5), time, wait_seconds: 0.25, ends_row }
+        OpenStep { epoch: 1, step, ended: step * 1_000_000_000, learning_rate: Some(0.5), is_warmup: step < 3, wait_seconds: 0.25, ends_row }
     }
+
+    const TIME: StepSeconds = StepSeconds { step: Some(0.5), copy: None };
 
     fn read<R: serde::de::DeserializeOwned>(folder: &std::path::Path, name: &str) -> Vec<R> {
         csv::Reader::from_path(folder.join(name)).unwrap().deserialize().map(Result::unwrap).collect()
@@ -176,9 +180,9 @@ mod tests {
     fn each_step_gets_its_own_loss_and_an_epochs_row_their_mean() {
         let folder = tempfile::tempdir().unwrap();
         let mut tables = Tables::create(folder.path()).unwrap();
-        let mut ledger = Ledger::new(2, -2_000_000_000, 8, true);
+        let mut ledger = Ledger::new(2, -2_000_000_000, 8);
         (1..=4).for_each(|number| ledger.open(step(number, number == 3)));
-        assert_eq!(ledger.settle(&[4.0, 3.0, 2.0, 1.0], &mut tables).unwrap(), None);
+        assert_eq!(ledger.settle(&[4.0, 3.0, 2.0, 1.0], &[TIME; 4], &mut tables).unwrap(), None);
         assert_eq!((ledger.train_loss(), ledger.newest_loss()), (Some(1.5), Some(1.0)));
         let steps: Vec<StepRow> = read(folder.path(), "steps.csv");
         assert_eq!(steps.iter().map(|row| row.loss.unwrap()).collect::<Vec<f64>>(), [4.0, 3.0, 2.0, 1.0]);
@@ -194,12 +198,14 @@ mod tests {
     fn a_loss_that_is_no_number_is_found_at_its_step_and_leaves_an_empty_cell() {
         let folder = tempfile::tempdir().unwrap();
         let mut tables = Tables::create(folder.path()).unwrap();
-        let mut ledger = Ledger::new(10, 0, 8, false);
+        let mut ledger = Ledger::new(10, 0, 8);
         (1..=3).for_each(|number| ledger.open(step(number, false)));
-        let divergence = ledger.settle(&[1.0, f64::INFINITY, f64::NAN], &mut tables).unwrap();
+        let divergence = ledger.settle(&[1.0, f64::INFINITY, f64::NAN], &[TIME, StepSeconds::default(), TIME], &mut tables).unwrap();
         assert_eq!(divergence, Some(Divergence { step: 2, loss: f64::INFINITY }));
         assert_eq!(ledger.train_loss(), None);
         let steps: Vec<StepRow> = read(folder.path(), "steps.csv");
-        assert_eq!((steps[0].loss, steps[1].loss, steps[2].loss, steps[0].step_seconds), (Some(1.0), None, None, None));
+        assert_eq!((steps[0].loss, steps[1].loss, steps[2].loss), (Some(1.0), None, None));
+        assert_eq!((steps[0].step_seconds, steps[1].step_seconds), (Some(0.5), None));
+        assert!(ledger.settle(&[], &[TIME], &mut tables).is_err(), "a time without a step");
     }
 }

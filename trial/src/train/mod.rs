@@ -13,6 +13,7 @@ mod messages;
 mod optimizer;
 mod outcome;
 mod schedule;
+mod step_clock;
 mod tables;
 mod timing;
 mod trainee;
@@ -21,7 +22,8 @@ mod training;
 use std::{io::Write, sync::atomic::AtomicBool};
 
 use kiln::{
-    plan::{ChildDevice, TrialFile},
+    catalog::samples::Epoch,
+    plan::TrialFile,
     record::{Message, TrialResult, message::PROTOCOL},
 };
 
@@ -38,16 +40,13 @@ use self::{
     ledger::Ledger,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
+    step_clock::StepClock,
     tables::Tables,
     timing::Timing,
     trainee::Trainee,
     training::{Ending, Measured, Text, Training},
 };
-use crate::{
-    TrialError,
-    data::{Dropped, load_text},
-    engine::guard_result,
-};
+use crate::{TrialError, data::load_text, engine::guard_result};
 
 /// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
 ///
@@ -83,11 +82,17 @@ fn train<W: Write>(
     result.device_name = Some(learner.device_name());
     result.cpu_threads = Some(learner.cpu_threads());
     result.libraries = learner.libraries();
+    result.library_files = learner.library_files();
     result.flags = learner.flags();
-    let ready = Message::Ready { parameters: learner.parameters(), total_steps: plan.total_steps, device_name: learner.device_name() };
-    messages.send(&ready)?;
+    messages.send(&Message::Ready {
+        parameters: learner.parameters(),
+        total_steps: plan.total_steps,
+        device_name: learner.device_name(),
+        libraries: result.libraries.clone(),
+    })?;
     notice.map_or(Ok(()), |text| messages.send(&Message::Notice { text }))?;
-    train_with(file, Setting { plan, text, tables, messages, is_interrupted }, learner, result)
+    let clock = learner.step_clock(monotonic_nanoseconds());
+    train_with(file, Setting { plan, text, tables, messages, is_interrupted, clock }, learner, result)
 }
 
 /// What a training needs beside its file and its trainee.
@@ -97,6 +102,7 @@ struct Setting<'a, 'b, W: Write> {
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
     is_interrupted: &'a AtomicBool,
+    clock: Box<dyn StepClock>,
 }
 
 fn train_with<T: Trainee, W: Write>(
@@ -105,17 +111,18 @@ fn train_with<T: Trainee, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, text, tables, messages, is_interrupted } = setting;
-    let is_cpu = file.device == ChildDevice::Cpu;
+    let Setting { plan, text, tables, messages, is_interrupted, mut clock } = setting;
     let now = monotonic_nanoseconds();
     messages.restart(now);
+    clock.restart(now);
     let mut training = Training {
         file,
         plan,
         trainee,
         text,
         timing: Timing::new(&file.measure, now),
-        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan.samples_per_step, is_cpu),
+        clock,
+        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan.samples_per_step),
         tables,
         messages,
         is_interrupted,
@@ -126,15 +133,17 @@ fn train_with<T: Trainee, W: Write>(
         // The allocator's figures lie on the host; reading them touches no device.
         training.measured.raise_allocator(training.trainee.allocator_peaks());
     }
-    let Training { timing, ledger, measured, text, .. } = &training;
+    let Training { timing, clock, ledger, measured, text, trainee, .. } = &training;
     result.loader_threads = text.as_ref().map(|text| text.loader.threads_started());
     result.peak_batches_in_memory = text.as_ref().map(|text| text.loader.peak_batches() as u64);
-    Trained { plan, timing, ledger, measured: *measured, is_cpu }.fill(result);
+    let (clock_failure, copying) = (clock.failure(), trainee.copying());
+    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying }.fill(result);
     if ended.is_err() {
         // The first error is the one to report; what was written until then is kept if it can be.
         let _ = training.tables.sync();
         // A device that failed is not to be touched again, not even to free its memory.
         std::mem::forget(training.trainee);
+        std::mem::forget(training.clock);
     }
     ended
 }
@@ -158,17 +167,17 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         return Err(TrialError::Bad(format!("`model.vocabulary` {own} is smaller than the data's {vocabulary}; leave it out or make it larger")));
     }
     let (plan, TextFeed { schedule, loader, valid, facts }) = plan_text(file, text, seq_len)?;
-    let dropped = schedule.dropped_samples_per_epoch();
-    result.train_samples = Some(schedule.epoch_samples);
-    result.dropped_samples_per_epoch = Some(dropped.total());
+    let epoch = schedule.epoch();
+    result.train_samples = Some(epoch.samples);
+    result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
     result.data_sha256 = Some(facts.sha256).filter(|hash| !hash.is_empty());
-    Ok(Prepared { plan, text: Some(Text { loader, valid }), vocabulary: Some(vocabulary), notice: dropped_notice(dropped) })
+    Ok(Prepared { plan, text: Some(Text { loader, valid }), vocabulary: Some(vocabulary), notice: dropped_notice(epoch) })
 }
 
-fn dropped_notice(dropped: Dropped) -> Option<String> {
-    let Dropped { partial_batch, partial_step } = dropped;
-    let text = format!("each epoch leaves out {partial_batch} samples that fill no batch and {partial_step} more that fill no step");
-    (dropped.total() > 0).then_some(text)
+fn dropped_notice(epoch: Epoch) -> Option<String> {
+    let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
+    let text = format!("each epoch leaves out {batch} samples that fill no batch and {step} more that fill no step");
+    (epoch.dropped_samples() > 0).then_some(text)
 }
 
 fn hello() -> Message {

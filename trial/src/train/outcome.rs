@@ -13,6 +13,7 @@ use super::{
     ledger::Ledger,
     tables::cannot_write,
     timing::{Figures, Timing},
+    trainee::Copying,
     training::{Ending, Measured},
 };
 use crate::TrialError;
@@ -55,6 +56,7 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         peak_allocated_bytes: None,
         peak_reserved_bytes: None,
         allocator_retries: None,
+        copied_from: None,
         device_name: None,
         cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
         loader_threads: None,
@@ -63,6 +65,7 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         train_samples: None,
         data_sha256: None,
         libraries: Default::default(),
+        library_files: Default::default(),
         flags: Default::default(),
         notes: Default::default(),
     }
@@ -74,7 +77,9 @@ pub(crate) struct Trained<'a> {
     pub(crate) timing: &'a Timing,
     pub(crate) ledger: &'a Ledger,
     pub(crate) measured: Measured,
-    pub(crate) is_cpu: bool,
+    /// Why steps were not timed, if so.
+    pub(crate) clock_failure: Option<&'a str>,
+    pub(crate) copying: Copying,
 }
 
 impl Trained<'_> {
@@ -91,6 +96,10 @@ impl Trained<'_> {
             result.peak_allocated_bytes = Some(peaks.allocated_bytes);
             result.peak_reserved_bytes = Some(peaks.reserved_bytes);
             result.allocator_retries = Some(peaks.retries);
+        }
+        result.copied_from = self.copying.from.map(str::to_owned);
+        if let Some(reason) = &self.copying.note {
+            note(result, "pin_memory", reason.clone());
         }
         match timing.figures() {
             Some(figures) => self.fill_window(result, &figures),
@@ -109,19 +118,21 @@ impl Trained<'_> {
             result.tokens_per_second = Some(samples * self.plan.tokens_per_sample as f64 / figures.seconds);
             result.data_wait_fraction = Some(figures.data_wait_fraction);
             result.load_seconds = Some(figures.load_seconds);
-            if self.is_cpu {
-                result.transfer_fraction = Some(figures.transfer_fraction);
-            } else {
-                let reason = "the host's copy also waits for the step before it, and the device's own time for it is not measured";
-                note(result, "transfer_fraction", reason.to_string());
+            result.transfer_fraction = figures.transfer_fraction;
+            if figures.transfer_fraction.is_none() {
+                note(result, "transfer_fraction", self.why_not_timed());
             }
         }
         result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
-        if self.is_cpu {
-            result.median_step_seconds = Some(figures.median_step_seconds);
-        } else {
-            note(result, "median_step_seconds", "steps are not timed on this device; see samples_per_second".to_string());
+        result.median_step_seconds = figures.median_step_seconds;
+        if figures.median_step_seconds.is_none() {
+            note(result, "median_step_seconds", self.why_not_timed());
         }
+    }
+
+    fn why_not_timed(&self) -> String {
+        let reason = self.clock_failure.unwrap_or("the training ended before the times of its last steps were read");
+        format!("steps were not all timed on this device ({reason}); see samples_per_second")
     }
 }
 

@@ -5,7 +5,7 @@
 
 use kiln::spec::Measure;
 
-use super::clock::seconds_between;
+use super::{clock::seconds_between, step_clock::StepSeconds};
 
 /// What the host measured of one step's data, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,16 +14,6 @@ pub(crate) struct DataCost {
     pub(crate) wait_seconds: f64,
     /// Workers were busy making the step's batches.
     pub(crate) load_seconds: f64,
-    /// The trainer copied batches to the device.
-    pub(crate) transfer_seconds: f64,
-}
-
-/// One step as timed on the host.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StepTime {
-    /// From the mark before (end of the step before, or of a cut) to this step's end.
-    pub(crate) seconds: f64,
-    pub(crate) is_warmup: bool,
 }
 
 /// The clockwork of one training.
@@ -46,8 +36,10 @@ struct Window {
     started: u64,
     ended: Option<u64>,
     cuts: Vec<(u64, u64)>,
-    step_seconds: Vec<f64>,
+    steps: u64,
     data: DataCost,
+    /// Of its steps, as far as they were taken from the clock.
+    timed: Vec<StepSeconds>,
 }
 
 /// What a closed window measured.
@@ -58,11 +50,12 @@ pub(crate) struct Figures {
     /// Wall time, cuts left out.
     pub(crate) seconds: f64,
     pub(crate) steps: u64,
-    /// Median of the steps' host times.
-    pub(crate) median_step_seconds: f64,
+    /// `None` if a step was not timed.
+    pub(crate) median_step_seconds: Option<f64>,
     pub(crate) data_wait_fraction: f64,
     pub(crate) load_seconds: f64,
-    pub(crate) transfer_fraction: f64,
+    /// `None` if a step was not timed.
+    pub(crate) transfer_fraction: Option<f64>,
 }
 
 impl Timing {
@@ -79,19 +72,24 @@ impl Timing {
         }
     }
 
-    /// A step ended at `now`.
-    pub(crate) fn end_step(&mut self, now: u64, data: DataCost) -> StepTime {
-        let seconds = seconds_between(self.mark, now);
+    /// A step ended at `now`; whether it belongs to the warm-up.
+    pub(crate) fn end_step(&mut self, now: u64, data: DataCost) -> bool {
+        self.trained_seconds += seconds_between(self.mark, now);
         self.mark = now;
         self.steps += 1;
-        self.trained_seconds += seconds;
         if let Some(window) = &mut self.window {
-            window.step_seconds.push(seconds);
+            window.steps += 1;
             window.data.wait_seconds += data.wait_seconds;
             window.data.load_seconds += data.load_seconds;
-            window.data.transfer_seconds += data.transfer_seconds;
         }
-        StepTime { seconds, is_warmup: self.window.is_none() }
+        self.window.is_none()
+    }
+
+    /// The clock's times of a step that ended in the window.
+    pub(crate) fn add_times(&mut self, times: StepSeconds) {
+        if let Some(window) = &mut self.window {
+            window.timed.push(times);
+        }
     }
 
     /// Whether the window should open before the next step: both halves of the warm-up have passed.
@@ -107,8 +105,9 @@ impl Timing {
             started: now,
             ended: None,
             cuts: Vec::new(),
-            step_seconds: Vec::new(),
+            steps: 0,
             data: DataCost::default(),
+            timed: Vec::new(),
         });
     }
 
@@ -153,18 +152,18 @@ impl Timing {
         let ended = window.ended?;
         let cut_seconds: f64 = window.cuts.iter().map(|(from, to)| seconds_between(*from, *to)).sum();
         let seconds = seconds_between(window.started, ended) - cut_seconds;
-        if window.step_seconds.is_empty() || seconds <= 0.0 {
+        if window.steps == 0 || seconds <= 0.0 {
             return None;
         }
         Some(Figures {
             started_nanoseconds: window.started,
             ended_nanoseconds: ended,
             seconds,
-            steps: window.step_seconds.len() as u64,
-            median_step_seconds: median(&window.step_seconds),
+            steps: window.steps,
+            median_step_seconds: window.times(|times| times.step).map(median),
             data_wait_fraction: window.data.wait_seconds / seconds,
             load_seconds: window.data.load_seconds,
-            transfer_fraction: window.data.transfer_seconds / seconds,
+            transfer_fraction: window.times(|times| times.copy).map(|copies| copies.iter().sum::<f64>() / seconds),
         })
     }
 
@@ -181,8 +180,15 @@ impl Timing {
     }
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+impl Window {
+    /// One time of each step; `None` if a step lacks it.
+    fn times(&self, time: impl Fn(&StepSeconds) -> Option<f64>) -> Option<Vec<f64>> {
+        let is_whole = self.timed.len() as u64 == self.steps;
+        is_whole.then(|| self.timed.iter().map(time).collect::<Option<Vec<f64>>>()).flatten()
+    }
+}
+
+fn median(mut sorted: Vec<f64>) -> f64 {
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
@@ -199,7 +205,11 @@ mod tests {
     }
 
     fn cost(wait_seconds: f64) -> DataCost {
-        DataCost { wait_seconds, load_seconds: 2.0 * wait_seconds, transfer_seconds: 0.125 }
+        DataCost { wait_seconds, load_seconds: 2.0 * wait_seconds }
+    }
+
+    fn times(step: f64) -> StepSeconds {
+        StepSeconds { step: Some(step), copy: Some(0.125) }
     }
 
     #[test]
@@ -222,12 +232,15 @@ mod tests {
     #[test]
     fn the_window_leaves_out_warm_up_and_evaluation() {
         let mut timing = timing(1, 0.0);
-        assert!(timing.end_step(110 * SECOND, cost(9.0)).is_warmup);
+        assert!(timing.end_step(110 * SECOND, cost(9.0)), "warm-up");
         timing.open_window(111 * SECOND);
-        assert_eq!(timing.end_step(112 * SECOND, cost(0.5)), StepTime { seconds: 1.0, is_warmup: false });
+        assert!(!timing.end_step(112 * SECOND, cost(0.5)));
         timing.end_step(115 * SECOND, cost(1.0));
         timing.cut(115 * SECOND, 140 * SECOND);
-        assert_eq!(timing.end_step(142 * SECOND, cost(0.5)).seconds, 2.0);
+        timing.end_step(142 * SECOND, cost(0.5));
+        for step in [1.0, 3.0, 2.0] {
+            timing.add_times(times(step));
+        }
         timing.close_window(143 * SECOND);
         timing.cut(143 * SECOND, 160 * SECOND);
         let figures = timing.figures().unwrap();
@@ -236,13 +249,27 @@ mod tests {
             ended_nanoseconds: 143 * SECOND,
             seconds: 7.0,
             steps: 3,
-            median_step_seconds: 2.0,
+            median_step_seconds: Some(2.0),
             data_wait_fraction: 2.0 / 7.0,
             load_seconds: 4.0,
-            transfer_fraction: 0.375 / 7.0,
+            transfer_fraction: Some(0.375 / 7.0),
         };
         assert_eq!(figures, expected);
         assert_eq!(timing.left_out_steps(), 1);
+    }
+
+    #[test]
+    fn a_step_without_a_time_leaves_what_is_made_of_all_times_empty() {
+        let mut timing = timing(0, 0.0);
+        timing.open_window(100 * SECOND);
+        timing.end_step(101 * SECOND, cost(0.0));
+        timing.end_step(102 * SECOND, cost(0.0));
+        timing.add_times(times(1.0));
+        timing.close_window(102 * SECOND);
+        let empty = |timing: &Timing| timing.figures().map(|figures| (figures.steps, figures.median_step_seconds, figures.transfer_fraction));
+        assert_eq!(empty(&timing), Some((2, None, None)), "one of two");
+        timing.add_times(StepSeconds::default());
+        assert_eq!(empty(&timing), Some((2, None, None)), "the second not timed");
     }
 
     #[test]
@@ -259,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_of_steps_is_the_mean_of_the_middle_two() {
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
-        assert_eq!(median(&[5.0]), 5.0);
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
+        assert_eq!(median(vec![5.0]), 5.0);
     }
 }

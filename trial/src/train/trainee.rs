@@ -43,6 +43,18 @@ pub(crate) trait Trainee {
     fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
 
     fn reset_allocator_peaks(&mut self);
+
+    /// How batches came to the device.
+    fn copying(&self) -> Copying;
+}
+
+/// How batches came to the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copying {
+    /// The kind of host memory they were copied from; `None` where none is copied to a device.
+    pub(crate) from: Option<&'static str>,
+    /// Why `data.pin_memory` did not do what it says.
+    pub(crate) note: Option<String>,
 }
 
 impl Trainee for Learner {
@@ -87,5 +99,9 @@ impl Trainee for Learner {
 
     fn reset_allocator_peaks(&mut self) {
         Self::reset_allocator_peaks(self);
+    }
+
+    fn copying(&self) -> Copying {
+        Self::copying(self)
     }
 }

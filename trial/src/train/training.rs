@@ -21,6 +21,7 @@ use super::{
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
     schedule::learning_rate,
+    step_clock::StepClock,
     tables::Tables,
     timing::{DataCost, Timing},
     trainee::{AllocatorPeaks, Trainee},
@@ -52,6 +53,7 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     /// `None` for a model that only makes matrix products.
     pub(crate) text: Option<Text>,
     pub(crate) timing: Timing,
+    pub(crate) clock: Box<dyn StepClock>,
     pub(crate) ledger: Ledger,
     pub(crate) tables: Tables,
     pub(crate) messages: &'a mut Messenger<'b, W>,
@@ -146,10 +148,10 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let batch = text.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
         cost.wait_seconds += batch.wait.as_secs_f64();
         cost.load_seconds += batch.load.as_secs_f64();
-        let copied = monotonic_nanoseconds();
+        self.clock.begin_copy(monotonic_nanoseconds());
         let on_device = self.trainee.to_device(&batch)?;
+        self.clock.end_copy(monotonic_nanoseconds());
         drop(batch); // Its buffer goes back to the workers before the step is computed.
-        cost.transfer_seconds += seconds_between(copied, monotonic_nanoseconds());
         // Training windows are whole: every target counts.
         let total_targets = self.plan.samples_per_step * self.plan.tokens_per_sample;
         self.trainee.micro_step(on_device, step, micro, total_targets)
@@ -157,14 +159,15 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     fn end_step(&mut self, step: u64, learning_rate: Option<f64>, cost: DataCost) -> Result<(), TrialError> {
         let now = monotonic_nanoseconds();
-        let time = self.timing.end_step(now, cost);
+        self.clock.end_step(now);
+        let is_warmup = self.timing.end_step(now, cost);
         self.measured.steps = step;
         self.ledger.open(OpenStep {
             epoch: self.plan.epoch(step),
             step,
             ended: now,
             learning_rate,
-            time,
+            is_warmup,
             wait_seconds: cost.wait_seconds,
             ends_row: self.plan.ends_epoch(step) && !self.evaluation_is_due(step),
         });
@@ -174,19 +177,24 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         Ok(())
     }
 
-    /// Waits. Reads the losses of the steps since the last call and writes their rows.
+    /// Waits. Reads the losses and times of the steps since the last call and writes their rows.
     fn settle(&mut self) -> Result<Option<Divergence>, TrialError> {
         if self.text.is_none() {
             self.trainee.wait()?; // No loss to read, but the host must not run far ahead of the device.
         }
         let losses = if self.text.is_some() { self.trainee.take_losses()? } else { Vec::new() };
-        self.ledger.settle(&losses, &mut self.tables)
+        let times = self.clock.take();
+        for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
+            self.timing.add_times(*time);
+        }
+        self.ledger.settle(&losses, &times, &mut self.tables)
     }
 
     fn open_window(&mut self, step: u64) -> Result<(), TrialError> {
         self.trainee.wait()?;
         self.trainee.reset_allocator_peaks();
         let now = monotonic_nanoseconds();
+        self.clock.restart(now);
         self.timing.open_window(now);
         self.messages.send(&Message::WindowStarted { step, monotonic_nanoseconds: now })
     }
@@ -236,6 +244,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.trainee.reset_allocator_peaks();
         let to = monotonic_nanoseconds();
         self.pause_loader(false);
+        self.clock.restart(to);
         self.timing.cut(from, to);
         self.messages.restart(to);
         let seconds = seconds_between(from, to);

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <torch/headeronly/version.h>
 
 #include <cstdint>
 
@@ -21,8 +20,6 @@ int kiln_failed(const char *text) {
 extern "C" {
 
 const char *kiln_error() { return last_error.c_str(); }
-
-const char *kiln_libtorch_version() { return TORCH_VERSION; }
 
 // figures: allocated now, allocated peak, reserved now, reserved peak, retries, out-of-memory count.
 int kiln_allocator(int device, int64_t *figures) {

@@ -5,12 +5,15 @@
 
 use burn::{
     backend::LibTorch,
-    module::{Module, ModuleVisitor, Param},
     tensor::{Gradients, Tensor},
 };
 use kiln::spec::Optimizer;
 
-use super::{NamedValues, decay, without_backward, without_gradient};
+use super::{
+    NamedValues,
+    collected::{Collected, Taken},
+    decay, without_backward,
+};
 use crate::{
     engine::libtorch::{AdamW, Group, Sgd, accumulate, adamw, clip, sgd},
     error::TrialError,
@@ -33,8 +36,7 @@ pub(crate) struct Fused {
 
 impl Fused {
     pub(super) fn new(network: &Network, optimizer: &Optimizer, clip_norm: Option<f64>) -> Self {
-        let mut found = Collected::default();
-        network.visit(&mut found);
+        let found = Collected::<tch::Tensor>::parameters(network);
         let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
         let mut groups = [Group::default(), Group::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
@@ -52,11 +54,7 @@ impl Fused {
     }
 
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
-        let mut found = Collected { gradients: Some(gradients), ..Collected::default() };
-        network.visit(&mut found);
-        if let Some(path) = found.missing {
-            return Err(without_gradient(&path));
-        }
+        let found = Collected::gradients(network, gradients)?;
         if self.gradients.is_empty() {
             self.gradients = found.tensors;
             return Ok(());
@@ -104,44 +102,20 @@ fn step(optimizer: &Optimizer, group: &Group, learning_rate: f64, decays: bool, 
     }
 }
 
-/// Walks a network and collects its parameters' tensors, or with `gradients` their gradients, with paths.
-#[derive(Default)]
-struct Collected {
-    at: Vec<String>,
-    paths: Vec<String>,
-    tensors: Vec<tch::Tensor>,
-    gradients: Option<Gradients>,
-    missing: Option<String>,
-}
-
-impl ModuleVisitor for Collected {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.at.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.at.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let path = self.at.join(".");
-        let tensor = match &mut self.gradients {
-            None => Some(param.val().detach().inner()),
-            Some(gradients) => param.val().grad_remove(gradients),
-        };
-        let Some(tensor) = tensor else {
-            self.missing = Some(path);
-            return;
-        };
+/// As it is, in f32: the moments of the rules are.
+impl Taken for tch::Tensor {
+    fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         let tensor = tensor.try_into_primitive::<LibTorch>().expect("a network on libtorch has its tensors there").tensor;
-        self.tensors.push(tensor.to_kind(tch::Kind::Float));
-        self.paths.push(path);
+        tensor.to_kind(tch::Kind::Float)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{DType, Device};
+    use burn::{
+        module::{Module, ModuleVisitor, Param},
+        tensor::{DType, Device},
+    };
     use kiln::spec::{Engine, Precision};
 
     use super::*;

@@ -2,6 +2,7 @@
 //! and in place over all parameters at once (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep
 //! their state in the order of the parameters' paths.
 
+mod collected;
 #[cfg(feature = "libtorch")]
 mod fused;
 mod plain;

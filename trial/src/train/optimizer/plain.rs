@@ -1,12 +1,12 @@
 //! The optimizer in burn's own tensors, for flex. Parameters, gradients and moments are seen as flat lists of numbers.
 
 use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param},
+    module::{Module, ModuleMapper, Param},
     tensor::{Gradients, Tensor},
 };
 use kiln::spec::Optimizer;
 
-use super::{NamedValues, decay, without_backward, without_gradient};
+use super::{NamedValues, collected::Collected, decay, without_backward};
 use crate::{error::TrialError, model::Network};
 
 #[derive(Debug)]
@@ -23,18 +23,13 @@ pub(crate) struct Plain {
 
 impl Plain {
     pub(super) fn new(network: &Network, optimizer: &Optimizer, clip_norm: Option<f64>) -> Self {
-        let mut found = Collected::default();
-        network.visit(&mut found);
+        let found = Collected::<Tensor<1>>::parameters(network);
         let moments = found.tensors.iter().map(|tensor| [tensor.zeros_like(), tensor.zeros_like()]).collect();
         Self { paths: found.paths, moments, optimizer: optimizer.clone(), clip_norm, gradients: Vec::new(), updates: 0 }
     }
 
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
-        let mut found = Collected { gradients: Some(gradients), ..Collected::default() };
-        network.visit(&mut found);
-        if let Some(path) = found.missing {
-            return Err(without_gradient(&path));
-        }
+        let found = Collected::<Tensor<1>>::gradients(network, gradients)?;
         let so_far = std::mem::take(&mut self.gradients);
         self.gradients =
             if so_far.is_empty() { found.tensors } else { so_far.into_iter().zip(found.tensors).map(|(sum, term)| sum + term).collect() };
@@ -64,8 +59,7 @@ impl Plain {
 
 /// The parameters of a network on either engine. Waits for the device.
 pub(in crate::train) fn parameters(network: &Network) -> Result<Vec<NamedValues>, TrialError> {
-    let mut found = Collected::default();
-    network.visit(&mut found);
+    let found = Collected::<Tensor<1>>::parameters(network);
     named_values(&found.paths, &found.tensors)
 }
 
@@ -131,40 +125,5 @@ impl<'a, G: Iterator<Item = Tensor<1>>, M: Iterator<Item = &'a mut [Tensor<1>; 2
             let updated = stepped(self.optimizer, &at, flat, gradient, moments);
             updated.reshape(shape).autodiff().require_grad()
         })
-    }
-}
-
-/// Walks a network and collects its parameters, or with `gradients` their gradients, flat, with paths.
-#[derive(Default)]
-struct Collected {
-    at: Vec<String>,
-    paths: Vec<String>,
-    tensors: Vec<Tensor<1>>,
-    gradients: Option<Gradients>,
-    missing: Option<String>,
-}
-
-impl ModuleVisitor for Collected {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.at.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.at.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let path = self.at.join(".");
-        let tensor = match &mut self.gradients {
-            None => Some(param.val().detach().inner()),
-            Some(gradients) => param.val().grad_remove(gradients),
-        };
-        match tensor {
-            Some(tensor) => {
-                self.tensors.push(tensor.flatten(0, D - 1));
-                self.paths.push(path);
-            }
-            None => self.missing = Some(path),
-        }
     }
 }

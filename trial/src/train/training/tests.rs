@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -18,7 +18,13 @@ use kiln::{
 use super::*;
 use crate::{
     data::{BatchSchedule, LoaderOptions, Source},
-    train::{Setting, outcome::conclude, outcome::empty_result, train_with},
+    train::{
+        Setting,
+        outcome::{conclude, empty_result},
+        step_clock::{StepSeconds, WallClock},
+        train_with,
+        trainee::Copying,
+    },
 };
 
 const SEQ_LEN: u64 = 4;
@@ -112,6 +118,9 @@ impl Trainee for Fake {
         None
     }
     fn reset_allocator_peaks(&mut self) {}
+    fn copying(&self) -> Copying {
+        Copying::default()
+    }
 }
 
 fn fake() -> Fake {
@@ -147,25 +156,27 @@ struct Trained {
     epochs: Vec<EpochRow>,
 }
 
+/// Four samples a step, five steps an epoch.
+fn schedule(total_steps: u64) -> BatchSchedule {
+    let sampling = Sampling::Shuffled;
+    BatchSchedule { source_samples: 20, epoch_samples: 20, batch_size: 2, grad_accumulation: 2, total_steps, sampling, seed: 1 }
+}
+
 /// Trains 5 steps an epoch with the fake; `interrupted` from the start if told so.
 fn train(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool) -> Trained {
     train_with_workers(keys, trainee, total_steps, source_milliseconds, interrupted, 0)
 }
 
 fn train_with_workers(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool, num_workers: usize) -> Trained {
+    let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
+    let loader = Loader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true });
+    train_by(keys, trainee, loader, interrupted, Box::new(WallClock::new(0)))
+}
+
+fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock: Box<dyn StepClock>) -> Trained {
     let folder = tempfile::tempdir().unwrap();
     let file = file(folder.path(), keys);
-    let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
-    let schedule = BatchSchedule {
-        source_samples: 20,
-        epoch_samples: 20,
-        batch_size: 2,
-        grad_accumulation: 2,
-        total_steps,
-        sampling: Sampling::Shuffled,
-        seed: 1,
-    };
-    let loader = Loader::new(source, schedule, LoaderOptions { num_workers, prefetch: 2, persistent_workers: true });
+    let total_steps = file.train.steps.unwrap();
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
     let setting = Setting {
@@ -174,6 +185,7 @@ fn train_with_workers(keys: &str, trainee: Fake, total_steps: u64, source_millis
         tables: Tables::create(folder.path()).unwrap(),
         messages: &mut messages,
         is_interrupted: &AtomicBool::new(interrupted),
+        clock,
     };
     let mut result = empty_result(&file);
     let ending = train_with(&file, setting, trainee, &mut result);
@@ -291,4 +303,93 @@ fn a_training_shorter_than_its_warm_up_has_no_rate_and_a_note() {
     assert_eq!((trained.result.window_seconds, trained.result.samples_per_second), (None, None));
     assert!(trained.result.notes["window_seconds"].starts_with("only 2 steps"));
     assert!(!trained.messages.iter().any(|message| matches!(message, Message::WindowStarted { .. } | Message::WindowEnded { .. })));
+}
+
+/// A device's clock as a script: step n lasts n seconds, a quarter of it copies, until it fails. Notes what it is told.
+#[derive(Default)]
+struct Scripted {
+    told: Arc<Mutex<Vec<&'static str>>>,
+    made: u64,
+    open: Vec<StepSeconds>,
+    fails_from: Option<u64>,
+}
+
+impl Scripted {
+    fn tell(&self, word: &'static str) {
+        self.told.lock().unwrap().push(word);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.fails_from.is_some_and(|from| self.made >= from)
+    }
+}
+
+impl StepClock for Scripted {
+    fn restart(&mut self, _: u64) {
+        self.tell("restart");
+    }
+    fn begin_copy(&mut self, _: u64) {
+        self.tell("copy");
+    }
+    fn end_copy(&mut self, _: u64) {
+        self.tell("copied");
+    }
+    fn end_step(&mut self, _: u64) {
+        self.tell("step");
+        self.made += 1;
+        let seconds = self.made as f64;
+        let times = StepSeconds { step: Some(seconds), copy: Some(seconds / 4.0) };
+        self.open.push(if self.has_failed() { StepSeconds::default() } else { times });
+    }
+    fn take(&mut self) -> Vec<StepSeconds> {
+        std::mem::take(&mut self.open)
+    }
+    fn failure(&self) -> Option<&str> {
+        self.has_failed().then_some("the events ran out")
+    }
+}
+
+fn train_by_script(keys: &str, clock: Scripted) -> Trained {
+    let source = Arc::new(SleepySource { sleeper: Arc::default(), milliseconds: 0 });
+    let loader = Loader::new(source, schedule(8), LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true });
+    train_by(&format!("steps: 8, {keys}"), fake(), loader, false, Box::new(clock))
+}
+
+#[test]
+fn the_device_clocks_times_become_the_columns_of_the_steps_they_belong_to() {
+    let clock = Scripted::default();
+    let told = Arc::clone(&clock.told);
+    let trained = train_by_script("evaluate: {every: 5}", clock);
+    let shown: Vec<Option<f64>> = trained.steps.iter().map(|row| row.step_seconds).collect();
+    assert_eq!(shown, (1..=8).map(|step| Some(f64::from(step))).collect::<Vec<_>>());
+    // Steps 3 to 8 are the window.
+    let result = trained.result;
+    assert_eq!(result.median_step_seconds, Some(5.5));
+    let copied = (3..=8).sum::<u32>();
+    assert_eq!(result.transfer_fraction.unwrap(), f64::from(copied) / 4.0 / result.window_seconds.unwrap());
+    assert!(!result.notes.contains_key("median_step_seconds") && !result.notes.contains_key("transfer_fraction"));
+    // From the start, from the window's opening before step 3, and from the ends of the evaluations after steps 5 and 8.
+    let told = told.lock().unwrap();
+    let restarts: Vec<usize> = told
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| **word == "restart")
+        .map(|(at, _)| told[..at].iter().filter(|word| **word == "step").count())
+        .collect();
+    assert_eq!(restarts, [0, 2, 5, 8]);
+    let step = ["copy", "copied", "copy", "copied", "step"];
+    assert_eq!(told.iter().filter(|word| **word != "restart").copied().collect::<Vec<_>>(), step.repeat(8), "evaluation copies are no step's");
+}
+
+#[test]
+fn a_device_clock_that_fails_costs_the_times_and_nothing_else() {
+    let trained = train_by_script("", Scripted { fails_from: Some(6), ..Scripted::default() });
+    assert_eq!(trained.ending.unwrap(), Ending::Completed);
+    let result = trained.result;
+    assert!(result.samples_per_second.is_some() && result.data_wait_fraction.is_some());
+    assert_eq!((result.median_step_seconds, result.transfer_fraction), (None, None));
+    for column in ["median_step_seconds", "transfer_fraction"] {
+        assert!(result.notes[column].contains("the events ran out"), "{:?}", result.notes);
+    }
+    assert_eq!(trained.steps.iter().filter(|row| row.step_seconds.is_some()).count(), 5);
 }

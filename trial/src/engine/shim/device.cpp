@@ -1,0 +1,74 @@
+// The device beside its operations: libtorch's CUDA half is loaded, batches are copied to the device, moments are marked on its
+// stream. No CUDA header is needed: everything goes through libtorch's device-independent interfaces, so this file is the same
+// for both flavours of libtorch, and where there is no CUDA each call fails with libtorch's words.
+#include <c10/core/Event.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+
+#include "shim.h"
+
+// burn-tch names these two so that a program linked against CUDA's flavour cannot start without it. Answered here, hidden from
+// every library, they tie the program to neither flavour; kiln_load_cuda takes what lies there when a trial wants it.
+namespace at::cuda {
+__attribute__((visibility("hidden"))) void *getCurrentCUDABlasHandle() { return nullptr; }
+__attribute__((visibility("hidden"))) int warp_size() { return 0; }
+}  // namespace at::cuda
+
+namespace {
+const at::Device cuda(at::kCUDA, 0);
+// A function that libtorch_cuda.so has; the empty library that lets a CPU flavour be linked has none.
+const char *const CUDA_SYMBOL = "_ZN2at4cuda9warp_sizeEv";
+}  // namespace
+
+extern "C" {
+
+// Loads libtorch's CUDA half, which registers its kernels with the half that is loaded already. To be called before anything
+// asks libtorch for CUDA: it remembers the first answer.
+int kiln_load_cuda(const char *path) {
+  return guarded([&] {
+    auto library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    if (dlsym(library, CUDA_SYMBOL) == nullptr) throw std::runtime_error("it is an empty stand-in");
+  });
+}
+
+// Inputs and targets, `count` numbers each, in one buffer [2, count] on the device; on the CPU in a buffer of libtorch's own.
+// Does not wait for the copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it
+// out again before the copy is done: copies without waiting record an event with it. From pageable memory the driver copies
+// aside before it returns, after a wait for the stream if the buffer is larger than 64 KiB.
+int kiln_copy_batch(const int64_t *inputs, const int64_t *targets, int64_t count, int to_cuda, int pinned, Tensor **out) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto host = at::empty({2, count}, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned != 0));
+    auto bytes = (size_t)count * sizeof(int64_t);
+    if (bytes > 0) {
+      std::memcpy(host.data_ptr<int64_t>(), inputs, bytes);
+      std::memcpy(host.data_ptr<int64_t>() + count, targets, bytes);
+    }
+    give(out, to_cuda ? host.to(cuda, at::kLong, /*non_blocking=*/true) : host);
+  });
+}
+
+// Marks this moment on the device's current stream; does not wait.
+int kiln_record_moment(c10::Event **moment) {
+  return guarded([&] {
+    c10::impl::VirtualGuardImpl device(at::kCUDA);
+    auto event = std::make_unique<c10::Event>(at::kCUDA, c10::EventFlag::BACKEND_DEFAULT);
+    event->record(device.getStream(cuda));
+    *moment = event.release();
+  });
+}
+
+// Seconds on the device from one moment to a later one; waits for the later one.
+int kiln_seconds_between(c10::Event *from, c10::Event *to, double *seconds) {
+  return guarded([&] {
+    to->synchronize();
+    *seconds = from->elapsedTime(*to) / 1e3;
+  });
+}
+
+void kiln_forget_moment(c10::Event *moment) { delete moment; }
+}

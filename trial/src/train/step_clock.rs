@@ -1,0 +1,268 @@
+//! How long steps and copies to the device took (`docs/measurement.md` 3 and 5). In come the moments at which the loop says so,
+//! out go seconds per step, once the device has been waited for anyway. A host that computes itself has [`WallClock`]; a GPU,
+//! which the host runs ahead of, marks moments on its own stream ([`EventClock`]).
+
+use std::{mem, rc::Rc};
+
+use super::clock::seconds_between;
+use crate::TrialError;
+
+/// One step, in seconds; `None` where it could not be timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct StepSeconds {
+    /// From the end of the step before (or of what was cut out) to its own end.
+    pub(crate) step: Option<f64>,
+    /// Part of it in which batches were copied to the device.
+    pub(crate) copy: Option<f64>,
+}
+
+/// Times steps. `now` is CLOCK_MONOTONIC in nanoseconds. Nothing here waits but [`StepClock::take`].
+pub(crate) trait StepClock {
+    /// The next step is timed from here: training begins, the window opens, a cut is over.
+    fn restart(&mut self, now: u64);
+
+    fn begin_copy(&mut self, now: u64);
+
+    fn end_copy(&mut self, now: u64);
+
+    fn end_step(&mut self, now: u64);
+
+    /// The steps that ended since the last call, in order. To be called after a wait for the device.
+    fn take(&mut self) -> Vec<StepSeconds>;
+
+    /// Why steps have no times, if they have none.
+    fn failure(&self) -> Option<&str>;
+}
+
+/// The host's own clock.
+#[derive(Debug)]
+pub(crate) struct WallClock {
+    mark: u64,
+    copy_began: u64,
+    copy_seconds: f64,
+    ended: Vec<StepSeconds>,
+}
+
+impl WallClock {
+    pub(crate) fn new(now: u64) -> Self {
+        Self { mark: now, copy_began: now, copy_seconds: 0.0, ended: Vec::new() }
+    }
+}
+
+impl StepClock for WallClock {
+    fn restart(&mut self, now: u64) {
+        self.mark = now;
+    }
+
+    fn begin_copy(&mut self, now: u64) {
+        self.copy_began = now;
+    }
+
+    fn end_copy(&mut self, now: u64) {
+        self.copy_seconds += seconds_between(self.copy_began, now);
+    }
+
+    fn end_step(&mut self, now: u64) {
+        let step = seconds_between(mem::replace(&mut self.mark, now), now);
+        self.ended.push(StepSeconds { step: Some(step), copy: Some(mem::take(&mut self.copy_seconds)) });
+    }
+
+    fn take(&mut self) -> Vec<StepSeconds> {
+        mem::take(&mut self.ended)
+    }
+
+    fn failure(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A moment on a device's stream.
+pub(crate) trait Moment: Sized {
+    /// Marks this moment; does not wait.
+    fn record() -> Result<Self, TrialError>;
+
+    /// Waits for `later`.
+    fn seconds_until(&self, later: &Self) -> Result<f64, TrialError>;
+}
+
+#[cfg(feature = "libtorch")]
+impl Moment for crate::engine::cuda::Moment {
+    fn record() -> Result<Self, TrialError> {
+        Self::record()
+    }
+
+    fn seconds_until(&self, later: &Self) -> Result<f64, TrialError> {
+        Self::seconds_until(self, later)
+    }
+}
+
+/// The device's clock. A failure leaves the steps without times, not the trial without a result.
+pub(crate) struct EventClock<M> {
+    /// End of the last step or cut.
+    mark: Option<Rc<M>>,
+    copy_began: Option<M>,
+    copies: Vec<(M, M)>,
+    ended: Vec<Timed<M>>,
+    failure: Option<String>,
+}
+
+/// A step between two moments, and its copies.
+struct Timed<M> {
+    ends: Option<(Rc<M>, Rc<M>)>,
+    copies: Vec<(M, M)>,
+}
+
+impl<M: Moment> EventClock<M> {
+    pub(crate) fn new() -> Self {
+        let mut clock = Self { mark: None, copy_began: None, copies: Vec::new(), ended: Vec::new(), failure: None };
+        clock.mark = clock.record().map(Rc::new);
+        clock
+    }
+
+    /// After a failure no more moments are asked for.
+    fn record(&mut self) -> Option<M> {
+        if self.failure.is_some() {
+            return None;
+        }
+        M::record().map_err(|error| self.failure = Some(error.to_string())).ok()
+    }
+
+    fn seconds(timed: &Timed<M>) -> Result<StepSeconds, TrialError> {
+        let Some((from, to)) = &timed.ends else { return Ok(StepSeconds::default()) };
+        let copy = timed.copies.iter().map(|(from, to)| from.seconds_until(to)).sum::<Result<f64, _>>()?;
+        Ok(StepSeconds { step: Some(from.seconds_until(to)?), copy: Some(copy) })
+    }
+}
+
+impl<M: Moment> StepClock for EventClock<M> {
+    fn restart(&mut self, _: u64) {
+        self.mark = self.record().map(Rc::new);
+    }
+
+    fn begin_copy(&mut self, _: u64) {
+        self.copy_began = self.record();
+    }
+
+    fn end_copy(&mut self, _: u64) {
+        let ended = self.record();
+        self.copies.extend(self.copy_began.take().zip(ended));
+    }
+
+    fn end_step(&mut self, _: u64) {
+        let now = self.record().map(Rc::new);
+        let ends = mem::replace(&mut self.mark, now.clone()).zip(now);
+        self.ended.push(Timed { ends, copies: mem::take(&mut self.copies) });
+    }
+
+    fn take(&mut self) -> Vec<StepSeconds> {
+        let ended = mem::take(&mut self.ended);
+        let mut seconds = Vec::with_capacity(ended.len());
+        for timed in &ended {
+            seconds.push(Self::seconds(timed).unwrap_or_else(|error| {
+                self.failure.get_or_insert(error.to_string());
+                StepSeconds::default()
+            }));
+        }
+        seconds
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    thread_local! {
+        /// What the test's device clock shows, in seconds; negative once it fails.
+        static SHOWN: Cell<f64> = const { Cell::new(0.0) };
+    }
+
+    struct Shown(f64);
+
+    impl Moment for Shown {
+        fn record() -> Result<Self, TrialError> {
+            let shown = SHOWN.get();
+            if shown < 0.0 { Err(TrialError::Failed("the device's clock broke".to_owned())) } else { Ok(Self(shown)) }
+        }
+
+        fn seconds_until(&self, later: &Self) -> Result<f64, TrialError> {
+            if later.0 > 1000.0 { Err(TrialError::Failed("an event was lost".to_owned())) } else { Ok(later.0 - self.0) }
+        }
+    }
+
+    fn timed(step: f64, copy: f64) -> StepSeconds {
+        StepSeconds { step: Some(step), copy: Some(copy) }
+    }
+
+    /// Two steps, the first with two copies, the second after a cut. `at` sets the clock that is looked at.
+    fn two_steps(clock: &mut impl StepClock, at: impl Fn(f64) -> u64) -> Vec<StepSeconds> {
+        for copy in [0.5, 1.0] {
+            clock.begin_copy(at(copy));
+            clock.end_copy(at(copy + 0.25));
+        }
+        clock.end_step(at(2.0));
+        clock.restart(at(10.0));
+        clock.end_step(at(13.0));
+        clock.take()
+    }
+
+    #[test]
+    fn both_clocks_time_steps_and_copies_and_leave_out_cuts() {
+        let expected = [timed(2.0, 0.5), timed(3.0, 0.0)];
+        let host = |seconds: f64| (seconds * SECOND as f64) as u64;
+        let mut wall = WallClock::new(0);
+        assert_eq!(two_steps(&mut wall, host), expected);
+        assert_eq!((wall.take(), wall.failure()), (Vec::new(), None));
+        SHOWN.set(0.0);
+        let mut events = EventClock::<Shown>::new();
+        let device = |seconds: f64| {
+            SHOWN.set(seconds);
+            0 // The host's clock has no say.
+        };
+        assert_eq!(two_steps(&mut events, device), expected);
+        assert_eq!((events.take(), events.failure()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_clock_that_breaks_leaves_steps_without_times_and_says_why() {
+        SHOWN.set(0.0);
+        let mut clock = EventClock::<Shown>::new();
+        SHOWN.set(1.0);
+        clock.end_step(0);
+        SHOWN.set(-1.0);
+        clock.end_step(0);
+        SHOWN.set(3.0);
+        clock.end_step(0);
+        assert_eq!(clock.take(), [timed(1.0, 0.0), StepSeconds::default(), StepSeconds::default()]);
+        assert_eq!(clock.failure(), Some("the device's clock broke"));
+    }
+
+    #[test]
+    fn a_moment_that_cannot_be_resolved_leaves_its_step_without_a_time() {
+        SHOWN.set(0.0);
+        let mut clock = EventClock::<Shown>::new();
+        SHOWN.set(2000.0);
+        clock.end_step(0);
+        assert_eq!(clock.take(), [StepSeconds::default()]);
+        assert_eq!(clock.failure(), Some("an event was lost"));
+    }
+
+    #[test]
+    #[cfg(feature = "libtorch")]
+    fn without_cuda_the_events_clock_has_no_times_and_the_words_name_cuda() {
+        if tch::Cuda::is_available() {
+            return; // `scripts/check-gpu.sh` looks at the times there.
+        }
+        let mut clock = EventClock::<crate::engine::cuda::Moment>::new();
+        clock.end_step(0);
+        assert_eq!(clock.take(), [StepSeconds::default()]);
+        assert!(clock.failure().unwrap().to_lowercase().contains("cuda"), "{:?}", clock.failure());
+    }
+}
