@@ -14,7 +14,7 @@ const DRIVER_MODELS: [&str; 3] = ["WDDM", "TCC", "MCDM"];
 const OPERATION_MODES: [&str; 3] = ["All On", "Compute", "Low Double Precision"];
 const VIRTUALIZATION: [&str; 5] = ["None", "Pass-Through", "VGPU", "Host VGPU", "Host VSGA"];
 const HOST_VGPU: [&str; 2] = ["Non SR-IOV", "SR-IOV"];
-const RECOVERY: [&str; 8] = ["None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain", "Bus Reset", "System Reboot"];
+const RECOVERY: [&str; 8] = ["None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX", "Bus Reset", "System Reboot"];
 const PEERS: [&str; 2] = ["Direct Connected", "Switch Connected"];
 
 pub(super) const TABLES: &[&[Row]] = &[ROWS];
