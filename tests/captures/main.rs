@@ -34,7 +34,8 @@ struct Capture {
 
 fn captures() -> Vec<Capture> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/nvml");
-    let Some(folder) = [std::env::var_os("KILN_NVML_CAPTURES").map(PathBuf::from), Some(beside)].into_iter().flatten().find(|folder| folder.is_dir()) else {
+    let Some(folder) = [std::env::var_os("KILN_NVML_CAPTURES").map(PathBuf::from), Some(beside)].into_iter().flatten().find(|folder| folder.is_dir())
+    else {
         eprintln!("skipped: no captures at $KILN_NVML_CAPTURES or ../shared/nvml");
         return Vec::new();
     };

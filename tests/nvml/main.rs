@@ -33,16 +33,16 @@ fn devices_are_known_by_uuid_and_each_gap_has_a_reason() {
     let nvml = nvml();
     assert_eq!(nvml.driver_version().value().map(String::as_str), Some("590.48.01"));
     assert_eq!(nvml.cuda_version().value().map(String::as_str), Some("13.1"));
-    assert_eq!(nvml.nvml_version().reason(), Some("this driver does not offer it"));
+    assert_eq!(nvml.nvml_version().reason().as_deref(), Some("this driver does not offer it"));
     let devices = nvml.devices();
     assert_eq!(devices.len(), 1);
     let device = &devices[0];
     assert_eq!((device.index, device.uuid.as_str()), (0, UUID));
     assert_eq!(device.memory_total_bytes.value(), Some(&(143_771 << 20)));
     assert_eq!(device.power_limit_watts.value(), Some(&700.0));
-    assert_eq!(device.is_mig.reason(), Some("not supported by this device"));
+    assert_eq!(device.is_mig.reason().as_deref(), Some("not supported by this device"));
     assert_eq!(nvml.utilization(UUID).value(), Some(&0.75));
-    assert_eq!(nvml.utilization("GPU-none").reason(), Some("not found"));
+    assert_eq!(nvml.utilization("GPU-none").reason().as_deref(), Some("not found"));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
     let mut seen = HashSet::new();
     for entry in &snapshot.entries {
         assert!(seen.insert((entry.section, entry.field.clone())), "{} {} twice", entry.section, entry.field);
-        assert!(!entry.value.reason().is_some_and(str::is_empty));
+        assert!(!entry.value.reason().as_deref().is_some_and(str::is_empty));
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshots.csv");
