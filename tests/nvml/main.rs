@@ -1,15 +1,15 @@
-//! Devices, snapshots and samples against a small NVML library of our own (`fake.rs`), from the library to the tables.
+//! Devices, snapshots and samples under the fake NVML with `tests/scenarios/small.yaml`, from the library to the tables.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
-    process::Command,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
+use fake_nvml::{Scenario, install::install};
 use kiln::{
     hardware::{Nvml, ProcessList, Sampler, Watch, snapshot, window},
     record::{Privacy, SampleRow, SampleWriter, SnapshotRow, SnapshotWriter, Table},
@@ -17,16 +17,12 @@ use kiln::{
 
 const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
-/// The library, compiled once per run of these tests.
+/// The library with one device that answers little.
 fn nvml() -> Nvml {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libnvidia-ml.so.1");
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let mut compile = Command::new(rustc);
-        compile.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "fake_nvml", "-A", "warnings", "-o"]);
-        assert!(compile.arg(&path).arg("tests/nvml/fake.rs").status().unwrap().success());
+        let path = install(folder.path(), &Scenario::read(Path::new("tests/scenarios/small.yaml")).unwrap()).unwrap();
         (folder, path)
     });
     Nvml::open(Some(path)).unwrap()
@@ -37,16 +33,16 @@ fn devices_are_known_by_uuid_and_each_gap_has_a_reason() {
     let nvml = nvml();
     assert_eq!(nvml.driver_version().value().map(String::as_str), Some("590.48.01"));
     assert_eq!(nvml.cuda_version().value().map(String::as_str), Some("13.1"));
-    assert_eq!(nvml.nvml_version().reason(), Some("this driver does not offer it"));
+    assert_eq!(nvml.nvml_version().reason().as_deref(), Some("this driver does not offer it"));
     let devices = nvml.devices();
     assert_eq!(devices.len(), 1);
     let device = &devices[0];
     assert_eq!((device.index, device.uuid.as_str()), (0, UUID));
     assert_eq!(device.memory_total_bytes.value(), Some(&(143_771 << 20)));
     assert_eq!(device.power_limit_watts.value(), Some(&700.0));
-    assert_eq!(device.is_mig.reason(), Some("not supported by this device"));
+    assert_eq!(device.is_mig.reason().as_deref(), Some("not supported by this device"));
     assert_eq!(nvml.utilization(UUID).value(), Some(&0.75));
-    assert_eq!(nvml.utilization("GPU-none").reason(), Some("not found"));
+    assert_eq!(nvml.utilization("GPU-none").reason().as_deref(), Some("not found"));
 }
 
 #[test]
@@ -62,7 +58,7 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
     let mut seen = HashSet::new();
     for entry in &snapshot.entries {
         assert!(seen.insert((entry.section, entry.field.clone())), "{} {} twice", entry.section, entry.field);
-        assert!(!entry.value.reason().is_some_and(str::is_empty));
+        assert!(!entry.value.reason().as_deref().is_some_and(str::is_empty));
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshots.csv");
