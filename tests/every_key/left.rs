@@ -21,7 +21,7 @@ pub(crate) enum Child {
     Scripted(&'static str),
     /// The same, and it says nothing for 1.6 s before it begins.
     Slow,
-    /// A scripted child on a machine whose GPU is the small NVML library of `tests/nvml`: 52 degrees warm, 75 % busy, used by
+    /// A scripted child on a machine whose GPU is the fake NVML with `tests/scenarios/small.yaml`: 52 degrees warm, 75 % busy, used by
     /// another process.
     OnGpu(&'static str),
 }
@@ -77,15 +77,13 @@ impl Child {
     }
 }
 
-/// The small NVML library, compiled once per run of these tests.
+/// The fake NVML with one small device.
 fn nvml() -> &'static Path {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libnvidia-ml.so.1");
-        let mut compile = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-        compile.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "small_nvml", "-A", "warnings", "-o"]);
-        assert!(compile.arg(&path).arg("tests/nvml/fake.rs").status().unwrap().success());
+        let scenario = fake_nvml::Scenario::read(Path::new("tests/scenarios/small.yaml")).unwrap();
+        let path = fake_nvml::install::install(folder.path(), &scenario).unwrap();
         (folder, path)
     });
     path

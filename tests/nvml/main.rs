@@ -1,15 +1,15 @@
-//! Devices, snapshots and samples against a small NVML library of our own (`fake.rs`), from the library to the tables.
+//! Devices, snapshots and samples under the fake NVML with `tests/scenarios/small.yaml`, from the library to the tables.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
-    process::Command,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
+use fake_nvml::{Scenario, install::install};
 use kiln::{
     hardware::{Nvml, ProcessList, Sampler, Watch, snapshot, window},
     record::{Privacy, SampleRow, SampleWriter, SnapshotRow, SnapshotWriter, Table},
@@ -17,16 +17,12 @@ use kiln::{
 
 const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
-/// The library, compiled once per run of these tests.
+/// The library with one device that answers little.
 fn nvml() -> Nvml {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libnvidia-ml.so.1");
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let mut compile = Command::new(rustc);
-        compile.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "fake_nvml", "-A", "warnings", "-o"]);
-        assert!(compile.arg(&path).arg("tests/nvml/fake.rs").status().unwrap().success());
+        let path = install(folder.path(), &Scenario::read(Path::new("tests/scenarios/small.yaml")).unwrap()).unwrap();
         (folder, path)
     });
     Nvml::open(Some(path)).unwrap()

@@ -19,11 +19,20 @@ finish() { # outcome [reason]
     "$trial" "$attempt" "$1" "$reason" >"$folder/.trial.json.new" && mv "$folder/.trial.json.new" "$folder/trial.json" || exit 1
   say "{\"event\":\"finished\",\"outcome\":\"$1\",\"reason\":$reason}"
 }
+now() { sed 's/ .*//; s/\.//; s/^0*//; s/$/0000000/' /proc/uptime; }
+measured() { # began ended: as finish, with a measured window
+  printf '{"kiln_trial_result":1,"trial":"%s","attempt":%s,"outcome":"completed","reason":null,"steps":10,"left_out_steps":2,"window_seconds":0.5,"window_started_nanoseconds":%s,"window_ended_nanoseconds":%s,"samples_per_second":64.0,"train_loss":2.25,"device_name":"script","cpu_threads":1}\n' \
+    "$trial" "$attempt" "$1" "$2" >"$folder/.trial.json.new" && mv "$folder/.trial.json.new" "$folder/trial.json" || exit 1
+  say '{"event":"finished","outcome":"completed","reason":null}'
+}
 wait_for_release() { while [ ! -e "$SCRIPTED_CHILD_RELEASE" ]; do sleep 0.05; done; }
 
 case $scenario in
   completes) hello; step 5; finish completed ;;
   takes_a_while) hello; step 5; sleep 0.15; finish completed ;;
+  measures)
+    hello; step 5; began=$(now); say "{\"event\":\"window_started\",\"step\":5,\"monotonic_nanoseconds\":$began}"; sleep 0.6
+    ended=$(now); say "{\"event\":\"window_ended\",\"step\":10,\"monotonic_nanoseconds\":$ended}"; sleep 0.1; measured "$began" "$ended" ;;
   waits) hello; step 5; wait_for_release; finish completed ;;
   fails) hello; step 3; echo 'something went wrong here' >&2; exit 1 ;;
   fails_first) hello; [ "$attempt" -gt 1 ] || { echo 'not yet' >&2; exit 1; }; finish completed ;;

@@ -68,8 +68,12 @@ fn resolve(value: &Value, now: Moment<'_>) -> Value {
     Value::Object(object.iter().map(|(key, member)| (key.clone(), resolve(member, now))).collect::<Map<_, _>>())
 }
 
-/// `start` and what `grown` says for the time since the start or since `reset_at`, from where it counts from 0.
+/// `start` and what `grown` says for the time since the start; since `reset_at`, or again and again after `reset_every`, it counts
+/// from 0.
 fn counted(counter: &Value, seconds: f64, grown: impl Fn(f64) -> f64) -> f64 {
+    if let Some(period) = counter.get("reset_every").and_then(Value::as_f64).filter(|period| *period > 0.0) {
+        return grown(seconds) - grown((seconds / period).floor() * period);
+    }
     match counter.get("reset_at").and_then(Value::as_f64) {
         Some(reset) if seconds >= reset => grown(seconds) - grown(reset),
         _ => number(counter, "start") + grown(seconds),
@@ -165,6 +169,8 @@ mod tests {
             (at(&counter, 4.0), at(&counter, 5.0), at(&counter, 7.0)),
             (Answer::Value(json!(1400)), Answer::Value(json!(0)), Answer::Value(json!(200)))
         );
+        let saw = json!({"counter": {"rate": 100, "reset_every": 2}});
+        assert_eq!((at(&saw, 1.5), at(&saw, 2.5)), (Answer::Value(json!(150)), Answer::Value(json!(50))));
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! What `kiln snapshot` prints under a driver that answers as a real machine's did, against what `nvidia-smi` printed there.
+//!
+//! Every file under `$KILN_NVML_CAPTURES`, else `../shared/nvml` beside the repository, is converted to a scenario, played by the
+//! fake NVML, and compared cell by cell, and line by line where the driver is of the branch whose layout kiln prints. Only what
+//! `docs/nvidia-smi-labels.csv` says may differ. Without the folder the tests say that they were skipped.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod labels;
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use fake_nvml::{
+    Scenario,
+    convert::{self, Moment, Node, Page, Prefer},
+};
+use labels::{Cell, Labels};
+
+/// Whose layout `kiln snapshot` prints.
+const LAYOUT_BRANCHES: std::ops::RangeInclusive<u32> = 590..=594;
+
+/// A capture of a real machine at one moment.
+struct Capture {
+    name: String,
+    text: String,
+    moment: Moment,
+}
+
+fn captures() -> Vec<Capture> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/nvml");
+    let Some(folder) = [std::env::var_os("KILN_NVML_CAPTURES").map(PathBuf::from), Some(beside)].into_iter().flatten().find(|folder| folder.is_dir())
+    else {
+        eprintln!("skipped: no captures at $KILN_NVML_CAPTURES or ../shared/nvml");
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = ["", "captures", "smi-q"].iter().flat_map(|below| files(&folder.join(below))).collect();
+    files.sort();
+    let mut found = Vec::new();
+    for file in files {
+        let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
+        if !text.contains("NVSMI LOG=") && !text.contains("<nvidia_smi_log>") {
+            continue;
+        }
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let moments: &[Moment] = if text.contains("# idle :: query (-q)") { &[Moment::Idle, Moment::Load] } else { &[Moment::Load] };
+        found.extend(moments.iter().map(|moment| Capture { name: name.clone(), text: text.clone(), moment: *moment }));
+    }
+    found
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|end| end == "txt" || end == "xml")).collect()
+}
+
+/// What `kiln` prints under a scenario.
+fn kiln(scenario: &Scenario, arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let library = fake_nvml::install::install(folder.path(), scenario).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.args(arguments).current_dir(folder.path()).env("KILN_NVML_LIB", library).env("TZ", "UTC");
+    let output = command.env_remove("FAKE_NVML_SCENARIO").env_remove("CUDA_VISIBLE_DEVICES").output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_text_is_that_of_nvidia_smi() {
+    let mut differences = Vec::new();
+    for capture in captures() {
+        let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Text).unwrap();
+        let printed = kiln(&scenario, &["snapshot"]);
+        let real = convert::page(&capture.text, capture.moment).unwrap();
+        let ours = convert::page(&printed, Moment::Load).unwrap();
+        let labels = Labels::of_branch(real.branch());
+        let mut found = pages(&real, &ours, &labels);
+        if LAYOUT_BRANCHES.contains(&real.branch())
+            && let Some(log) = convert::log(&capture.text, capture.moment)
+        {
+            found.extend(lines(&log, &printed, &labels));
+        }
+        differences.extend(found.into_iter().map(|difference| format!("{} {:?}: {difference}", capture.name, capture.moment)));
+    }
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}
+
+/// Cells that differ between two pages, after the map between branches.
+fn pages(real: &Page, ours: &Page, labels: &Labels) -> Vec<String> {
+    let head = |page: &Page| Node { children: page.head.clone(), ..Node::default() }.cells();
+    let is_compared = |cell: &Cell| cell.0 != "Timestamp" && cell.0 != "Attached GPUs";
+    let mut found = cells(head(real).into_iter().filter(is_compared).collect(), head(ours).into_iter().filter(is_compared).collect(), labels);
+    if ours.head_cell("Attached GPUs") != Some(real.gpus.len().to_string().as_str()) {
+        found.push(format!("{:?} GPUs attached, {} in the capture", ours.head_cell("Attached GPUs"), real.gpus.len()));
+    }
+    for (real, ours) in real.gpus.iter().zip(&ours.gpus) {
+        if real.label != ours.label {
+            found.push(format!("GPU {} is {}", real.label, ours.label));
+        }
+        found.extend(cells(real.cells(), ours.cells(), labels));
+    }
+    found
+}
+
+/// Cells under one label are compared in their order; labels in any.
+fn cells(real: Vec<Cell>, ours: Vec<Cell>, labels: &Labels) -> Vec<String> {
+    let mut expected: HashMap<String, Vec<String>> = HashMap::new();
+    for (path, cell) in real.iter().filter_map(|cell| labels.bring(cell)) {
+        expected.entry(path).or_default().push(cell);
+    }
+    let mut found: HashMap<String, Vec<String>> = HashMap::new();
+    for (path, cell) in ours {
+        if expected.contains_key(&path) || !labels.is_added(&(path.clone(), cell.clone())) {
+            found.entry(path).or_default().push(cell);
+        }
+    }
+    let mut paths: Vec<&String> = expected.keys().chain(found.keys()).collect();
+    paths.sort();
+    paths.dedup();
+    let is_same = |path: &str| match (expected.get(path), found.get(path)) {
+        (Some(real), Some(ours)) => labels.is_same(path, real, ours),
+        _ => false,
+    };
+    let differs = paths.into_iter().filter(|path| !is_same(path));
+    differs.map(|path| format!("{path}: {:?} is printed as {:?}", expected.get(path), found.get(path))).collect()
+}
+
+/// The first lines that differ, spacing included.
+fn lines(log: &[&str], printed: &str, labels: &Labels) -> Vec<String> {
+    let printed = printed.split_once("NVSMI LOG").map_or(printed, |(_, after)| after);
+    let mut printed = printed.lines().skip(1).map(str::trim_end).collect::<Vec<_>>();
+    let mut real = log.iter().map(|line| line.trim_end()).collect::<Vec<_>>();
+    for lines in [&mut printed, &mut real] {
+        while lines.last().is_some_and(|line| line.is_empty()) {
+            lines.pop();
+        }
+    }
+    let is_own = |line: &str| {
+        let label = line.split(" :").next().unwrap_or_default().trim();
+        label == "Timestamp" || labels.has_no_call(label) || ["Host Max", "Relaxed Ordering Mode"].contains(&label)
+    };
+    let differing = real.iter().zip(&printed).filter(|(real, ours)| real != ours && !is_own(real));
+    let mut found: Vec<String> = differing.take(3).map(|(real, ours)| format!("line\n    `{real}` is printed as\n    `{ours}`")).collect();
+    if real.len() != printed.len() {
+        found.push(format!("{} lines, {} printed", real.len(), printed.len()));
+    }
+    found
+}
+
+#[test]
+fn the_table_is_that_of_nvidia_smi() {
+    let mut differences = Vec::new();
+    for capture in captures() {
+        let Some(table) = convert::table(&capture.text, capture.moment) else { continue };
+        let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Table).unwrap();
+        let printed = kiln(&scenario, &["snapshot", "--query", &table.properties.join(","), "--format", "csv"]);
+        let mut printed = printed.lines();
+        let header = printed.next().unwrap_or_default();
+        if header != table.header {
+            differences.push(format!("{} {:?}: header `{header}`", capture.name, capture.moment));
+        }
+        for row in &table.rows {
+            let ours: Vec<&str> = printed.next().unwrap_or_default().split(',').map(str::trim).collect();
+            for (property, (real, ours)) in table.properties.iter().zip(row.iter().zip(ours)) {
+                let is_own = property == "timestamp" || property == "pcie.link.gen.hostmax";
+                if !is_own && real != ours {
+                    differences.push(format!("{} {:?}: {property} `{real}` is printed as `{ours}`", capture.name, capture.moment));
+                }
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}

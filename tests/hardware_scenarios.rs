@@ -1,0 +1,180 @@
+//! `kiln run` on machines that are not there: scenarios of `tests/scenarios`, played by the fake NVML under a scripted child. The
+//! tables say what the driver said, each gap has its reason, and no number is invented.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod scripted_child;
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use fake_nvml::{Scenario, install::install};
+use kiln::hardware::{Gpu, Nvml, Sampler, Watch};
+use scripted_child::{Ended, Place};
+
+/// The first device of every scenario.
+const FIRST: &str = "GPU-5ca1ab1e-0000-4000-8000-000000000001";
+
+fn scenario(name: &str) -> Scenario {
+    Scenario::read(&Path::new("tests/scenarios").join(format!("{name}.yaml"))).unwrap()
+}
+
+/// A run of so many trials on the first device, each with a measured window of 0.6 s.
+fn run(name: &str, trials: usize) -> (Place, Ended) {
+    let batches: Vec<String> = (1..=trials).map(|batch| batch.to_string()).collect();
+    let place = Place::with(&format!(
+        "train: {{steps: 10}}\nmeasure: {{sample_interval: 100ms}}\nrun: {{require_idle_device: false, devices: [0]}}\n\
+         sweep: {{grid: {{train.batch_size: [{}]}}}}",
+        batches.join(", ")
+    ));
+    let library = install(place.path("x.yaml").parent().unwrap(), &scenario(name)).unwrap();
+    let mut kiln = place.kiln(&["run", "x.yaml", "--progress", "plain"]);
+    kiln.env("SCRIPTED_CHILD", "measures").env("KILN_NVML_LIB", library).env_remove("CUDA_VISIBLE_DEVICES").env_remove("FAKE_NVML_SCENARIO");
+    let ended = Ended::of(kiln.output().unwrap());
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    (place, ended)
+}
+
+fn rows(name: &str, trials: usize) -> Vec<HashMap<String, String>> {
+    let (place, ended) = run(name, trials);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let rows = place.rows();
+    assert_eq!(rows.len(), trials);
+    for row in &rows {
+        assert_eq!((row["outcome"].as_str(), row["device_uuid"].as_str()), ("completed", FIRST));
+    }
+    rows
+}
+
+fn number(row: &HashMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| unreachable!("`{column}` is `{}`: {}", row[column], row["notes"]))
+}
+
+/// The column is empty, and the notes say why in these words.
+fn is_absent(row: &HashMap<String, String>, column: &str, why: &str) {
+    assert_eq!(row[column], "", "{column}");
+    let note = row["notes"].split("; ").find(|note| note.starts_with(&format!("{column}: ")));
+    assert!(note.is_some_and(|note| note.contains(why)), "{column}: {}", row["notes"]);
+}
+
+#[test]
+fn a_plain_gpu_fills_the_row() {
+    for (name, product, watts, megabytes) in
+        [("h200", "NVIDIA H200", 480.0, 0), ("8-h100", "NVIDIA H100 80GB HBM3", 400.0, 0), ("geforce", "NVIDIA GeForce RTX 5077", 211.5, 819)]
+    {
+        let row = &rows(name, 1)[0];
+        assert_eq!(row["device_name"], product);
+        assert!((number(row, "mean_power_watts") - watts).abs() < 1e-6, "{name}: {row:?}");
+        // Both are the power over the window; the counter is read at its ends, up to a slow reading too late.
+        assert!((number(row, "energy_counter_joules") / number(row, "energy_integral_joules") - 1.0).abs() < 0.2, "{name}: {row:?}");
+        assert!((number(row, "max_temperature_celsius") - 38.0).abs() < 1e-9);
+        assert_eq!(row["peak_nvml_used_bytes"], (megabytes << 20).to_string());
+        assert_eq!((row["throttle_reasons"].as_str(), row["throttled_fraction"].as_str()), ("", "0.0"), "{name}");
+    }
+}
+
+#[test]
+fn a_used_gpu_says_by_whom() {
+    assert_eq!(rows("8-h100", 1)[0]["foreign_processes"], "1 with 2.0 GiB");
+    assert_eq!(rows("wsl", 1)[0]["foreign_processes"], "1 with unknown memory");
+    assert_eq!(rows("growing-list", 1)[0]["foreign_processes"], "2 with 3.0 MiB");
+}
+
+#[test]
+fn a_gpu_in_pieces_has_no_utilization() {
+    let row = &rows("h100-mig", 1)[0];
+    is_absent(row, "mean_gpu_utilization", "not supported by this device");
+    assert!((number(row, "mean_power_watts") - 412.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_laptop_under_wsl_has_no_energy_counter() {
+    let row = &rows("wsl", 1)[0];
+    is_absent(row, "energy_counter_joules", "not supported by this device");
+    assert!((number(row, "mean_power_watts") - 61.24).abs() < 1e-6);
+}
+
+#[test]
+fn a_gpu_that_gets_hot_is_seen_to_slow_down() {
+    let rows = rows("hot", 2);
+    let last = &rows[1];
+    assert!((number(last, "max_temperature_celsius") - 92.0).abs() < 1e-9);
+    assert_eq!((last["throttle_reasons"].as_str(), last["throttled_fraction"].as_str()), ("hw_slowdown hw_thermal_slowdown", "1.0"));
+    assert!((number(last, "mean_power_watts") - 350.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_counter_that_goes_back_is_no_energy() {
+    let row = &rows("energy-reset", 1)[0];
+    is_absent(row, "energy_counter_joules", "the counter went back");
+    assert!((number(row, "energy_integral_joules") - number(row, "mean_power_watts") * 0.6).abs() < 0.2 * 480.0 * 0.6);
+}
+
+#[test]
+fn a_lost_gpu_leaves_gaps_with_that_reason() {
+    let rows = rows("lost", 3);
+    let last = &rows[2];
+    for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "max_temperature_celsius", "peak_nvml_used_bytes"] {
+        is_absent(last, column, "the GPU is lost");
+    }
+    assert_eq!(last["foreign_processes"], "unknown");
+}
+
+#[test]
+fn an_old_library_and_one_that_refuses_leave_gaps_with_their_reasons() {
+    let old = &rows("half-symbols", 1)[0];
+    is_absent(old, "energy_counter_joules", "this driver does not offer it");
+    assert!((number(old, "mean_power_watts") - 480.0).abs() < 1e-6);
+    let refused = &rows("no-permission", 1)[0];
+    for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "max_temperature_celsius", "peak_nvml_used_bytes"] {
+        is_absent(refused, column, "this user may not read it");
+    }
+}
+
+#[test]
+fn a_driver_that_is_not_loaded_is_said() {
+    let (_, ended) = run("driver-not-loaded", 1);
+    assert_eq!(ended.status, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("installed but not loaded"), "{}", ended.stderr);
+}
+
+/// The tables name every gap of every scenario; nothing unknown is 0.
+#[test]
+fn every_field_of_every_scenario_is_a_value_or_a_reason() {
+    for name in ["h200", "h100-mig", "8-h100", "geforce", "wsl", "half-symbols", "no-permission"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut scenario = scenario(name);
+        let nvml = Nvml::open(Some(&install(folder.path(), &scenario).unwrap())).unwrap();
+        let found = Gpu::read_all(&nvml);
+        assert_eq!(found.len(), scenario.devices.len());
+        let entries = kiln::hardware::snapshot::gpu(&found[0]).entries;
+        assert!(entries.len() > 100, "{name}: {}", entries.len());
+        assert!(entries.iter().all(|entry| !entry.value.reason().is_some_and(|reason| reason.is_empty())), "{name}");
+        // The same device without one of its calls has a gap there, and not a zero.
+        scenario.devices[0].calls.remove("nvmlDeviceGetMemoryInfo_v2");
+        let poorer = tempfile::tempdir().unwrap();
+        let nvml = Nvml::open(Some(&install(poorer.path(), &scenario).unwrap())).unwrap();
+        let entries = kiln::hardware::snapshot::gpu(&Gpu::read_all(&nvml)[0]).entries;
+        let memory = entries.iter().filter(|entry| entry.section == "memory" && ["total", "used", "free"].contains(&entry.field.as_str()));
+        assert!(memory.clone().count() > 0 && memory.clone().all(|entry| entry.value.value().is_none()), "{name}");
+    }
+}
+
+#[test]
+fn a_driver_that_hangs_does_not_hold_the_sampler() {
+    let folder = tempfile::tempdir().unwrap();
+    let nvml = Nvml::open(Some(&install(folder.path(), &scenario("hang")).unwrap())).unwrap();
+    let sampler = Sampler::start(Some(Arc::new(nvml)), Duration::from_millis(20), 0);
+    sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some(FIRST.into()) });
+    scripted_child::wait_until("a first tick", || !sampler.take_rows().is_empty());
+    std::thread::sleep(Duration::from_millis(400));
+    let began = Instant::now();
+    let readings = sampler.unwatch("t");
+    drop(sampler);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(readings.ticks.iter().any(|tick| tick.gpu.is_some()));
+}
