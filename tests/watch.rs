@@ -150,8 +150,9 @@ fn ctrl_c_ends_it_while_a_call_hangs() {
 #[test]
 fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
     let (_folder, library) = library(&two("lost: {after_seconds: 2.5}", "{gpu: 0, memory: 0}"));
-    let place =
-        Place::with("train: {steps: 10}\nrun: {devices: all, require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}");
+    let place = Place::with(
+        "train: {steps: 10}\nrun: {devices: all, require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}",
+    );
     let run = place
         .kiln(&["run", "x.yaml", "--progress", "plain"])
         .env_remove("CUDA_VISIBLE_DEVICES")
@@ -178,7 +179,9 @@ fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
 fn the_last_gpu_lost_stops_the_run_in_words() {
     let scenario = two("", "{gpu: 0, memory: 0}").replacen("- calls:", "- lost: {after_seconds: 2.5}\n  calls:", 1);
     let (_folder, library) = library(&scenario);
-    let place = Place::with("train: {steps: 10}\nrun: {devices: [0], require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let place = Place::with(
+        "train: {steps: 10}\nrun: {devices: [0], require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2]}}",
+    );
     let run = place
         .kiln(&["run", "x.yaml", "--progress", "plain"])
         .env_remove("CUDA_VISIBLE_DEVICES")

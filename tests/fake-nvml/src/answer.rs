@@ -161,7 +161,10 @@ mod tests {
     #[test]
     fn a_counter_restarts_from_zero() {
         let counter = json!({"counter": {"start": 1000, "rate": 100, "reset_at": 5}});
-        assert_eq!((at(&counter, 4.0), at(&counter, 5.0), at(&counter, 7.0)), (Answer::Value(json!(1400)), Answer::Value(json!(0)), Answer::Value(json!(200))));
+        assert_eq!(
+            (at(&counter, 4.0), at(&counter, 5.0), at(&counter, 7.0)),
+            (Answer::Value(json!(1400)), Answer::Value(json!(0)), Answer::Value(json!(200)))
+        );
     }
 
     #[test]

@@ -36,7 +36,9 @@ pub fn built() -> io::Result<PathBuf> {
     let folders = program.ancestors().skip(1).take(2);
     let places = folders.flat_map(|folder| [folder.join("deps/libfake_nvml.so"), folder.join("libfake_nvml.so")]);
     let found = places.filter(|place| place.is_file()).max_by_key(|place| fs::metadata(place).and_then(|data| data.modified()).ok());
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no libfake_nvml.so beside {}; try `cargo build -p fake-nvml`", program.display())))
+    found.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("no libfake_nvml.so beside {}; try `cargo build -p fake-nvml`", program.display()))
+    })
 }
 
 /// Renames the missing symbols in the library's tables of names, so that nobody finds them.

@@ -3,9 +3,8 @@
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlAccountingStats_t, nvmlDevice_t, nvmlPciInfo_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t, nvmlProcessInfo_t,
-    nvmlProcessInfo_v1_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_v1_t, nvmlSample_t,
-    nvmlValue_t,
+    nvmlAccountingStats_t, nvmlDevice_t, nvmlPciInfo_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
+    nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_v1_t, nvmlSample_t, nvmlValue_t,
 };
 use serde_json::Value;
 
@@ -97,7 +96,12 @@ fn newer(answer: &Value, seen: u64) -> Result<Vec<&Value>, u32> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, room: *mut nvmlProcessUtilizationSample_t, count: *mut c_uint, seen: c_ulonglong) -> u32 {
+pub extern "C" fn nvmlDeviceGetProcessUtilization(
+    device: nvmlDevice_t,
+    room: *mut nvmlProcessUtilizationSample_t,
+    count: *mut c_uint,
+    seen: c_ulonglong,
+) -> u32 {
     guard(|| {
         let answer = ask(device, "nvmlDeviceGetProcessUtilization")?;
         let sample = |found: &Value| {
@@ -143,7 +147,14 @@ pub extern "C" fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, ou
 
 /// `nvmlDeviceGetSamples/0`: a list of `{timeStamp, value}`, unsigned numbers.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetSamples(device: nvmlDevice_t, kind: c_uint, seen: c_ulonglong, value_type: *mut c_uint, count: *mut c_uint, room: *mut nvmlSample_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetSamples(
+    device: nvmlDevice_t,
+    kind: c_uint,
+    seen: c_ulonglong,
+    value_type: *mut c_uint,
+    count: *mut c_uint,
+    room: *mut nvmlSample_t,
+) -> u32 {
     guard(|| {
         let answer = ask(device, &format!("nvmlDeviceGetSamples/{kind}"))?;
         let sample = |found: &Value| {
@@ -180,7 +191,13 @@ pub extern "C" fn nvmlDeviceGetRetiredPages(device: nvmlDevice_t, cause: c_uint,
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetRetiredPages_v2(device: nvmlDevice_t, cause: c_uint, count: *mut c_uint, addresses: *mut c_ulonglong, times: *mut c_ulonglong) -> u32 {
+pub extern "C" fn nvmlDeviceGetRetiredPages_v2(
+    device: nvmlDevice_t,
+    cause: c_uint,
+    count: *mut c_uint,
+    addresses: *mut c_ulonglong,
+    times: *mut c_ulonglong,
+) -> u32 {
     guard(|| {
         let found = retired(device, cause, count, addresses)?;
         if !addresses.is_null() && !times.is_null() {
@@ -218,7 +235,8 @@ pub extern "C" fn nvmlDeviceGetSupportedGraphicsClocks(device: nvmlDevice_t, mem
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: c_uint, out: *mut nvmlAccountingStats_t) -> u32 {
     guard(|| {
-        let answer = ask(device, &format!("nvmlDeviceGetAccountingStats/{pid}")).map_err(|code| if code == code::NOT_SUPPORTED { code::NOT_FOUND } else { code })?;
+        let answer = ask(device, &format!("nvmlDeviceGetAccountingStats/{pid}"))
+            .map_err(|code| if code == code::NOT_SUPPORTED { code::NOT_FOUND } else { code })?;
         let stats = nvmlAccountingStats_t {
             gpuUtilization: member(&answer, "gpuUtilization")? as _,
             memoryUtilization: member(&answer, "memoryUtilization")? as _,

@@ -121,7 +121,13 @@ pub extern "C" fn nvmlDeviceValidateInforom(device: nvmlDevice_t) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMemoryErrorCounter(device: nvmlDevice_t, error: c_uint, counter: c_uint, location: c_uint, out: *mut c_ulonglong) -> u32 {
+pub extern "C" fn nvmlDeviceGetMemoryErrorCounter(
+    device: nvmlDevice_t,
+    error: c_uint,
+    counter: c_uint,
+    location: c_uint,
+    out: *mut c_ulonglong,
+) -> u32 {
     let key = format!("nvmlDeviceGetMemoryErrorCounter/{error}/{counter}/{location}");
     guard(|| put(out, integer(&ask(device, &key)?)? as c_ulonglong))
 }
@@ -150,7 +156,13 @@ pub extern "C" fn nvmlDeviceGetLastBBXFlushTime(device: nvmlDevice_t, at: *mut c
 
 /// `[corrected, uncorrected, pending, failed]`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetRemappedRows(device: nvmlDevice_t, corrected: *mut c_uint, uncorrected: *mut c_uint, pending: *mut c_uint, failed: *mut c_uint) -> u32 {
+pub extern "C" fn nvmlDeviceGetRemappedRows(
+    device: nvmlDevice_t,
+    corrected: *mut c_uint,
+    uncorrected: *mut c_uint,
+    pending: *mut c_uint,
+    failed: *mut c_uint,
+) -> u32 {
     guard(|| {
         let answer = ask(device, "nvmlDeviceGetRemappedRows")?;
         for (index, out) in [corrected, uncorrected, pending, failed].into_iter().enumerate() {
@@ -161,7 +173,13 @@ pub extern "C" fn nvmlDeviceGetRemappedRows(device: nvmlDevice_t, corrected: *mu
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMinMaxClockOfPState(device: nvmlDevice_t, clock: c_uint, state: c_uint, lowest: *mut c_uint, highest: *mut c_uint) -> u32 {
+pub extern "C" fn nvmlDeviceGetMinMaxClockOfPState(
+    device: nvmlDevice_t,
+    clock: c_uint,
+    state: c_uint,
+    lowest: *mut c_uint,
+    highest: *mut c_uint,
+) -> u32 {
     guard(|| {
         let answer = ask(device, &format!("nvmlDeviceGetMinMaxClockOfPState/{clock}/{state}"))?;
         put(lowest, element(&answer, 0)? as c_uint)?;

@@ -6,10 +6,9 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlBridgeChipHierarchy_t, nvmlC2cModeInfo_v1_t, nvmlDevice_t, nvmlDeviceAddressingMode_v1_t, nvmlDeviceAttributes_t,
     nvmlDeviceCapabilities_v1_t, nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t, nvmlFBCStats_t, nvmlFanSpeedInfo_v1_t,
-    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlMemory_v2_t,
-    nvmlPciInfo_t, nvmlPciInfoExt_v1_t, nvmlPdi_v1_t, nvmlPlatformInfo_v1_t, nvmlPlatformInfo_v2_t, nvmlRepairStatus_v1_t,
-    nvmlRowRemapperHistogramValues_t, nvmlTemperature_v1_t, nvmlUtilization_t, nvmlVgpuHeterogeneousMode_v1_t, nvmlViolationTime_t,
-    nvmlWorkloadPowerProfileCurrentProfiles_v1_t,
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t,
+    nvmlPciInfoExt_v1_t, nvmlPdi_v1_t, nvmlPlatformInfo_v1_t, nvmlPlatformInfo_v2_t, nvmlRepairStatus_v1_t, nvmlRowRemapperHistogramValues_t,
+    nvmlTemperature_v1_t, nvmlUtilization_t, nvmlVgpuHeterogeneousMode_v1_t, nvmlViolationTime_t, nvmlWorkloadPowerProfileCurrentProfiles_v1_t,
 };
 use serde_json::Value;
 
@@ -166,7 +165,11 @@ pub extern "C" fn nvmlDeviceGetViolationStatus(device: nvmlDevice_t, policy: c_u
 
 /// Two structures; the scenario has a list of two numbers.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetDramEncryptionMode(device: nvmlDevice_t, current: *mut nvmlDramEncryptionInfo_v1_t, pending: *mut nvmlDramEncryptionInfo_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetDramEncryptionMode(
+    device: nvmlDevice_t,
+    current: *mut nvmlDramEncryptionInfo_v1_t,
+    pending: *mut nvmlDramEncryptionInfo_v1_t,
+) -> u32 {
     guard(|| {
         let outs = [place(current)?, place(pending)?];
         for out in &outs {
@@ -311,7 +314,10 @@ pub extern "C" fn nvmlDeviceGetPlatformInfo(device: nvmlDevice_t, out: *mut nvml
 
 /// Three masks of 256 bits; the scenario has lists of the bits that are set.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(device: nvmlDevice_t, out: *mut nvmlWorkloadPowerProfileCurrentProfiles_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(
+    device: nvmlDevice_t,
+    out: *mut nvmlWorkloadPowerProfileCurrentProfiles_v1_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         check_version::<nvmlWorkloadPowerProfileCurrentProfiles_v1_t>(out.version, 1)?;

@@ -1,8 +1,7 @@
 //! Which call answers which cell: the plain cases, one line each. What needs more than one look at the page is in `invert`.
 
 use super::words::{
-    ADDRESSING, ARCHITECTURES, BRANDS, COMPUTE_MODES, DRIVER_MODELS, HOST_VGPU, OPERATION_MODES, RECOVERY, VIRTUALIZATION, flag, number, whole,
-    word,
+    ADDRESSING, ARCHITECTURES, BRANDS, COMPUTE_MODES, DRIVER_MODELS, HOST_VGPU, OPERATION_MODES, RECOVERY, VIRTUALIZATION, flag, number, whole, word,
 };
 use serde_json::Value;
 
@@ -61,7 +60,11 @@ pub(super) const CALLS: &[(&[&str], Kind, &[&str])] = &[
     (&["Inforom Version > ECC Object"], Kind::Text, &["nvmlDeviceGetInforomVersion/1"]),
     (&["Inforom Version > Power Management Object"], Kind::Text, &["nvmlDeviceGetInforomVersion/2"]),
     (&["(Inforom Valid)"], Kind::Flag, &["nvmlDeviceValidateInforom"]),
-    (&["GPU Virtualization Mode > Virtualization Mode", "GPU Virtualization Mode > Virtualization mode"], Kind::Word(VIRTUALIZATION), &["nvmlDeviceGetVirtualizationMode"]),
+    (
+        &["GPU Virtualization Mode > Virtualization Mode", "GPU Virtualization Mode > Virtualization mode"],
+        Kind::Word(VIRTUALIZATION),
+        &["nvmlDeviceGetVirtualizationMode"],
+    ),
     (&["GPU Virtualization Mode > Host VGPU Mode"], Kind::Word(HOST_VGPU), &["nvmlDeviceGetHostVgpuMode"]),
     (&["GSP Firmware Version"], Kind::Text, &["nvmlDeviceGetGspFirmwareVersion"]),
     (&["PCI > GPU Link Info > PCIe Generation > Max"], Kind::Whole, &["nvmlDeviceGetMaxPcieLinkGeneration"]),
@@ -73,27 +76,47 @@ pub(super) const CALLS: &[(&[&str], Kind, &[&str])] = &[
     (&["PCI > Tx Throughput"], Kind::Whole, &["nvmlDeviceGetPcieThroughput/0"]),
     (&["PCI > Rx Throughput"], Kind::Whole, &["nvmlDeviceGetPcieThroughput/1"]),
     (&["Fan Speed"], Kind::Whole, &["nvmlDeviceGetFanSpeed", "nvmlDeviceGetFanSpeed_v2/0"]),
-    (&["(Clocks Event Reasons Supported)"], Kind::Whole, &["nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"]),
+    (
+        &["(Clocks Event Reasons Supported)"],
+        Kind::Whole,
+        &["nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"],
+    ),
     (&["Compute Mode"], Kind::Word(COMPUTE_MODES), &["nvmlDeviceGetComputeMode"]),
     (&["Temperature > GPU Current Temp"], Kind::Whole, &["nvmlDeviceGetTemperature/0", "nvmlDeviceGetTemperatureV/0"]),
     (&["Temperature > GPU Shutdown Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/0"]),
     (&["Temperature > GPU Slowdown Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/1"]),
     (&["Temperature > Memory Max Operating Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/2"]),
     (&["Temperature > GPU Max Operating Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/3"]),
-    (&["Temperature > GPU Target Temperature Specification", "Temperature > GPU Target Temperature"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/5"]),
+    (
+        &["Temperature > GPU Target Temperature Specification", "Temperature > GPU Target Temperature"],
+        Kind::Whole,
+        &["nvmlDeviceGetTemperatureThreshold/5"],
+    ),
     (&["Power Readings > Power Management", "(Power Management)"], Kind::Flag, &["nvmlDeviceGetPowerManagementMode"]),
     (
-        &["GPU Power Readings > GPU Ceiling Power Limit > Current Power Limit", "GPU Power Readings > Current Power Limit", "Power Readings > Enforced Power Limit"],
+        &[
+            "GPU Power Readings > GPU Ceiling Power Limit > Current Power Limit",
+            "GPU Power Readings > Current Power Limit",
+            "Power Readings > Enforced Power Limit",
+        ],
         MILLI,
         &["nvmlDeviceGetEnforcedPowerLimit"],
     ),
     (
-        &["GPU Power Readings > GPU Ceiling Power Limit > Requested Power Limit", "GPU Power Readings > Requested Power Limit", "Power Readings > Power Limit"],
+        &[
+            "GPU Power Readings > GPU Ceiling Power Limit > Requested Power Limit",
+            "GPU Power Readings > Requested Power Limit",
+            "Power Readings > Power Limit",
+        ],
         MILLI,
         &["nvmlDeviceGetPowerManagementLimit"],
     ),
     (
-        &["GPU Power Readings > GPU Ceiling Power Limit > Default Power Limit", "GPU Power Readings > Default Power Limit", "Power Readings > Default Power Limit"],
+        &[
+            "GPU Power Readings > GPU Ceiling Power Limit > Default Power Limit",
+            "GPU Power Readings > Default Power Limit",
+            "Power Readings > Default Power Limit",
+        ],
         MILLI,
         &["nvmlDeviceGetPowerManagementDefaultLimit"],
     ),
@@ -166,19 +189,31 @@ pub(super) const FIELDS: &[(&[&str], Kind, &str, u64)] = &[
     (&["GPU Power Readings > Min Power Limit", "Power Readings > Min Power Limit"], MILLI, "187/0", 1),
     (&["GPU Power Readings > Max Power Limit", "Power Readings > Max Power Limit"], MILLI, "188/0", 1),
     (
-        &["GPU Power Readings > GPU Ceiling Power Limit > Default Power Limit", "GPU Power Readings > Default Power Limit", "Power Readings > Default Power Limit"],
+        &[
+            "GPU Power Readings > GPU Ceiling Power Limit > Default Power Limit",
+            "GPU Power Readings > Default Power Limit",
+            "Power Readings > Default Power Limit",
+        ],
         MILLI,
         "189/0",
         1,
     ),
     (
-        &["GPU Power Readings > GPU Ceiling Power Limit > Current Power Limit", "GPU Power Readings > Current Power Limit", "Power Readings > Enforced Power Limit"],
+        &[
+            "GPU Power Readings > GPU Ceiling Power Limit > Current Power Limit",
+            "GPU Power Readings > Current Power Limit",
+            "Power Readings > Enforced Power Limit",
+        ],
         MILLI,
         "190/0",
         1,
     ),
     (
-        &["GPU Power Readings > GPU Ceiling Power Limit > Requested Power Limit", "GPU Power Readings > Requested Power Limit", "Power Readings > Power Limit"],
+        &[
+            "GPU Power Readings > GPU Ceiling Power Limit > Requested Power Limit",
+            "GPU Power Readings > Requested Power Limit",
+            "Power Readings > Power Limit",
+        ],
         MILLI,
         "192/0",
         1,
@@ -211,13 +246,26 @@ pub(super) const LISTS: &[(&str, &[(&str, Kind)])] = &[
     ("nvmlDeviceGetMigMode", &[("MIG Mode > Current", Kind::Flag), ("MIG Mode > Pending", Kind::Flag)]),
     ("nvmlDeviceGetDriverModel_v2", &[("Driver Model > Current", Kind::Word(DRIVER_MODELS)), ("Driver Model > Pending", Kind::Word(DRIVER_MODELS))]),
     ("nvmlDeviceGetDriverModel", &[("Driver Model > Current", Kind::Word(DRIVER_MODELS)), ("Driver Model > Pending", Kind::Word(DRIVER_MODELS))]),
-    ("nvmlDeviceGetGpuOperationMode", &[("GPU Operation Mode > Current", Kind::Word(OPERATION_MODES)), ("GPU Operation Mode > Pending", Kind::Word(OPERATION_MODES))]),
+    (
+        "nvmlDeviceGetGpuOperationMode",
+        &[("GPU Operation Mode > Current", Kind::Word(OPERATION_MODES)), ("GPU Operation Mode > Pending", Kind::Word(OPERATION_MODES))],
+    ),
     ("nvmlDeviceGetEccMode", &[("ECC Mode > Current", Kind::Flag), ("ECC Mode > Pending", Kind::Flag)]),
     ("nvmlDeviceGetDramEncryptionMode", &[("DRAM Encryption Mode > Current", Kind::Flag), ("DRAM Encryption Mode > Pending", Kind::Flag)]),
     ("nvmlDeviceGetAutoBoostedClocksEnabled", &[("Clock Policy > Auto Boost", Kind::Flag), ("Clock Policy > Auto Boost Default", Kind::Flag)]),
     ("nvmlDeviceGetGspFirmwareMode", &[("(GSP Mode Current)", Kind::Flag), ("(GSP Mode Default)", Kind::Flag)]),
-    ("nvmlDeviceGetEncoderStats", &[("Encoder Stats > Active Sessions", Kind::Whole), ("Encoder Stats > Average FPS", Kind::Whole), ("Encoder Stats > Average Latency", Kind::Whole)]),
-    ("nvmlDeviceGetPowerManagementLimitConstraints", &[("GPU Power Readings > Min Power Limit", MILLI), ("GPU Power Readings > Max Power Limit", MILLI)]),
+    (
+        "nvmlDeviceGetEncoderStats",
+        &[
+            ("Encoder Stats > Active Sessions", Kind::Whole),
+            ("Encoder Stats > Average FPS", Kind::Whole),
+            ("Encoder Stats > Average Latency", Kind::Whole),
+        ],
+    ),
+    (
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        &[("GPU Power Readings > Min Power Limit", MILLI), ("GPU Power Readings > Max Power Limit", MILLI)],
+    ),
     ("nvmlDeviceGetPowerManagementLimitConstraints", &[("Power Readings > Min Power Limit", MILLI), ("Power Readings > Max Power Limit", MILLI)]),
     (
         "nvmlDeviceGetRemappedRows",
@@ -246,11 +294,18 @@ pub(super) const OBJECTS: &[(&str, &[(&str, &str, Kind)])] = &[
     ("nvmlDeviceGetUtilizationRates", &[("gpu", "Utilization > Gpu", Kind::Whole), ("memory", "Utilization > Memory", Kind::Whole)]),
     (
         "nvmlDeviceGetFBCStats",
-        &[("sessionsCount", "FBC Stats > Active Sessions", Kind::Whole), ("averageFPS", "FBC Stats > Average FPS", Kind::Whole), ("averageLatency", "FBC Stats > Average Latency", Kind::Whole)],
+        &[
+            ("sessionsCount", "FBC Stats > Active Sessions", Kind::Whole),
+            ("averageFPS", "FBC Stats > Average FPS", Kind::Whole),
+            ("averageLatency", "FBC Stats > Average Latency", Kind::Whole),
+        ],
     ),
     (
         "nvmlDeviceGetRepairStatus",
-        &[("bChannelRepairPending", "ECC Errors > Channel Repair Pending", Kind::Flag), ("bTpcRepairPending", "ECC Errors > TPC Repair Pending", Kind::Flag)],
+        &[
+            ("bChannelRepairPending", "ECC Errors > Channel Repair Pending", Kind::Flag),
+            ("bTpcRepairPending", "ECC Errors > TPC Repair Pending", Kind::Flag),
+        ],
     ),
     (
         "nvmlDeviceGetRowRemapperHistogram",

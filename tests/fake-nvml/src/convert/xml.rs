@@ -68,7 +68,8 @@ fn text(element: Element<'_, '_>) -> String {
 
 /// Numbers that the text writes with `0x` and the XML without.
 fn cell(tag: &str, text: &str) -> String {
-    let is_hexadecimal = matches!(tag, "pci_bus" | "pci_device" | "pci_domain" | "pci_base_class" | "pci_sub_class" | "pci_device_id" | "pci_sub_system_id");
+    let is_hexadecimal =
+        matches!(tag, "pci_bus" | "pci_device" | "pci_domain" | "pci_base_class" | "pci_sub_class" | "pci_device_id" | "pci_sub_system_id");
     let is_bare = !text.starts_with("0x") && !text.is_empty() && text.chars().all(|letter| letter.is_ascii_hexdigit());
     if is_hexadecimal && is_bare { format!("0x{text}") } else { text.to_owned() }
 }

@@ -113,7 +113,9 @@ fn processes(section: &Node) -> Vec<Process> {
 fn process(node: &Node, pid: u64, [gpu_instance, compute_instance]: [Option<u64>; 2]) -> Process {
     let mut entry = json!({"pid": pid});
     let memory = node.cell_at("Used GPU Memory").and_then(|cell| words::read(cell).ok()).and_then(words::whole);
-    for (member, value) in [("usedGpuMemory", memory.map(|mebibytes| mebibytes << 20)), ("gpuInstanceId", gpu_instance), ("computeInstanceId", compute_instance)] {
+    for (member, value) in
+        [("usedGpuMemory", memory.map(|mebibytes| mebibytes << 20)), ("gpuInstanceId", gpu_instance), ("computeInstanceId", compute_instance)]
+    {
         if let Some(value) = value {
             entry[member] = json!(value);
         }

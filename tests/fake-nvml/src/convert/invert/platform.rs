@@ -23,7 +23,14 @@ impl Inverter<'_> {
         self.set("nvmlDeviceGetPciInfo_v3", answer);
         for (label, field) in [("Atomic Caps Outbound", "228/0"), ("Atomic Caps Inbound", "229/0")] {
             if let Some(cell) = self.gpu.cell_at(&format!("PCI > {label}")) {
-                let mask = |cell: &str| words::ATOMICS.iter().enumerate().filter(|(_, name)| cell.split_whitespace().any(|word| word == **name)).map(|(bit, _)| 1 << bit).sum::<u64>();
+                let mask = |cell: &str| {
+                    words::ATOMICS
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, name)| cell.split_whitespace().any(|word| word == **name))
+                        .map(|(bit, _)| 1 << bit)
+                        .sum::<u64>()
+                };
                 let answer = words::read(cell).map_or_else(|code| json!({"return": code}), |cell| json!(mask(cell)));
                 self.set_field(field, 1, answer);
             }
@@ -33,7 +40,8 @@ impl Inverter<'_> {
     /// A page where nothing is known but the module has no such structure.
     pub(super) fn platform(&mut self) {
         const CELLS: [&str; 6] = ["Chassis Serial Number", "Slot Number", "Tray Index", "Host ID", "Peer Type", "GPU Fabric GUID"];
-        const OLD_CELLS: [&str; 6] = ["RACK Serial Number", "Chassis Physical Slot Number", "Compute Slot Index", "Node Index", "Peer Type", "GPU Fabric GUID"];
+        const OLD_CELLS: [&str; 6] =
+            ["RACK Serial Number", "Chassis Physical Slot Number", "Compute Slot Index", "Node Index", "Peer Type", "GPU Fabric GUID"];
         let Some(section) = self.gpu.at("Platform Info") else { return };
         let is_old = section.cell_at("RACK Serial Number").is_some();
         let [serial, slot, tray, host, peer, guid] = (if is_old { OLD_CELLS } else { CELLS }).map(|label| section.cell_at(label).unwrap_or("N/A"));
@@ -93,7 +101,9 @@ impl Inverter<'_> {
         let [Some(requested), Some(enforced)] = cells else { return };
         let bits = |cell: &str| Value::Array(cell.split([',', ' ']).filter_map(words::whole).map(Value::from).collect());
         let answer = match (words::read(requested), words::read(enforced)) {
-            (Ok(requested), Ok(enforced)) => json!({"perfProfilesMask": bits(requested), "requestedProfilesMask": bits(requested), "enforcedProfilesMask": bits(enforced)}),
+            (Ok(requested), Ok(enforced)) => {
+                json!({"perfProfilesMask": bits(requested), "requestedProfilesMask": bits(requested), "enforcedProfilesMask": bits(enforced)})
+            }
             (Err(code), _) | (_, Err(code)) => json!({"return": code}),
         };
         self.set("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", answer);
