@@ -175,7 +175,7 @@ mod tests {
         let mut gpu = GpuTick { utilization: Some(1.0), memory_used_bytes: Some(32_362 << 20), power_watts: Some(627.4), ..GpuTick::default() };
         gpu.work.sm_active = Some(0.953);
         gpu.throttle_bits = Some(0x4 | 0x1);
-        let line = device_line("15:04:05", &device(), &Tick { gpu: Some(gpu), ..Tick::default() });
+        let line = device_line("15:04:05", &device(), &Tick { gpu: Some(gpu), ..Tick::default() }, 28);
         assert_eq!(
             line,
             "15:04:05    0 NVIDIA H200                   100 %   31.6 GiB / 140.4 GiB  627 W / 700 W      -         -    95 %       -  sw_power_cap"
