@@ -64,7 +64,7 @@ fn a_line_per_device_and_look_under_one_heading() {
     let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "3"]));
     let lines: Vec<&str> = seen.stdout.lines().collect();
     assert_eq!((seen.status, lines.len()), (Some(0), 7), "{seen:?}");
-    assert!(lines[0].starts_with("UTC       GPU name") && lines[0].ends_with("held by"), "{}", lines[0]);
+    assert!(lines[0].starts_with("UTC       GPU name ") && lines[0].ends_with("held by"), "{}", lines[0]);
     assert!(
         lines[1].contains("  0 Invented ")
             && lines[1].contains(" 75 % ")
@@ -150,8 +150,9 @@ fn ctrl_c_ends_it_while_a_call_hangs() {
 #[test]
 fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
     let (_folder, library) = library(&two("lost: {after_seconds: 2.5}", "{gpu: 0, memory: 0}"));
-    let place =
-        Place::with("train: {steps: 10}\nrun: {devices: all}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}");
+    let place = Place::with(
+        "train: {steps: 10}\nrun: {devices: all, require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}",
+    );
     let run = place
         .kiln(&["run", "x.yaml", "--progress", "plain"])
         .env_remove("CUDA_VISIBLE_DEVICES")
@@ -178,7 +179,9 @@ fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
 fn the_last_gpu_lost_stops_the_run_in_words() {
     let scenario = two("", "{gpu: 0, memory: 0}").replacen("- calls:", "- lost: {after_seconds: 2.5}\n  calls:", 1);
     let (_folder, library) = library(&scenario);
-    let place = Place::with("train: {steps: 10}\nrun: {devices: [0]}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let place = Place::with(
+        "train: {steps: 10}\nrun: {devices: [0], require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2]}}",
+    );
     let run = place
         .kiln(&["run", "x.yaml", "--progress", "plain"])
         .env_remove("CUDA_VISIBLE_DEVICES")

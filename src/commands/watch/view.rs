@@ -19,40 +19,52 @@ use crate::{
 /// Lines between two headings where they are not drawn anew.
 const HEADING_EVERY: u64 = 40;
 
+/// A longer name of a GPU is cut.
+const LONGEST_NAME: usize = 28;
+
 /// Shows looks.
-pub(super) enum View {
+pub(super) struct View {
+    /// As wide as the longest name of a GPU.
+    name_width: usize,
+    shape: Shape,
+}
+
+enum Shape {
     Terminal(Vec<ProgressBar>),
     Lines { shown: u64 },
 }
 
 impl View {
     pub(super) fn new(devices: &[DeviceFacts], has_host: bool) -> Self {
+        let name_width = devices.iter().map(|device| name(device).chars().count()).max().unwrap_or(0).clamp(4, LONGEST_NAME);
         let has_heading = !devices.is_empty();
         if !io::stdout().is_terminal() {
-            return Self::Lines { shown: 0 };
+            return Self { name_width, shape: Shape::Lines { shown: 0 } };
         }
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let lines = devices.len() + usize::from(has_host) + usize::from(has_heading);
         // The template is fixed; were it wrong, the bars' own would do.
         let style = ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-        Self::Terminal((0..lines).map(|_| all.add(ProgressBar::new_spinner().with_style(style.clone()))).collect())
+        let bars = (0..lines).map(|_| all.add(ProgressBar::new_spinner().with_style(style.clone()))).collect();
+        Self { name_width, shape: Shape::Terminal(bars) }
     }
 
     /// Shows one look; `false` once nobody reads any more.
     pub(super) fn show(&mut self, devices: &[DeviceFacts], seen: &[Seen], utc: &str) -> Result<bool, Stop> {
         // `2026-01-02T03:04:05.678Z`
         let time = utc.get(11..19).unwrap_or(utc);
+        let width = self.name_width;
         let lines = seen.iter().map(|seen| match seen.device {
-            Some(place) => device_line(time, &devices[place], &seen.tick),
+            Some(place) => device_line(time, &devices[place], &seen.tick, width),
             None => host_line(time, &seen.tick),
         });
-        let heading = (!devices.is_empty()).then(heading);
-        match self {
-            Self::Terminal(bars) => {
+        let heading = (!devices.is_empty()).then(|| heading(width));
+        match &mut self.shape {
+            Shape::Terminal(bars) => {
                 bars.iter().zip(heading.into_iter().chain(lines)).for_each(|(bar, line)| bar.set_message(line));
                 Ok(true)
             }
-            Self::Lines { shown } => {
+            Shape::Lines { shown } => {
                 let is_due = *shown % HEADING_EVERY == 0;
                 *shown += seen.len() as u64;
                 write(&heading.filter(|_| is_due).into_iter().chain(lines).map(|line| line + "\n").collect::<String>())
@@ -63,9 +75,10 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if let Self::Terminal(bars) = self {
+        if let Shape::Terminal(bars) = &self.shape {
             // The last lines stay, and the prompt comes under them.
             bars.iter().for_each(ProgressBar::abandon);
+            let _ = writeln!(io::stdout());
         }
     }
 }
@@ -81,8 +94,8 @@ pub(super) fn write(text: &str) -> Result<bool, Stop> {
 }
 
 /// What stands over the columns.
-fn heading() -> String {
-    let start = format!("{:<8}  {:>3} {:<28}", "UTC", "GPU", "name");
+fn heading(width: usize) -> String {
+    let start = format!("{:<8}  {:>3} {:<width$}", "UTC", "GPU", "name");
     let memory = format!("{:>9} / {:<9}", "mem used", "total");
     format!(
         "{start}  {:>5}  {memory}  {:>5} / {:<6}  {:>4}  {:>8}  {:>6}  {:>6}  held by",
@@ -90,9 +103,13 @@ fn heading() -> String {
     )
 }
 
-fn device_line(time: &str, device: &DeviceFacts, tick: &Tick) -> String {
-    let name: String = device.name.value().map_or("-", String::as_str).chars().take(28).collect();
-    let start = format!("{time}  {:>3} {name:<28}", device.index);
+fn name(device: &DeviceFacts) -> &str {
+    device.name.value().map_or("-", String::as_str)
+}
+
+fn device_line(time: &str, device: &DeviceFacts, tick: &Tick, width: usize) -> String {
+    let name: String = name(device).chars().take(width).collect();
+    let start = format!("{time}  {:>3} {name:<width$}", device.index);
     match &tick.gpu {
         Some(gpu) => format!("{start}  {}", cells(device, gpu)),
         None => format!("{start}  {}", tick.gpu_absence.as_deref().unwrap_or("-")),
@@ -158,19 +175,22 @@ mod tests {
         let mut gpu = GpuTick { utilization: Some(1.0), memory_used_bytes: Some(32_362 << 20), power_watts: Some(627.4), ..GpuTick::default() };
         gpu.work.sm_active = Some(0.953);
         gpu.throttle_bits = Some(0x4 | 0x1);
-        let line = device_line("15:04:05", &device(), &Tick { gpu: Some(gpu), ..Tick::default() });
+        let line = device_line("15:04:05", &device(), &Tick { gpu: Some(gpu), ..Tick::default() }, 28);
         assert_eq!(
             line,
             "15:04:05    0 NVIDIA H200                   100 %   31.6 GiB / 140.4 GiB  627 W / 700 W      -         -    95 %       -  sw_power_cap"
         );
         let ends = |text: &str, word: &str| text.find(word).unwrap() + word.chars().count();
-        assert_eq!((ends(&heading(), "util"), ends(&heading(), "SM act")), (ends(&line, "100 %"), ends(&line, "95 %")));
+        assert_eq!((ends(&heading(28), "util"), ends(&heading(28), "SM act")), (ends(&line, "100 %"), ends(&line, "95 %")));
     }
 
     #[test]
     fn a_silent_device_says_so_in_its_line() {
         let tick = Tick { gpu_absence: Some("the driver has not answered for 3.0 s".into()), ..Tick::default() };
-        assert_eq!(device_line("15:04:05", &device(), &tick), "15:04:05    0 NVIDIA H200                   the driver has not answered for 3.0 s");
+        assert_eq!(
+            device_line("15:04:05", &device(), &tick, 28),
+            "15:04:05    0 NVIDIA H200                   the driver has not answered for 3.0 s"
+        );
     }
 
     #[test]
