@@ -46,7 +46,7 @@ fn working(gpu: &Gpu) -> Option<String> {
             )
         }
         Reading::Absent(_) if !gpu.mig_devices.is_empty() => {
-            format!("It is cut into {} MIG devices; the driver does not say how busy they are (mig.mode.current Enabled).", gpu.mig_devices.len())
+            format!("It is cut into MIG devices ({}); the driver does not say how busy they are (mig.mode.current Enabled).", gpu.mig_devices.len())
         }
         Reading::Absent(absence) => format!("Whether it works is unknown: {absence} (utilization.gpu)."),
     })

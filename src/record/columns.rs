@@ -64,7 +64,8 @@ pub const SNAPSHOTS: TableDescription = TableDescription {
     version: "snapshots/1",
     file: "snapshots.csv",
     about: "Everything known of the host and of each device, one field per row: all of it at each launch, then at a trial's start and end only \
-            what changed since the row before. Serial numbers and processes of others read `masked` unless `record.identity` is `full`. Committed.",
+            what changed since the row before. Serial numbers and processes of others read `masked` unless `record.identity` is `full`. Committed. Beside it, \
+            `snapshot-<launch>.txt` has the launch's rows as a page ([snapshot](snapshot.md)).",
     columns: &SNAPSHOT_COLUMNS,
     has_axes: false,
 };

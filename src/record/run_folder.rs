@@ -15,7 +15,7 @@ const LATEST: &str = "latest";
 const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";
 /// What `results/.gitignore` keeps out: all but the small tables, the experiment and `run.json`.
-const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv and snapshots.csv; the rest is large or local\n\
+const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and snapshot-*.txt; the rest is large or local\n\
     */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
@@ -51,6 +51,11 @@ impl RunFolder {
 
     pub fn snapshots_table(&self) -> PathBuf {
         self.path().join("snapshots.csv")
+    }
+
+    /// One launch's snapshot as a page for people.
+    pub fn snapshot_page(&self, launch: u64) -> PathBuf {
+        self.0.join(format!("snapshot-{launch}.txt"))
     }
 
     pub fn samples_table(&self) -> PathBuf {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -15,13 +15,15 @@ use serde_json::{Map, Value, json};
 pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
-        self, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, TrialReadings as Ticks, WindowSummary,
-        snapshot::{device as read_device, host as host_snapshot},
+        self, Gpu, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, TrialReadings as Ticks, WindowSummary,
+        snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
+        text::{Naming, host_text, text},
         window::summarize,
     },
     plan::{Trial, TrialId},
     record::{
         Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
+        identity::MASKED,
         peaks::{self, DeviceKey, peaks_path},
     },
     spec::Engine,
@@ -135,23 +137,35 @@ impl Instruments {
         let nvml = self.nvml.as_ref().ok().map(Arc::clone);
         let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io::Error::from)?;
         let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io::Error::from)?;
-        for snapshot in self.snapshots(None) {
+        let gpus = self.read_gpus();
+        for snapshot in std::iter::once(host_snapshot(&self.host)).chain(gpus.iter().map(gpu_snapshot)) {
             snapshots.write_all(&snapshot).map_err(io::Error::from)?;
         }
         snapshots.sync().map_err(io::Error::from)?;
+        fs::write(sitting.folder.snapshot_page(sitting.launch), self.page(&gpus, sitting.privacy))?;
         let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds);
         self.keeping = Some(Keeping { sampler, samples, snapshots, privacy: sitting.privacy });
         Ok(())
     }
 
-    /// The host and all GPUs, or the host and one.
-    fn snapshots(&self, device: Option<&str>) -> Vec<Snapshot> {
-        let mut found = vec![host_snapshot(&self.host)];
-        if let Ok(nvml) = &self.nvml {
-            let uuids = device.map_or_else(|| nvml.devices().into_iter().map(|gpu| gpu.uuid).collect(), |uuid| vec![uuid.to_owned()]);
-            found.extend(uuids.iter().map(|uuid| read_device(nvml, uuid)));
+    fn read_gpus(&self) -> Vec<Gpu> {
+        self.nvml.as_ref().map(|nvml| nvml.devices().iter().map(|gpu| Gpu::read(nvml, &gpu.uuid)).collect()).unwrap_or_default()
+    }
+
+    /// The launch's snapshot as a person reads it, and compares it with another launch's.
+    fn page(&self, gpus: &[Gpu], privacy: Privacy) -> String {
+        let naming = if privacy == Privacy::Full { Naming::Full } else { Naming::Masked(MASKED) };
+        let host = host_text(&host_items(&self.host));
+        match &self.nvml {
+            Ok(_) => host + &text(gpus, &jiff::Zoned::now(), naming),
+            Err(absent) => format!("{host}\nThere is no GPU to read: {absent}.\n"),
         }
-        found
+    }
+
+    /// The host, and one GPU.
+    fn snapshots(&self, device: &str) -> Vec<Snapshot> {
+        let gpu = self.nvml.as_ref().ok().map(|nvml| read_device(nvml, device));
+        std::iter::once(host_snapshot(&self.host)).chain(gpu).collect()
     }
 
     pub fn devices(&self) -> Vec<DeviceFacts> {
@@ -279,7 +293,7 @@ impl Instruments {
 
     fn write_changes(&mut self, moment: Moment, watch: &Watch) -> io::Result<()> {
         let snapshots = match &watch.device_uuid {
-            Some(uuid) => self.snapshots(Some(uuid)),
+            Some(uuid) => self.snapshots(uuid),
             None => vec![host_snapshot(&hardware::host::read())],
         };
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
@@ -317,6 +331,17 @@ fn summary(summary: WindowSummary, ticks: &Ticks, privacy: Privacy) -> TrialRead
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_launch_leaves_a_page_that_says_why_there_is_no_gpu() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(run.path());
+        let sample_interval = Duration::from_secs(60);
+        let sitting = Sitting { folder: &folder, launch: 2, run_anchor_nanoseconds: 0, sample_interval, privacy: Privacy::Masked };
+        Instruments::open(Some(Path::new("/nonexistent"))).begin(sitting).unwrap();
+        let page = fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
+        assert!(page.starts_with("Host\n    cpu\n") && page.contains("There is no GPU to read: no NVML at /nonexistent"), "{page}");
+    }
 
     #[test]
     fn a_trial_beside_others_is_marked_from_15_percent_of_the_cores() {

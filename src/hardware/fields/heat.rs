@@ -8,7 +8,7 @@ use super::{
     },
     label, row,
 };
-use crate::hardware::{Absence, Gpu, Reading};
+use crate::hardware::{Gpu, Reading};
 
 const FABRIC_STATES: [&str; 4] = ["Not Supported", "Not Started", "In Progress", "Completed"];
 const SUMMARIES: [&str; 4] = ["N/A", "Healthy", "Unhealthy", "Limited Capacity"];
@@ -19,7 +19,7 @@ const CONFIGURATIONS: [&str; 9] = [
     "Incorrect Chassis Serial Number",
     "No Partition",
     "Insufficient Nvlinks",
-    "Incompatible GPU Firmware",
+    "Incompatible GPU FW",
     "Invalid Location",
     "Invalid GPU State",
 ];
@@ -357,12 +357,24 @@ fn on(flag: &Reading<bool>) -> Cell {
     Cell { kind: Kind::Flag("Off", "On"), ..enabled(flag) }
 }
 
+/// NVML's words for a return code.
 fn status(code: &u64) -> String {
-    match u32::try_from(*code) {
-        Ok(0) => "Success".to_owned(),
-        Ok(code) => Absence::of_code(code).to_string(),
-        Err(_) => code.to_string(),
-    }
+    let known = match code {
+        0 => "Success",
+        1 => "Uninitialized",
+        2 => "Invalid Argument",
+        3 => "Not Supported",
+        4 => "Insufficient Permissions",
+        6 => "Not Found",
+        7 => "Insufficient Size",
+        10 => "Timeout",
+        15 => "GPU is lost",
+        23 => "Insufficient resources",
+        27 => "Not Ready",
+        29 => "Invalid State",
+        _ => "Unknown Error",
+    };
+    known.to_owned()
 }
 
 fn numbers(list: &Reading<Vec<u32>>) -> Cell {

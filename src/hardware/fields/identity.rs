@@ -14,7 +14,7 @@ const DRIVER_MODELS: [&str; 3] = ["WDDM", "TCC", "MCDM"];
 const OPERATION_MODES: [&str; 3] = ["All On", "Compute", "Low Double Precision"];
 const VIRTUALIZATION: [&str; 5] = ["None", "Pass-Through", "VGPU", "Host VGPU", "Host VSGA"];
 const HOST_VGPU: [&str; 2] = ["Non SR-IOV", "SR-IOV"];
-const RECOVERY: [&str; 8] = ["None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain", "Bus Reset", "System Reboot"];
+const RECOVERY: [&str; 8] = ["None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX", "Bus Reset", "System Reboot"];
 const PEERS: [&str; 2] = ["Direct Connected", "Switch Connected"];
 
 pub(super) const TABLES: &[&[Row]] = &[ROWS];
@@ -68,22 +68,22 @@ const ROWS: &[Row] = &[
     label("FRU Part Number", |_| no_call(Kind::Plain)),
     row("", "identity.compute_capability", "compute_cap", |gpu| words(&gpu.identity.compute_capability)).means("CUDA compute capability of the chip"),
     row("", "identity.hostname", "hostname", |gpu| words(&gpu.identity.hostname)).identifying().means("host name that the GPU was told"),
-    label("Platform Info > Chassis Serial Number", |gpu| in_rack(gpu, words(&gpu.platform.chassis_serial_number))),
-    label("Platform Info > Slot Number", |gpu| in_rack(gpu, count(&gpu.platform.slot_number))),
-    label("Platform Info > Tray Index", |gpu| in_rack(gpu, count(&gpu.platform.tray_index))),
-    label("Platform Info > Host ID", |gpu| in_rack(gpu, count(&gpu.platform.host_id))),
-    label("Platform Info > Peer Type", |gpu| in_rack(gpu, coded(&gpu.platform.peer_type, &PEERS))),
+    row("Platform Info > Chassis Serial Number", "platform.chassis_serial_number", "platform.chassis_serial_number", |gpu| {
+        words(&gpu.platform.chassis_serial_number)
+    })
+    .identifying()
+    .means("serial number of the rack"),
+    row("Platform Info > Slot Number", "platform.slot_number", "platform.slot_number", |gpu| count(&gpu.platform.slot_number))
+        .means("slot in the rack, switches counted"),
+    row("Platform Info > Tray Index", "platform.tray_index", "platform.tray_index", |gpu| count(&gpu.platform.tray_index))
+        .means("tray in the rack, switches not counted"),
+    row("Platform Info > Host ID", "platform.host_id", "platform.host_id", |gpu| count(&gpu.platform.host_id))
+        .means("number of the node within its slot"),
+    row("Platform Info > Peer Type", "platform.peer_type", "platform.peer_type", |gpu| coded(&gpu.platform.peer_type, &PEERS))
+        .means("whether NVLink goes through a switch"),
     row("Platform Info > Module Id", "platform.module_id", "platform.module_id", |gpu| count(&gpu.platform.module_id))
         .means("number of the GPU within its node"),
-    label("Platform Info > GPU Fabric GUID", |gpu| in_rack(gpu, lower_hex(&gpu.platform.fabric_guid, 16))),
-    row("", "platform.chassis_serial_number", "platform.chassis_serial_number", |gpu| words(&gpu.platform.chassis_serial_number))
-        .identifying()
-        .means("serial number of the rack"),
-    row("", "platform.slot_number", "platform.slot_number", |gpu| count(&gpu.platform.slot_number)).means("slot in the rack, switches counted"),
-    row("", "platform.tray_index", "platform.tray_index", |gpu| count(&gpu.platform.tray_index)).means("tray in the rack, switches not counted"),
-    row("", "platform.host_id", "platform.host_id", |gpu| count(&gpu.platform.host_id)).means("number of the node within its slot"),
-    row("", "platform.peer_type", "platform.peer_type", |gpu| coded(&gpu.platform.peer_type, &PEERS)).means("whether NVLink goes through a switch"),
-    row("", "platform.gpu_fabric_guid", "platform.gpu_fabric_guid", |gpu| lower_hex(&gpu.platform.fabric_guid, 16))
+    row("Platform Info > GPU Fabric GUID", "platform.gpu_fabric_guid", "platform.gpu_fabric_guid", |gpu| lower_hex(&gpu.platform.fabric_guid, 16))
         .means("number of the GPU in the fabric"),
     row("Inforom Version > Image Version", "identity.inforom_image_version", "inforom.img", |gpu| words(&gpu.firmware.inforom_image))
         .or(&["inforom.image"])
@@ -182,11 +182,6 @@ const ROWS: &[Row] = &[
     row("PCI > Atomic Caps Inbound", "pci.atomics_inbound", "", |gpu| atomics(&gpu.pci.atomics_inbound)),
     tidy("pci.numa_node", |gpu| count(&gpu.pci.numa_node)),
 ];
-
-/// The text leaves out what boards outside of racks answer with zeros; the properties do not.
-fn in_rack(gpu: &Gpu, cell: Cell) -> Cell {
-    if gpu.platform.is_blank() { nothing(Absence::NotSupported) } else { cell }
-}
 
 /// WDDM has no PCI classes, and nvidia-smi no lines for them there.
 fn has_class(gpu: &Gpu) -> bool {

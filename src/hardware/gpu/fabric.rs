@@ -43,6 +43,9 @@ pub struct NvLink {
     pub version: Reading<u64>,
 }
 
+/// `NVML_GPU_FABRIC_STATE_COMPLETED`.
+const COMPLETED: u32 = 3;
+
 /// What version 2 and version 3 of NVML's structure say alike.
 struct Found {
     uuid: [u8; 16],
@@ -57,16 +60,14 @@ struct Found {
 impl Section for Fabric {
     fn read(source: &Source<'_>) -> Self {
         let found = ask(source);
-        // A GPU without a fabric answers with state 0 or not at all; the rest is then no reading.
-        let part = |say: fn(&Found) -> Reading<u64>| match &found {
-            Reading::Value(found) if found.state == 0 => Reading::Absent(Absence::NotSupported),
-            found => found.as_ref().and_then(say),
-        };
+        let part = |say: fn(&Found) -> Reading<u64>| found.as_ref().and_then(say);
+        // What comes of the registration is said once it is completed.
+        let joined = found.as_ref().and_then(|found| if found.state == COMPLETED { Reading::Value(found) } else { Reading::absent("not completed") });
         Self {
             state: part(|found| Reading::Value(u64::from(found.state))),
-            status: part(|found| Reading::Value(u64::from(found.status))),
-            clique_id: part(|found| Reading::Value(u64::from(found.clique))),
-            cluster_uuid: part(|_| Reading::Value(0)).and_then(|_| found.as_ref().map(|found| uuid(&found.uuid))),
+            status: joined.as_ref().map(|found| u64::from(found.status)),
+            clique_id: joined.as_ref().map(|found| u64::from(found.clique)),
+            cluster_uuid: joined.map(|found| uuid(&found.uuid)),
             health: FabricHealth {
                 summary: part(|found| told(u64::from(found.summary.unwrap_or(0)))),
                 is_bandwidth_degraded: part(|found| bits(found, 0, 2)).map(is_true),

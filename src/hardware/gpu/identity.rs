@@ -124,7 +124,7 @@ fn architecture_name(number: u32) -> String {
     known.to_owned()
 }
 
-/// The board's place in a rack machine. Boards elsewhere answer with zeros.
+/// The board's place in a rack machine. Some boards elsewhere answer with zeros, most not at all.
 #[derive(Clone, Debug)]
 pub struct Platform {
     pub chassis_serial_number: Reading<String>,
@@ -157,13 +157,6 @@ impl Section for Platform {
             module_id: source.raw(calls::module_id).map(u64::from),
             fabric_guid: found.map(|found| guid(&found.ibGuid)),
         }
-    }
-}
-
-impl Platform {
-    /// Whether the board is in no rack: neither a chassis nor a fabric is named.
-    pub fn is_blank(&self) -> bool {
-        self.chassis_serial_number.value().is_none_or(String::is_empty) && self.fabric_guid.value().is_none_or(|guid| *guid == 0)
     }
 }
 
