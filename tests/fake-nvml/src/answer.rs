@@ -51,7 +51,7 @@ pub fn answer(value: &Value, now: Moment<'_>) -> Answer {
 fn resolve(value: &Value, now: Moment<'_>) -> Value {
     let Value::Object(object) = value else { return value.clone() };
     if let Some(points) = object.get("ramp") {
-        return ramp(points, now.seconds);
+        return ramp(points, now.seconds).map_or(Value::Null, whole);
     }
     if let Some(steps) = object.get("steps") {
         return resolve(step(steps, now.seconds), now);
@@ -84,7 +84,11 @@ fn counted(counter: &Value, seconds: f64, grown: impl Fn(f64) -> f64) -> f64 {
 fn summed(integral: &Value, seconds: f64, now: Moment<'_>) -> f64 {
     let name = integral.get("of").and_then(Value::as_str).unwrap_or_default();
     let Some(of) = now.others.and_then(|calls| calls.get(name)) else { return 0.0 };
-    let at = |seconds: f64| resolve(of, Moment { seconds, ..now }).as_f64().unwrap_or(0.0);
+    // A ramp is not rounded here: half a unit at each step would add up.
+    let at = |seconds: f64| match of.get("ramp") {
+        Some(points) => ramp(points, seconds).unwrap_or(0.0),
+        None => resolve(of, Moment { seconds, ..now }).as_f64().unwrap_or(0.0),
+    };
     if !of.is_object() {
         return at(0.0) * seconds;
     }
@@ -95,15 +99,14 @@ fn summed(integral: &Value, seconds: f64, now: Moment<'_>) -> f64 {
 }
 
 /// Between two points `[seconds, value]` on a straight line; before the first and after the last, theirs.
-fn ramp(points: &Value, seconds: f64) -> Value {
+fn ramp(points: &Value, seconds: f64) -> Option<f64> {
     let points: Vec<(f64, f64)> = pairs(points).filter_map(|(at, value)| Some((at, value.as_f64()?))).collect();
     let after = points.partition_point(|(at, _)| *at <= seconds);
-    let value = match (after.checked_sub(1).and_then(|before| points.get(before)), points.get(after)) {
-        (Some((start, from)), Some((end, to))) => from + (to - from) * (seconds - start) / (end - start),
-        (Some((_, value)), None) | (None, Some((_, value))) => *value,
-        (None, None) => return Value::Null,
-    };
-    whole(value)
+    match (after.checked_sub(1).and_then(|before| points.get(before)), points.get(after)) {
+        (Some((start, from)), Some((end, to))) => Some(from + (to - from) * (seconds - start) / (end - start)),
+        (Some((_, value)), None) | (None, Some((_, value))) => Some(*value),
+        (None, None) => None,
+    }
 }
 
 /// The value of the last pair `[seconds, value]` whose time has come.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Node, Page,
-    rules::{CALLS, FIELDS, Kind, LISTS, OBJECTS},
+    rules::{CALLS, FIELDS, Kind, LISTS, Members, OBJECTS},
     words,
 };
 use crate::{Device, Scenario, code};
@@ -136,7 +136,7 @@ impl Inverter<'_> {
     }
 
     /// A structure of which every member is on the page. One that is absent makes the whole call so.
-    fn object(&mut self, call: &str, members: &[(&str, &str, Kind)]) {
+    fn object(&mut self, call: &str, members: Members) {
         let mut object = Map::new();
         for (member, path, kind) in members {
             let Some(cell) = self.gpu.cell_at(path) else { return };

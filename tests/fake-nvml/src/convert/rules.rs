@@ -278,8 +278,11 @@ pub(super) const LISTS: &[(&str, &[(&str, Kind)])] = &[
     ),
 ];
 
-/// Calls that fill a structure: its members, a label and a kind for each.
-pub(super) const OBJECTS: &[(&str, &[(&str, &str, Kind)])] = &[
+/// A structure's members, each with the label it prints at and how the cell is read.
+pub(super) type Members = &'static [(&'static str, &'static str, Kind)];
+
+/// Calls that fill a structure.
+pub(super) const OBJECTS: &[(&str, Members)] = &[
     ("nvmlDeviceGetPdi", &[("value", "GPU PDI", Kind::Whole)]),
     ("nvmlDeviceGetAddressingMode", &[("value", "Addressing Mode", Kind::Word(ADDRESSING))]),
     ("nvmlDeviceGetMarginTemperature", &[("marginTemperature", "Temperature > GPU T.Limit Temp", Kind::Signed)]),
