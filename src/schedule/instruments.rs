@@ -90,6 +90,8 @@ pub(super) struct Sitting<'a> {
 #[derive(Debug)]
 pub struct Instruments {
     nvml: Result<Arc<Nvml>, NvmlAbsent>,
+    /// Whether no other library was named.
+    is_system_nvml: bool,
     host: HostFacts,
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
@@ -113,6 +115,7 @@ impl Instruments {
     pub fn open(nvml_library: Option<&Path>) -> Self {
         Self {
             nvml: Nvml::open(nvml_library).map(Arc::new),
+            is_system_nvml: nvml_library.is_none(),
             host: hardware::host::read(),
             peaks: peaks_path(),
             keeping: None,
@@ -174,7 +177,13 @@ impl Instruments {
 
     /// The cheap checks of the machine before a launch that has leased these GPUs.
     pub(super) fn preflight(&self, request: &Request, privacy: Privacy, uuids: &[String]) -> Vec<Check> {
-        let launch = preflight::Launch { results: request.results, trials: request.trials, uuids: uuids.to_vec(), privacy };
+        let launch = preflight::Launch {
+            is_system_nvml: self.is_system_nvml,
+            results: request.results,
+            trials: request.trials,
+            uuids: uuids.to_vec(),
+            privacy,
+        };
         preflight::before_launch(&self.nvml.as_deref().copied().map_err(Clone::clone), &launch)
     }
 
