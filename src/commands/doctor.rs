@@ -35,10 +35,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let planned = args.file.clone().map(|file| plan_file(file, &args.set)).transpose()?;
-    let nvml = Nvml::open(nvml_library().as_deref());
+    let library = nvml_library();
+    let nvml = Nvml::open(library.as_deref());
     let answer = ask(&trial_program()?, Asking { is_quick: args.quick, time_limit: ASK_TIMEOUT });
     let trials = planned.as_ref().map(|planned| planned.plan.trials.as_slice());
-    let sources = Sources { nvml: &nvml, results: &args.results, trials, privacy: Privacy::Full };
+    let sources = Sources { nvml: &nvml, is_system_nvml: library.is_none(), results: &args.results, trials, privacy: Privacy::Full };
     let diagnosis = diagnose(&Facts::gather(&sources, None, Some(answer)));
     print(&shown(&diagnosis, args.json)?)?;
     Ok(if diagnosis.can_run { Status::Success } else { Status::CannotRun })

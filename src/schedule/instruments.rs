@@ -94,6 +94,8 @@ pub struct Instruments {
     nvml: Result<Arc<Nvml>, NvmlAbsent>,
     devices: Vec<DeviceFacts>,
     driver: Option<String>,
+    /// Whether no other library was named.
+    is_system_nvml: bool,
     host: HostFacts,
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
@@ -126,6 +128,7 @@ impl Instruments {
             nvml,
             devices,
             driver,
+            is_system_nvml: nvml_library.is_none(),
             host: hardware::host::read(),
             peaks: peaks_path(),
             keeping: None,
@@ -216,7 +219,13 @@ impl Instruments {
 
     /// The cheap checks of the machine before a launch that has leased these GPUs.
     pub(super) fn preflight(&self, request: &Request, privacy: Privacy, uuids: &[String]) -> Vec<Check> {
-        let launch = preflight::Launch { results: request.results, trials: request.trials, uuids: uuids.to_vec(), privacy };
+        let launch = preflight::Launch {
+            is_system_nvml: self.is_system_nvml,
+            results: request.results,
+            trials: request.trials,
+            uuids: uuids.to_vec(),
+            privacy,
+        };
         preflight::before_launch(&self.nvml.as_deref().copied().map_err(Clone::clone), &launch)
     }
 

@@ -84,6 +84,8 @@ pub struct Wish {
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     pub nvml: &'a Result<Nvml, NvmlAbsent>,
+    /// Whether `nvml` is the system's own library, so that what the system shows of its driver concerns it.
+    pub is_system_nvml: bool,
     pub results: &'a Path,
     pub trials: Option<&'a [Trial]>,
     pub privacy: Privacy,
@@ -96,7 +98,7 @@ impl Facts {
         let host = host::read();
         Self {
             driver: nvml.map(versions).map_err(Clone::clone),
-            system: system(Path::new("/")),
+            system: if sources.is_system_nvml { system(Path::new("/")) } else { SystemFacts::default() },
             gpus: nvml.map(|nvml| gpus(nvml, only)).unwrap_or_default(),
             environment: environment(),
             place: place(sources.results),

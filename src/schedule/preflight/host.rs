@@ -82,7 +82,7 @@ fn load(facts: &Facts) -> Option<Check> {
     let (load, cores) = (*facts.host.load_1_minute.value()?, *facts.host.logical_cores.value()?);
     let evidence = format!("{load:.1} over the last minute, on {cores} logical cores");
     Some(if load > BUSY_SHARE * cores as f64 {
-        Check::warning("load", evidence, "others keep the processors busy: times on the CPU and of the loader will be off; wait, or measure again")
+        Check::warning("load", evidence, "wait until they are free, or measure again later: times on the CPU and of the loader will be off")
     } else {
         Check::ok("load", evidence)
     })
@@ -118,11 +118,9 @@ fn memory(facts: &Facts) -> Check {
 fn swap(facts: &Facts) -> Check {
     match (&facts.place.swap_used_bytes, facts.host.swap_bytes.value()) {
         (_, Some(0)) => Check::ok("swap", "none"),
-        (Reading::Value(used), total) if *used > total.copied().unwrap_or(0) / 2 => Check::warning(
-            "swap",
-            format!("{} in use", Bytes(*used)),
-            "memory was short: a trial that is swapped out is measured wrong; end what needs so much",
-        ),
+        (Reading::Value(used), total) if *used > total.copied().unwrap_or(0) / 2 => {
+            Check::warning("swap", format!("{} in use", Bytes(*used)), "end what needs so much memory: a trial that is swapped out is measured wrong")
+        }
         (Reading::Value(used), _) => Check::ok("swap", format!("{} in use", Bytes(*used))),
         (Reading::Absent(absence), _) => Check::unknown("swap", absence.to_string()),
     }

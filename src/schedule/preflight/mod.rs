@@ -55,12 +55,14 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
 
 /// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of the host.
 pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &Launch) -> Vec<Check> {
-    let sources = Sources { nvml, results: launch.results, trials: Some(launch.trials), privacy: launch.privacy };
+    let sources =
+        Sources { nvml, is_system_nvml: launch.is_system_nvml, results: launch.results, trials: Some(launch.trials), privacy: launch.privacy };
     diagnose(&Facts::gather(&sources, Some(&launch.uuids), None)).checks
 }
 
 /// What a launch is about to use.
 pub(super) struct Launch<'a> {
+    pub(super) is_system_nvml: bool,
     pub(super) results: &'a Path,
     pub(super) trials: &'a [Trial],
     pub(super) uuids: Vec<String>,
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn before_a_launch_only_the_leased_gpus_and_the_host_are_looked_at() {
         let nvml = Nvml::open(Some(Path::new("/nowhere")));
-        let launch = Launch { results: Path::new("results"), trials: &[], uuids: Vec::new(), privacy: Privacy::Masked };
+        let launch = Launch { is_system_nvml: false, results: Path::new("results"), trials: &[], uuids: Vec::new(), privacy: Privacy::Masked };
         let names: Vec<String> = before_launch(&nvml, &launch).into_iter().map(|check| check.name).collect();
         assert!(names.contains(&"disk".to_owned()) && !names.contains(&"libtorch".to_owned()), "{names:?}");
     }
