@@ -45,7 +45,7 @@ devices:
     nvmlDeviceGetUtilizationRates: {gpu: 0, memory: 0}
     nvmlDeviceGetTemperature/0: 34
     nvmlDeviceGetTemperatureV/0: 34
-    nvmlDeviceGetMarginTemperature: 52
+    nvmlDeviceGetMarginTemperature: {marginTemperature: 52}
     nvmlDeviceGetEnforcedPowerLimit: 700000
     nvmlDeviceGetPowerManagementDefaultLimit: 700000
     nvmlDeviceGetCurrentClocksEventReasons: 1
@@ -147,7 +147,7 @@ impl Machine {
     }
 }
 
-/// Whether the last check read was one of the machine's own, whose remedy is left out with it.
+/// The page without the machine's own checks and their remedies.
 fn normalized(page: &str, folder: &Path) -> String {
     let mut kept = String::new();
     let mut is_left_out = false;
@@ -194,7 +194,7 @@ fn each_gpus_trouble_has_its_kept_text() {
     let cases = [
         ("healthy", ""),
         ("slow", "nvmlDeviceGetEnforcedPowerLimit: 450000\nnvmlDeviceGetCurrPcieLinkWidth: 8\nnvmlDeviceGetPersistenceMode: 0"),
-        ("hot", "nvmlDeviceGetMarginTemperature: 2\nnvmlDeviceGetTemperatureV/0: 86\nnvmlDeviceGetCurrentClocksEventReasons: 72"),
+        ("hot", "nvmlDeviceGetMarginTemperature: {marginTemperature: 2}\nnvmlDeviceGetTemperatureV/0: 86\nnvmlDeviceGetCurrentClocksEventReasons: 72"),
         ("memory-faults", "nvmlDeviceGetTotalEccErrors/1/0: 3\nnvmlDeviceGetRemappedRows: [1, 2, 1, 1]\nnvmlDeviceGetEccMode: [1, 0]"),
         ("prohibited", "nvmlDeviceGetComputeMode: 2"),
         ("mig-empty", "nvmlDeviceGetMigMode: [1, 1]"),
@@ -203,7 +203,6 @@ fn each_gpus_trouble_has_its_kept_text() {
         ("old-gpu", "nvmlDeviceGetCudaComputeCapability: [7, 0]\nnvmlDeviceGetName: Tesla V100"),
         ("driver-not-loaded", "nvmlInit_v2: {return: 9}"),
         ("version-mismatch", "nvmlInit_v2: {return: 18}"),
-        ("no-permission", "nvmlInit_v2: {return: 4}"),
     ];
     for (name, changes) in cases {
         let (status, page) = Machine::new().with_gpu(changes).page(&[]);
@@ -219,6 +218,15 @@ fn an_unknown_error_is_a_daemon_reload_only_in_a_container() {
     let expected = kiln::hardware::host::read().container.value().is_some_and(|kind| kind != "wsl");
     assert_eq!(is_container, expected, "{page}");
     assert!(page.contains("problem driver"), "{page}");
+}
+
+#[test]
+fn a_machine_without_a_driver_or_without_the_right_to_it_has_its_words() {
+    let (status, page) = Machine::new().set("KILN_NVML_LIB", "/nowhere").page(&[]);
+    assert_eq!(status, Some(0), "{page}");
+    assert!(page.contains("problem driver no NVML at /nowhere") && page.contains("`KILN_NVML_LIB` names a library"), "{page}");
+    let (_, page) = Machine::new().with_gpu("nvmlInit_v2: {return: 4}").page(&[]);
+    assert!(page.contains("problem driver this user may not talk to the NVIDIA driver"), "{page}");
 }
 
 #[test]
@@ -279,14 +287,20 @@ fn what_is_wrong_with_the_child_has_its_kept_text_and_status() {
     let count_0 = r#"{"finding":"cuda","driver":{"code":999,"name":"CUDA_ERROR_UNKNOWN"},"devices":0,"fault":"CUDA unknown error - this may be due to an incorrectly set up environment"}"#;
     let lines = |lines: &[&str]| format!("cat <<'END'\n{}\nEND", lines.join("\n"));
     let cpu = product("cpu", 5e-7);
+    let done = r#"{"finding":"done"}"#;
     let none = r#"{"finding":"cuda","devices":0,"fault":"Cannot initialize CUDA"}"#;
     let cases = [
-        ("cpu-only-libtorch", lines(&[&without_cuda, &cpu, none]), 0),
-        ("device-count-0", lines(&[build, &cpu, count_0]), 0),
-        ("crash-in-cuda", format!("{}; kill -SEGV $$", lines(&[build, &cpu])), 0),
-        ("wrong-product", lines(&[build, &cpu, r#"{"finding":"cuda","devices":1}"#, &product("cuda:0", 4e-4)]), 0),
-        ("wrong-product-cpu", lines(&[build, &product("cpu", 0.5), r#"{"finding":"cuda","devices":1}"#]), 3),
-        ("other-version-loaded", lines(&[&build.replace(r#""loaded":"2.11.0""#, r#""loaded":"2.9.1+cu128""#), &cpu]), 0),
+        ("cpu-only-libtorch", lines(&[&without_cuda, &cpu, none, done]), 0),
+        ("device-count-0", lines(&[build, &cpu, count_0, done]), 0),
+        ("crash-in-cuda", format!("{}\nkill -SEGV $$", lines(&[build, &cpu])), 0),
+        ("ends-early", lines(&[build, &cpu]), 0),
+        ("wrong-product", lines(&[build, &cpu, r#"{"finding":"cuda","devices":1}"#, &product("cuda:0", 4e-4), done]), 0),
+        ("wrong-product-cpu", lines(&[build, &product("cpu", 0.5), r#"{"finding":"cuda","devices":1}"#, done]), 3),
+        (
+            "other-version-loaded",
+            lines(&[&build.replace(r#""loaded":"2.11.0""#, r#""loaded":"2.9.1+cu128""#), &cpu, r#"{"finding":"cuda","devices":1}"#, done]),
+            0,
+        ),
         ("library-missing-cuda", loader("libcudart.so.13: cannot open shared object file: No such file or directory"), 3),
         ("library-truncated", loader("/opt/torch/lib/libtorch_cpu.so: file too short"), 3),
         (
@@ -393,22 +407,22 @@ fn without_torch(page: &str, torch: &Path) -> String {
 fn a_libtorch_that_is_removed_truncated_or_of_another_version_is_told_apart() {
     let Some(child) = real_child() else { return };
     let Some((program, torch)) = run_path(&child) else { return };
-    let machine = Machine::new().set("KILN_TRIAL", &child.display().to_string()).set("KILN_NVML_LIB", "");
+    let machine = Machine::new().with_gpu("").set("KILN_TRIAL", &child.display().to_string());
     let (status, page) = machine.page(&[]);
     assert_eq!(status, Some(0), "{page}");
-    if page.contains("CPU-only") && page.contains("no NVIDIA driver found") {
+    if page.contains("CPU-only") {
         compare("real-cpu-only", &without_torch(&page, &torch));
     }
     for (name, break_it) in [("real-truncated", truncate as fn(&Path, &Path)), ("real-foreign", foreign), ("real-other-version", other_version)] {
         let farm = tempfile::tempdir().unwrap();
         break_it(&torch, farm.path());
-        let machine = Machine::new().set("KILN_TRIAL", &child.display().to_string()).set("KILN_NVML_LIB", "/nowhere");
+        let machine = Machine::new().with_gpu("").set("KILN_TRIAL", &child.display().to_string());
         let (status, page) = machine.set("LD_LIBRARY_PATH", &farm.path().display().to_string()).page(&[]);
         assert_eq!(status, Some(3), "{name}: {page}");
         let page = page.replace(&farm.path().display().to_string(), "FARM").replace(&child.display().to_string(), "KILN-TRIAL");
         compare(name, &without_torch(&page, &torch));
     }
-    let machine = Machine::new().set("KILN_NVML_LIB", "/nowhere");
+    let machine = Machine::new().with_gpu("");
     without_run_path(&machine, &program, &torch);
     let (status, page) = machine.page(&["--quick"]);
     assert_eq!(status, Some(3), "{page}");

@@ -78,24 +78,23 @@ fn recovery(gpu: &GpuFacts) -> Option<Check> {
 /// Processes of others. kiln ends none of them.
 fn processes(gpu: &GpuFacts, privacy: Privacy) -> Check {
     const NAME: &str = "processes";
-    let list = match &gpu.users {
+    match &gpu.users {
         ProcessList::Unknown(reason) => return Check::unknown(NAME, reason.clone()),
         ProcessList::Known(list) if list.is_empty() => return Check::ok(NAME, "nobody else computes on it"),
-        ProcessList::Known(list) => list,
-    };
+        ProcessList::Known(_) => {}
+    }
     let who = privacy.foreign_processes(&gpu.users);
-    let many = if list.len() == 1 { "process" } else { "processes" };
     if gpu.is_working() {
         let percent = gpu.utilization_percent.value().copied().unwrap_or_default();
         return Check::warning(
             NAME,
-            format!("{many} of others at work ({percent} %): {who}"),
+            format!("foreign processes are at work ({percent} %): {who}"),
             "wait (`run.wait`), or name another GPU with `--device`",
         );
     }
     Check::warning(
         NAME,
-        format!("{many} of others hold memory at no utilization: {who}"),
+        format!("foreign processes hold memory at no utilization: {who}"),
         "left over from a crash, or a notebook? its owner can end it (`kill PID`); kiln never does",
     )
 }
@@ -381,9 +380,9 @@ mod tests {
         let mut gpu = healthy(0);
         gpu.users = ProcessList::Known(vec![GpuProcess { pid: 4711, user: Some("ada".into()), used_memory_bytes: Some(3 << 30) }]);
         let words = |gpu: &GpuFacts, privacy: Privacy| processes(gpu, privacy).evidence;
-        assert_eq!(words(&gpu, Privacy::Full), "process of others hold memory at no utilization: pid 4711 of ada with 3.0 GiB");
+        assert_eq!(words(&gpu, Privacy::Full), "foreign processes hold memory at no utilization: pid 4711 of ada with 3.0 GiB");
         assert!(!words(&gpu, Privacy::Masked).contains("4711"));
         gpu.utilization_percent = known(80);
-        assert!(words(&gpu, Privacy::Full).starts_with("process of others at work (80 %)"));
+        assert!(words(&gpu, Privacy::Full).starts_with("foreign processes are at work (80 %)"));
     }
 }

@@ -50,6 +50,13 @@ fn built_in(answer: &Answer) -> Option<&Libtorch> {
     answer.build.as_ref()?.libtorch.as_ref()
 }
 
+/// GPUs that libtorch sees and that, where they were tried, compute right.
+pub(super) fn usable_gpus(answer: &Answer) -> usize {
+    let wrong = |at: u64| answer.products.iter().any(|product| product.device == format!("cuda:{at}") && product_fault(product).is_some());
+    let devices = answer.cuda.as_ref().map_or(0, |cuda| cuda.devices);
+    (0..devices).filter(|at| !wrong(*at)).count()
+}
+
 const BUILD_IT: &str = "build it with `make build`, or name one in `KILN_TRIAL`";
 
 fn program(answer: &Answer) -> Check {
@@ -63,7 +70,7 @@ fn program(answer: &Answer) -> Check {
         (Some(Fault::Newer(number)), _) => {
             Check::problem(name, format!("{path} speaks format {number}: it is newer than this kiln"), "build both: `make build`")
         }
-        (Some(Fault::Loading(_)), _) => Check::problem(name, format!("{path} does not start: see libtorch"), "mend libtorch"),
+        (Some(Fault::Loading(_)), _) => Check::problem(name, format!("{path} does not start"), "see libtorch"),
         (Some(other), build) => Check::problem(name, format!("{path} {}", stopped(other, build.as_ref(), answer)), remedy_of(other)),
         (None, Some(build)) => Check::ok(name, format!("kiln-trial {} with {}", build.kiln_trial, build.engines.join(", "))),
         (None, None) => Check::unknown(name, format!("{path} said nothing")),

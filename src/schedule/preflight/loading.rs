@@ -1,6 +1,12 @@
 //! What the dynamic loader says when it cannot put the child together, as facts. In comes its text (glibc's, in English), out
 //! goes which library, what is wrong with it and where it was looked for.
 
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
 /// What the loader stopped at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadFault {
@@ -84,6 +90,24 @@ pub(super) fn searched(debug: &str, library: &str) -> Vec<String> {
     places
 }
 
+/// The first library of those that the loader took up (`LD_DEBUG=libs`) whose file is cut off.
+pub(super) fn cut_off(debug: &str) -> Option<String> {
+    let tried = debug.lines().filter_map(|line| Some(line.split_once("trying file=")?.1.trim()));
+    tried.map(Path::new).find(|path| is_cut_off(path).unwrap_or(false)).map(|path| path.display().to_string())
+}
+
+/// Whether a 64-bit little-endian ELF file ends before its section table does. A linker writes that table last.
+fn is_cut_off(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    let mut header = [0; 64];
+    file.read_exact(&mut header)?;
+    let number = |at: usize, bytes: usize| header[at..at + bytes].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let is_elf = header.starts_with(b"\x7fELF\x02\x01");
+    // `e_shoff`, `e_shentsize`, `e_shnum`.
+    let end = number(0x28, 8).saturating_add(number(0x3a, 2) * number(0x3c, 2));
+    Ok(is_elf && file.metadata()?.len() < end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +141,21 @@ mod tests {
             assert_eq!(kind(&text), (library.to_owned(), expected), "{text}");
         }
         assert_eq!(load_fault("thread 'main' panicked at src/main.rs\n"), None);
+    }
+
+    #[test]
+    fn a_file_that_ends_too_soon_is_found_by_its_own_headers() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            format!("  7:\t  trying file={}\n", path.display())
+        };
+        let debug = [write("text.so", &[b'x'; 100]), write("short.so", b"x"), write("whole.so", &whole)].concat();
+        assert_eq!(cut_off(&format!("{debug}  7:\t  trying file=/nowhere/libx.so\n")), None);
+        let cut = write("cut.so", &whole[..whole.len() / 2]);
+        assert!(cut_off(&format!("{debug}{cut}")).is_some_and(|found| found.ends_with("cut.so")));
     }
 
     #[test]

@@ -45,11 +45,10 @@ pub struct Diagnosis {
 pub fn diagnose(facts: &Facts) -> Diagnosis {
     let gpus = facts.gpus.iter().flat_map(|gpu| device::checks(gpu, facts.privacy));
     let parts = [driver::checks(facts), visible::checks(facts), libtorch::checks(facts), gpus.collect(), host::checks(facts)];
-    let usable = facts.answer.as_ref().and_then(|answer| answer.cuda.as_ref()).map_or(0, |cuda| cuda.devices);
     Diagnosis {
         checks: parts.into_iter().flatten().collect(),
         can_run: facts.answer.as_ref().is_none_or(libtorch::can_run),
-        usable_gpus: usize::try_from(usable).unwrap_or(0),
+        usable_gpus: facts.answer.as_ref().map_or(0, libtorch::usable_gpus),
     }
 }
 
@@ -152,6 +151,7 @@ mod tests {
             cuda: Some(Cuda { driver: Some(CudaDriver { name: "CUDA_SUCCESS".to_owned(), ..CudaDriver::default() }), devices: 1, fault: None }),
             products: vec![product("cpu"), product("cuda:0")],
             fault: None,
+            is_done: true,
             is_quick: false,
         }
     }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::loading::{LoadFault, load_fault, searched};
+use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
 use crate::record::examination::{Build, Cuda, EXAMINATION, Finding, Product};
 
 /// What the child said.
@@ -23,6 +23,8 @@ pub struct Answer {
     pub products: Vec<Product>,
     /// Why it said no more.
     pub fault: Option<Fault>,
+    /// Whether it came to its end.
+    pub is_done: bool,
     /// Whether products were not asked for.
     pub is_quick: bool,
 }
@@ -146,7 +148,8 @@ fn take_findings(answer: &mut Answer, said: &str) -> Option<u32> {
             Ok(Finding::Build(build)) => answer.build = Some(build),
             Ok(Finding::Cuda(cuda)) => answer.cuda = Some(cuda),
             Ok(Finding::Product(product)) => answer.products.push(product),
-            Ok(Finding::Done | Finding::Unknown) | Err(_) => {}
+            Ok(Finding::Done) => answer.is_done = true,
+            Ok(Finding::Unknown) | Err(_) => {}
         }
     }
     None
@@ -158,10 +161,17 @@ fn fault(program: &Path, heard: &Heard, answer: &Answer, time_limit: Duration) -
         fault.searched = look_again(program).map(|said| searched(&said, &fault.library)).unwrap_or_default();
         return Some(Fault::Loading(fault));
     }
+    // The loader itself crashes on a file that ends before its headers say.
+    if status.signal().is_some()
+        && answer.build.is_none()
+        && let Some(library) = look_again(program).ok().and_then(|said| cut_off(&said))
+    {
+        return Some(Fault::Loading(LoadFault { library, kind: LoadFaultKind::Truncated, searched: Vec::new() }));
+    }
     let last_line = heard.complained.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
     match (status.signal(), status.code()) {
         (Some(signal), _) => Some(Fault::Signal(signal)),
-        (_, Some(0)) if answer.build.is_some() => None,
+        (_, Some(0)) if answer.is_done => None,
         (_, Some(2)) if answer.build.is_none() && last_line.contains("--examine") => Some(Fault::Older),
         (_, status) => Some(Fault::Ended { status: status.unwrap_or(-1), last_line }),
     }
@@ -192,7 +202,8 @@ mod tests {
     #[test]
     fn each_way_to_fall_silent_is_told_apart() {
         let fault = |script: &str| asked(script, 20_000).fault;
-        assert_eq!(fault(&format!("{BUILD}; echo '{{\"finding\":\"of next year\"}}'")), None);
+        assert_eq!(fault(&format!("{BUILD}; echo '{{\"finding\":\"of next year\"}}'; echo '{{\"finding\":\"done\"}}'")), None);
+        assert_eq!(fault(BUILD), Some(Fault::Ended { status: 0, last_line: String::new() }));
         assert_eq!(fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"), Some(Fault::Older));
         assert_eq!(fault("kill -SEGV $$"), Some(Fault::Signal(11)));
         assert_eq!(fault("echo first >&2; echo last >&2; exit 9"), Some(Fault::Ended { status: 9, last_line: "last".into() }));
