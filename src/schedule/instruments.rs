@@ -2,7 +2,7 @@
 //! knows where the readings come from (`hardware`) and where they are kept (`samples.csv`, `snapshots.csv`).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_health_mask_is_taken_apart_and_zero_is_no_answer() {
-        let found = Found { uuid: [0; 16], status: 0, clique: 0, state: 3, mask: 0b01_0011_10_01_10_01, summary: None };
+        let found = Found { uuid: [0; 16], status: 0, clique: 0, state: 3, mask: 0b1_0011_1001_1001, summary: None };
         assert_eq!(bits(&found, 0, 2), Reading::Value(1));
         assert_eq!(bits(&found, 2, 2).map(is_true), Reading::Value(false));
         assert_eq!(bits(&found, 8, 4), Reading::Value(3));

@@ -100,7 +100,6 @@ pub(in crate::hardware) fn bbx_flush(nvml: &Nvml, device: &Device<'_>) -> Readin
         // SAFETY: both places hold one number of the type the library declares.
         unsafe { function(handle, time, duration) }
     })
-    .map(|(time, duration)| (time, duration as u64))
 }
 
 /// 1 where the link between processor and GPU is NVLink-C2C.

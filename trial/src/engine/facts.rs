@@ -49,19 +49,23 @@ fn mapped(maps: &str) -> BTreeMap<String, String> {
     named.collect()
 }
 
+/// The value of `KEY=value` in libtorch's words on its build.
+#[cfg(feature = "libtorch")]
+pub(super) fn build_setting<'a>(build: &'a str, key: &str) -> Option<&'a str> {
+    let parts = build.split([',', '\n']).map(str::trim);
+    let mut values = parts.filter_map(|part| part.rsplit_once('=').filter(|(name, _)| name.rsplit(' ').next() == Some(key)));
+    values.find_map(|(_, value)| Some(value.trim()).filter(|value| !value.is_empty()))
+}
+
 /// Of the text that libtorch says of its build. `libtorch` is without the mark of its flavour, which `libtorch_build` has.
 #[cfg(feature = "libtorch")]
 fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
-    let value = |key: &str| {
-        let parts = build.split([',', '\n']).map(str::trim);
-        let mut values = parts.filter_map(|part| part.rsplit_once(&format!("{key}=")).map(|(_, value)| value.trim().to_owned()));
-        values.find(|value| !value.is_empty())
-    };
+    let value = |key: &str| build_setting(build, key);
     let cuda = value("CUDA_VERSION").map_or("without CUDA".to_owned(), |version| format!("CUDA {version}"));
-    let commit = value("COMMIT_SHA").map(|commit| format!(", commit {}", commit.get(..10).unwrap_or(&commit)));
+    let commit = value("COMMIT_SHA").map(|commit| format!(", commit {}", commit.get(..10).unwrap_or(commit)));
     let mut found = BTreeMap::from([("libtorch_build".to_owned(), format!("{cuda}{}", commit.unwrap_or_default()))]);
     if let Some(version) = value("TORCH_VERSION") {
-        found.insert("libtorch".to_owned(), version);
+        found.insert("libtorch".to_owned(), version.to_owned());
     }
     found
 }
@@ -73,9 +77,7 @@ fn version_of(name: &str, path: &str) -> String {
         "cudnn" => library_version(path, c"cudnnGetVersion", Asking::Returned).map(cudnn),
         "cublas" => library_version(path, c"cublasGetProperty", Asking::InParts).map(|number| parts(number, 10_000, 100)),
         "nccl" => library_version(path, c"ncclGetVersion", Asking::Written).map(nccl),
-        "cudart" => {
-            library_version(path, c"cudaRuntimeGetVersion", Asking::Written).map(|number| format!("{}.{}", number / 1000, number % 1000 / 10))
-        }
+        "cudart" => library_version(path, c"cudaRuntimeGetVersion", Asking::Written).map(cuda),
         _ => None,
     };
     answered.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path).to_owned())
@@ -87,9 +89,15 @@ fn parts(number: i64, major: i64, minor: i64) -> String {
     format!("{}.{}.{}", number / major, number % major / minor, number % minor)
 }
 
+/// 13000 is `13.0`.
+#[cfg(feature = "libtorch")]
+pub(super) fn cuda(number: i64) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
 /// cuDNN counts the major version in ten thousands from 9 on, in thousands before.
 #[cfg(feature = "libtorch")]
-fn cudnn(number: i64) -> String {
+pub(super) fn cudnn(number: i64) -> String {
     if number >= 90_000 { parts(number, 10_000, 100) } else { parts(number, 1000, 100) }
 }
 
@@ -135,6 +143,7 @@ mod tests {
     #[test]
     #[cfg(feature = "libtorch")]
     fn numbers_of_versions_read_as_their_makers_write_them() {
+        assert_eq!([cuda(13_000), cuda(12_080)], ["13.0", "12.8"]);
         assert_eq!([cudnn(91_501), cudnn(8907)], ["9.15.1", "8.9.7"]);
         assert_eq!([nccl(22_809), nccl(2804)], ["2.28.9", "2.8.4"]);
         assert_eq!(parts(130_102, 10_000, 100), "13.1.2");

@@ -1,5 +1,5 @@
 //! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches,
-//! versions. All unsafe code of the package is here and in `cuda.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
+//! versions. All unsafe code of the package is here, in `cuda.rs` and in `probe.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
 
 use std::{
     collections::BTreeMap,
@@ -23,6 +23,7 @@ struct CSaved {
 
 unsafe extern "C" {
     fn kiln_error() -> *const c_char;
+    fn kiln_headers_version() -> *const c_char;
     fn kiln_libtorch_build() -> *const c_char;
     fn kiln_library_version(path: *const c_char, function: *const c_char, shape: c_int, number: *mut i64) -> c_int;
     fn kiln_allocator(device: c_int, figures: *mut i64) -> c_int;
@@ -287,6 +288,12 @@ pub(crate) fn accumulate(sums: &[Tensor], terms: &[Tensor]) -> Result<(), TrialE
     let (into, from) = (handles(sums), handles(terms));
     // SAFETY: lists of equal length; the optimizer owns the sums.
     checked(unsafe { kiln_accumulate(into.as_ptr(), from.as_ptr(), count(sums)) })
+}
+
+/// The libtorch that this program was compiled against.
+pub(super) fn headers_version() -> &'static str {
+    // SAFETY: a constant text of the shim.
+    unsafe { CStr::from_ptr(kiln_headers_version()) }.to_str().unwrap_or("unknown")
 }
 
 /// How the libtorch in this process was built, in its own words (`KEY=value` parts between commas and lines).

@@ -8,11 +8,13 @@ use std::{
 
 use kiln::record::examination::{Cuda, CudaDevice, CudaDriver, Libtorch};
 
-use super::libtorch::{checked, version};
+use super::{
+    facts::{build_setting, cuda as cuda_version, cudnn as cudnn_version},
+    libtorch::{build as config, checked, headers_version},
+};
 
 unsafe extern "C" {
     fn kiln_error() -> *const c_char;
-    fn kiln_config() -> *const c_char;
     fn kiln_cuda_build(versions: *mut i64) -> c_int;
     fn kiln_cuda_devices(count: *mut i64) -> c_int;
     fn kiln_driver(code: *mut i32, version: *mut i32, devices: *mut DriverDevice, room: i32, count: *mut i32) -> c_int;
@@ -36,8 +38,8 @@ pub(crate) fn build() -> Libtorch {
     let config = config();
     let (cuda, cudnn) = cuda_build();
     Libtorch {
-        compiled: version().to_owned(),
-        loaded: setting(&config, "TORCH_VERSION=").map(str::to_owned),
+        compiled: headers_version().to_owned(),
+        loaded: build_setting(&config, "TORCH_VERSION").map(str::to_owned),
         path: loaded_path(),
         cuda: (cuda > 0).then(|| cuda_version(cuda)),
         cudnn: (cudnn > 0).then(|| cudnn_version(cudnn)),
@@ -51,14 +53,6 @@ pub(crate) fn cuda() -> Cuda {
     // SAFETY: the shim writes one number.
     let started = checked(unsafe { kiln_cuda_devices(&raw mut count) });
     Cuda { driver: driver(), devices: u64::try_from(count).unwrap_or(0), fault: started.err().map(|error| error.to_string()) }
-}
-
-fn config() -> String {
-    // SAFETY: null, or a NUL-terminated text that lives until the thread's next call.
-    unsafe {
-        let text = kiln_config();
-        if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
-    }
 }
 
 /// CUDA's and cuDNN's version numbers; 0 where the build has none.
@@ -97,23 +91,6 @@ fn uuid(bytes: &[u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", hex[..4].concat(), hex[4..6].concat(), hex[6..8].concat(), hex[8..10].concat(), hex[10..].concat())
 }
 
-/// 13000 is `13.0`.
-fn cuda_version(number: i64) -> String {
-    format!("{}.{}", number / 1000, number % 1000 / 10)
-}
-
-/// 91002 is `9.10.2`; before version 9 the major counted thousands, 8902 is `8.9.2`.
-fn cudnn_version(number: i64) -> String {
-    let major = if number >= 90_000 { 10_000 } else { 1000 };
-    format!("{}.{}.{}", number / major, number % major / 100, number % 100)
-}
-
-/// The word after `key` in libtorch's description of its build.
-fn setting<'a>(config: &'a str, key: &str) -> Option<&'a str> {
-    let rest = &config[config.find(key)? + key.len()..];
-    rest.split([',', '\n', ' ']).next().filter(|word| !word.is_empty())
-}
-
 /// `sm_90` and `compute_120` of the build's `-gencode` flags, in their order.
 fn architectures(config: &str) -> Vec<String> {
     let Some(line) = config.lines().find(|line| line.contains("NVCC architecture flags")) else { return Vec::new() };
@@ -132,17 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_written_as_people_write_them() {
-        assert_eq!((cuda_version(13_000), cuda_version(12_080)), ("13.0".into(), "12.8".into()));
-        assert_eq!((cudnn_version(91_002), cudnn_version(8902)), ("9.10.2".into(), "8.9.2".into()));
-    }
-
-    #[test]
     fn a_builds_description_names_its_gpu_code_and_version() {
         let config = "PyTorch built with:\n  - CUDA Runtime 13.0\n  - NVCC architecture flags: -gencode;arch=compute_75,code=sm_75;-gencode;arch=compute_120,code=compute_120\n  - Build settings: BLAS_INFO=mkl, TORCH_VERSION=2.11.0, USE_CUDA=1, \n";
         assert_eq!(architectures(config), ["sm_75", "compute_120"]);
-        assert_eq!(setting(config, "TORCH_VERSION="), Some("2.11.0"));
-        assert_eq!((architectures(""), setting("", "TORCH_VERSION=")), (Vec::new(), None));
+        assert_eq!(build_setting(config, "TORCH_VERSION"), Some("2.11.0"));
+        assert_eq!((architectures(""), build_setting("", "TORCH_VERSION")), (Vec::new(), None));
     }
 
     #[test]

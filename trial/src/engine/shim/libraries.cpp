@@ -1,6 +1,7 @@
 // What the libraries in this process say of themselves. Nothing is loaded here, and no device is touched.
 #include <ATen/Version.h>
 #include <dlfcn.h>
+#include <torch/headeronly/version.h>
 
 #include <cstdint>
 #include <stdexcept>
@@ -8,6 +9,9 @@
 #include "shim.h"
 
 extern "C" {
+
+// The libtorch whose headers this program was compiled with.
+const char *kiln_headers_version() { return TORCH_VERSION; }
 
 // How libtorch was built, in its own words: the text is in the library, not in its headers.
 const char *kiln_libtorch_build() {

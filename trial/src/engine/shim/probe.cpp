@@ -1,7 +1,6 @@
 // What the loaded libtorch was built for, and what the CUDA driver's own library says. No CUDA header is needed: libtorch's CUDA
 // part is asked through its hooks, the driver through the four functions of its public interface that are declared here.
 #include <ATen/Context.h>
-#include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 
@@ -11,8 +10,6 @@
 #include "shim.h"
 
 namespace {
-thread_local std::string text;
-
 // A function of the driver's library, or null.
 template <typename Function>
 Function find(void *library, const char *name) {
@@ -21,11 +18,6 @@ Function find(void *library, const char *name) {
 }  // namespace
 
 extern "C" {
-
-// libtorch's description of its own build; null with the text in kiln_error().
-const char *kiln_config() {
-  return guarded([&] { text = at::show_config(); }) == 0 ? text.c_str() : nullptr;
-}
 
 // versions: CUDA runtime, cuDNN; 0 where the build has none.
 int kiln_cuda_build(int64_t *versions) {
