@@ -12,6 +12,8 @@ use std::{
     sync::OnceLock,
 };
 
+use fake_nvml::{Scenario, install::install};
+
 const GPU: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
 /// A child that answers with these peaks and plays a short trial of 1 000 samples/s.
@@ -131,15 +133,12 @@ fn a_device_that_is_not_here_is_named() {
     assert!(error.contains("`--device GPU-of-someone-else` is not here"), "{error}");
 }
 
-/// The library of `tests/nvml/fake.rs`: one GPU, on which process 1 is at work.
+/// A library with one GPU, on which process 1 is at work.
 fn nvml() -> &'static Path {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libnvidia-ml.so.1");
-        let mut compile = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-        compile.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "fake_nvml", "-A", "warnings", "-o"]);
-        assert!(compile.arg(&path).arg("tests/nvml/fake.rs").status().unwrap().success());
+        let path = install(folder.path(), &Scenario::read(Path::new("tests/scenarios/small.yaml")).unwrap()).unwrap();
         (folder, path)
     });
     path

@@ -23,20 +23,25 @@ fn scenario(name: &str) -> Scenario {
     Scenario::read(&Path::new("tests/scenarios").join(format!("{name}.yaml"))).unwrap()
 }
 
-/// A run of so many trials on the first device, each with a measured window of 0.6 s.
-fn run(name: &str, trials: usize) -> (Place, Ended) {
+/// A run of so many trials on these devices, each with a measured window of 0.6 s.
+fn run_on(devices: &str, scenario: &Scenario, trials: usize) -> (Place, Ended) {
     let batches: Vec<String> = (1..=trials).map(|batch| batch.to_string()).collect();
     let place = Place::with(&format!(
-        "train: {{steps: 10}}\nmeasure: {{sample_interval: 100ms}}\nrun: {{require_idle_device: false, devices: [0]}}\n\
+        "train: {{steps: 10}}\nmeasure: {{sample_interval: 100ms}}\nrun: {{require_idle_device: false, devices: {devices}}}\n\
          sweep: {{grid: {{train.batch_size: [{}]}}}}",
         batches.join(", ")
     ));
-    let library = install(place.path("x.yaml").parent().unwrap(), &scenario(name)).unwrap();
+    let library = install(place.path("x.yaml").parent().unwrap(), scenario).unwrap();
     let mut kiln = place.kiln(&["run", "x.yaml", "--progress", "plain"]);
     kiln.env("SCRIPTED_CHILD", "measures").env("KILN_NVML_LIB", library).env_remove("CUDA_VISIBLE_DEVICES").env_remove("FAKE_NVML_SCENARIO");
     let ended = Ended::of(kiln.output().unwrap());
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     (place, ended)
+}
+
+/// The same on the first device.
+fn run(name: &str, trials: usize) -> (Place, Ended) {
+    run_on("[0]", &scenario(name), trials)
 }
 
 fn rows(name: &str, trials: usize) -> Vec<HashMap<String, String>> {
@@ -87,7 +92,7 @@ fn a_used_gpu_says_by_whom() {
 #[test]
 fn a_gpu_in_pieces_has_no_utilization() {
     let row = &rows("h100-mig", 1)[0];
-    is_absent(row, "mean_gpu_utilization", "not supported by this device");
+    is_absent(row, "mean_gpu_utilization", "NVML gives no utilization while MIG is on");
     assert!((number(row, "mean_power_watts") - 412.0).abs() < 1e-6);
 }
 
@@ -115,13 +120,30 @@ fn a_counter_that_goes_back_is_no_energy() {
 }
 
 #[test]
-fn a_lost_gpu_leaves_gaps_with_that_reason() {
-    let rows = rows("lost", 3);
-    let last = &rows[2];
-    for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "max_temperature_celsius", "peak_nvml_used_bytes"] {
-        is_absent(last, column, "the GPU is lost");
+fn a_lost_gpu_fails_its_trial_and_ends_a_run_that_has_no_other() {
+    let (place, ended) = run("lost", 3);
+    assert_eq!(ended.status, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no other device is left for the trials that wait"), "{}", ended.stderr);
+    assert_eq!(place.column("outcome"), ["completed", "failed"]);
+    let failed = &place.rows()[1];
+    assert!(failed["reason"].contains("GPU 0 (NVIDIA H200) was lost (NVML: the GPU is lost"), "{}", failed["reason"]);
+    for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "samples_per_second"] {
+        assert_eq!(failed[column], "", "{column}");
     }
-    assert_eq!(last["foreign_processes"], "unknown");
+}
+
+#[test]
+fn the_trials_of_a_lost_gpu_go_to_the_others() {
+    let mut scenario = scenario("8-h100");
+    scenario.devices[0].lost.clone_from(&self::scenario("lost").devices[0].lost);
+    let (place, ended) = run_on("[0, 1]", &scenario, 5);
+    assert_eq!(ended.status, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no further trial is given to it"), "{}", ended.stderr);
+    let rows = place.rows();
+    let (failed, completed): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["outcome"] == "failed");
+    assert_eq!((failed.len(), completed.len()), (1, 4), "{}", ended.stderr);
+    assert_eq!(failed[0]["device_uuid"], FIRST);
+    assert!(rows.last().unwrap()["device_uuid"] != FIRST && completed.iter().filter(|row| row["device_uuid"] == FIRST).count() <= 1);
 }
 
 #[test]

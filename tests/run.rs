@@ -257,8 +257,11 @@ fn progress_as_json_is_one_event_per_line() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
     let ended = place.run("takes_a_while", &["--progress", "json"]);
     let events: Vec<serde_json::Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).filter(|name| *name != "trial_progress").collect();
-    assert_eq!(names, ["notice", "run_started", "trial_started", "trial_ended", "trial_started", "trial_ended", "run_ended"]);
+    // Each warning on the machine is a notice; how many there are is the machine's own affair.
+    let is_ours = |name: &&str| !["trial_progress", "notice"].contains(name);
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).filter(is_ours).collect();
+    assert_eq!(events[0]["event"], "notice");
+    assert_eq!(names, ["run_started", "trial_started", "trial_ended", "trial_started", "trial_ended", "run_ended"]);
     assert_eq!((&events[events.len() - 1]["done"], &events[events.len() - 1]["total"]), (&2.into(), &2.into()));
     let quiet = place.run("completes", &["--fresh", "--quiet"]);
     assert_eq!(quiet.stderr, "");

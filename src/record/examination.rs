@@ -53,6 +53,9 @@ pub struct Libtorch {
     /// CUDA runtime of the loaded build, such as `13.0`; `None` for a CPU-only one.
     #[serde(default)]
     pub cuda: Option<String>,
+    /// Why the CUDA half of this libtorch, which is there, cannot be loaded.
+    #[serde(default)]
+    pub cuda_fault: Option<String>,
     /// Such as `9.10.2`.
     #[serde(default)]
     pub cudnn: Option<String>,

@@ -89,6 +89,9 @@ mod on_libtorch {
     /// seconds of one product. Waits for the device before and after; the factors are drawn from a fixed seed.
     fn product(device: Device, kind: Kind) -> Result<(f64, f64), TrialError> {
         engine::libtorch::plain_f32()?;
+        if let Device::Cuda(at) = device {
+            engine::device::open_cuda(at)?;
+        }
         tch::manual_seed(1);
         let factor = || Tensor::randn([SIZE, SIZE], (Kind::Float, Device::Cpu)).to_kind(kind); // [row, column]
         let (left, right) = (factor(), factor());

@@ -183,9 +183,12 @@ fn batch(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
 /// Some drivers have the counter only as a call of its own.
 fn energy(device: &Device<'_>, fields: &mut Fields<'_>) -> Option<f64> {
     let millijoules = fields.read("energy_call", || told(device.total_energy_consumption()));
-    let joules = millijoules.map(|millijoules| millijoules as f64 / 1e3)?;
-    fields.absent.remove("energy_joules");
-    Some(joules)
+    // The call's word on why is the plainer one: a driver that lacks the field says nothing of the counter.
+    match fields.absent.remove("energy_call") {
+        Some(reason) => fields.absent.insert("energy_joules", reason),
+        None => fields.absent.remove("energy_joules"),
+    };
+    millijoules.map(|millijoules| millijoules as f64 / 1e3)
 }
 
 /// `None` after the counter wrapped, and over a time too short for a rate.

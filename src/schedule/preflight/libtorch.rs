@@ -1,8 +1,6 @@
 //! The child and its libtorch: whether it starts, which libtorch it has loaded, whether CUDA is built in and can be used, whether
 //! that fits the driver and the GPUs, whether products come out right. From what the child said to checks.
 
-use std::path::Path;
-
 use super::{
     facts::Facts,
     loading::{LoadFault, LoadFaultKind},
@@ -194,20 +192,17 @@ fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
 
 /// "nvidia-smi works but CUDA is not available."
 fn cpu_only(libtorch: &Libtorch, gpus: usize) -> Check {
-    let beside = libtorch.path.as_deref().and_then(|path| Path::new(path).parent()).is_some_and(|folder| folder.join("libtorch_cuda.so").exists());
     let shown = if gpus == 1 { "nvidia-smi shows a GPU".to_owned() } else { format!("nvidia-smi shows {gpus} GPUs") };
-    let (evidence, remedy) = if beside {
-        (
-            format!("{shown}, but CUDA is not available: libtorch_cuda.so is there, and kiln-trial was built without it"),
-            "build again against this libtorch: `cargo clean -p torch-sys -p kiln-trial --release && make build`",
-        )
-    } else {
-        (
-            format!("{shown}, but CUDA is not available: this libtorch is a CPU-only build"),
-            "fetch the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch build`",
-        )
+    let (why, remedy) = match &libtorch.cuda_fault {
+        Some(fault) => (
+            format!("its CUDA half does not load: {fault}"),
+            "the CUDA build needs the libraries it came with: `KILN_LIBTORCH=cuda make libtorch build` fetches all of them",
+        ),
+        None => {
+            ("this libtorch is a CPU-only build".to_owned(), "fetch the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch build`")
+        }
     };
-    Check::problem("cuda", evidence, remedy)
+    Check::problem("cuda", format!("{shown}, but CUDA is not available: {why}"), remedy)
 }
 
 /// "The device count is 0."

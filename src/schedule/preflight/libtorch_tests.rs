@@ -54,14 +54,14 @@ fn nvidia_smi_works_but_cuda_is_not_available() {
 }
 
 #[test]
-fn a_program_built_without_the_cuda_that_lies_beside_is_to_be_built_again() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("libtorch_cuda.so"), "").unwrap();
+fn a_cuda_half_that_does_not_load_is_named_with_the_library_it_lacks() {
     let check = found("cuda", |_, answer| {
         cpu_flavour(answer);
-        libtorch_of(answer).path = Some(folder.path().join("libtorch_cpu.so").display().to_string());
+        let fault = "libtorch_cuda.so cannot be loaded (libcudnn.so.9: cannot open shared object file: No such file or directory)";
+        libtorch_of(answer).cuda_fault = Some(fault.to_owned());
     });
-    assert!(check.evidence.contains("built without it") && check.remedy.unwrap().contains("cargo clean -p torch-sys"));
+    assert_eq!(check.state, State::Problem);
+    assert!(check.evidence.contains("its CUDA half does not load") && check.evidence.contains("libcudnn.so.9"), "{}", check.evidence);
 }
 
 #[test]

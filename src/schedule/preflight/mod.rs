@@ -133,6 +133,7 @@ mod tests {
             loaded: Some("2.11.0".to_owned()),
             path: Some("/opt/torch/lib/libtorch_cpu.so".to_owned()),
             cuda: Some("13.0".to_owned()),
+            cuda_fault: None,
             cudnn: Some("9.15.1".to_owned()),
             architectures: vec!["sm_80".to_owned(), "sm_90".to_owned()],
         };

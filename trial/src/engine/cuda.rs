@@ -23,34 +23,50 @@ struct CEvent {
 }
 
 unsafe extern "C" {
-    fn kiln_load_cuda(path: *const c_char) -> c_int;
+    fn kiln_load_cuda(path: *const c_char, is_real: *mut c_int) -> c_int;
     fn kiln_copy_batch(inputs: *const i64, targets: *const i64, count: i64, to_cuda: c_int, pinned: c_int, out: *mut Handle) -> c_int;
     fn kiln_record_moment(moment: *mut *mut CEvent) -> c_int;
     fn kiln_seconds_between(from: *mut CEvent, to: *mut CEvent, seconds: *mut f64) -> c_int;
     fn kiln_forget_moment(moment: *mut CEvent);
 }
 
+/// Why this process has no CUDA half of libtorch; each text names the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoCuda {
+    /// The flavour has none: the file is not there, or it is an empty stand-in.
+    CpuOnly(String),
+    /// The file is there and cannot be loaded, most often because a library that it needs is missing.
+    Broken(String),
+}
+
+impl From<NoCuda> for TrialError {
+    fn from(absent: NoCuda) -> Self {
+        let (NoCuda::CpuOnly(why) | NoCuda::Broken(why)) = absent;
+        Self::NoDevice(format!(
+            "{why}: this libtorch computes on the CPU only; name one with CUDA (`LD_LIBRARY_PATH` before the start, or `KILN_LIBTORCH=cuda make libtorch`)"
+        ))
+    }
+}
+
 /// Loads the `libtorch_cuda.so` that lies beside the libtorch of this process; without it libtorch computes on the CPU only. To
 /// be called before libtorch is asked for anything: it remembers that there was no CUDA.
-///
-/// Errors: there is none, it is an empty stand-in, or a library that it needs is missing; the text names the file.
-pub(super) fn load() -> Result<(), TrialError> {
+pub(super) fn load() -> Result<(), NoCuda> {
     let files = facts::library_files();
     let folder = files.get("libtorch_cpu").and_then(|path| Path::new(path).parent()).unwrap_or(Path::new(""));
     load_from(folder)
 }
 
-fn load_from(folder: &Path) -> Result<(), TrialError> {
+fn load_from(folder: &Path) -> Result<(), NoCuda> {
     let path = folder.join("libtorch_cuda.so");
-    let remedy =
-        "this libtorch computes on the CPU only; name one with CUDA (`LD_LIBRARY_PATH` before the start, or `KILN_LIBTORCH=cuda make libtorch`)";
     if !path.exists() {
-        return Err(TrialError::NoDevice(format!("{} is not there: {remedy}", path.display())));
+        return Err(NoCuda::CpuOnly(format!("{} is not there", path.display())));
     }
-    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| TrialError::Failed(error.to_string()))?;
-    // SAFETY: a NUL-terminated text that lives through the call.
-    checked(unsafe { kiln_load_cuda(name.as_ptr()) })
-        .map_err(|error| TrialError::NoDevice(format!("{} cannot be used ({error}): {remedy}", path.display())))
+    let broken = |error: &dyn fmt::Display| NoCuda::Broken(format!("{} cannot be loaded ({error})", path.display()));
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| broken(&error))?;
+    let mut is_real = 0;
+    // SAFETY: a NUL-terminated text that lives through the call, and a place.
+    checked(unsafe { kiln_load_cuda(name.as_ptr(), &raw mut is_real) }).map_err(|error| broken(&error))?;
+    if is_real == 0 { Err(NoCuda::CpuOnly(format!("{} is an empty stand-in", path.display()))) } else { Ok(()) }
 }
 
 /// Where a batch is copied to, and from what kind of host memory.
@@ -150,13 +166,17 @@ mod tests {
     #[test]
     fn a_missing_an_empty_and_a_broken_cuda_library_are_told_apart() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = || match load_from(folder.path()) {
-            Err(TrialError::NoDevice(text)) => text,
-            other => panic!("{other:?}"),
-        };
-        assert!(refused().contains("libtorch_cuda.so is not there"));
-        std::fs::write(folder.path().join("libtorch_cuda.so"), "no library").unwrap();
-        let text = refused();
-        assert!(text.contains("cannot be used") && text.contains("too short"), "{text}");
+        let load = || load_from(folder.path()).unwrap_err();
+        let library = folder.path().join("libtorch_cuda.so");
+        assert_eq!(load(), NoCuda::CpuOnly(format!("{} is not there", library.display())));
+        std::fs::write(&library, "no library").unwrap();
+        let NoCuda::Broken(text) = load() else { panic!("a file of ten letters is no library") };
+        assert!(text.contains("cannot be loaded") && text.contains("too short"), "{text}");
+        std::fs::remove_file(&library).unwrap();
+        let other = facts::library_files()["libtorch_cpu"].replace("libtorch_cpu.so", "libc10.so");
+        std::os::unix::fs::symlink(other, &library).unwrap();
+        assert_eq!(load(), NoCuda::CpuOnly(format!("{} is an empty stand-in", library.display())));
+        let words = TrialError::from(load()).to_string();
+        assert!(words.contains("computes on the CPU only") && words.contains("KILN_LIBTORCH=cuda"), "{words}");
     }
 }

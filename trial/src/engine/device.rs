@@ -115,15 +115,20 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialErr
     super::libtorch::plain_f32()?;
     match kind {
         ChildDevice::Cpu => Ok(Device::libtorch()),
-        ChildDevice::Cuda => {
-            let device = guard(|| {
-                let device = Device::libtorch_cuda(0_usize);
-                burn::tensor::Tensor::<1>::zeros([1], &device);
-                device
-            })?;
-            Ok(device)
-        }
+        ChildDevice::Cuda => open_cuda(0),
     }
+}
+
+/// A CUDA device as burn sees it, once a tensor is on it.
+///
+/// Errors: burn-tch was built without CUDA, there is no such device, or it has no memory left.
+#[cfg(feature = "libtorch")]
+pub(crate) fn open_cuda(index: usize) -> Result<Device, TrialError> {
+    guard(|| {
+        let device = Device::libtorch_cuda(index);
+        burn::tensor::Tensor::<1>::zeros([1], &device);
+        device
+    })
 }
 
 #[cfg(not(feature = "libtorch"))]

@@ -4,7 +4,7 @@
 //! has one meaning on both engines: on libtorch it is one fused kernel with libtorch's own backward, on flex it is composed of
 //! burn's operations.
 
-mod device;
+pub(crate) mod device;
 mod facts;
 mod guard;
 mod host_copy;

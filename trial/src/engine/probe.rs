@@ -9,6 +9,7 @@ use std::{
 use kiln::record::examination::{Cuda, CudaDevice, CudaDriver, Libtorch};
 
 use super::{
+    cuda::{self, NoCuda},
     facts::{build_setting, cuda as cuda_version, cudnn as cudnn_version},
     libtorch::{build as config, checked, headers_version},
 };
@@ -33,8 +34,12 @@ struct DriverDevice {
 /// Most devices of one machine; a DGX has 16.
 const MOST_DEVICES: usize = 64;
 
-/// The libtorch of this process, as far as it can be asked without a device.
+/// The libtorch of this process, as far as it can be asked without a device. Its CUDA half is loaded for that, as a trial does.
 pub(crate) fn build() -> Libtorch {
+    let cuda_fault = match cuda::load() {
+        Err(NoCuda::Broken(why)) => Some(why),
+        Ok(()) | Err(NoCuda::CpuOnly(_)) => None,
+    };
     let config = config();
     let (cuda, cudnn) = cuda_build();
     Libtorch {
@@ -43,6 +48,7 @@ pub(crate) fn build() -> Libtorch {
         path: loaded_path(),
         cuda: (cuda > 0).then(|| cuda_version(cuda)),
         cudnn: (cudnn > 0).then(|| cudnn_version(cudnn)),
+        cuda_fault,
         architectures: architectures(&config),
     }
 }
