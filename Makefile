@@ -4,6 +4,8 @@ EXPERIMENT ?= experiments/quickstart.yaml
 ARGS ?=
 target := $(or $(CARGO_TARGET_DIR),target)
 kiln := $(target)/release/kiln
+# make has a CXX of its own, g++, where nobody names one.
+compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
 .PHONY: help sweep test check check-gpu bench bench-pytorch libtorch build bundle clean
 
@@ -32,7 +34,7 @@ bench-pytorch: libtorch ## the same GPT in kiln and in PyTorch, interleaved (nee
 
 libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)
 	@command -v cargo >/dev/null || { echo "make: no cargo found; install Rust (see rust-version in Cargo.toml)" >&2; exit 3; }
-	@command -v $(or $(CXX),c++) >/dev/null || { echo "make: no C++ compiler found; install g++ or clang" >&2; exit 3; }
+	@command -v $(compiler) >/dev/null || { echo "make: no C++ compiler \`$(compiler)\` found; install g++ or clang, or name one in CXX" >&2; exit 3; }
 	@scripts/libtorch.sh
 
 build: libtorch

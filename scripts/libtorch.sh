@@ -15,10 +15,17 @@ say() { printf 'libtorch: %s\n' "$*" >&2; }
 
 is_usable() { [ -e "$1/lib/libtorch_cpu.so" ] && [ -e "$1/lib/libc10.so" ] && [ -e "$1/lib/libtorch.so" ] && [ -d "$1/include/torch" ]; }
 
-# The link changes in one rename, so a reader sees the old one or the new one.
+# The version without the mark of the flavour: of a torch package or of a libtorch archive.
+version_of() {
+  { sed -n "s/^__version__ = ['\"]\([^'\"+]*\).*/\1/p" "$1/version.py" || sed 's/+.*//' "$1/build-version"; } 2>/dev/null | head -n 1
+}
+
+# The link changes in one rename, so a reader sees the old one or the new one. The programs carry the folder behind the link, so
+# `chosen` is written anew whenever that changes: trial/build.rs watches it.
 point_to() {
   ln -sfn "$1" "$home/torch.next.$$"
   mv -T "$home/torch.next.$$" "$home/torch"
+  [ "$(cat "$home/chosen" 2>/dev/null || true)" = "$1" ] || printf '%s\n' "$1" > "$home/chosen"
 }
 
 # burn-tch offers CUDA only if it finds a libtorch_cuda.so when it is built. With an empty one in the CPU flavour a program built
@@ -78,11 +85,14 @@ fetch_cuda() { pip_install --target "$1" "torch==$VERSION"; }
 main() {
   mkdir -p "$home"
   exec 9>"$home/lock"
-  flock 9
+  flock -n 9 || { say "waiting for another fetch (\`fuser $home/lock\` names it)"; flock 9; }
   rm -rf "$home"/partial.* "$home"/torch.next.*
 
   if [ -n "${LIBTORCH:-}" ]; then
+    case $LIBTORCH in /*) ;; *) fail "LIBTORCH is \`$LIBTORCH\`; give its whole path, because builds start in other folders" ;; esac
     is_usable "$LIBTORCH" || fail "LIBTORCH is \`$LIBTORCH\`, which lacks lib/libtorch_cpu.so or include/torch; point it at a libtorch $VERSION folder or unset it"
+    local version; version=$(version_of "$LIBTORCH")
+    [ "$version" = "$VERSION" ] || fail "LIBTORCH is \`$LIBTORCH\`, libtorch ${version:-of unknown version}; kiln is written for $VERSION: unset LIBTORCH to fetch it"
     [ "$(realpath "$LIBTORCH")" = "$(realpath -m "$home/torch")" ] || point_to "$(realpath "$LIBTORCH")"
     return
   fi
@@ -103,7 +113,7 @@ main() {
     esac
     local partial=$home/partial.$$ started=$SECONDS
     mkdir -p "$partial"
-    "fetch_$flavour" "$partial"
+    "fetch_$flavour" "$partial" 9>&- # A pip that outlives this script does not hold the lock.
     is_usable "$partial/torch" || fail "pip's torch $VERSION lacks the libraries that kiln links; see $partial"
     rm -rf "${chosen%/torch}"
     mv -T "$partial" "${chosen%/torch}"

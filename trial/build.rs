@@ -21,6 +21,11 @@ mod libtorch {
 
     pub(super) fn build() {
         println!("cargo:rerun-if-env-changed=LIBTORCH");
+        // `LIBTORCH` is mostly a link, and cargo sees no link change; `scripts/libtorch.sh` writes this file when it points elsewhere.
+        let chosen = env::var_os("LIBTORCH").map(|named| PathBuf::from(named).with_file_name("chosen"));
+        if let Some(chosen) = chosen.filter(|chosen| chosen.exists()) {
+            println!("cargo:rerun-if-changed={}", chosen.display());
+        }
         let libtorch = find();
         println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());
         let folder = Path::new("src/engine/shim");

@@ -122,6 +122,9 @@ pub struct Loader {
     /// Whether batches go to a GPU through page-locked host memory, so that the host need not wait for the copy. No effect on the CPU.
     #[serde(default)]
     pub pin_memory: bool,
+    /// Whether one batch is made once and trained on again and again: the speed without the loader. Its losses tell nothing of the data.
+    #[serde(default)]
+    pub synthetic: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

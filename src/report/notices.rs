@@ -22,6 +22,7 @@ pub fn notices(table: &TrialTable) -> Vec<String> {
         points.iter().flat_map(|point| point.rows.iter().copied()).filter(|row| row.samples_per_second.is_some()).collect();
     let mut lines = Vec::new();
     lines.extend(data_wait(&points, &table.axes));
+    lines.extend(input_pipeline(&points, &table.axes));
     lines.extend(throttling(&completed));
     lines.extend(too_low_peak(&completed));
     lines.extend(disturbance(&completed));
@@ -43,6 +44,27 @@ fn data_wait(points: &[Point<'_>], axes: &[String]) -> Option<String> {
         ("the loader begins to matter", "more `data.num_workers` may help")
     };
     Some(format!("{who} waited for data, up to {share} of the window ({}): {means}; {advice}", worst.name(axes)))
+}
+
+/// What the loader costs, where a sweep has points with `data.synthetic` and the same without: `1 - real / synthetic`
+/// (`docs/measurement.md` 6). The largest cost of all pairs.
+fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
+    let at = axes.iter().position(|axis| axis == "data.synthetic")?;
+    let others = |point: &Point<'_>| -> Vec<String> {
+        point.values.iter().enumerate().filter(|(place, _)| *place != at).map(|(_, value)| value.clone()).collect()
+    };
+    let rate = |point: &Point<'_>| point.statistic(|row| row.samples_per_second).map(|rate| rate.mean);
+    let of = |value: &'static str| points.iter().filter(move |point| point.values.get(at).is_some_and(|found| found == value));
+    let costs = of("false").filter_map(|real| {
+        let synthetic = of("true").find(|synthetic| others(synthetic) == others(real))?;
+        Some((1.0 - rate(real)? / rate(synthetic)?, real))
+    });
+    let (cost, worst) = costs.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(format!(
+        "the input pipeline costs {} of the speed ({}; 1 - real / synthetic); where that is near 0, more workers cannot help",
+        Fraction(cost.max(0.0)),
+        worst.name(axes)
+    ))
 }
 
 fn throttling(rows: &[&TrialRow]) -> Option<String> {
@@ -138,6 +160,28 @@ mod tests {
             diagnosis.starts_with("1 of 2 points waited for data, up to 34.0 % of the window (data.num_workers 0): the loader is the limit"),
             "{diagnosis}"
         );
+    }
+
+    #[test]
+    fn a_synthetic_twin_prices_the_input_pipeline() {
+        let axes = ["train.batch_size", "data.synthetic"];
+        let rows = |last: f64| {
+            table(
+                &axes,
+                vec![
+                    (row(1, 30.0), &["8", "false"][..]),
+                    (row(2, 40.0), &["8", "true"]),
+                    (row(3, 90.0), &["16", "false"]),
+                    (row(4, last), &["16", "true"]),
+                ],
+            )
+        };
+        let line = notices(&rows(100.0)).remove(0);
+        assert!(line.starts_with("the input pipeline costs 25.0 % of the speed (train.batch_size 8, data.synthetic false;"), "{line}");
+        let line = notices(&rows(180.0)).remove(0);
+        assert!(line.starts_with("the input pipeline costs 50.0 % of the speed (train.batch_size 16,"), "{line}");
+        let lone = table(&["data.synthetic"], vec![(row(1, 30.0), &["false"][..])]);
+        assert_eq!(notices(&lone), Vec::<String>::new());
     }
 
     #[test]

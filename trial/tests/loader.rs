@@ -28,7 +28,7 @@ fn schedule(total_steps: u64, sampling: Sampling) -> BatchSchedule {
 }
 
 fn options(num_workers: usize, prefetch: usize) -> LoaderOptions {
-    LoaderOptions { num_workers, prefetch, persistent_workers: true }
+    LoaderOptions { num_workers, prefetch, persistent_workers: true, synthetic: false }
 }
 
 fn all_batches(mut loader: Loader) -> Vec<HostBatch> {
@@ -48,7 +48,7 @@ fn batches_are_the_same_for_any_number_of_workers_prefetch_and_persistence() {
         let expected = all_batches(Loader::new(text(), schedule(20, sampling), options(0, 2)));
         assert_eq!(expected.len(), 40);
         for (num_workers, prefetch, persistent_workers) in [(1, 1, true), (1, 2, false), (4, 1, false), (4, 3, true), (7, 2, true)] {
-            let options = LoaderOptions { num_workers, prefetch, persistent_workers };
+            let options = LoaderOptions { num_workers, prefetch, persistent_workers, synthetic: false };
             assert_eq!(all_batches(Loader::new(text(), schedule(20, sampling), options)), expected, "{sampling:?} {options:?}");
         }
     }
@@ -66,6 +66,24 @@ fn an_epoch_visits_each_sample_once_but_for_what_fills_no_step_and_no_two_epochs
         assert!(epoch.iter().all(|token| token % 4 == 0));
     }
     assert_ne!(first, second);
+}
+
+#[test]
+fn a_synthetic_loader_makes_the_first_batch_once_and_costs_nothing_after_it() {
+    let source = Slow::new(20);
+    let options = LoaderOptions { synthetic: true, ..options(4, 2) };
+    let mut loader = Loader::new(source.clone(), schedule(20, Sampling::Shuffled), options);
+    let first = loader.next_batch().unwrap();
+    let (wait, batch) = (first.wait, (*first).clone());
+    drop(first);
+    assert!(wait >= Duration::from_millis(60), "3 samples of 20 ms: {wait:?}");
+    for _ in 1..40 {
+        let again = loader.next_batch().unwrap();
+        assert_eq!((*again == batch, again.load), (true, Duration::ZERO));
+        assert!(again.wait < Duration::from_millis(20), "{:?}", again.wait);
+    }
+    assert!(matches!(loader.next_batch(), Err(LoadError::Ended { .. })));
+    assert_eq!((loader.peak_batches(), loader.threads_started(), source.begun.load(Ordering::SeqCst)), (1, 0, 1));
 }
 
 /// Takes a known time per sample, and counts batches begun by the first row of each.
@@ -204,7 +222,7 @@ fn workers_live_across_epochs_only_where_they_are_persistent() {
         let source = Breaking::new(false);
         // One step an epoch; sample 9 is never drawn.
         let schedule = BatchSchedule { epoch_samples: 6, ..schedule(3, Sampling::Shuffled) };
-        let options = LoaderOptions { num_workers: 1, prefetch: 2, persistent_workers };
+        let options = LoaderOptions { num_workers: 1, prefetch: 2, persistent_workers, synthetic: false };
         let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule, options);
         for _ in 0..6 {
             drop(loader.next_batch().unwrap());

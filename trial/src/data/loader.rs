@@ -7,6 +7,9 @@
 //! At most `num_workers × prefetch` batches are in host memory, those being made and the one in the trainer's hands included:
 //! there are that many buffers, a worker takes its batch number together with a buffer, and a dropped batch gives its buffer
 //! back. The lowest number outstanding therefore always has a buffer, and nothing can lock up.
+//!
+//! A synthetic loader makes batch 0 once, in the trainer's thread, and hands it out for every number: what a step costs without
+//! a loader.
 
 use std::{
     collections::BTreeMap,
@@ -31,6 +34,8 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// Whether threads live across epochs and run ahead into the next one.
     pub persistent_workers: bool,
+    /// Whether every batch is the first one.
+    pub synthetic: bool,
 }
 
 /// Makes the batches of one training. Dropping it ends and joins its threads.
@@ -40,6 +45,8 @@ pub struct Loader {
     threads: Vec<JoinHandle<()>>,
     threads_started: u64,
     next_number: u64,
+    /// The one batch of a synthetic loader, once it is made.
+    only: Option<Arc<HostBatch>>,
 }
 
 /// One batch in the trainer's hands. Dropping it gives its buffer back.
@@ -48,7 +55,7 @@ pub struct LoadedBatch {
     pub wait: Duration,
     /// Time a worker was busy making it.
     pub load: Duration,
-    batch: HostBatch,
+    batch: Arc<HostBatch>,
     shared: Arc<Shared>,
 }
 
@@ -98,7 +105,7 @@ impl Loader {
             peak: AtomicUsize::new(0),
             orders: Mutex::new(BTreeMap::new()),
         };
-        Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0 }
+        Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0, only: None }
     }
 
     /// The next batch, in order; blocks until it is made.
@@ -109,11 +116,26 @@ impl Loader {
         if number >= total {
             return Err(LoadError::Ended { batch: number, total });
         }
+        if self.options.synthetic {
+            return self.only_batch(started);
+        }
         let made = if self.options.num_workers == 0 { self.shared.make_here(number) } else { self.take(number) }?;
         self.next_number += 1;
         let wait = started.elapsed();
         let load = if self.options.num_workers == 0 { wait } else { made.load };
-        Ok(LoadedBatch { wait, load, batch: made.batch, shared: Arc::clone(&self.shared) })
+        Ok(LoadedBatch { wait, load, batch: Arc::new(made.batch), shared: Arc::clone(&self.shared) })
+    }
+
+    fn only_batch(&mut self, started: Instant) -> Result<LoadedBatch, LoadError> {
+        let (batch, load) = match &self.only {
+            Some(batch) => (Arc::clone(batch), Duration::ZERO),
+            None => {
+                let made = self.shared.make_here(0)?;
+                (Arc::clone(self.only.insert(Arc::new(made.batch))), made.load)
+            }
+        };
+        self.next_number += 1;
+        Ok(LoadedBatch { wait: started.elapsed(), load, batch, shared: Arc::clone(&self.shared) })
     }
 
     /// Lets workers finish what they are making and begin no more: time that is cut out of the measured window must not fill the
@@ -197,7 +219,10 @@ impl Deref for LoadedBatch {
 
 impl Drop for LoadedBatch {
     fn drop(&mut self) {
-        self.shared.give_back(std::mem::take(&mut self.batch));
+        // A synthetic loader holds its batch too and keeps it.
+        if let Some(batch) = Arc::into_inner(std::mem::take(&mut self.batch)) {
+            self.shared.give_back(batch);
+        }
     }
 }
 

@@ -23,15 +23,22 @@ const WATCHED: [(&str, &str); 10] = [
 /// version and commit it was built from), `cudnn`, `cublas`, `nccl`, `cudart`. A library that tells none has its file's name.
 /// Some are loaded with CUDA only, so they are there once the device is open.
 pub fn libraries() -> BTreeMap<String, String> {
-    let mut found = BTreeMap::from([("burn".to_owned(), "0.22.1".to_owned())]);
-    #[cfg(feature = "libtorch")]
-    {
-        found.extend(libtorch_versions(&super::libtorch::build()));
-        let files = library_files();
-        let own = files.iter().filter(|(name, _)| !name.starts_with("lib"));
-        found.extend(own.map(|(name, path)| (name.clone(), version_of(name, path))));
-    }
+    let burn = ("burn".to_owned(), "0.22.1".to_owned());
+    std::iter::once(burn).chain(beside_burn()).collect()
+}
+
+#[cfg(feature = "libtorch")]
+fn beside_burn() -> BTreeMap<String, String> {
+    let mut found = libtorch_versions(&super::libtorch::build());
+    let files = library_files();
+    let own = files.iter().filter(|(name, _)| !name.starts_with("lib"));
+    found.extend(own.map(|(name, path)| (name.clone(), version_of(name, path))));
     found
+}
+
+#[cfg(not(feature = "libtorch"))]
+fn beside_burn() -> BTreeMap<String, String> {
+    BTreeMap::new()
 }
 
 /// Files by name, of the watched libraries in `/proc/self/maps`.

@@ -107,12 +107,13 @@ fn total_steps(train: &Train, steps_per_epoch: u64) -> Result<u64, TrialError> {
 
 fn loader_options(file: &TrialFile) -> LoaderOptions {
     let Some(loader) = file.data.loader() else {
-        return LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true };
+        return LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true, synthetic: false };
     };
     LoaderOptions {
         num_workers: loader.num_workers.resolve(cores()) as usize,
         prefetch: loader.prefetch as usize,
         persistent_workers: loader.persistent_workers,
+        synthetic: loader.synthetic,
     }
 }
 

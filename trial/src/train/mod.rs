@@ -171,6 +171,9 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
     result.data_sha256 = Some(facts.sha256).filter(|hash| !hash.is_empty());
+    if file.data.loader().is_some_and(|loader| loader.synthetic) {
+        result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
+    }
     Ok(Prepared { plan, text: Some(Text { loader, valid }), vocabulary: Some(vocabulary), notice: dropped_notice(epoch) })
 }
 

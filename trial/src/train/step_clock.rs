@@ -2,6 +2,8 @@
 //! out go seconds per step, once the device has been waited for anyway. A host that computes itself has [`WallClock`]; a GPU,
 //! which the host runs ahead of, marks moments on its own stream ([`EventClock`]).
 
+#![cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "without libtorch no device has events"))]
+
 use std::{mem, rc::Rc};
 
 use super::clock::seconds_between;

@@ -169,7 +169,7 @@ fn train(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, 
 
 fn train_with_workers(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool, num_workers: usize) -> Trained {
     let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
-    let loader = Loader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true });
+    let loader = Loader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false });
     train_by(keys, trainee, loader, interrupted, Box::new(WallClock::new(0)))
 }
 
@@ -351,7 +351,7 @@ impl StepClock for Scripted {
 
 fn train_by_script(keys: &str, clock: Scripted) -> Trained {
     let source = Arc::new(SleepySource { sleeper: Arc::default(), milliseconds: 0 });
-    let loader = Loader::new(source, schedule(8), LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true });
+    let loader = Loader::new(source, schedule(8), LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true, synthetic: false });
     train_by(&format!("steps: 8, {keys}"), fake(), loader, false, Box::new(clock))
 }
 
