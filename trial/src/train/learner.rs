@@ -15,7 +15,7 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
     error::TrialError,
-    model::{Init, Matmul, Network},
+    model::{GivenValues, Init, Matmul, Network, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -55,6 +55,15 @@ impl Learner {
     ///
     /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little memory.
     pub fn build(file: &TrialFile, data_vocabulary: Option<u64>) -> Result<Self, TrialError> {
+        Self::build_from(file, data_vocabulary, None)
+    }
+
+    /// The same with these values in the place of the initial weights, for comparisons with other programs.
+    pub fn build_with(file: &TrialFile, data_vocabulary: Option<u64>, values: &GivenValues) -> Result<Self, TrialError> {
+        Self::build_from(file, data_vocabulary, Some(values))
+    }
+
+    fn build_from(file: &TrialFile, data_vocabulary: Option<u64>, values: Option<&GivenValues>) -> Result<Self, TrialError> {
         let train = &file.train;
         let CpuThreads::Count(threads) = train.cpu_threads else {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
@@ -68,7 +77,11 @@ impl Learner {
                 Ok(Work::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
             }
             shape => {
-                let network = Network::new(shape, data_vocabulary, &init)?;
+                let drawn = Network::new(shape, data_vocabulary, &init)?;
+                let network = match values {
+                    Some(values) => with_values(drawn, values),
+                    None => drawn,
+                };
                 let updater = Updater::new(&network, file.engine, &train.optimizer, train.clip_norm);
                 Ok(Work::Training { network: Some(Box::new(network)), updater })
             }

@@ -1,0 +1,167 @@
+"""Losses and gradients of kiln's models in PyTorch, for trial/tests/parity.rs. Nothing in kiln's build or tests runs this.
+
+python tests/reference/reference.py [MODEL…]   (needs torch 2.11 and numpy)
+
+Writes, beside this file, for each model MODEL-steps.csv (20 steps in f32, dropout 0: the loss and the norm of the whole gradient
+before it is clipped) and MODEL-gradients.csv (the norm of each parameter's gradient at step 1). Weights and batches come from a
+counter generator that trial/tests/parity.rs has too, so no weights are stored. Parameters have kiln's names.
+"""
+
+import csv
+import math
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+STEPS = 20
+HERE = pathlib.Path(__file__).parent
+
+
+# The counter generator -------------------------------------------------------------------------------------------------------
+
+def numbers(name, count):
+    """The first `count` numbers of SplitMix64 whose state starts as FNV-1a of the name."""
+    key = 0xCBF29CE484222325
+    for byte in name.encode():
+        key = ((key ^ byte) * 0x100000001B3) % 2**64
+    with np.errstate(over="ignore"):
+        z = np.uint64(key) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def uniform(name, count):
+    """Between -1 and 1, f64."""
+    return (numbers(name, count) >> np.uint64(11)).astype(np.float64) / 2.0**53 * 2.0 - 1.0
+
+
+def weights(name, shape):
+    """Variance 1 / (inputs per output) for two axes or more; biases within 0.1, gains within 0.1 of 1."""
+    values = uniform(name, math.prod(shape))
+    if len(shape) > 1:
+        values = values * math.sqrt(3.0 / math.prod(shape[1:]))
+    elif name.split(".")[-1].startswith("bias"):
+        values = values * 0.1
+    else:
+        values = values * 0.1 + 1.0
+    return torch.from_numpy(values.reshape(shape).astype(np.float32))
+
+
+def classes(name, count, bound):
+    return torch.from_numpy((numbers(name, count) % np.uint64(bound)).astype(np.int64))
+
+
+# The models, with kiln's names for each parameter ------------------------------------------------------------------------------
+
+class Gpt:
+    """Pre-norm GPT, tied head; tokens [4, 16], vocabulary 50."""
+
+    rows, time, vocabulary, width, layers, heads = 4, 16, 50, 32, 2, 4
+    optimizer, rate, clip = "adamw", 1e-3, 1.0
+
+    def shapes(self):
+        width = self.width
+        yield "token_table", (self.vocabulary, width)
+        yield "position_table", (self.time, width)
+        for layer in range(self.layers):
+            for norm in ("attention_norm", "mlp_norm"):
+                yield f"blocks.{layer}.{norm}.weight", (width,)
+                yield f"blocks.{layer}.{norm}.bias", (width,)
+            for name, outputs, inputs in (
+                ("attention.queries_keys_values", 3 * width, width),
+                ("attention.projection", width, width),
+                ("mlp.widening", 4 * width, width),
+                ("mlp.projection", width, 4 * width),
+            ):
+                yield f"blocks.{layer}.{name}.weight", (outputs, inputs)
+                yield f"blocks.{layer}.{name}.bias", (outputs,)
+        yield "final_norm.weight", (width,)
+        yield "final_norm.bias", (width,)
+
+    def loss(self, p, step):
+        tokens = classes(f"tokens.{(step - 1) % 4}", self.rows * (self.time + 1), self.vocabulary).view(self.rows, self.time + 1)
+        norm = lambda x, name: F.layer_norm(x, (self.width,), p[f"{name}.weight"], p[f"{name}.bias"])
+        linear = lambda x, name: F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
+        x = F.embedding(tokens[:, :-1], p["token_table"]) + p["position_table"]
+        for layer in range(self.layers):
+            at = f"blocks.{layer}"
+            qkv = linear(norm(x, f"{at}.attention_norm"), f"{at}.attention.queries_keys_values")
+            q, k, v = (part.view(self.rows, self.time, self.heads, -1).transpose(1, 2) for part in qkv.split(self.width, dim=2))
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(self.rows, self.time, self.width)
+            x = x + linear(mixed, f"{at}.attention.projection")
+            x = x + linear(F.gelu(linear(norm(x, f"{at}.mlp_norm"), f"{at}.mlp.widening")), f"{at}.mlp.projection")
+        logits = F.linear(norm(x, "final_norm"), p["token_table"])
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+class Mlp:
+    """The last 4 tokens, embedded side by side, one hidden layer; tokens [4, 16], vocabulary 50."""
+
+    rows, time, vocabulary, width, hidden, context = 4, 16, 50, 8, 32, 4
+    optimizer, rate, clip = "sgd", 0.1, None
+
+    def shapes(self):
+        yield "token_table", (self.vocabulary, self.width)
+        yield "hidden.weight", (self.hidden, self.context * self.width)
+        yield "hidden.bias", (self.hidden,)
+        yield "output.weight", (self.vocabulary, self.hidden)
+        yield "output.bias", (self.vocabulary,)
+
+    def loss(self, p, step):
+        tokens = classes(f"tokens.{(step - 1) % 4}", self.rows * (self.time + 1), self.vocabulary).view(self.rows, self.time + 1)
+        table = F.embedding(tokens[:, :-1], p["token_table"])
+        padded = F.pad(table, (0, 0, self.context - 1, 0))
+        seen = torch.cat([padded[:, at : at + self.time] for at in range(self.context)], dim=2)
+        hidden = F.gelu(F.linear(seen, p["hidden.weight"], p["hidden.bias"]))
+        logits = F.linear(hidden, p["output.weight"], p["output.bias"])
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+MODELS = {"gpt": Gpt, "mlp": Mlp}
+
+
+# Training ----------------------------------------------------------------------------------------------------------------------
+
+def norm_of(gradients):
+    return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
+
+
+def reference(name):
+    model = MODELS[name]()
+    parameters = {path: weights(path, shape).requires_grad_() for path, shape in model.shapes()}
+    if model.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(parameters.values(), lr=model.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    else:
+        optimizer = torch.optim.SGD(parameters.values(), lr=model.rate, momentum=0.9)
+    steps = []
+    for step in range(1, STEPS + 1):
+        loss = model.loss(parameters, step)
+        loss.backward()
+        gradients = {path: parameter.grad for path, parameter in parameters.items()}
+        if step == 1:
+            first = [(path, f"{norm_of([gradient]):.9g}") for path, gradient in gradients.items()]
+        steps.append((step, f"{loss.item():.9g}", f"{norm_of(gradients.values()):.9g}"))
+        if model.clip:
+            nn.utils.clip_grad_norm_(parameters.values(), model.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+    write(f"{name}-steps.csv", ("step", "loss", "gradient_norm"), steps)
+    write(f"{name}-gradients.csv", ("parameter", "gradient_norm"), first)
+
+
+def write(name, head, rows):
+    with open(HERE / name, "w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(head)
+        table.writerows(rows)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for wanted in sys.argv[1:] or MODELS:
+        reference(wanted)

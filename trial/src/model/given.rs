@@ -1,0 +1,40 @@
+//! Values from elsewhere in the place of the initial weights, for comparisons with other programs.
+
+use burn::{
+    module::{Module, ModuleMapper, Param},
+    tensor::{Tensor, TensorData},
+};
+
+use super::Network;
+
+/// The values of a parameter, row after row, by its path (`Gpt.blocks.0.mlp.widening.weight`) and shape.
+pub type GivenValues = dyn Fn(&str, &[usize]) -> Vec<f32>;
+
+/// The network with every parameter's values replaced; panics if there are more or fewer than its shape has.
+pub fn with_values(network: Network, values: &GivenValues) -> Network {
+    network.map(&mut Replacing { at: Vec::new(), values })
+}
+
+struct Replacing<'a> {
+    at: Vec<String>,
+    values: &'a GivenValues,
+}
+
+impl ModuleMapper for Replacing<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.at.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.at.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let path = self.at.join(".");
+        param.map(|tensor| {
+            let shape = tensor.dims();
+            let given = TensorData::new((self.values)(&path, &shape), shape);
+            Tensor::from_data(given, &tensor.device()).require_grad()
+        })
+    }
+}
