@@ -101,7 +101,8 @@ pub struct TextSampling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub stride: Option<u64>,
-    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement.
+    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement; with `contiguous` each row of a batch goes
+    /// on where the same row of the batch before ended, and a recurrent model carries its state.
     #[serde(default)]
     pub sampling: Sampling,
 }
@@ -142,6 +143,7 @@ pub enum Sampling {
     #[default]
     Shuffled,
     Random,
+    Contiguous,
 }
 
 /// A number of workers, or `auto`.

@@ -2,6 +2,7 @@
 //! sets with their addresses and hashes, the tokenizers. Nothing here knows of an experiment file or a device.
 
 mod gpt;
+mod lstm;
 mod matmul;
 mod mlp;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use data::Data;
 pub use gpt::Gpt;
+pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
 
@@ -29,6 +31,7 @@ pub use mlp::Mlp;
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Model {
     Gpt(Gpt),
+    Lstm(Lstm),
     Mlp(Mlp),
     Matmul(Matmul),
 }
@@ -40,6 +43,7 @@ impl Model {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "gpt",
+            Self::Lstm(_) => "lstm",
             Self::Mlp(_) => "mlp",
             Self::Matmul(_) => "matmul",
         }
@@ -49,6 +53,7 @@ impl Model {
     pub fn seq_len(&self) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.seq_len),
+            Self::Lstm(lstm) => Some(lstm.seq_len),
             Self::Mlp(mlp) => Some(mlp.seq_len),
             Self::Matmul(_) => None,
         }
@@ -58,6 +63,7 @@ impl Model {
     pub fn vocabulary(&self, data_vocabulary: Option<u64>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => gpt.vocabulary.or(data_vocabulary),
+            Self::Lstm(lstm) => lstm.vocabulary.or(data_vocabulary),
             Self::Mlp(mlp) => mlp.vocabulary.or(data_vocabulary),
             Self::Matmul(_) => None,
         }
@@ -67,6 +73,7 @@ impl Model {
     pub fn parameters(&self, data_vocabulary: Option<u64>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(data_vocabulary)?)),
+            Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(data_vocabulary)?)),
             Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(data_vocabulary)?)),
             Self::Matmul(_) => Some(0),
         }
@@ -78,6 +85,7 @@ impl Model {
     pub fn flops_per_sample(&self, data_vocabulary: Option<u64>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(data_vocabulary)?),
+            Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(data_vocabulary)?),
             Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(data_vocabulary)?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
         }
@@ -87,6 +95,7 @@ impl Model {
     pub fn contradictions(&self) -> Vec<Contradiction> {
         match self {
             Self::Gpt(gpt) => gpt.contradictions(),
+            Self::Lstm(lstm) => lstm.contradictions(),
             Self::Mlp(mlp) => mlp.contradictions(),
             Self::Matmul(_) => Vec::new(),
         }

@@ -12,7 +12,7 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Data, Model};
+use crate::catalog::{Data, Model, data::Sampling};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 7] =
@@ -69,6 +69,15 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     if valid_fraction == Some(0.0) && point.train.target.is_some() {
         let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
         faults.push(fault("train.target", &["data", "train.target"], message));
+    }
+    let contiguous = point.data.sampling().filter(|sampling| sampling.sampling == Sampling::Contiguous);
+    if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
+        && stride != seq_len
+    {
+        let message = format!(
+            "`sampling: contiguous` goes on where the window before ended, but `stride` is {stride} and `seq_len` {seq_len}; remove `stride`"
+        );
+        faults.push(fault("data.stride", &["data", "model"], message));
     }
     match point.model.seq_len() {
         Some(_) if !point.data.is_text() => {

@@ -17,7 +17,7 @@ const KEYS: &[(&str, &str)] = &[
 const VALUES: &[(&str, &[&str])] = &[
     ("train.precision", &["tf32", "bf16", "f16", "amp-f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
-    ("model.kind", &["lstm", "resnet", "seq2seq", "custom"]),
+    ("model.kind", &["resnet", "seq2seq", "custom"]),
     ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),
     ("train.optimizer.kind", &["adafactor"]),
     ("train.learning_rate_schedule.kind", &["plateau", "step"]),

@@ -99,11 +99,40 @@ class Gpt:
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
+class Lstm:
+    """Two layers, head of its own; the state goes on from step to step; tokens [4, 16], vocabulary 50."""
+
+    rows, time, vocabulary, width, hidden, layers = 4, 16, 50, 12, 20, 2
+    optimizer, rate, momentum, clip = "sgd", 1.0, 0.0, 0.25
+
+    def __init__(self):
+        self.state = [torch.zeros(self.layers, self.rows, self.hidden) for _ in range(2)]
+
+    def shapes(self):
+        yield "token_table", (self.vocabulary, self.width)
+        for layer in range(self.layers):
+            yield f"layers.{layer}.input_weight", (4 * self.hidden, self.width if layer == 0 else self.hidden)
+            yield f"layers.{layer}.state_weight", (4 * self.hidden, self.hidden)
+            yield f"layers.{layer}.bias_input", (4 * self.hidden,)
+            yield f"layers.{layer}.bias_state", (4 * self.hidden,)
+        yield "head", (self.vocabulary, self.hidden)
+        yield "head_bias", (self.vocabulary,)
+
+    def loss(self, p, step):
+        tokens = classes(f"tokens.{(step - 1) % 4}", self.rows * (self.time + 1), self.vocabulary).view(self.rows, self.time + 1)
+        parts = ("input_weight", "state_weight", "bias_input", "bias_state")
+        flat = [p[f"layers.{layer}.{part}"] for layer in range(self.layers) for part in parts]
+        x = F.embedding(tokens[:, :-1], p["token_table"])
+        x, *state = torch.lstm(x, self.state, flat, True, self.layers, 0.0, True, False, True)
+        self.state = [part.detach() for part in state]
+        return F.cross_entropy(F.linear(x, p["head"], p["head_bias"]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
 class Mlp:
     """The last 4 tokens, embedded side by side, one hidden layer; tokens [4, 16], vocabulary 50."""
 
     rows, time, vocabulary, width, hidden, context = 4, 16, 50, 8, 32, 4
-    optimizer, rate, clip = "sgd", 0.1, None
+    optimizer, rate, momentum, clip = "sgd", 0.1, 0.9, None
 
     def shapes(self):
         yield "token_table", (self.vocabulary, self.width)
@@ -122,7 +151,7 @@ class Mlp:
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-MODELS = {"gpt": Gpt, "mlp": Mlp}
+MODELS = {"gpt": Gpt, "lstm": Lstm, "mlp": Mlp}
 
 
 # Training ----------------------------------------------------------------------------------------------------------------------
@@ -137,7 +166,7 @@ def reference(name):
     if model.optimizer == "adamw":
         optimizer = torch.optim.AdamW(parameters.values(), lr=model.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     else:
-        optimizer = torch.optim.SGD(parameters.values(), lr=model.rate, momentum=0.9)
+        optimizer = torch.optim.SGD(parameters.values(), lr=model.rate, momentum=model.momentum)
     steps = []
     for step in range(1, STEPS + 1):
         loss = model.loss(parameters, step)

@@ -29,6 +29,14 @@ const GPT: Reference = Reference {
     vocabulary: Some(50),
 };
 
+const LSTM: Reference = Reference {
+    name: "lstm",
+    model: "kind: lstm, d_model: 12, hidden: 20, num_layers: 2, seq_len: 16",
+    train: "batch_size: 4, clip_norm: 0.25, optimizer: {kind: sgd, learning_rate: 1.0}",
+    batch: tokens,
+    vocabulary: Some(50),
+};
+
 const MLP: Reference = Reference {
     name: "mlp",
     model: "kind: mlp, d_model: 8, hidden: 32, context: 4, seq_len: 16",
@@ -70,7 +78,7 @@ fn tokens(step: u64) -> HostBatch {
 
 fn file(reference: &Reference, engine: Engine) -> TrialFile {
     let text = format!(
-        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{kind: generated}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
+        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{kind: generated, sampling: contiguous}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
           measure: {{}}, engine: {}, device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}",
         reference.model,
         reference.train,
@@ -134,7 +142,7 @@ fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
 
 #[test]
 fn the_first_twenty_steps_are_those_of_pytorch() {
-    for reference in [GPT, MLP] {
+    for reference in [GPT, LSTM, MLP] {
         for engine in [Engine::Libtorch, Engine::Flex] {
             agrees(&reference, engine);
         }

@@ -24,7 +24,15 @@ pub struct BatchSchedule {
 #[derive(Debug)]
 pub(super) enum EpochOrder {
     Shuffled(Vec<u64>),
-    Random { stream: Stream, source_samples: u64 },
+    Random {
+        stream: Stream,
+        source_samples: u64,
+    },
+    /// Row `r` of the rows of a step, over all its micro-batches, goes through samples `r × steps` to `r × steps + steps − 1`.
+    Contiguous {
+        rows: u64,
+        steps: u64,
+    },
 }
 
 impl EpochOrder {
@@ -33,6 +41,7 @@ impl EpochOrder {
         match self {
             Self::Shuffled(order) => order[place as usize],
             Self::Random { stream, source_samples } => stream.below(place, *source_samples),
+            Self::Contiguous { rows, steps } => place % rows * steps + place / rows,
         }
     }
 }
@@ -71,6 +80,7 @@ impl BatchSchedule {
         match self.sampling {
             Sampling::Shuffled => EpochOrder::Shuffled(stream.permutation(self.epoch_samples)),
             Sampling::Random => EpochOrder::Random { stream, source_samples: self.source_samples },
+            Sampling::Contiguous => EpochOrder::Contiguous { rows: self.samples_per_step(), steps: self.steps_per_epoch() },
         }
     }
 }
@@ -90,6 +100,22 @@ mod tests {
         // 23 samples: 5 whole batches of 4 (3 samples over), 2 whole steps of 2 batches (1 batch over).
         assert_eq!(schedule.epoch(), Epoch { samples: 23, steps: 2, dropped_partial_batch: 3, dropped_partial_accumulation: 4 });
         assert_eq!(schedule.place(9), (2, 4));
+    }
+
+    #[test]
+    fn contiguous_rows_go_on_from_step_to_step_in_every_epoch() {
+        let schedule = schedule(Sampling::Contiguous);
+        for epoch in 0..2 {
+            let order = schedule.order(epoch);
+            let sample = |batch: u64, row: u64| order.sample(schedule.place(batch).1 + row);
+            for row in 0..4 {
+                // Batches 0 and 2 are the first micro-batch of steps 1 and 2, batches 1 and 3 the second.
+                assert_eq!((sample(2, row), sample(3, row)), (sample(0, row) + 1, sample(1, row) + 1));
+            }
+            let mut all: Vec<u64> = (0..4).flat_map(|batch| (0..4).map(move |row| (batch, row))).map(|(batch, row)| sample(batch, row)).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..16).collect::<Vec<u64>>(), "each sample once");
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct EvaluationWindows<'a> {
     pub seq_len: usize,
     /// Rows of every batch but the last.
     pub batch_size: usize,
+    /// Whether each row goes on where the same row of the batch before ended; else the rows of a batch follow one another.
+    pub is_contiguous: bool,
 }
 
 impl EvaluationWindows<'_> {
@@ -60,13 +62,20 @@ impl EvaluationWindows<'_> {
         self.window_count().div_ceil(self.batch_size) as u64
     }
 
+    /// The first rows have one window more where the windows do not divide evenly, so that the last batch lacks rows at its end.
+    fn first_of_row(&self, row: usize) -> usize {
+        let (all, rows) = (self.window_count(), self.batch_size.min(self.window_count()).max(1));
+        row * (all / rows) + row.min(all % rows)
+    }
+
     /// Fills batch `index`, below [`EvaluationWindows::batch_count`].
     pub fn fill(&self, index: u64, batch: &mut HostBatch) {
         let first = index as usize * self.batch_size;
         let rows = self.batch_size.min(self.window_count() - first);
         batch.reset(rows, self.seq_len);
         for row in 0..rows {
-            let start = (first + row) * self.seq_len;
+            let window = if self.is_contiguous { self.first_of_row(row) + index as usize } else { first + row };
+            let start = window * self.seq_len;
             let end = (start + self.seq_len + 1).min(self.tokens.len());
             batch.fill_row(row, &self.tokens[start..end]);
         }
@@ -100,7 +109,7 @@ mod tests {
     fn evaluation_covers_every_target_exactly_once_whatever_the_remainder() {
         for (tokens, seq_len, batch_size) in [(100, 8, 3), (97, 8, 4), (9, 8, 4), (10, 8, 1), (2, 8, 5), (1, 8, 2), (0, 8, 2)] {
             let text: Vec<u32> = (0..tokens).collect();
-            let windows = EvaluationWindows { tokens: &text, seq_len, batch_size };
+            let windows = EvaluationWindows { tokens: &text, seq_len, batch_size, is_contiguous: false };
             let mut seen = Vec::new();
             let mut batch = HostBatch::default();
             for index in 0..windows.batch_count() {
@@ -113,6 +122,24 @@ mod tests {
             }
             assert_eq!(seen, (1..i64::from(tokens)).collect::<Vec<i64>>(), "{tokens} tokens");
             assert_eq!(windows.target_count(), seen.len() as u64);
+        }
+    }
+
+    #[test]
+    fn contiguous_rows_go_on_from_batch_to_batch_and_cover_every_target_once() {
+        for (tokens, seq_len, batch_size) in [(100, 8, 3), (97, 8, 4), (9, 8, 4), (10, 8, 1), (2, 8, 5), (81, 8, 4), (1, 8, 2), (0, 8, 2)] {
+            let text: Vec<u32> = (0..tokens).collect();
+            let windows = EvaluationWindows { tokens: &text, seq_len, batch_size, is_contiguous: true };
+            let mut rows: Vec<Vec<i64>> = vec![Vec::new(); batch_size];
+            let mut batch = HostBatch::default();
+            for index in 0..windows.batch_count() {
+                windows.fill(index, &mut batch);
+                for (row, targets) in batch.targets.chunks(seq_len).enumerate() {
+                    rows[row].extend(targets.iter().filter(|target| **target != IGNORED_TARGET));
+                }
+            }
+            assert!(rows.iter().all(|row| row.is_sorted_by(|one, next| one + 1 == *next)), "{rows:?}");
+            assert_eq!(rows.concat(), (1..i64::from(tokens)).collect::<Vec<i64>>(), "{tokens} tokens");
         }
     }
 }

@@ -19,7 +19,7 @@ use burn::{
 };
 use burn_tch::TchTensor;
 
-use super::libtorch::{Operation, Saved, forward};
+use super::libtorch::{LstmSettings, Operation, Saved, forward, lstm};
 use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
@@ -79,14 +79,43 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
     }
 }
 
+/// What a forward pass came to. Without `save` nothing is kept.
+struct Ran {
+    output: TchTensor,
+    saved: Option<Saved>,
+    held: Vec<TchTensor>,
+}
+
 /// The operation on these inputs, part of burn's graph if any input is. `indices` are whole numbers beside them.
 pub(super) fn island<const N: usize, const D: usize>(operation: Operation, inputs: [Input; N], indices: Option<Tensor<1, Int>>) -> Tensor<D> {
     let indices = indices.map(|indices| indices.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
+    around(inputs, |inputs, save| {
+        let (output, saved) = run(operation, inputs, indices.as_ref(), save);
+        let held = if save { held(operation, inputs, &output) } else { Vec::new() };
+        Ran { output, saved, held }
+    })
+}
+
+/// LSTM layers: x [batch, time, in] and four weights per layer; `states`, hidden and cell [layers, batch, hidden], are part of no
+/// graph. Out: the last layer's outputs [batch, time, hidden] and the states after the last time.
+pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>; 2], with: LstmSettings) -> (Tensor<3>, [Tensor<3>; 2]) {
+    let states = states.map(|state| state.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
+    let mut last = None;
+    let output = around(inputs, |inputs, save| {
+        let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
+        let (output, states, saved) = or_panic(lstm(&tensors, &states, with, save));
+        last = Some(states);
+        Ran { output: TchTensor::new(output), saved, held: if save { inputs.to_vec() } else { Vec::new() } }
+    });
+    let last = last.expect("the forward pass ran");
+    (output, last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))))
+}
+
+fn around<const N: usize, const D: usize>(inputs: [Input; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tensor<D> {
     if inputs.iter().any(Input::is_autodiff) {
-        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(operation, inputs.map(Input::into_tracked), indices))
+        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(inputs.map(Input::into_tracked), run))
     } else {
-        let inputs = inputs.map(Input::into_plain);
-        Tensor::from_primitive::<LibTorch>(run(operation, &inputs, indices.as_ref(), false).0)
+        Tensor::from_primitive::<LibTorch>(run(&inputs.map(Input::into_plain), false).output)
     }
 }
 
@@ -135,16 +164,16 @@ impl<const D: usize> From<Tensor<D>> for Input {
     }
 }
 
-fn tracked<const N: usize>(operation: Operation, inputs: [Tracked; N], indices: Option<TchTensor>) -> Tracked {
+fn tracked<const N: usize>(inputs: [Tracked; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tracked {
     let nodes = std::array::from_fn(|at| inputs[at].node());
     let inputs = inputs.map(|input| input.into_primitive());
     match Island::<N>.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
-            let (output, saved) = run(operation, &inputs, indices.as_ref(), true);
+            let Ran { output, saved, held } = run(&inputs, true);
             let saved = saved.expect("the shim saves state when it is asked to");
-            prepared.finish(State::new(saved, held(operation, &inputs, &output)), output)
+            prepared.finish(State::new(saved, held), output)
         }
-        OpsKind::UnTracked(prepared) => prepared.finish(run(operation, &inputs, indices.as_ref(), false).0),
+        OpsKind::UnTracked(prepared) => prepared.finish(run(&inputs, false).output),
     }
 }
 

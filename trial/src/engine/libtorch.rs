@@ -39,6 +39,18 @@ unsafe extern "C" {
     fn kiln_residual(stream: Handle, branch: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_cross_entropy(logits: Handle, targets: Handle, reuse: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_causal_attention(qkv: Handle, heads: i64, dropout: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_lstm(
+        inputs: *const Handle,
+        count: c_int,
+        hidden: Handle,
+        cell: Handle,
+        dropout: f64,
+        bf16: c_int,
+        out: *mut Handle,
+        last_hidden: *mut Handle,
+        last_cell: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
     fn kiln_backward(saved: *mut CSaved, gradient: Handle, results: *mut Handle, count: c_int) -> c_int;
     fn kiln_forget(saved: *mut CSaved);
 
@@ -189,6 +201,52 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// How LSTM layers compute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LstmSettings {
+    /// Between layers; 0 in evaluation.
+    pub(super) dropout: f64,
+    pub(super) bf16: bool,
+}
+
+/// The states of LSTM layers, hidden and cell, both [layers, batch, hidden].
+pub(super) type LstmStates = [Tensor; 2];
+
+/// The forward pass of LSTM layers: `inputs` are x [batch, time, in] and four weights per layer in PyTorch's order. Out come the last
+/// layer's outputs [batch, time, hidden] and the states after the last time, and with `save` what the backward pass needs.
+pub(super) fn lstm(
+    inputs: &[&Tensor],
+    states: &LstmStates,
+    with: LstmSettings,
+    save: bool,
+) -> Result<(Tensor, LstmStates, Option<Saved>), TrialError> {
+    let inputs: Vec<Handle> = inputs.iter().map(|tensor| handle(tensor)).collect();
+    let mut places = [ptr::null_mut(); 3];
+    let [out, hidden, cell] = &mut places;
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save { &raw mut state } else { ptr::null_mut() };
+    // SAFETY: the handles are borrowed from live tensors for the call; the rest are places.
+    let code = unsafe {
+        kiln_lstm(
+            inputs.as_ptr(),
+            inputs.len() as c_int,
+            handle(&states[0]),
+            handle(&states[1]),
+            with.dropout,
+            c_int::from(with.bf16),
+            out,
+            hidden,
+            cell,
+            saved,
+        )
+    };
+    let saved = NonNull::new(state).map(Saved);
+    checked(code)?;
+    // SAFETY: on success the three are new handles.
+    let [out, hidden, cell] = places.map(|place| unsafe { Tensor::from_ptr(place) });
+    Ok((out, [hidden, cell], saved))
 }
 
 /// AdamW's numbers for one update of one group.

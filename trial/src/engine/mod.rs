@@ -23,4 +23,4 @@ pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries, library_files};
 pub use guard::{error_from_text, guard, guard_result};
 pub(crate) use host_copy::{HostCopy, Tokens};
-pub use operations::{Arithmetic, IGNORED_TARGET};
+pub use operations::{Arithmetic, IGNORED_TARGET, LstmState, LstmWeights};

@@ -4,11 +4,42 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, activation, module};
 use kiln::spec::{Engine, Precision};
 
 #[cfg(feature = "libtorch")]
-use super::{island::island, libtorch::Operation};
+use super::{
+    island::{Input, island, lstm_island},
+    libtorch::{LstmSettings, Operation},
+};
 use crate::error::TrialError;
 
 /// A target with this value counts neither in the loss nor in the number of targets.
 pub const IGNORED_TARGET: i64 = -100;
+
+/// The weights of one LSTM layer, gates in PyTorch's order: input, forget, cell, output.
+#[derive(Clone, Debug)]
+pub struct LstmWeights {
+    pub input: Tensor<2>,      // [4 × hidden, in]
+    pub state: Tensor<2>,      // [4 × hidden, hidden]
+    pub input_bias: Tensor<1>, // [4 × hidden]
+    pub state_bias: Tensor<1>, // [4 × hidden]
+}
+
+/// The states of LSTM layers, part of no graph.
+#[derive(Clone, Debug)]
+pub struct LstmState {
+    pub hidden: Tensor<3>, // [layers, batch, hidden]
+    pub cell: Tensor<3>,   // [layers, batch, hidden]
+}
+
+impl LstmState {
+    fn layers(&self, first: usize, count: usize) -> [Tensor<3>; 2] {
+        [&self.hidden, &self.cell].map(|state| state.clone().narrow(0, first, count))
+    }
+
+    /// The states of the first `rows` rows of the batch.
+    pub fn of_rows(self, rows: usize) -> Self {
+        let [hidden, cell] = [self.hidden, self.cell].map(|state| if state.dims()[1] == rows { state } else { state.narrow(1, 0, rows) });
+        Self { hidden, cell }
+    }
+}
 
 /// How one pass computes: on which engine, in which precision, with or without dropout. Passed down a model's forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,6 +173,78 @@ impl Arithmetic {
         stream + branch
     }
 
+    /// LSTM layers, one on top of the other, from `state` or from zeros; dropout between them in training. x [batch, time, in]; out: the
+    /// last layer's outputs [batch, time, hidden] and the states after the last time. Random: dropout.
+    pub fn lstm(self, x: Tensor<3>, layers: &[LstmWeights], state: Option<LstmState>, dropout: f64) -> (Tensor<3>, LstmState) {
+        let state = state.unwrap_or_else(|| zero_state(&x, layers));
+        let mut x = x;
+        let (mut hidden, mut cell) = (Vec::new(), Vec::new());
+        for (at, group) in layers.chunks(self.layers_at_once()).enumerate() {
+            let first = at * self.layers_at_once();
+            if first > 0 {
+                x = self.dropout(x, dropout);
+            }
+            let (out, [h, c]) = self.lstm_group(x, group, state.layers(first, group.len()), dropout);
+            x = out;
+            hidden.push(h);
+            cell.push(c);
+        }
+        (x, LstmState { hidden: Tensor::cat(hidden, 0), cell: Tensor::cat(cell, 0) })
+    }
+
+    fn layers_at_once(self) -> usize {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return 4;
+        }
+        1
+    }
+
+    fn lstm_group(self, x: Tensor<3>, layers: &[LstmWeights], states: [Tensor<3>; 2], dropout: f64) -> (Tensor<3>, [Tensor<3>; 2]) {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let with = LstmSettings { dropout: if self.training { dropout } else { 0.0 }, bf16: self.bf16 };
+            let four = |layer: &LstmWeights| -> [Input; 4] {
+                [layer.input.clone().into(), layer.state.clone().into(), layer.input_bias.clone().into(), layer.state_bias.clone().into()]
+            };
+            let mut inputs = std::iter::once(x.into()).chain(layers.iter().flat_map(four));
+            let mut next = |_| inputs.next().expect("four weights for each layer");
+            return match layers.len() {
+                1 => lstm_island::<5>(std::array::from_fn(&mut next), states, with),
+                2 => lstm_island::<9>(std::array::from_fn(&mut next), states, with),
+                3 => lstm_island::<13>(std::array::from_fn(&mut next), states, with),
+                _ => lstm_island::<17>(std::array::from_fn(&mut next), states, with),
+            };
+        }
+        let _ = dropout;
+        self.composed_lstm(x, &layers[0], states)
+    }
+
+    /// One layer, time by time.
+    fn composed_lstm(self, x: Tensor<3>, weights: &LstmWeights, states: [Tensor<3>; 2]) -> (Tensor<3>, [Tensor<3>; 2]) {
+        let is_tracked = x.is_autodiff();
+        let [mut hidden, mut cell] = states.map(|state| {
+            let state = state.squeeze_dim::<2>(0); // [batch, hidden]
+            if is_tracked { state.autodiff() } else { state }
+        });
+        let [_, time, _] = x.dims();
+        let from_input = self.linear(x, weights.input.clone(), Some(weights.input_bias.clone())); // [batch, time, 4 × hidden]
+        let mut outputs = Vec::with_capacity(time);
+        for at in 0..time {
+            let from_state = self.linear(hidden, weights.state.clone(), Some(weights.state_bias.clone())); // [batch, 4 × hidden]
+            let gates = from_input.clone().narrow(1, at, 1).squeeze_dim::<2>(1) + from_state;
+            let mut gates = gates.chunk(4, 1).into_iter();
+            let mut next = || gates.next().expect("four gates were asked for"); // [batch, hidden]
+            let (input, forget, candidate, output) =
+                (activation::sigmoid(next()), activation::sigmoid(next()), activation::tanh(next()), activation::sigmoid(next()));
+            cell = forget * cell + input * candidate;
+            hidden = output * activation::tanh(cell.clone());
+            outputs.push(hidden.clone());
+        }
+        let last = [hidden, cell].map(|state| plain(state).unsqueeze_dim::<3>(0));
+        (Tensor::stack(outputs, 1), last)
+    }
+
     /// Sum of the cross entropies, in nats and f32, of logits [rows, classes] and targets [rows]; targets of
     /// [`IGNORED_TARGET`] are left out. Out [1].
     pub fn cross_entropy(self, logits: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
@@ -154,6 +257,17 @@ impl Arithmetic {
         let chosen = activation::log_softmax(logits, 1).gather(1, named); // [rows, 1]
         (chosen * counted).sum().neg()
     }
+}
+
+fn zero_state(x: &Tensor<3>, layers: &[LstmWeights]) -> LstmState {
+    let ([batch, _, _], [_, hidden]) = (x.dims(), layers[0].state.dims());
+    let zeros = || Tensor::zeros([layers.len(), batch, hidden], &plain(x.clone()).device());
+    LstmState { hidden: zeros(), cell: zeros() }
+}
+
+/// The tensor outside any graph.
+fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.is_autodiff() { tensor.detach().inner() } else { tensor }
 }
 
 #[cfg(test)]
@@ -241,6 +355,23 @@ mod tests {
         agree("causal attention", |engine| {
             let qkv = values([2, 6, 24], 1, engine);
             both_ways(arithmetic(engine).causal_attention(qkv.clone(), 2, 0.0), &[&leaf(&qkv)])
+        });
+        agree("lstm", |engine| {
+            let device = device(engine).inner();
+            let state = |salt: usize| plain(values([2, 2, 3], salt, engine)).to_device(&device);
+            let x = values([2, 5, 4], 1, engine);
+            let [first, second] = [4, 3].map(|inputs| LstmWeights {
+                input: values([12, inputs], 2, engine),
+                state: values([12, 3], 3, engine),
+                input_bias: values([12], 4, engine),
+                state_bias: values([12], 5, engine),
+            });
+            let before = LstmState { hidden: state(6), cell: state(7) };
+            let (out, after) = arithmetic(engine).lstm(x.clone(), &[first.clone(), second.clone()], Some(before), 0.0);
+            let leaves: [Leaf<'_>; 4] = [&leaf(&x), &leaf(&first.input), &leaf(&second.state), &leaf(&second.state_bias)];
+            let mut found = both_ways(out, &leaves);
+            found.extend([numbers(after.hidden), numbers(after.cell)]);
+            found
         });
         agree("residual", |engine| {
             let (x, y) = (values([2, 3, 8], 1, engine), values([2, 3, 8], 2, engine));

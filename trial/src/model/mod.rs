@@ -5,6 +5,7 @@ mod given;
 mod gpt;
 mod init;
 mod layers;
+mod lstm;
 mod matmul;
 mod mlp;
 
@@ -18,17 +19,25 @@ pub use given::{GivenValues, with_values};
 pub use gpt::Gpt;
 pub use init::Init;
 pub use layers::{LayerNorm, Linear};
+pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
 
-use crate::{engine::Arithmetic, error::TrialError};
+use crate::{
+    engine::{Arithmetic, LstmState},
+    error::TrialError,
+};
 
 /// A model that is trained on tokens.
 #[derive(Module, Debug)]
 pub enum Network {
     Gpt(Gpt),
+    Lstm(Lstm),
     Mlp(Mlp),
 }
+
+/// What a recurrent network remembers of the windows before; always `None` for the others.
+pub type Memory = Option<LstmState>;
 
 impl Network {
     /// Errors: the vocabulary is neither named nor known from the data, or is smaller than the data's; `matmul` is not trained.
@@ -36,22 +45,31 @@ impl Network {
         let vocabulary = vocabulary(shape, data_vocabulary)?;
         match shape {
             catalog::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary, init))),
+            catalog::Model::Lstm(lstm) => Ok(Self::Lstm(Lstm::new(lstm, vocabulary, init))),
             catalog::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary, init))),
             catalog::Model::Matmul(_) => Err(TrialError::Bad("`model.kind` matmul has no parameters to train".to_owned())),
         }
     }
 
-    /// tokens [batch, time]; out: logits [batch, time, vocabulary].
-    pub fn forward(&self, tokens: Tensor<2, Int>, with: Arithmetic) -> Tensor<3> {
+    /// tokens [batch, time]; out: logits [batch, time, vocabulary]. A recurrent network begins from `memory` and leaves there what it
+    /// remembers. Random: dropout.
+    pub fn forward(&self, tokens: Tensor<2, Int>, memory: &mut Memory, with: Arithmetic) -> Tensor<3> {
         match self {
             Self::Gpt(gpt) => gpt.forward(tokens, with),
+            Self::Lstm(lstm) => {
+                let [batch, _] = tokens.dims();
+                let (logits, after) = lstm.forward(tokens, memory.take().map(|before| before.of_rows(batch)), with);
+                *memory = Some(after);
+                logits
+            }
             Self::Mlp(mlp) => mlp.forward(tokens, with),
         }
     }
 
-    /// Sum of the losses, in nats, over the targets [batch × time] that are not ignored; out [1].
-    pub fn loss(&self, tokens: Tensor<2, Int>, targets: Tensor<1, Int>, with: Arithmetic) -> Tensor<1> {
-        let logits = self.forward(tokens, with);
+    /// Sum of the losses, in nats, over the targets [batch × time] that are not ignored; out [1]. `memory` as in
+    /// [`Network::forward`].
+    pub fn loss(&self, tokens: Tensor<2, Int>, targets: Tensor<1, Int>, memory: &mut Memory, with: Arithmetic) -> Tensor<1> {
+        let logits = self.forward(tokens, memory, with);
         let [batch, time, vocabulary] = logits.dims();
         with.cross_entropy(logits.reshape([batch * time, vocabulary]), targets)
     }
@@ -89,6 +107,9 @@ mod tests {
             "{kind: gpt, d_model: 48, num_layers: 3, num_heads: 6, seq_len: 64, tie_head: false}",
             "{kind: gpt, d_model: 128, num_layers: 4, num_heads: 4, seq_len: 64, bias: false}",
             "{kind: gpt, d_model: 24, num_layers: 2, num_heads: 2, seq_len: 16, tie_head: false, bias: false, vocabulary: 500}",
+            "{kind: lstm, d_model: 8, hidden: 8, tie_head: true}",
+            "{kind: lstm, d_model: 6, hidden: 10, num_layers: 1, seq_len: 4}",
+            "{kind: lstm, d_model: 16, hidden: 24, num_layers: 5, vocabulary: 300}",
             "{kind: mlp}",
             "{kind: mlp, context: 3, d_model: 5, hidden: 7, seq_len: 9}",
             "{kind: mlp, context: 1, d_model: 16, hidden: 64, vocabulary: 300}",
@@ -106,20 +127,24 @@ mod tests {
         let tokens = Tensor::from_data([[1, 2, 3, 4, 5, 6, 7, 8]], &device);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 8, 9], &device);
         let with = Arithmetic::new(kiln::spec::Engine::Flex, kiln::spec::Precision::F32).unwrap();
-        let loss = network.loss(tokens, targets, with).into_data().iter::<f64>().next().unwrap() / 8.0;
+        let loss = network.loss(tokens, targets, &mut None, with).into_data().iter::<f64>().next().unwrap() / 8.0;
         assert!((loss - 65.0_f64.ln()).abs() < 0.1, "{loss}");
     }
 
     #[test]
     fn no_position_sees_what_comes_after_it() {
-        for text in ["{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 6}", "{kind: mlp, context: 3, seq_len: 6}"] {
+        for text in [
+            "{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 6}",
+            "{kind: lstm, d_model: 8, hidden: 8, seq_len: 6}",
+            "{kind: mlp, context: 3, seq_len: 6}",
+        ] {
             let shape: catalog::Model = serde_yaml::from_str(text).unwrap();
             let device = Device::flex();
             let network = Network::new(&shape, Some(20), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
             let with = Arithmetic::new(kiln::spec::Engine::Flex, kiln::spec::Precision::F32).unwrap();
             let logits = |tokens: [i64; 6]| -> Vec<f32> {
                 let tokens = Tensor::<1, Int>::from_data(tokens, &device).unsqueeze();
-                network.forward(tokens, with).into_data().try_to_vec().unwrap()
+                network.forward(tokens, &mut None, with).into_data().try_to_vec().unwrap()
             };
             let (first, second) = (logits([1, 2, 3, 4, 5, 6]), logits([1, 2, 3, 4, 9, 9]));
             assert_eq!(first[..4 * 20], second[..4 * 20], "{text}");

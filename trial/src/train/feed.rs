@@ -33,6 +33,10 @@ impl StepPlan {
         self.steps_per_epoch.map_or(1, |per_epoch| (step.saturating_sub(1)) / per_epoch + 1)
     }
 
+    pub(crate) fn begins_epoch(&self, step: u64) -> bool {
+        self.steps_per_epoch.is_some_and(|per_epoch| (step - 1).is_multiple_of(per_epoch))
+    }
+
     pub(crate) fn ends_epoch(&self, step: u64) -> bool {
         self.steps_per_epoch.is_some_and(|per_epoch| step.is_multiple_of(per_epoch))
     }
@@ -63,7 +67,7 @@ pub(crate) fn plan_text(file: &TrialFile, text: LoadedText, seq_len: u64) -> Res
     let strided = TextWindows { tokens: Arc::new(text.train), seq_len, stride: sampling.stride.map_or(seq_len, |stride| stride.max(1) as usize) };
     let epoch_samples = strided.sample_count();
     let source = match sampling.sampling {
-        Sampling::Shuffled => strided,
+        Sampling::Shuffled | Sampling::Contiguous => strided,
         Sampling::Random => TextWindows { stride: 1, ..strided },
     };
     let train = &file.train;
@@ -135,6 +139,7 @@ mod tests {
         let plan = plan(3);
         assert_eq!([1, 3, 4, 6, 7].map(|step| plan.epoch(step)), [1, 1, 2, 2, 3]);
         assert_eq!([2, 3, 6].map(|step| plan.ends_epoch(step)), [false, true, true]);
+        assert_eq!([1, 2, 3, 4, 7].map(|step| plan.begins_epoch(step)), [true, false, false, true, true]);
     }
 
     #[test]

@@ -4,7 +4,11 @@
 use std::collections::BTreeMap;
 
 use burn::{module::Module, tensor::Tensor};
-use kiln::{catalog, plan::TrialFile, spec::CpuThreads};
+use kiln::{
+    catalog::{self, data::Sampling},
+    plan::TrialFile,
+    spec::CpuThreads,
+};
 
 use super::{
     DeviceBatch, HostBatch,
@@ -15,7 +19,7 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Matmul, Network, with_values},
+    model::{GivenValues, Init, Matmul, Memory, Network, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -32,6 +36,11 @@ pub struct Learner {
     losses: Vec<Tensor<1>>,
     /// Sum of losses on the device, and number of targets, of the evaluation under way.
     evaluation: Option<(Tensor<1>, u64)>,
+    /// Whether a recurrent network goes on where the batch before ended.
+    carries_memory: bool,
+    /// What it remembers, by micro-batch of a step: their rows go on separately.
+    memories: Vec<Memory>,
+    evaluation_memory: Memory,
 }
 
 #[derive(Debug)]
@@ -88,7 +97,19 @@ impl Learner {
         })?;
         let pin_memory = file.data.loader().is_some_and(|loader| loader.pin_memory);
         let host_copy = HostCopy::new(&device, pin_memory);
-        Ok(Self { device, host_copy, work, arithmetic, seed: train.seed, step_loss: None, losses: Vec::new(), evaluation: None })
+        Ok(Self {
+            device,
+            host_copy,
+            work,
+            arithmetic,
+            seed: train.seed,
+            step_loss: None,
+            losses: Vec::new(),
+            evaluation: None,
+            carries_memory: file.data.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous),
+            memories: Vec::new(),
+            evaluation_memory: None,
+        })
     }
 
     /// Trainable parameters of the built model.
@@ -134,11 +155,18 @@ impl Learner {
             return Err(TrialError::Failed(format!("step {step} has no target to predict")));
         }
         let seed = mixed_seed(self.seed, step, micro);
-        let Self { device, work: Work::Training { network, updater }, arithmetic, step_loss, .. } = self else { return Err(not_trained()) };
+        let mut memory = self.memory_of(micro);
+        let carries_memory = self.carries_memory;
+        let Self { device, work: Work::Training { network, updater }, arithmetic, step_loss, memories, .. } = self else {
+            return Err(not_trained());
+        };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
             device.seed(seed);
-            let loss = network.loss(batch.inputs, batch.targets, *arithmetic) / total_targets as f64;
+            let loss = network.loss(batch.inputs, batch.targets, &mut memory, *arithmetic) / total_targets as f64;
+            if carries_memory {
+                memories[micro as usize] = memory;
+            }
             let gradients = loss.backward();
             updater.accumulate(network, gradients)?;
             let loss = loss.detach().inner();
@@ -148,6 +176,17 @@ impl Learner {
             });
             Ok(())
         })
+    }
+
+    fn memory_of(&mut self, micro: u64) -> Memory {
+        let at = micro as usize;
+        self.memories.resize(self.memories.len().max(at + 1), None);
+        self.memories[at].take()
+    }
+
+    /// A recurrent network forgets: the next batch is the first of its epoch.
+    pub fn begin_epoch(&mut self) {
+        self.memories.clear();
     }
 
     /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does not wait.
@@ -177,7 +216,9 @@ impl Learner {
         let network = network.as_deref().expect(IS_THERE);
         let arithmetic = self.arithmetic.evaluating();
         let counted = batch.counted_targets;
-        let loss = guard(|| network.valid().loss(batch.inputs, batch.targets, arithmetic))?;
+        let mut memory = self.evaluation_memory.take();
+        let loss = guard(|| network.valid().loss(batch.inputs, batch.targets, &mut memory, arithmetic))?;
+        self.evaluation_memory = memory.filter(|_| self.carries_memory);
         self.evaluation = Some(match self.evaluation.take() {
             Some((sum, targets)) => (sum + loss, targets + counted),
             None => (loss, counted),
@@ -189,6 +230,7 @@ impl Learner {
     ///
     /// Errors: no target was evaluated.
     pub fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+        self.evaluation_memory = None;
         match self.evaluation.take() {
             Some((sum, targets)) if targets > 0 => Ok(guard_result(|| read(sum))?[0] / targets as f64),
             _ => Err(TrialError::Failed("the validation data has no target to predict".to_owned())),

@@ -16,6 +16,9 @@ pub(crate) trait Trainee {
     /// A batch on the device.
     type Batch;
 
+    /// The next micro-batch is the first of an epoch: nothing is remembered of the batches before.
+    fn begin_epoch(&mut self) {}
+
     fn to_device(&mut self, batch: &HostBatch) -> Result<Self::Batch, TrialError>;
 
     /// Forward and backward of micro-batch `micro` (from 0) of step `step` (from 1); gradients add up. `total_targets` counts
@@ -59,6 +62,10 @@ pub(crate) struct Copying {
 
 impl Trainee for Learner {
     type Batch = DeviceBatch;
+
+    fn begin_epoch(&mut self) {
+        Self::begin_epoch(self);
+    }
 
     fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
         Self::to_device(self, batch)

@@ -10,6 +10,7 @@ use std::{
 };
 
 use kiln::{
+    catalog::data::Sampling,
     plan::TrialFile,
     record::Message,
     spec::{EvaluateEvery, EvaluateMoment},
@@ -131,6 +132,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     fn make_step(&mut self, step: u64) -> Result<(), TrialError> {
         let mut cost = DataCost::default();
         let rate = if self.text.is_some() {
+            if self.plan.begins_epoch(step) {
+                self.trainee.begin_epoch();
+            }
             (0..self.file.train.grad_accumulation).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
             let train = &self.file.train;
             let rate = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
@@ -261,7 +265,8 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let Some(text) = &self.text else { return Ok(None) };
         let train = &self.file.train;
         let batch_size = (train.batch_size * train.evaluate.batch_multiple) as usize;
-        let windows = EvaluationWindows { tokens: &text.valid, seq_len: self.plan.tokens_per_sample as usize, batch_size };
+        let is_contiguous = self.file.data.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous);
+        let windows = EvaluationWindows { tokens: &text.valid, seq_len: self.plan.tokens_per_sample as usize, batch_size, is_contiguous };
         let mut batch = HostBatch::default();
         for index in 0..windows.batch_count() {
             if self.is_interrupted.load(Ordering::SeqCst) {

@@ -99,7 +99,7 @@ mod tests {
         let network = Network::new(&shape, Some(10), &init).unwrap();
         let parameters = Collected::<Tensor<1>>::parameters(&network);
         let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
-        let loss = || network.loss(Tensor::from_data([[1, 2, 3, 4]], &device), Tensor::from_data([2, 3, 4, 5], &device), with);
+        let loss = || network.loss(Tensor::from_data([[1, 2, 3, 4]], &device), Tensor::from_data([2, 3, 4, 5], &device), &mut None, with);
         let gradients = Collected::<Tensor<1>>::gradients(&network, loss().backward()).unwrap();
         let shapes =
             |found: &Collected<Tensor<1>>| found.paths.iter().cloned().zip(found.tensors.iter().map(|tensor| tensor.dims())).collect::<Vec<_>>();

@@ -181,7 +181,7 @@ mod tests {
             let with = Arithmetic::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
             let backward = || {
                 let tokens = Tensor::from_data([[1, 2, 3, 4]], &device);
-                network.loss(tokens, Tensor::from_data([2, 3, 4, 5], &device), with).backward()
+                network.loss(tokens, Tensor::from_data([2, 3, 4, 5], &device), &mut None, with).backward()
             };
             let mut dtypes = Dtypes(backward(), 0);
             network.visit(&mut dtypes);

@@ -1,0 +1,51 @@
+// LSTM layers by libtorch's own kernels (cuDNN on CUDA). Their backward pass is libtorch's autograd over a graph of this one
+// operation, which is freed with it.
+#include <torch/csrc/autograd/autograd.h>
+
+#include "shim.h"
+
+namespace {
+
+// An operation recorded by libtorch's autograd.
+struct SavedGraph : Saved {
+  std::vector<Tensor> inputs;  // leaves of the graph
+  Tensor output;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto of_output = gradient.scalar_type() == output.scalar_type() ? gradient : gradient.to(output.scalar_type());
+    return torch::autograd::grad({output}, inputs, {of_output}, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+// inputs: x [batch, time, in], then per layer w_input [4 h, in], w_state [4 h, h], b_input [4 h], b_state [4 h], gates in PyTorch's
+// order (input, forget, cell, output). hidden, cell: [layers, batch, h] before the first time. out [batch, time, h]; the two states
+// after the last time are in f32 and belong to no graph. Dropout between layers draws from the device's generator.
+int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, double dropout, int bf16, Tensor **out, Tensor **last_hidden,
+              Tensor **last_cell, Saved **saved) {
+  return guarded([&] {
+    c10::AutoGradMode mode(saved != nullptr);
+    auto kind = bf16 ? at::kBFloat16 : at::kFloat;
+    auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
+    std::vector<Tensor> leaves, used;
+    for (int at = 0; at < count; at++) {
+      leaves.push_back(inputs[at]->detach().set_requires_grad(saved != nullptr));
+      used.push_back(cast(leaves.back()));
+    }
+    std::vector<Tensor> weights(used.begin() + 1, used.end());
+    auto [output, h, c] = at::lstm(used[0], {cast(*hidden), cast(*cell)}, weights, /*has_biases=*/true, /*num_layers=*/(count - 1) / 4, dropout,
+                                   /*train=*/saved != nullptr, /*bidirectional=*/false, /*batch_first=*/true);
+    give(out, output.detach());
+    give(last_hidden, h.detach().to(at::kFloat));
+    give(last_cell, c.detach().to(at::kFloat));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedGraph>();
+    state->inputs = std::move(leaves);
+    state->output = output;
+    keep(saved, std::move(state));
+  });
+}
+}
