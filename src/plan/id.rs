@@ -222,11 +222,11 @@ mod tests {
         };
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
-            "model": kinds(&["gpt", "mlp", "matmul"], &model),
+            "model": kinds(&["gpt", "lstm", "mlp", "matmul"], &model),
             "data": kinds(&["none", "wikitext2", "tinyshakespeare", "text", "generated"], &data),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),
             "train.optimizer": kinds(&["adamw", "sgd"], &|kind| train("optimizer", kind)),
-            "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine"], &|kind| train("learning_rate_schedule", kind)),
+            "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),
             "run": {"engine": run["engine"], "devices": run["devices"]},
         });
         assert_eq!(canonical(&today), canonical(&FORMAT_1_DEFAULTS));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    experiment::{Experiment, LearningRateSchedule, Optimizer, Precision, Train},
+    experiment::{EvaluateEvery, EvaluateMoment, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
     node::Node,
     problem::{Location, Problem},
     run_options::{DeviceName, Devices, Engine},
@@ -97,7 +97,15 @@ fn of_training(train: &Train) -> Vec<Fault> {
     let mut faults = Vec::new();
     let (LearningRateSchedule::Constant { warmup_steps }
     | LearningRateSchedule::Linear { warmup_steps, .. }
-    | LearningRateSchedule::Cosine { warmup_steps, .. }) = train.learning_rate_schedule;
+    | LearningRateSchedule::Cosine { warmup_steps, .. }
+    | LearningRateSchedule::Plateau { warmup_steps, .. }) = train.learning_rate_schedule;
+    if matches!(train.learning_rate_schedule, LearningRateSchedule::Plateau { .. })
+        && train.evaluate.every == EvaluateEvery::Moment(EvaluateMoment::End)
+    {
+        let message =
+            "`plateau` looks at the validation loss on the way, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
+        faults.push(fault("train.learning_rate_schedule.kind", &["train.evaluate", "train.learning_rate_schedule"], message));
+    }
     if let Some(steps) = train.steps.filter(|steps| warmup_steps > *steps) {
         let message = format!("the learning rate would still rise at the end: `warmup_steps` {warmup_steps} is more than `train.steps` {steps}");
         faults.push(fault("train.learning_rate_schedule.warmup_steps", &["train.steps", "train.learning_rate_schedule"], message));

@@ -249,6 +249,26 @@ pub enum LearningRateSchedule {
         #[schemars(range(min = 0.0, max = 1.0))]
         final_fraction: f64,
     },
+    /// Is multiplied by `factor` whenever the validation loss has stalled. Needs evaluations on the way (`evaluate.every`).
+    Plateau {
+        /// Steps over which the rate rises linearly from near 0.
+        #[serde(default)]
+        #[schemars(range(min = 0, max = 1_000_000_000))]
+        warmup_steps: u64,
+        /// What is left of the rate each time.
+        #[serde(default = "quarter")]
+        #[schemars(range(min = 0.001, max = 0.999))]
+        factor: f64,
+        /// Evaluations in a row without a new lowest loss that are let pass.
+        #[serde(default)]
+        #[schemars(range(min = 0, max = 1_000_000))]
+        patience: u64,
+    },
+}
+
+/// Source: pytorch/examples, word_language_model.
+fn quarter() -> f64 {
+    0.25
 }
 
 impl Default for LearningRateSchedule {

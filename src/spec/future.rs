@@ -20,7 +20,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("model.kind", &["resnet", "seq2seq", "custom"]),
     ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),
     ("train.optimizer.kind", &["adafactor"]),
-    ("train.learning_rate_schedule.kind", &["plateau", "step"]),
+    ("train.learning_rate_schedule.kind", &["step"]),
 ];
 
 /// What to say of a key that is planned.

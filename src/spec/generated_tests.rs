@@ -147,6 +147,15 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
     Some(value)
 }
 
+/// What a kind of the map needs beside it.
+fn beside_kind(kind: &str) -> Option<String> {
+    match kind {
+        "data.kind=text" => Some("data.path=a.txt".to_owned()),
+        "train.learning_rate_schedule.kind=plateau" => Some("train.evaluate.every=10".to_owned()),
+        _ => None,
+    }
+}
+
 /// What must be set besides, so that the key may be given.
 fn beside(known: &KnownKey) -> Vec<String> {
     let more: &[&str] = match known.path.as_str() {
@@ -156,8 +165,8 @@ fn beside(known: &KnownKey) -> Vec<String> {
         _ => &[],
     };
     let kind = known.kind.as_ref().map(|(map, kind)| format!("{map}.kind={kind}"));
-    let path = (kind.as_deref() == Some("data.kind=text")).then(|| "data.path=a.txt".to_owned());
-    kind.into_iter().chain(path).chain(more.iter().map(|argument| (*argument).to_owned())).collect()
+    let needed = kind.as_deref().and_then(beside_kind);
+    kind.into_iter().chain(needed).chain(more.iter().map(|argument| (*argument).to_owned())).collect()
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn case(key: &str, file: &str, values: [&'static str; 2], shows: Shows) -> Case 
 
 const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 16}";
 const MLP: &str = "{kind: mlp, d_model: 8, hidden: 16, seq_len: 16}";
+const LSTM: &str = "{kind: lstm, d_model: 16, hidden: 16, num_layers: 1, seq_len: 16}";
 const GENERATED: &str = "{kind: generated, characters: 3000}";
 
 /// A file of 8 small steps, all of them measured.
@@ -88,6 +89,8 @@ fn products(more: &str) -> String {
 
 /// The losses of all steps, as the child computed them.
 const LOSSES: Shows = Shows::Differ(|left| left.column("steps.csv", "loss"));
+/// The learning rate of each step.
+const RATES: Shows = Shows::Differ(|left| left.column("steps.csv", "learning_rate"));
 /// Parameters of the model as it was built.
 const PARAMETERS: Shows = Shows::Differ(|left| left.measured("parameters"));
 /// Samples in the training text as it was cut.
@@ -133,8 +136,9 @@ fn of_top() -> Vec<Case> {
 }
 
 fn of_model() -> Vec<Case> {
-    let (gpt, mlp) = (gpt(), mlp());
+    let (gpt, mlp, lstm) = (gpt(), mlp(), training(LSTM, GENERATED, ""));
     let of_gpt = |key: &str, value, shows| case(&format!("model.{key}"), &gpt, [AS_IT_IS, value], shows).of("gpt");
+    let of_lstm = |key: &str, value, shows| case(&format!("model.{key}"), &lstm, [AS_IT_IS, value], shows).of("lstm");
     let of_mlp = |key: &str, value, shows| case(&format!("model.{key}"), &mlp, [AS_IT_IS, value], shows).of("mlp");
     vec![
         case("model.kind", &mlp, ["mlp", "gpt"], LOSSES).with(&["model.d_model=16", "model.seq_len=16"]),
@@ -146,6 +150,13 @@ fn of_model() -> Vec<Case> {
         of_gpt("vocabulary", "300", PARAMETERS),
         of_gpt("tie_head", "false", PARAMETERS),
         of_gpt("bias", "false", PARAMETERS),
+        of_lstm("d_model", "8", PARAMETERS),
+        of_lstm("hidden", "8", PARAMETERS),
+        of_lstm("num_layers", "2", PARAMETERS),
+        of_lstm("seq_len", "8", SAMPLES),
+        of_lstm("dropout", "0.5", LOSSES),
+        of_lstm("vocabulary", "300", PARAMETERS),
+        of_lstm("tie_head", "true", PARAMETERS),
         of_mlp("context", "4", PARAMETERS),
         of_mlp("d_model", "16", PARAMETERS),
         of_mlp("hidden", "32", PARAMETERS),
@@ -273,6 +284,13 @@ fn of_optimizer() -> Vec<Case> {
         let file = training(MLP, GENERATED, &format!(", learning_rate_schedule: {{kind: {kind}}}"));
         cases.push(of(&file, "learning_rate_schedule.warmup_steps", "4").of(kind));
         cases.push(of(&file, "learning_rate_schedule.final_fraction", "0.5").of(kind));
+    }
+    // A rate too small to move anything: every evaluation is a stall.
+    let stalled = ", optimizer: {kind: adamw, learning_rate: 1.0e-30}, evaluate: {every: 1}, learning_rate_schedule: {kind: plateau}";
+    let file = training(MLP, GENERATED, stalled);
+    for (key, value) in [("warmup_steps", "4"), ("factor", "0.5"), ("patience", "1")] {
+        let key = format!("train.learning_rate_schedule.{key}");
+        cases.push(case(&key, &file, [AS_IT_IS, value], RATES).of("plateau"));
     }
     cases
 }

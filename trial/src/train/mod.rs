@@ -40,6 +40,7 @@ use self::{
     ledger::Ledger,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
+    schedule::Plateau,
     step_clock::StepClock,
     tables::Tables,
     timing::Timing,
@@ -127,6 +128,7 @@ fn train_with<T: Trainee, W: Write>(
         messages,
         is_interrupted,
         measured: Measured::default(),
+        plateau: Plateau::new(&file.train.learning_rate_schedule),
     };
     let ended = guard_result(|| training.train());
     if matches!(ended, Err(TrialError::OutOfMemory { .. })) {

@@ -8,6 +8,7 @@
 //!   - constant: `r`
 //!   - linear: `r · (1 − (1 − f) · p)`
 //!   - cosine: `r · (f + (1 − f) · (1 + cos(π p)) / 2)`
+//!   - plateau: `r`, times what [`Plateau`] says
 //!
 //! Where a single step follows the warm-up, it is the last one: `p` is 1.
 
@@ -24,7 +25,7 @@ pub(crate) fn learning_rate(schedule: &LearningRateSchedule, peak: f64, step: u6
     }
     let progress = progress_after_warmup(iteration - warmup, total_steps.saturating_sub(1 + warmup));
     match schedule {
-        LearningRateSchedule::Constant { .. } => peak,
+        LearningRateSchedule::Constant { .. } | LearningRateSchedule::Plateau { .. } => peak,
         LearningRateSchedule::Linear { final_fraction, .. } => peak * (1.0 - (1.0 - final_fraction) * progress),
         LearningRateSchedule::Cosine { final_fraction, .. } => peak * (final_fraction + (1.0 - final_fraction) * (1.0 + (PI * progress).cos()) / 2.0),
     }
@@ -34,7 +35,49 @@ fn warmup_steps(schedule: &LearningRateSchedule) -> u64 {
     match schedule {
         LearningRateSchedule::Constant { warmup_steps }
         | LearningRateSchedule::Linear { warmup_steps, .. }
-        | LearningRateSchedule::Cosine { warmup_steps, .. } => *warmup_steps,
+        | LearningRateSchedule::Cosine { warmup_steps, .. }
+        | LearningRateSchedule::Plateau { warmup_steps, .. } => *warmup_steps,
+    }
+}
+
+/// What is left of the rate after the evaluations so far. Source: pytorch/examples, word_language_model (patience 0).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Plateau {
+    factor: f64,
+    patience: u64,
+    lowest: f64,
+    /// Evaluations since the lowest loss, or since the rate fell.
+    stalled: u64,
+    left: f64,
+}
+
+impl Plateau {
+    /// For another schedule than `plateau` all of the rate is always left.
+    pub(crate) fn new(schedule: &LearningRateSchedule) -> Self {
+        let (factor, patience) = match schedule {
+            LearningRateSchedule::Plateau { factor, patience, .. } => (*factor, *patience),
+            _ => (1.0, 0),
+        };
+        Self { factor, patience, lowest: f64::INFINITY, stalled: 0, left: 1.0 }
+    }
+
+    /// Share of the rate, in (0, 1].
+    pub(crate) fn left(&self) -> f64 {
+        self.left
+    }
+
+    /// Takes in the loss of one evaluation.
+    pub(crate) fn hear(&mut self, loss: f64) {
+        if loss < self.lowest {
+            self.lowest = loss;
+            self.stalled = 0;
+            return;
+        }
+        self.stalled += 1;
+        if self.stalled > self.patience {
+            self.left *= self.factor;
+            self.stalled = 0;
+        }
     }
 }
 
@@ -55,6 +98,24 @@ mod tests {
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
         }
+    }
+
+    #[test]
+    fn a_plateau_divides_the_rate_when_the_loss_has_stalled() {
+        let heard = |patience, losses: &[f64]| -> Vec<f64> {
+            let mut plateau = Plateau::new(&LearningRateSchedule::Plateau { warmup_steps: 0, factor: 0.25, patience });
+            let mut left = |loss: &f64| {
+                plateau.hear(*loss);
+                plateau.left()
+            };
+            losses.iter().map(&mut left).collect()
+        };
+        assert_eq!(heard(0, &[5.0, 4.0, 4.0, 3.9, 4.5]), [1.0, 1.0, 0.25, 0.25, 0.0625]);
+        assert_eq!(heard(1, &[5.0, 5.0, 5.0, 5.0, 5.0, 4.0]), [1.0, 1.0, 0.25, 0.25, 0.0625, 0.0625]);
+        let mut constant = Plateau::new(&LearningRateSchedule::Constant { warmup_steps: 0 });
+        (0..3).for_each(|_| constant.hear(1.0));
+        assert_eq!(constant.left(), 1.0);
+        assert_close(&rates(&LearningRateSchedule::Plateau { warmup_steps: 1, factor: 0.5, patience: 0 }, 3), &[1.0, 2.0, 2.0]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{
     feed::StepPlan,
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
-    schedule::learning_rate,
+    schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
     timing::{DataCost, Timing},
@@ -60,6 +60,7 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) messages: &'a mut Messenger<'b, W>,
     pub(crate) is_interrupted: &'a AtomicBool,
     pub(crate) measured: Measured,
+    pub(crate) plateau: Plateau,
 }
 
 /// What the loop measured beside the window.
@@ -137,7 +138,8 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             }
             (0..self.file.train.grad_accumulation).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
             let train = &self.file.train;
-            let rate = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
+            let planned = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
+            let rate = planned * self.plateau.left();
             self.trainee.update(rate)?;
             Some(rate)
         } else {
@@ -282,6 +284,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {
         self.measured.valid_loss = Some(evaluation.loss);
+        self.plateau.hear(evaluation.loss);
         let place = Place { epoch: self.plan.epoch(step), step, at };
         self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
         self.tables.flush()?;
