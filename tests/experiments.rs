@@ -184,3 +184,26 @@ fn the_look_at_a_device_has_several_sizes_and_precisions() {
         assert_eq!(trial["flops_per_sample"].as_u64(), trial["model"]["size"].as_u64().map(|size| 2 * size.pow(3)));
     }
 }
+
+#[test]
+fn the_word_language_model_is_the_published_one() {
+    let plan = plan_of("wikitext2-lstm.yaml", &["--set", "model.vocabulary=33278"]);
+    assert_eq!(values(&plan, "/parameters"), [7_332_078, 13_987_678]);
+    let trial = &trials(&plan)[0];
+    for (key, value) in [("batch_size", json!(20)), ("epochs", json!(40)), ("clip_norm", json!(0.25))] {
+        assert_eq!(trial["train"][key], value, "{key}");
+    }
+    let (optimizer, schedule) = (&trial["train"]["optimizer"], &trial["train"]["learning_rate_schedule"]);
+    assert_eq!((&optimizer["kind"], &optimizer["learning_rate"], &optimizer["momentum"]), (&json!("sgd"), &json!(20.0), &json!(0.0)));
+    assert_eq!((&schedule["kind"], &schedule["factor"], &schedule["patience"]), (&json!("plateau"), &json!(0.25), &json!(0)));
+    assert_eq!((&trial["model"]["seq_len"], &trial["model"]["dropout"], &trial["data"]["sampling"]), (&json!(35), &json!(0.2), &json!("contiguous")));
+}
+
+#[test]
+fn gpt2_has_its_124_million_parameters_and_needs_no_data() {
+    let plan = plan_of("gpt2-124m.yaml", &[]);
+    assert_eq!(values(&plan, "/parameters"), [123_587_328 + 1024 * 768]);
+    assert_eq!(values(&plan, "/flops_per_sample"), [&json!(854_770_176_u64 * 1024)]);
+    assert_eq!((values(&plan, "/data/kind"), values(&plan, "/data/synthetic")), (vec![&json!("generated")], vec![&json!(true)]));
+    assert_eq!(values(&plan, "/train/batch_size"), [4, 8, 12, 16]);
+}
