@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
     time::Instant,
 };
@@ -46,6 +46,14 @@ fn the_quickstart_is_planned_as_expected() {
     let output = plan(folder.path(), &[&experiment("quickstart.yaml")]);
     assert_eq!(stdout(&output), include_str!("expected/plan-quickstart.txt"));
     assert!(output.status.success());
+}
+
+#[test]
+fn the_room_is_needed_where_the_runs_are_kept() {
+    let folder = folder_with("{kiln: 1, name: here, model: {kind: matmul}, train: {steps: 10}}");
+    let said = |arguments: &[&str]| stdout(&plan(folder.path(), arguments));
+    assert!(said(&["x.yaml"]).contains(" under results/here/,"), "{}", said(&["x.yaml"]));
+    assert!(said(&["x.yaml", "--results", "/big/disk"]).contains(" under /big/disk/here/,"));
 }
 
 #[test]
