@@ -13,6 +13,9 @@ const LEAST_COVERED: f64 = 0.98;
 /// Readings this many times further apart than they mostly are leave a hole between them.
 const HOLE: u64 = 3;
 
+/// A shorter one is none: most boards give the mean power of the last second.
+const SHORTEST_HOLE_NANOSECONDS: u64 = 1_000_000_000;
+
 /// Counter and integral of energy further apart than this are worth a word.
 const ENERGY_APART: f64 = 0.15;
 
@@ -84,7 +87,8 @@ impl Series {
         let mut lengths: Vec<u64> = self.0.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
         lengths.sort_unstable();
         let Some(usual) = lengths.get(lengths.len() / 2) else { return Vec::new() };
-        self.0.windows(2).map(between).filter(|hole| hole.to - hole.from > usual * HOLE).collect()
+        let longest = (usual * HOLE).max(SHORTEST_HOLE_NANOSECONDS);
+        self.0.windows(2).map(between).filter(|hole| hole.to - hole.from > longest).collect()
     }
 
     /// The points inside each piece of the window, with interpolated ones at its two ends; at least two. `Err(None)` if nothing
