@@ -112,6 +112,22 @@ fn files_that_cannot_be_read_are_plain_errors() {
 }
 
 #[test]
+fn a_newer_format_asks_for_a_newer_kiln() {
+    let output = check(&tests().join("experiments"), &["good/plain.yaml", "--set", "kiln=2"], &[]);
+    let found = errors(&output);
+    assert!(found.starts_with("--set kiln=2: `kiln` is `2`, a newer format than this kiln (") && found.contains("update kiln"), "{found}");
+    let older = errors(&check(&tests().join("experiments"), &["good/plain.yaml", "--set", "kiln=0"], &[]));
+    assert_eq!(older, "--set kiln=0: `kiln` is `0`; it must be `1`\n");
+}
+
+#[test]
+fn a_bad_value_for_an_axis_is_said_once() {
+    let output = check(&tests().join("experiments"), &["good/swept.yaml", "--set", "train.batch_size=[4]"], &[]);
+    assert_eq!(errors(&output).lines().count(), 1, "{}", errors(&output));
+    assert!(errors(&output).contains("`train.batch_size` is a list"), "{}", errors(&output));
+}
+
+#[test]
 fn variables_and_sets_are_layers_with_names_of_their_own() {
     let folder = tests().join("experiments");
     let output = check(&folder, &["good/plain.yaml", "--set", "train.batch_size=0", "--set", "train.seed"], &[("KILN_TRAIN__STEPZ", "5")]);

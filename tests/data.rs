@@ -286,6 +286,7 @@ fn fetch_refuses_what_is_not_the_published_file() {
     let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &server.address]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("86c4e6aa9db7c042"), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("input.txt: 0 B of 15 B\n"), "without a terminal there are lines: {}", stderr(&output));
     assert_eq!(server.requests(), ["GET /tinyshakespeare/input.txt HTTP/1.1 None"]);
     assert!(!folder.path().join("data/tinyshakespeare/input.txt").exists());
     let absent = Server::start(Vec::new(), &[Answer::Status(404)]);

@@ -49,6 +49,14 @@ fn the_quickstart_is_planned_as_expected() {
 }
 
 #[test]
+fn the_room_is_needed_where_the_runs_are_kept() {
+    let folder = folder_with("{kiln: 1, name: here, model: {kind: matmul}, train: {steps: 10}}");
+    let said = |arguments: &[&str]| stdout(&plan(folder.path(), arguments));
+    assert!(said(&["x.yaml"]).contains(" under results/here/,"), "{}", said(&["x.yaml"]));
+    assert!(said(&["x.yaml", "--results", "/big/disk"]).contains(" under /big/disk/here/,"));
+}
+
+#[test]
 fn every_experiment_is_planned_without_its_data_and_says_what_it_does_not_know() {
     let folder = tempfile::tempdir().unwrap();
     for (name, trials) in [("quickstart.yaml", 8), ("wikitext2-gpt-batch.yaml", 5), ("shakespeare-char.yaml", 1), ("device-matmul.yaml", 8)] {

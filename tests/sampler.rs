@@ -9,7 +9,7 @@ use std::{
 
 use kiln::{
     hardware::{
-        Nvml, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
+        Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
         sampler::{EVERYTHING, GpuTick, SampledTick},
         window::summarize,
     },
@@ -102,6 +102,43 @@ fn check_table(ticks: &[SampledTick]) {
     SampleWriter::open(&path, 1).unwrap().0.append(ticks).unwrap();
     let rows: Vec<SampleRow> = Table::read(&path, SAMPLES.version).unwrap().rows().unwrap();
     assert_eq!((rows.len(), rows[3].sm_active, rows[3].throttle_bits), (ticks.len(), Some(0.955), Some(4)));
+}
+
+#[test]
+fn a_pcie_counter_of_32_bits_on_a_fast_link_gives_no_rate() {
+    let scenario = |kind: u8, generation: u8| {
+        let calls = format!(
+            "    nvmlDeviceGetMaxPcieLinkGeneration: {generation}\n    nvmlDeviceGetMaxPcieLinkWidth: 16\n  fields:\n    198/0: {{type: {kind}, value: {{counter: {{start: 7, rate: 1000000}}}}}}\n"
+        );
+        HOPPER.replace("  fields:\n", &calls).replace("nvmlGpmQueryDeviceSupport: 1", "nvmlGpmQueryDeviceSupport: 0")
+    };
+    for (kind, generation, is_told) in [(3, 5, true), (1, 5, false), (1, 1, true)] {
+        let (rows, _) = sampled(&scenario(kind, generation), 3);
+        let rate = rows[2].tick.gpu.as_ref().unwrap().pcie_receive_bytes_per_second;
+        assert_eq!(rate.is_some(), is_told, "type {kind}, generation {generation}: {rate:?}");
+        assert!(rate.is_none_or(|rate| (rate / 1e6 - 1.0).abs() < 0.2), "{rate:?}");
+    }
+}
+
+#[test]
+fn clients_of_the_multi_process_service_compute_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let lists = "    nvmlDeviceGetComputeRunningProcesses_v3: [{pid: 11, usedGpuMemory: 5}]\n    nvmlDeviceGetMPSComputeRunningProcesses_v3: [{pid: 12, usedGpuMemory: 7}, {pid: 11, usedGpuMemory: 5}]\n  fields:\n";
+    let nvml = nvml(&folder, &HOPPER.replace("  fields:\n", lists));
+    let ProcessList::Known(list) = nvml.compute_processes("GPU-a") else { panic!("both lists are told") };
+    let mut pids: Vec<u32> = list.iter().map(|process| process.pid).collect();
+    pids.sort_unstable();
+    assert_eq!(pids, [11, 12]);
+}
+
+#[test]
+fn a_performance_state_that_the_driver_does_not_know_is_absent() {
+    let state = |code: u32| {
+        let (rows, readings) = sampled(&HOPPER.replace("nvmlDeviceGetPerformanceState: 0", &format!("nvmlDeviceGetPerformanceState: {code}")), 1);
+        (first_gpu(&rows).performance_state, readings.absent.get("performance_state").cloned())
+    };
+    assert_eq!(state(8), (Some(8), None));
+    assert_eq!(state(32), (None, Some("the driver does not know it".to_owned())));
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn a_slip_in_a_query_is_told_before_the_driver_is_asked() {
     let nowhere = Path::new("/nowhere/libnvidia-ml.so.1");
     let (status, why) = refused(nowhere, &["--query", "name,utilisation.gpu"]);
     assert_eq!(status, Some(2));
-    assert!(why.contains("unknown property `utilisation.gpu`; did you mean `utilization.gpu`?"), "{why}");
+    assert!(why.contains("unknown property `utilisation.gpu` (did you mean `utilization.gpu`?)"), "{why}");
     let (status, why) = refused(nowhere, &["--query", "name", "--format", "tsv"]);
     assert!(status == Some(2) && why.contains("`csv`, `noheader` and `nounits`"), "{why}");
 }

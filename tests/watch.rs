@@ -115,8 +115,9 @@ fn properties_are_asked_by_nvidia_smis_names_with_one_header() {
     let lines: Vec<&str> = seen.stdout.lines().collect();
     assert_eq!(lines[0], "index, utilization.gpu [%], power.draw [W]");
     assert_eq!((lines.len(), lines[2], lines[3] == lines[1]), (5, "1, 5 %, [N/A]", true), "{lines:?}");
-    let wrong = ended(&mut watch(&library, &["--query", "utilisation.gpu"]));
+    let wrong = ended(&mut watch(&library, &["--query", "utilisation.gpu,name,xyzzy"]));
     assert!(wrong.status == Some(2) && wrong.stderr.contains("did you mean `utilization.gpu`?"), "{wrong:?}");
+    assert!(wrong.stderr.contains("unknown property `xyzzy`; `kiln snapshot --list`"), "{wrong:?}");
 }
 
 #[test]
@@ -131,8 +132,71 @@ fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
         assert_eq!(ended(&mut watch(&nowhere, wrong)).status, Some(2), "{wrong:?}");
     }
     let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
-    let wrong = ended(&mut watch(&library, &["-i", "7"]));
-    assert!(wrong.status == Some(2) && wrong.stderr.contains("there are 0 (GPU-a), 1 (GPU-b)"), "{wrong:?}");
+    for (asked, why) in [("7", "`-i`: no GPU `7`"), ("", "`-i` names no GPU"), (" ,", "`-i` names no GPU")] {
+        let wrong = ended(&mut watch(&library, &["-i", asked]));
+        assert_eq!(wrong.status, Some(2), "{asked:?}: {wrong:?}");
+        assert!(wrong.stderr.starts_with(why) && wrong.stderr.contains("there are 2, named by index from 0"), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_gpu_is_named_as_for_a_snapshot() {
+    let board = two("", "{gpu: 0, memory: 0}")
+        .replace("nvmlDeviceGetUUID: GPU-b", "nvmlDeviceGetUUID: GPU-b\n    nvmlDeviceGetPciInfo_v3: {domain: 0, bus: 145, device: 0, pciDeviceId: 1, pciSubSystemId: 1, busId: '00000000:91:00.0'}");
+    let (_folder, library) = library(&board);
+    for (asked, names) in [("91:00.0", &["GPU-b"][..]), ("1, 0", &["GPU-b", "GPU-a"]), ("0,", &["GPU-a"]), ("GPU-b,1", &["GPU-b"])] {
+        let seen = ended(&mut watch(&library, &["--count", "1", "-i", asked, "--csv", "-"]));
+        let found: Vec<&str> = seen.stdout.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
+        assert_eq!(found, names, "{asked:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_table_of_watch_is_left_alone() {
+    let (folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let path = folder.path().join("n.txt");
+    let appended = || ended(&mut watch(&library, &["--count", "1", "--csv", path.to_str().unwrap()]));
+    for notes in ["my precious notes", "a line\nand another without its end", "kiln_table,trial\nrows/1,x\nrows/1,"] {
+        fs::write(&path, notes).unwrap();
+        let refused = appended();
+        assert_eq!((refused.status, fs::read_to_string(&path).unwrap().as_str()), (Some(2), notes), "{refused:?}");
+        assert!(refused.stderr.contains("watch/1") && refused.stderr.len() < 300, "{}", refused.stderr);
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(appended().status, Some(0));
+    let whole = fs::read_to_string(&path).unwrap();
+    fs::write(&path, whole.clone() + "watch/1,2026").unwrap();
+    let mended = appended();
+    assert_eq!(mended.status, Some(0), "{mended:?}");
+    assert!(mended.stderr.contains("n.txt:4: a torn line was cut: `watch/1,2026`"), "{}", mended.stderr);
+    assert!(fs::read_to_string(&path).unwrap().starts_with(&whole) && !fs::read_to_string(&path).unwrap().contains("watch/1,2026\n"));
+    let nowhere = ended(&mut watch(&library, &["--count", "1", "--csv", "/nonexistent/x.csv"]));
+    assert!(nowhere.status == Some(1) && nowhere.stderr.starts_with("/nonexistent/x.csv: opening failed: "), "{nowhere:?}");
+}
+
+#[test]
+fn the_first_look_has_rates_and_the_chips_counters() {
+    let gpm = "    nvmlGpmQueryDeviceSupport: 1\n    nvmlGpmMetricsGet/2: 95.5\n    nvmlGpmMetricsGet/3: 40.0\n    nvmlGpmMetricsGet/5: 30.0\n    nvmlDeviceGetClockInfo/1: 1500";
+    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}").replace("    nvmlDeviceGetClockInfo/1: 1500", gpm));
+    let seen = ended(&mut watch(&library, &["--count", "1", "--host", "--csv", "-"]));
+    let mut table = csv::Reader::from_reader(seen.stdout.as_bytes());
+    let rows: Vec<std::collections::HashMap<String, String>> = table.deserialize().map(Result::unwrap).collect();
+    assert_eq!((rows[0]["sm_active"].as_str(), rows[0]["tensor_active"].as_str()), ("0.955", "0.3"), "{seen:?}");
+    let host = rows.iter().find(|row| row["device"] == "host").unwrap();
+    assert!(!host["host_cpu_fraction"].is_empty() && host["reading_seconds"].parse::<f64>().unwrap() > 0.0, "{host:?}");
+}
+
+#[test]
+fn a_silent_driver_leaves_a_query_what_does_not_change() {
+    let (_folder, library) = library(&two("", "{hang: true}"));
+    let asked = ["-l", "0.2", "--count", "2", "--query", "index,name,uuid,memory.total,utilization.gpu", "--format", "csv,noheader"];
+    let seen = ended(&mut watch(&library, &asked));
+    assert_eq!(seen.status, Some(0), "{seen:?}");
+    let lines: Vec<&str> = seen.stdout.lines().collect();
+    assert_eq!(lines[..2], ["0, Invented, GPU-a, 2048 MiB, 75 %", "1, Invented, GPU-b, 1 MiB, [Unknown Error]"], "{seen:?}");
+    assert_eq!((lines[2], lines[3]), (lines[0], lines[1]));
+    assert_eq!(seen.stderr.lines().count(), 1, "once for each silence: {}", seen.stderr);
+    assert!(seen.stderr.starts_with("GPU 1: the driver has not answered for "), "{}", seen.stderr);
 }
 
 #[test]

@@ -31,15 +31,12 @@ impl Cut {
         sample_count(self.tokens, self.seq_len, self.stride)
     }
 
-    /// Starts that `random` draws from, each equally likely: every one that leaves room for a whole sample.
-    pub fn random_offsets(&self) -> u64 {
-        self.tokens.saturating_sub(self.seq_len)
-    }
-
+    /// Examples in one optimizer step.
     pub fn effective_batch_size(&self) -> u64 {
         self.batch_size.saturating_mul(self.grad_accumulation)
     }
 
+    /// What one pass over the training data comes to.
     pub fn epoch(&self) -> Epoch {
         Epoch::of(self.samples(), self.sampling, self.batch_size, self.grad_accumulation)
     }
@@ -68,6 +65,7 @@ impl Epoch {
         Self { samples, steps, dropped_partial_batch: left % batch, dropped_partial_accumulation: left - left % batch }
     }
 
+    /// Samples of an epoch that are not trained on.
     pub fn dropped_samples(&self) -> u64 {
         self.dropped_partial_batch + self.dropped_partial_accumulation
     }
@@ -127,7 +125,6 @@ mod tests {
             let random = Cut { sampling: Sampling::Random, ..cut(tokens) };
             assert_eq!(random.epoch().steps, cut(tokens).epoch().steps);
             assert_eq!(random.epoch().dropped_samples(), 0);
-            assert_eq!(random.random_offsets(), sample_count(tokens, 4, 1));
         }
     }
 

@@ -3,13 +3,14 @@
 use std::{
     io::{IsTerminal, Write},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use clap::Subcommand;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Status, Stop, print};
+use super::{Status, Stop, machine::can_draw, print};
 use crate::{
     catalog::{
         dataset::{self, Dataset, DatasetFile},
@@ -117,45 +118,70 @@ fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs
     };
     let download = Download { url, destination, sha256: file.sha256.to_owned() };
     let patience = Patience { attempts: args.attempts, ..Patience::default() };
-    let bar = Bar::new(file);
+    let mut bar = Bar::new(file);
     let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
-    bar.0.finish_and_clear();
+    bar.clear();
     ended.map_err(|error| Stop::new(Status::Failed, error))?;
     print(&format!("{} fetched ({}), sha256 as published\n", download.destination.display(), Bytes(file.bytes)))
 }
 
+/// From one line of progress to the next, where there is no bar.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
 /// A bar on a terminal, a line now and then elsewhere.
-struct Bar(ProgressBar);
+enum Bar {
+    Drawn(ProgressBar),
+    Lines { last: Option<Instant> },
+}
 
 impl Bar {
     fn new(file: &DatasetFile) -> Self {
+        if !can_draw(std::io::stderr().is_terminal()) {
+            return Self::Lines { last: None };
+        }
         let bar = ProgressBar::new(file.bytes);
         if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}") {
             bar.set_style(style);
         }
         bar.set_prefix(file.name);
-        Self(bar)
+        Self::Drawn(bar)
     }
 
-    fn show(&self, file: &DatasetFile, progress: Progress) {
-        match progress {
-            Progress::Bytes { done, total } => {
-                self.0.set_length(total.unwrap_or(file.bytes));
-                self.0.set_position(done);
+    fn show(&mut self, file: &DatasetFile, progress: Progress) {
+        if let Progress::Retry { reason, wait } = &progress {
+            return self.say(&format!("{}: {reason}; trying again in {} ms", file.name, wait.as_millis()));
+        }
+        match (self, progress) {
+            (Self::Drawn(bar), Progress::Bytes { done, total }) => {
+                bar.set_length(total.unwrap_or(file.bytes));
+                bar.set_position(done);
             }
-            Progress::Retry { reason, wait } => self.say(&format!("{}: {reason}; trying again in {} ms", file.name, wait.as_millis())),
-            Progress::Checking => self.0.set_message("checking"),
+            (Self::Drawn(bar), _) => bar.set_message("checking"),
+            (Self::Lines { last }, Progress::Bytes { done, total }) if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) => {
+                *last = Some(Instant::now());
+                say_plainly(&format!("{}: {} of {}", file.name, Bytes(done), Bytes(total.unwrap_or(file.bytes))));
+            }
+            (Self::Lines { .. }, _) => {}
         }
     }
 
     fn say(&self, line: &str) {
-        if std::io::stderr().is_terminal() {
-            self.0.println(line);
-        } else {
-            // Nothing can be said if standard error is gone.
-            let _ = writeln!(std::io::stderr(), "{line}");
+        match self {
+            Self::Drawn(bar) => bar.println(line),
+            Self::Lines { .. } => say_plainly(line),
         }
     }
+
+    fn clear(&self) {
+        if let Self::Drawn(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn say_plainly(line: &str) {
+    // Nothing can be said if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> {

@@ -1,8 +1,13 @@
-//! What the environment says of this machine: which program runs a trial, which NVML library is taken.
+//! What the environment and the command line say of this machine: which program runs a trial, which NVML library is taken, which
+//! GPUs are meant, whether the terminal can draw.
 
 use std::path::PathBuf;
 
 use super::{Status, Stop};
+use crate::hardware::{
+    Nvml,
+    gpu::{NoSuchGpu, select},
+};
 
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {
@@ -16,4 +21,48 @@ pub(super) fn trial_program() -> Result<PathBuf, Stop> {
 /// `$KILN_NVML_LIB`: a library to take instead of the driver's.
 pub(super) fn nvml_library() -> Option<PathBuf> {
     std::env::var_os("KILN_NVML_LIB").filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The GPUs that `-i` names by index, UUID or PCI address, with commas and spaces as they come: indices, in the order named.
+/// Calls the driver, which may hang.
+pub(super) fn named_gpus(nvml: &Nvml, asked: &[String]) -> Result<Vec<u32>, Stop> {
+    let names = gpu_names(asked);
+    let count = nvml.device_count();
+    let how = format!("there are {count}, named by index from 0, by UUID or by PCI address");
+    if names.is_empty() {
+        return Err(Stop::bad_input(format!("`-i` names no GPU; {how}")));
+    }
+    select(nvml, &names).map_err(|NoSuchGpu(name)| Stop::bad_input(format!("`-i`: no GPU `{name}`; {how}")))
+}
+
+fn gpu_names(asked: &[String]) -> Vec<String> {
+    asked.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether a terminal can be drawn on, and not only written to line by line.
+pub(super) fn can_draw(is_terminal: bool) -> bool {
+    is_terminal && is_drawing_terminal(std::env::var("TERM").ok().as_deref())
+}
+
+fn is_drawing_terminal(term: Option<&str>) -> bool {
+    term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_gpus_may_have_spaces_and_a_comma_too_many() {
+        let names = |asked: &[&str]| gpu_names(&asked.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert_eq!(names(&["0, 1"]), ["0", "1"]);
+        assert_eq!(names(&["0", " 91:00.0", ""]), ["0", "91:00.0"]);
+        assert!(names(&["", " ,"]).is_empty());
+    }
+
+    #[test]
+    fn a_terminal_without_a_name_or_a_dumb_one_is_not_drawn_on() {
+        assert!(is_drawing_terminal(Some("xterm-256color")));
+        assert!(!is_drawing_terminal(Some("dumb")) && !is_drawing_terminal(Some("")) && !is_drawing_terminal(None));
+    }
 }

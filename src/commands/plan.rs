@@ -44,7 +44,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
         match plan_file(file.clone(), &args.set) {
-            Ok(planned) => print(&show(&planned, &ended(&planned, &args.results), args.json)?)?,
+            Ok(planned) => print(&show(&planned, &args)?)?,
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
                 let _ = writeln!(std::io::stderr(), "{}", stop.message);
@@ -61,15 +61,17 @@ fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
     schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
-/// `ended` holds the outcomes that an unfinished run of this experiment already has.
-fn show(planned: &Planned, ended: &HashMap<TrialId, Outcome>, as_json: bool) -> Result<String, Stop> {
-    if as_json {
-        return to_json(planned, ended).map_err(|error| Stop::new(Status::Failed, error));
+fn show(planned: &Planned, args: &Args) -> Result<String, Stop> {
+    let ended = ended(planned, &args.results);
+    if args.json {
+        return to_json(planned, &ended).map_err(|error| Stop::new(Status::Failed, error));
     }
-    let footer = table::footer(&planned.loaded.experiment.name, &planned.plan, &planned.notes, ended);
+    let folder = args.results.join(&planned.loaded.experiment.name);
+    let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended);
     Ok(format!("{}\n\n{footer}", table::table(&planned.plan)))
 }
 
+/// `ended` holds the outcomes that an unfinished run of this experiment already has.
 fn to_json(planned: &Planned, ended: &HashMap<TrialId, Outcome>) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let mut trials = Vec::new();

@@ -7,9 +7,7 @@ use serde_json::json;
 
 use super::{Status, Stop, machine, print};
 use crate::hardware::{
-    Gpu, Nvml, NvmlAbsent, Snapshot,
-    gpu::{NoSuchGpu, select},
-    host,
+    Gpu, Nvml, NvmlAbsent, Snapshot, host,
     query::{Format, Query, properties},
     snapshot::{HOST, gpu as gpu_snapshot, host as host_snapshot, host_items, items, json as items_json, name_of},
     text::{Naming, host_text, text},
@@ -72,10 +70,7 @@ fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop
     if id.is_empty() {
         return Ok(Gpu::read_all(nvml));
     }
-    let indices = select(nvml, id).map_err(|NoSuchGpu(name)| {
-        let count = nvml.device_count();
-        Stop::bad_input(format!("`-i`: no GPU `{name}`; there are {count}, named by index from 0, by UUID or by PCI address"))
-    })?;
+    let indices = machine::named_gpus(nvml, id)?;
     Ok(indices.into_iter().map(|index| Gpu::read_index(nvml, index)).collect())
 }
 

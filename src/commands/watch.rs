@@ -6,6 +6,7 @@ mod query;
 mod view;
 
 use std::{
+    io::Write,
     path::PathBuf,
     sync::{
         Arc,
@@ -20,16 +21,25 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{Status, Stop, machine::nvml_library};
+use super::{
+    Status, Stop,
+    machine::{named_gpus, nvml_library},
+};
 use crate::{
     hardware::{DeviceFacts, GpuDesk, Nvml, Tick, host, sampler::HostSeries, within},
-    record::watch::{WatchWriter, Watched},
+    record::{
+        TableError,
+        watch::{WatchWriter, Watched},
+    },
 };
-use query::Asking;
+use query::{Asking, queries};
 use view::View;
 
 /// How long the list of devices is waited for.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// From the look that nobody sees to the first that is shown: rates and the chip's own counters need two, 0.1 s apart at least.
+const FIRST_PAUSE: Duration = Duration::from_millis(120);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -39,7 +49,7 @@ pub(super) struct Args {
     /// Stop after so many looks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// These GPUs alone: indices or UUIDs, by commas.
+    /// These GPUs alone: indices, UUIDs or PCI addresses, with commas.
     #[arg(short = 'i', long = "id", value_name = "GPU", value_delimiter = ',')]
     ids: Vec<String>,
     /// Print these properties as CSV, with nvidia-smi's names, such as timestamp,name,utilization.gpu.
@@ -85,6 +95,12 @@ struct Seen {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut work = work(&args)?;
     let signals = signals()?;
+    if let Work::Samples { watching, .. } = &mut work {
+        watching.look();
+        if signals.recv_timeout(FIRST_PAUSE).is_ok() {
+            return Ok(Status::Interrupted);
+        }
+    }
     let mut next = Instant::now();
     let mut looks = 0;
     loop {
@@ -103,6 +119,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn work(args: &Args) -> Result<Work, Stop> {
+    // A slip is told before the driver is asked.
+    let queries = args.query.as_ref().map(|properties| queries(properties, &args.format)).transpose()?;
     let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
     let host = args.host.then(HostSeries::default);
     let (nvml, devices) = match Nvml::open(nvml_library().as_deref()) {
@@ -110,13 +128,12 @@ fn work(args: &Args) -> Result<Work, Stop> {
         Err(_) if args.host && args.ids.is_empty() => (None, Vec::new()),
         Err(absent) => return Err(nothing(&absent.to_string())),
     };
-    if let (Some(properties), Some(nvml)) = (&args.query, &nvml) {
-        let indices = devices.iter().map(|device| device.index).collect();
-        return Asking::new(properties, &args.format, (Arc::clone(nvml), indices), patience).map(Work::Query);
+    if let (Some(queries), Some(nvml)) = (queries, &nvml) {
+        return Ok(Work::Query(Asking::new(Arc::clone(nvml), devices, queries, patience)));
     }
     let table = table(args)?;
     let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");
-    let view = is_shown.then(|| View::new(&devices, args.host));
+    let view = is_shown.then(View::new);
     let desk = nvml.map(|nvml| GpuDesk::new(&nvml, patience));
     Ok(Work::Samples { watching: Watching { devices, desk, host }, view, table })
 }
@@ -125,7 +142,8 @@ fn work(args: &Args) -> Result<Work, Stop> {
 fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<DeviceFacts>), Stop> {
     let asked = Arc::clone(&nvml);
     let silent = || Stop::new(Status::CannotRun, format!("the NVIDIA driver did not answer within {} s", LIST_PATIENCE.as_secs()));
-    let devices = chosen(within(LIST_PATIENCE, move || asked.devices()).ok_or_else(silent)?, &args.ids)?;
+    let ids = args.ids.clone();
+    let devices = within(LIST_PATIENCE, move || chosen(&asked, &ids)).ok_or_else(silent)??;
     if devices.is_empty() && !args.host {
         return Err(nothing("the NVIDIA driver reports no GPU"));
     }
@@ -155,27 +173,38 @@ fn nothing(why: &str) -> Stop {
 }
 
 /// The devices named, in the order they are named; all if none is.
-fn chosen(found: Vec<DeviceFacts>, ids: &[String]) -> Result<Vec<DeviceFacts>, Stop> {
+fn chosen(nvml: &Nvml, ids: &[String]) -> Result<Vec<DeviceFacts>, Stop> {
     if ids.is_empty() {
-        return Ok(found);
+        return Ok(nvml.devices());
     }
-    let find = |id: &String| {
-        let named = found.iter().find(|device| device.uuid == *id || id.parse() == Ok(device.index));
-        named.cloned().ok_or_else(|| {
-            let have: Vec<String> = found.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
-            let have = if have.is_empty() { "there is none".to_owned() } else { format!("there are {}", have.join(", ")) };
-            Stop::bad_input(format!("`--id` names GPU `{id}`: {have}"))
-        })
+    let indices = named_gpus(nvml, ids)?;
+    let found = nvml.devices();
+    let find = |index: u32| {
+        let device = found.iter().find(|device| device.index == index).cloned();
+        device.ok_or_else(|| Stop::new(Status::CannotRun, format!("`-i`: GPU {index} cannot be watched: this user may not open it, or it is lost")))
     };
-    ids.iter().map(find).collect()
+    indices.into_iter().map(find).collect()
 }
 
 fn table(args: &Args) -> Result<Option<WatchWriter>, Stop> {
     match &args.csv {
         None => Ok(None),
         Some(path) if path.as_os_str() == "-" => WatchWriter::stdout().map(Some).map_err(cannot_write),
-        Some(path) => WatchWriter::file(path).map(Some).map_err(cannot_write),
+        Some(path) => {
+            let (table, torn) = WatchWriter::file(path).map_err(cannot_open)?;
+            if let Some(torn) = torn {
+                // Nothing can be said if standard error is gone.
+                let _ = writeln!(std::io::stderr(), "{}:{}: a torn line was cut: `{}`", path.display(), torn.line, torn.text);
+            }
+            Ok(Some(table))
+        }
     }
+}
+
+/// A file that is not this table was named by mistake; anything else is the machine's.
+fn cannot_open(error: TableError) -> Stop {
+    let status = if matches!(error, TableError::Io { .. }) { Status::Failed } else { Status::BadInput };
+    Stop::new(status, error)
 }
 
 fn cannot_write(error: impl std::fmt::Display) -> Stop {
@@ -200,7 +229,10 @@ fn signals() -> Result<Receiver<i32>, Stop> {
 
 impl Watching {
     fn look(&mut self) -> Vec<Seen> {
+        let began = Instant::now();
+        let monotonic_nanoseconds = host::monotonic_nanoseconds();
         let host = self.host.as_mut().map(HostSeries::tick);
+        let host_seconds = began.elapsed().as_secs_f64();
         let desk = &mut self.desk;
         let devices = self.devices.iter().enumerate().map(|(place, device)| {
             let began = Instant::now();
@@ -213,7 +245,8 @@ impl Watching {
             Seen { device: Some(place), tick }
         });
         let mut seen: Vec<Seen> = devices.collect();
-        seen.extend(host.map(|host| Seen { device: None, tick: Tick { host, ..Tick::default() } }));
+        let of_host = |host| Tick { monotonic_nanoseconds, reading_seconds: host_seconds, host, ..Tick::default() };
+        seen.extend(host.map(|host| Seen { device: None, tick: of_host(host) }));
         seen
     }
 }

@@ -32,11 +32,8 @@ const TIMESTAMP: &str = "timestamp";
 /// Why a query cannot be asked.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueryError {
-    /// With the nearest known name, if one is near.
-    UnknownProperty {
-        name: String,
-        nearest: Option<&'static str>,
-    },
+    /// Each with the nearest known name, if one is near.
+    UnknownProperties(Vec<(String, Option<&'static str>)>),
     NoProperty,
     UnknownFormat(String),
 }
@@ -44,12 +41,10 @@ pub enum QueryError {
 impl std::fmt::Display for QueryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::UnknownProperty { name, nearest } => {
-                write!(f, "`--query`: unknown property `{name}`")?;
-                if let Some(nearest) = nearest {
-                    write!(f, "; did you mean `{nearest}`?")?;
-                }
-                write!(f, " `kiln snapshot --list` names them all")
+            Self::UnknownProperties(names) => {
+                let meant = |nearest: Option<&str>| nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default();
+                let each: Vec<String> = names.iter().map(|(name, nearest)| format!("unknown property `{name}`{}", meant(*nearest))).collect();
+                write!(f, "`--query`: {}; `kiln snapshot --list` names them all", each.join(", "))
             }
             Self::NoProperty => write!(f, "`--query` names no property; try `--query name,memory.used,utilization.gpu`"),
             Self::UnknownFormat(word) => write!(f, "`--format`: unknown word `{word}`; `csv`, `noheader` and `nounits` are allowed"),
@@ -82,11 +77,21 @@ impl Query {
     /// Reads a comma list of properties.
     ///
     /// # Errors
-    /// On a name that is no property, and on an empty list.
+    /// On names that are no properties, all of them at once, and on an empty list.
     pub fn parse(properties: &str, format: Format) -> Result<Self, QueryError> {
         let names = properties.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let columns: Vec<Column> = names.map(column).collect::<Result<_, _>>()?;
-        if columns.is_empty() { Err(QueryError::NoProperty) } else { Ok(Self { columns, format }) }
+        let (mut columns, mut unknown) = (Vec::new(), Vec::new());
+        for name in names {
+            match column(name) {
+                Some(column) => columns.push(column),
+                None => unknown.push((name.to_owned(), nearest(name))),
+            }
+        }
+        match (columns.is_empty(), unknown.is_empty()) {
+            (_, false) => Err(QueryError::UnknownProperties(unknown)),
+            (true, true) => Err(QueryError::NoProperty),
+            (false, true) => Ok(Self { columns, format }),
+        }
     }
 
     /// The header, if asked for, and a line per GPU.
@@ -117,11 +122,9 @@ impl Query {
     }
 }
 
-fn column(name: &str) -> Result<Column, QueryError> {
-    if name == TIMESTAMP {
-        return Ok(Column::Timestamp);
-    }
-    property(name).map(Column::Row).ok_or_else(|| QueryError::UnknownProperty { name: name.to_owned(), nearest: nearest(name) })
+/// `None` for a name that is no property.
+fn column(name: &str) -> Option<Column> {
+    if name == TIMESTAMP { Some(Column::Timestamp) } else { property(name).map(Column::Row) }
 }
 
 /// The known name nearest to this one, if it is near enough to be a slip.
@@ -170,8 +173,9 @@ mod tests {
 
     #[test]
     fn a_slip_finds_its_property_and_a_stranger_none() {
-        let slip = Query::parse("utilisation.gpu", Format { has_header: true, has_units: true }).err().unwrap();
-        assert!(slip.to_string().contains("did you mean `utilization.gpu`?"), "{slip}");
+        let slips = Query::parse("utilisation.gpu,name,xyzzy", Format { has_header: true, has_units: true }).err().unwrap();
+        let wanted = "`--query`: unknown property `utilisation.gpu` (did you mean `utilization.gpu`?), unknown property `xyzzy`; `kiln snapshot --list` names them all";
+        assert_eq!(slips.to_string(), wanted);
         let stranger = Query::parse("loss", Format { has_header: true, has_units: true }).err().unwrap();
         assert!(!stranger.to_string().contains("did you mean"), "{stranger}");
         assert_eq!(Format::parse("csv,nohead"), Err(QueryError::UnknownFormat("nohead".into())));

@@ -4,7 +4,7 @@
 use super::Trial;
 use crate::spec::{EvaluateEvery, EvaluateMoment};
 
-/// One row of steps.csv: step, times, loss, learning rate, gradient norm.
+/// One row of steps.csv: table, times, epoch, step, loss, learning rate, warm-up.
 const STEP_ROW_BYTES: u64 = 120;
 /// One row of epochs.csv.
 const EPOCH_ROW_BYTES: u64 = 160;

@@ -23,6 +23,8 @@ pub enum TableError {
     Io { path: PathBuf, doing: &'static str, cause: io::Error },
     #[error("{path}: the columns are not this table's: {difference}; move the file away or use the kiln that wrote it", path = path.display())]
     Columns { path: PathBuf, difference: String },
+    #[error("{path}: it is no `{known}` table: its first line is `{found}`, where kiln's header belongs; nothing was changed, name another file", path = path.display())]
+    NoTable { path: PathBuf, found: String, known: String },
     #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads (`{known}`); update kiln", path = path.display())]
     Newer { path: PathBuf, line: u64, record: u64, found: String, known: String },
     #[error("{path}:{line}: record {record} is of table `{found}`, where `{known}` belongs", path = path.display())]
@@ -80,21 +82,16 @@ impl TableWriter {
     /// Opens or creates the table. A torn last line of an earlier writer is cut and returned.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or has other columns.
+    /// When the file cannot be read or written, or its first line is not this table's header: it is then left as it was.
     pub fn open(path: &Path, spec: TableSpec) -> Result<(Self, Option<TornLine>), TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true).append(true).create(true))?;
         let at = |doing| move |cause| TableError::Io { path: path.to_owned(), doing, cause };
+        // First of all: a file that is not kiln's must stay as it is.
+        check_head(&mut file, path, &spec)?;
         let extent = whole_extent(&mut file).map_err(at("reading"))?;
         check_rest(&mut file, path, &extent, spec.version)?;
         if extent.torn.is_some() {
             file.set_len(extent.bytes).map_err(at("cutting a torn line"))?;
-        }
-        if extent.bytes > 0 {
-            file.seek(SeekFrom::Start(0)).map_err(at("reading"))?;
-            let mut reader = csv_reader(&mut file);
-            let found =
-                reader.headers().map_err(|error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: error.to_string() })?;
-            check_header(path, found, &spec)?;
         }
         let mut writer = Self { file, path: path.to_owned(), spec, length: extent.bytes };
         if extent.bytes == 0 {
@@ -360,20 +357,63 @@ fn check_rest<R: Read + Seek>(source: &mut R, path: &Path, extent: &Extent, vers
     }
 }
 
+/// The longest first line that is looked at; kiln's own headers have a few kilobytes.
+const LONGEST_HEADER: u64 = 1 << 20;
+
+/// Whether the file is empty or begins with this table's header, whole or torn. Changes nothing.
+fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
+    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut line = Vec::new();
+    io::BufRead::read_until(&mut io::BufReader::new(&mut *file).take(LONGEST_HEADER), b'\n', &mut line).map_err(failed)?;
+    let header = line_of(spec.columns.iter().map(String::as_str));
+    // A file system that lost power leaves zero bytes, which are nobody's.
+    let is_torn = line.len() as u64 == length && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
+    if line == header || is_torn || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0)) {
+        return Ok(());
+    }
+    let is_kilns = line.ends_with(b"\n") && (line.starts_with(b"kiln_table,") || line.trim_ascii_end() == VERSION_COLUMN.as_bytes());
+    if !is_kilns {
+        let found = shorten(String::from_utf8_lossy(&line).trim_end(), 60);
+        return Err(TableError::NoTable { path: path.to_owned(), found, known: spec.version.to_owned() });
+    }
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut reader = csv_reader(&mut *file);
+    let bad = |error: csv::Error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: plain(&error) };
+    let found = reader.headers().map_err(bad)?.clone();
+    // A row that names another table says more than a list of columns.
+    if let Some(Ok(first)) = reader.records().next() {
+        check_version(path, &first, 1, spec.version)?;
+    }
+    check_header(path, &found, spec)
+}
+
+/// More column names than this are counted.
+const MOST_NAMES: usize = 6;
+
+/// `` `a`, `b` and 3 more ``.
+fn quoted(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {
     let found: Vec<&str> = found.iter().collect();
     if found == spec.columns {
         return Ok(());
     }
-    let quote = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let missing: Vec<&str> = spec.columns.iter().map(String::as_str).filter(|name| !found.contains(name)).collect();
     let unknown: Vec<&str> = found.iter().copied().filter(|name| !spec.columns.iter().any(|column| column == name)).collect();
     let mut parts = Vec::new();
     if !missing.is_empty() {
-        parts.push(format!("{} missing", quote(missing)));
+        parts.push(format!("{} missing", quoted(&missing)));
     }
     if !unknown.is_empty() {
-        parts.push(format!("{} unknown", quote(unknown)));
+        parts.push(format!("{} unknown", quoted(&unknown)));
     }
     if parts.is_empty() {
         let place = found.iter().zip(&spec.columns).position(|(found, wanted)| found != wanted);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     columns::{Column, SAMPLES, column},
     samples::SampleRow,
-    table::{TableError, TableSpec, TableWriter, cell_of},
+    table::{TableError, TableSpec, TableWriter, TornLine, cell_of},
 };
 use crate::hardware::{Tick, sampler::SampledTick};
 
@@ -82,12 +82,12 @@ pub enum WatchWriter {
 }
 
 impl WatchWriter {
-    /// Opens or creates the file, or begins on standard output with the header.
+    /// Opens or creates the file. A torn last line of an earlier watch is cut and returned.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or has other columns.
-    pub fn file(path: &Path) -> Result<Self, TableError> {
-        TableWriter::open(path, TableSpec { version: WATCH_TABLE, columns: names() }).map(|(table, _)| Self::File(table))
+    /// When the file cannot be read or written, or is not this table: it is then left as it was.
+    pub fn file(path: &Path) -> Result<(Self, Option<TornLine>), TableError> {
+        TableWriter::open(path, TableSpec { version: WATCH_TABLE, columns: names() }).map(|(table, torn)| (Self::File(table), torn))
     }
 
     /// Begins on standard output with the header.
@@ -175,7 +175,7 @@ mod tests {
         let tick = Tick::default();
         let row = Watched { utc: "u", index: None, device: "host", name: None, tick: &tick };
         for _ in 0..2 {
-            WatchWriter::file(&path).unwrap().append(&[row.clone(), row.clone()]).unwrap();
+            WatchWriter::file(&path).unwrap().0.append(&[row.clone(), row.clone()]).unwrap();
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 5);
         std::fs::write(&path, "kiln_table,a\n").unwrap();

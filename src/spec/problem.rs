@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 /// Where something is written: a file with line and column, or the name of a layer that has none (`--set train.steps=5`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
+    /// The file as it was named, or the layer.
     pub source: Arc<str>,
     /// Line and column, both from 1; `None` outside files.
     pub position: Option<(usize, usize)>,
@@ -48,6 +49,7 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A fault of `key` at `location`; `message` says what was found, what is allowed and what to try.
     pub fn new(location: &Location, key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { location: location.clone(), key: key.into(), message: message.into() }
     }
@@ -64,12 +66,20 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
+    /// Sorts them; of two that differ only in how much they advise, the longer stays.
     pub fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort();
-        problems.dedup();
+        problems.dedup_by(|later, earlier| {
+            let is_same = later.location == earlier.location && later.key == earlier.key && later.message.starts_with(&earlier.message);
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
         Self(problems)
     }
 
+    /// All of them, in the order in which they are printed.
     pub fn as_slice(&self) -> &[Problem] {
         &self.0
     }

@@ -57,8 +57,20 @@ fn scalar_fault(path: &str, shape: &Shape, scalar: &Scalar) -> Option<String> {
     if let Shape::Any(shapes) = shape {
         return any_fault(path, shape, shapes, scalar);
     }
+    if let ("kiln", Shape::Integer { max, .. }, Resolved::Integer(format)) = (path, shape, &scalar.value)
+        && *format > *max
+    {
+        return Some(newer_format(*format, *max));
+    }
     let hint = hint(shape, scalar)?;
     Some(format!("`{path}` is {}; it must be {}{hint}", scalar.found(), allowed(shape)))
+}
+
+fn newer_format(found: i128, newest: i128) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "`kiln` is `{found}`, a newer format than this kiln ({version}) reads, which is `{newest}`; update kiln, or write the file in format {newest}"
+    )
 }
 
 fn any_fault(path: &str, shape: &Shape, shapes: &[Shape], scalar: &Scalar) -> Option<String> {

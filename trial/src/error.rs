@@ -1,5 +1,7 @@
 //! How a trial's child can fail, in kinds that decide its outcome.
 
+use std::any::Any;
+
 use thiserror::Error;
 
 /// Why training could not go on.
@@ -20,4 +22,10 @@ pub enum TrialError {
     /// Someone asked the child to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// The words of a panic that was caught.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().cloned();
+    text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "a panic without words".to_owned())
 }

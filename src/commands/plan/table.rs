@@ -1,6 +1,6 @@
 //! A plan as a person reads it: one line per trial, and below it what the whole amounts to.
 
-use std::{collections::HashMap, fmt::Write};
+use std::{collections::HashMap, fmt::Write, path::Path};
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -48,11 +48,11 @@ fn unknown() -> String {
     "?".to_owned()
 }
 
-/// `notes` say why some cells are unknown; `ended` what an unfinished run already has.
-pub(super) fn footer(name: &str, plan: &Plan, notes: &[String], ended: &HashMap<TrialId, Outcome>) -> String {
+/// `folder` is where the run would be kept; `notes` say why some cells are unknown; `ended` what an unfinished run already has.
+pub(super) fn footer(folder: &Path, plan: &Plan, notes: &[String], ended: &HashMap<TrialId, Outcome>) -> String {
     let mut text = String::new();
     let disk = match plan.expected_disk_bytes() {
-        Some(bytes) => format!("about {} under results/{name}/", Bytes(bytes)),
+        Some(bytes) => format!("about {} under {}/", Bytes(bytes), folder.display()),
         None => "disk unknown".to_owned(),
     };
     let order = serde_json::to_value(plan.order).map(|order| show(&order)).unwrap_or_default();
@@ -97,7 +97,7 @@ mod tests {
     fn what_a_resume_skips_is_counted() {
         let plan = plan("grid: {model.size: [1000, 2000]}");
         let ended = |outcome| HashMap::from([(plan.trials[0].id.clone(), outcome)]);
-        let says = |outcome| footer("x", &plan, &[], &ended(outcome)).contains("1 of them have ended already");
+        let says = |outcome| footer(Path::new("results/x"), &plan, &[], &ended(outcome)).contains("1 of them have ended already");
         assert!(says(Outcome::Completed) && says(Outcome::Failed));
         assert!(!says(Outcome::Interrupted), "an interrupted trial runs again");
     }
@@ -106,6 +106,9 @@ mod tests {
     fn seeds_are_shown_where_there_are_repeats() {
         assert!(!table(&plan("repeats: 1")).contains("seed"));
         assert!(table(&plan("repeats: 2")).contains("seed"));
-        assert!(footer("x", &plan("repeats: 2"), &[], &HashMap::new()).starts_with("1 point × 2 repeats = 2 trials, order interleaved; about"));
+        assert!(
+            footer(Path::new("results/x"), &plan("repeats: 2"), &[], &HashMap::new())
+                .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! `kiln watch --query`: chosen properties of each GPU at each look, like `nvidia-smi --query-gpu=… -l`: one header, then lines.
 
 use std::{
+    io::Write,
     sync::{
         Arc,
-        mpsc::{Receiver, channel},
+        mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -12,58 +13,119 @@ use std::{
 use crate::{
     commands::{Status, Stop},
     hardware::{
-        Absence, Gpu, Nvml,
+        Absence, DeviceFacts, Gpu, Nvml, Reading,
         query::{Format, Query},
     },
 };
 
+/// NVML's number for an error it has no other word for; nvidia-smi prints `[Unknown Error]`.
+const UNKNOWN_ERROR: u32 = 999;
+
 /// What is asked, and of whom.
 pub(super) struct Asking {
     nvml: Arc<Nvml>,
-    indices: Vec<u32>,
+    asked: Vec<Asked>,
     /// How long an answer is waited for.
     patience: Duration,
     first: Query,
     later: Query,
     is_first: bool,
+}
+
+/// One GPU.
+struct Asked {
+    device: DeviceFacts,
+    /// The last reading: what does not change is taken from it while the driver is silent.
+    known: Option<Gpu>,
     /// The reading that has not come back, and since when.
-    pending: Option<(Receiver<Vec<Gpu>>, Instant)>,
+    pending: Option<(Receiver<Gpu>, Instant)>,
+    is_silent: bool,
 }
 
 impl Asking {
-    /// `properties` and `format` as nvidia-smi takes them.
-    pub(super) fn new(properties: &str, format: &str, of: (Arc<Nvml>, Vec<u32>), patience: Duration) -> Result<Self, Stop> {
-        let format = Format::parse(format).map_err(Stop::bad_input)?;
-        let query = |format| Query::parse(properties, format).map_err(Stop::bad_input);
-        let (first, later) = (query(format)?, query(Format { has_header: false, ..format })?);
-        Ok(Self { nvml: of.0, indices: of.1, patience, first, later, is_first: true, pending: None })
+    /// `queries` is the first look's and the later ones'.
+    pub(super) fn new(nvml: Arc<Nvml>, devices: Vec<DeviceFacts>, queries: (Query, Query), patience: Duration) -> Self {
+        let asked = devices.into_iter().map(|device| Asked { device, known: None, pending: None, is_silent: false }).collect();
+        Self { nvml, asked, patience, first: queries.0, later: queries.1, is_first: true }
     }
 
-    /// The lines of one look. A driver that does not answer in time gives lines without values, and is asked anew only once it
-    /// has answered.
+    /// The lines of one look. A GPU whose driver does not answer in time has a line with what is known of it, and is asked anew
+    /// only once it has answered.
     pub(super) fn look(&mut self) -> Result<String, Stop> {
-        let (answer, since) = match self.pending.take() {
-            Some(pending) => pending,
-            None => (self.ask()?, Instant::now()),
-        };
-        let gpus = answer.recv_timeout(self.patience).unwrap_or_else(|_| {
-            let silent = Absence::Other(format!("the driver has not answered for {:.1} s", since.elapsed().as_secs_f64()));
-            self.pending = Some((answer, since));
-            self.indices.iter().map(|_| Gpu::unread(&silent)).collect()
-        });
+        for asked in self.asked.iter_mut().filter(|asked| asked.pending.is_none()) {
+            asked.pending = Some((ask(&self.nvml, asked.device.index)?, Instant::now()));
+        }
+        let deadline = Instant::now() + self.patience;
+        let gpus: Vec<Gpu> = self.asked.iter_mut().map(|asked| asked.answer(deadline)).collect();
         let query = if std::mem::take(&mut self.is_first) { &self.first } else { &self.later };
         Ok(query.answer(&gpus, &jiff::Zoned::now()))
     }
+}
 
-    fn ask(&self) -> Result<Receiver<Vec<Gpu>>, Stop> {
-        let (sender, receiver) = channel();
-        let (nvml, indices) = (Arc::clone(&self.nvml), self.indices.clone());
-        let read = move || {
-            // Nobody listens any more once the program ends.
-            let _ = sender.send(indices.iter().map(|index| Gpu::read_index(&nvml, *index)).collect());
-        };
-        let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("no thread to read with: {error}"));
-        thread::Builder::new().name("query".to_owned()).spawn(read).map_err(cannot)?;
-        Ok(receiver)
+/// The query of the first look and that of the later ones, which have no header; `properties` and `format` as nvidia-smi takes them.
+pub(super) fn queries(properties: &str, format: &str) -> Result<(Query, Query), Stop> {
+    let format = Format::parse(format).map_err(Stop::bad_input)?;
+    let query = |format| Query::parse(properties, format).map_err(Stop::bad_input);
+    Ok((query(format)?, query(Format { has_header: false, ..format })?))
+}
+
+fn ask(nvml: &Arc<Nvml>, index: u32) -> Result<Receiver<Gpu>, Stop> {
+    let (sender, receiver) = channel();
+    let nvml = Arc::clone(nvml);
+    // Nobody listens any more once the program ends.
+    let read = move || drop(sender.send(Gpu::read_index(&nvml, index)));
+    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("no thread to read with: {error}"));
+    thread::Builder::new().name("query".to_owned()).spawn(read).map_err(cannot)?;
+    Ok(receiver)
+}
+
+impl Asked {
+    fn answer(&mut self, deadline: Instant) -> Gpu {
+        let Some((answer, since)) = self.pending.take() else { return self.unread() };
+        match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(gpu) => {
+                self.is_silent = false;
+                self.known.insert(gpu).clone()
+            }
+            Err(why) => {
+                let why = match why {
+                    RecvTimeoutError::Timeout => {
+                        self.pending = Some((answer, since));
+                        format!("the driver has not answered for {:.1} s", since.elapsed().as_secs_f64())
+                    }
+                    RecvTimeoutError::Disconnected => "the thread that reads it has ended".to_owned(),
+                };
+                self.say_silent(&why);
+                self.unread()
+            }
+        }
+    }
+
+    /// Once for each silence: a line has no room for the reason.
+    fn say_silent(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_silent, true) {
+            // Nothing can be said if standard error is gone.
+            let _ = writeln!(std::io::stderr(), "GPU {}: {why}", self.device.index);
+        }
+    }
+
+    /// What is known of the GPU without asking it.
+    fn unread(&self) -> Gpu {
+        let mut gpu = Gpu::unread(&Absence::Code(UNKNOWN_ERROR));
+        match &self.known {
+            Some(known) => {
+                (gpu.driver, gpu.identity, gpu.platform, gpu.firmware) =
+                    (known.driver.clone(), known.identity.clone(), known.platform.clone(), known.firmware.clone());
+                (gpu.pci.domain, gpu.pci.bus, gpu.pci.device) = (known.pci.domain.clone(), known.pci.bus.clone(), known.pci.device.clone());
+                (gpu.pci.bus_id, gpu.pci.device_id) = (known.pci.bus_id.clone(), known.pci.device_id.clone());
+            }
+            None => {
+                gpu.identity.uuid = Reading::Value(self.device.uuid.clone());
+                gpu.identity.name = self.device.name.clone();
+            }
+        }
+        gpu.index = Reading::Value(u64::from(self.device.index));
+        gpu.memory.frame_buffer.total_bytes = self.device.memory_total_bytes.clone();
+        gpu
     }
 }

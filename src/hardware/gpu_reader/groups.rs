@@ -83,7 +83,9 @@ pub(super) struct OpenDevice {
     is_mig: bool,
     gpm: Option<GpmSeries>,
     /// When and how many bytes had been received and transmitted.
-    pcie_before: Option<(Instant, Option<u64>, Option<u64>)>,
+    pcie_before: Option<(Instant, Option<FieldValue>, Option<FieldValue>)>,
+    /// The most that the link could carry one way.
+    pcie_bytes_per_second: f64,
 }
 
 impl Open {
@@ -95,7 +97,8 @@ impl Open {
         if is_mig {
             lasting.insert("utilization", "NVML gives no utilization while MIG is on".to_owned());
         }
-        Self { device: OpenDevice { nvml, handle, is_mig, gpm: gpm.ok(), pcie_before: None }, lasting }
+        let pcie_bytes_per_second = pcie_most(handle.max_pcie_link_gen().ok(), handle.max_pcie_link_width().ok());
+        Self { device: OpenDevice { nvml, handle, is_mig, gpm: gpm.ok(), pcie_before: None, pcie_bytes_per_second }, lasting }
     }
 
     /// What a reader of the values should know.
@@ -126,7 +129,11 @@ pub(super) fn read(group: Group, open: &mut OpenDevice, fields: &mut Fields<'_>,
             tick.memory_clock_megahertz = fields.read("memory_clock_megahertz", || told(device.clock_info(Clock::Memory))).map(u64::from);
         }
         Group::Reasons => tick.throttle_bits = fields.read("throttle_bits", || reasons(&open.nvml, device)),
-        Group::State => tick.performance_state = fields.read("performance_state", || told(device.performance_state())).map(|state| state.as_c()),
+        Group::State => {
+            // 32 is the driver's word for not knowing.
+            let known = |state: u32| if state < 32 { Reading::Value(state) } else { Reading::absent("the driver does not know it") };
+            tick.performance_state = fields.read("performance_state", || told(device.performance_state()).map(|state| state.as_c()).and_then(known));
+        }
         Group::Codec => {
             let share = |percent: u32| f64::from(percent) / 100.0;
             tick.encoder_utilization = fields.read("encoder_utilization", || told(device.encoder_utilization())).map(|of| share(of.utilization));
@@ -172,12 +179,20 @@ fn batch(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     tick.memory_temperature_celsius = answers.get("memory_temperature_celsius").map(|value| value.float()).filter(|celsius| *celsius > 0.0);
     tick.ecc_corrected_errors = count("ecc_corrected_errors");
     tick.ecc_uncorrected_errors = count("ecc_uncorrected_errors");
-    let (received, sent) = (count("pcie_receive_bytes_per_second"), count("pcie_transmit_bytes_per_second"));
+    let (received, sent) = (answers.get("pcie_receive_bytes_per_second").copied(), answers.get("pcie_transmit_bytes_per_second").copied());
     if let Some((before, received_before, sent_before)) = open.pcie_before.replace((asked_at, received, sent)) {
         let seconds = (asked_at - before).as_secs_f64();
-        tick.pcie_receive_bytes_per_second = rate(received_before, received, seconds);
-        tick.pcie_transmit_bytes_per_second = rate(sent_before, sent, seconds);
+        tick.pcie_receive_bytes_per_second = rate(received_before, received, seconds, open.pcie_bytes_per_second);
+        tick.pcie_transmit_bytes_per_second = rate(sent_before, sent, seconds, open.pcie_bytes_per_second);
     }
+}
+
+/// Bytes per second of a PCIe link one way, before what the protocol itself needs; the fastest there is where unknown.
+/// Source: PCI Express Base Specification 6.0 (2.5, 5, 8, 16, 32, 64 GT/s; 8b/10b below generation 3).
+fn pcie_most(generation: Option<u32>, lanes: Option<u32>) -> f64 {
+    const PER_LANE: [f64; 6] = [250e6, 500e6, 1e9, 2e9, 4e9, 8e9];
+    let known = generation.and_then(|generation| PER_LANE.get(generation.checked_sub(1)? as usize));
+    known.unwrap_or(&PER_LANE[5]) * f64::from(lanes.filter(|lanes| *lanes > 0).unwrap_or(16))
 }
 
 /// Some drivers have the counter only as a call of its own.
@@ -191,9 +206,16 @@ fn energy(device: &Device<'_>, fields: &mut Fields<'_>) -> Option<f64> {
     millijoules.map(|millijoules| millijoules as f64 / 1e3)
 }
 
-/// `None` after the counter wrapped, and over a time too short for a rate.
-fn rate(before: Option<u64>, now: Option<u64>, seconds: f64) -> Option<f64> {
-    (seconds > 1e-3).then_some(now?.checked_sub(before?)? as f64 / seconds)
+/// `None` over a time too short for a rate, where the counter went back, where it says more than the link carries, and where one
+/// of 32 bits could have started anew unseen.
+fn rate(before: Option<FieldValue>, now: Option<FieldValue>, seconds: f64, most: f64) -> Option<f64> {
+    let (before, now) = (before?, now?);
+    let is_narrow = [before, now].iter().any(|value| matches!(value, FieldValue::Unsigned32(_)));
+    if seconds <= 1e-3 || (is_narrow && most * seconds > f64::from(u32::MAX)) {
+        return None;
+    }
+    let rate = now.unsigned()?.checked_sub(before.unsigned()?)? as f64 / seconds;
+    (rate <= most).then_some(rate)
 }
 
 /// The newer call first: CUDA 14 takes the older one away.
@@ -268,8 +290,21 @@ mod tests {
 
     #[test]
     fn a_counter_that_wrapped_or_was_not_there_gives_no_rate() {
-        assert_eq!(rate(Some(100), Some(300), 2.0), Some(100.0));
-        assert_eq!(rate(Some(300), Some(100), 2.0), None);
-        assert_eq!((rate(None, Some(1), 2.0), rate(Some(1), None, 2.0), rate(Some(1), Some(2), 0.0)), (None, None, None));
+        let wide = |value| Some(FieldValue::Unsigned(value));
+        assert_eq!(rate(wide(100), wide(300), 2.0, 1e9), Some(100.0));
+        assert_eq!(rate(wide(300), wide(100), 2.0, 1e9), None);
+        assert_eq!((rate(None, wide(1), 2.0, 1e9), rate(wide(1), None, 2.0, 1e9), rate(wide(1), wide(2), 0.0, 1e9)), (None, None, None));
+        assert_eq!(rate(wide(0), wide(3_000_000_000), 1.0, 1e9), None, "more than the link carries");
+    }
+
+    #[test]
+    fn a_narrow_counter_gives_a_rate_only_where_it_cannot_have_started_anew_unseen() {
+        let narrow = |value| Some(FieldValue::Unsigned32(value));
+        let fast = pcie_most(Some(5), Some(16));
+        assert_eq!(fast, 64e9);
+        assert_eq!(rate(narrow(0), narrow(1000), 0.5, fast), None);
+        assert_eq!(rate(narrow(0), narrow(1000), 0.05, fast), Some(20_000.0));
+        assert_eq!(rate(narrow(0), narrow(1000), 0.5, pcie_most(Some(1), Some(4))), Some(2000.0));
+        assert_eq!(pcie_most(None, None), pcie_most(Some(9), Some(0)), "an unknown link may be the fastest");
     }
 }

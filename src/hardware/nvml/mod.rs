@@ -171,12 +171,19 @@ impl Nvml {
         (0..count).filter_map(|index| facts(index, &self.library.device_by_index(index).ok()?)).collect()
     }
 
-    /// What computes on the device now. Graphics processes do not count.
+    /// What computes on the device now, through the multi-process service (MPS) too. Graphics processes do not count.
     pub fn compute_processes(&self, uuid: &str) -> ProcessList {
-        let list = match self.device(uuid).and_then(|device| device.running_compute_processes()) {
-            Ok(list) => list,
+        let lists = self.device(uuid).and_then(|device| Ok((device.running_compute_processes()?, device.mps_running_compute_processes())));
+        let (mut list, through_mps) = match lists {
+            Ok(lists) => lists,
             Err(error) => return ProcessList::Unknown(absence(&error).to_string()),
         };
+        // A driver without that list has no such clients.
+        for client in through_mps.unwrap_or_default() {
+            if list.iter().all(|known| known.pid != client.pid) {
+                list.push(client);
+            }
+        }
         if list.is_empty() && !process::pids_are_the_machines() {
             return ProcessList::Unknown("a container hides the processes of others".to_owned());
         }

@@ -41,6 +41,8 @@ pub(in crate::hardware) const fn version_of<T>(number: u32) -> u32 {
 pub(in crate::hardware) enum FieldValue {
     Float(f64),
     Unsigned(u64),
+    /// Of 32 bits: a counter that starts anew past 4.29e9.
+    Unsigned32(u32),
     Signed(i64),
 }
 
@@ -49,6 +51,7 @@ impl FieldValue {
     pub(in crate::hardware) fn unsigned(self) -> Option<u64> {
         match self {
             Self::Unsigned(value) => Some(value),
+            Self::Unsigned32(value) => Some(u64::from(value)),
             Self::Signed(value) => u64::try_from(value).ok(),
             Self::Float(value) => (value >= 0.0 && value.fract() == 0.0 && value < 2e19).then_some(value as u64),
         }
@@ -57,6 +60,7 @@ impl FieldValue {
     pub(in crate::hardware) fn signed(self) -> Option<i64> {
         match self {
             Self::Unsigned(value) => i64::try_from(value).ok(),
+            Self::Unsigned32(value) => Some(i64::from(value)),
             Self::Signed(value) => Some(value),
             Self::Float(value) => (value.fract() == 0.0 && value.abs() < 9e18).then_some(value as i64),
         }
@@ -65,6 +69,7 @@ impl FieldValue {
     pub(in crate::hardware) fn float(self) -> f64 {
         match self {
             Self::Unsigned(value) => value as f64,
+            Self::Unsigned32(value) => f64::from(value),
             Self::Signed(value) => value as f64,
             Self::Float(value) => value,
         }
@@ -102,7 +107,7 @@ fn field_value(place: &nvmlFieldValue_t) -> Reading<FieldValue> {
     Reading::Value(unsafe {
         match place.valueType {
             0 => FieldValue::Float(place.value.dVal),
-            1 => FieldValue::Unsigned(u64::from(place.value.uiVal)),
+            1 => FieldValue::Unsigned32(place.value.uiVal),
             2 | 3 => FieldValue::Unsigned(place.value.ullVal),
             4 => FieldValue::Signed(place.value.sllVal),
             5 => FieldValue::Signed(i64::from(place.value.siVal)),

@@ -214,8 +214,8 @@ fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
 
 fn throttle_reasons(parts: &[Part<'_>]) -> Option<String> {
     let mut seconds_of: BTreeMap<String, f64> = BTreeMap::new();
-    for part in parts {
-        for name in throttle_names(part.gpu.throttle_bits? & THROTTLED) {
+    for (part, bits) in parts.iter().filter_map(|part| Some((part, part.gpu.throttle_bits?))) {
+        for name in throttle_names(bits & THROTTLED) {
             *seconds_of.entry(name).or_default() += part.seconds;
         }
     }

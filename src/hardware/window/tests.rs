@@ -75,6 +75,30 @@ fn an_energy_that_the_samples_do_not_cover_is_not_guessed() {
 }
 
 #[test]
+fn a_hole_in_the_readings_is_not_bridged_by_the_integral_but_by_the_counter() {
+    // 21 ticks a second apart, of which the driver did not answer five.
+    let holed = |missing: std::ops::RangeInclusive<usize>| {
+        let mut readings = readings((0..=20).map(f64::from));
+        readings.ticks[missing].iter_mut().for_each(|tick| tick.gpu = None);
+        summarize(&readings, Some((SECOND, 19 * SECOND)), &[], CORES)
+    };
+    let summary = holed(8..=12);
+    assert_eq!((summary.energy_integral_joules, summary.mean_power_watts), (None, None));
+    assert_eq!(summary.notes["mean_power_watts"], "samples cover 67 % of the window");
+    assert!(close(summary.energy_counter_joules, 3600.0), "{summary:?}");
+    let one = holed(8..=8);
+    assert!(close(one.energy_integral_joules, 3600.0), "one tick that is missing is bridged: {one:?}");
+    // Nobody knows what the counter said when the window began.
+    let at_the_start = {
+        let mut readings = readings((0..=20).map(f64::from));
+        readings.ticks[2..=6].iter_mut().for_each(|tick| tick.gpu = None);
+        summarize(&readings, Some((4 * SECOND, 19 * SECOND)), &[], CORES)
+    };
+    assert_eq!(at_the_start.energy_counter_joules, None);
+    assert_eq!(at_the_start.notes["energy_counter_joules"], "samples cover 80 % of the window");
+}
+
+#[test]
 fn counter_and_integral_that_disagree_are_both_kept_with_a_note() {
     let mut readings = readings((0..8).map(f64::from));
     for tick in &mut readings.ticks {
@@ -96,6 +120,9 @@ fn throttling_is_a_share_of_the_window_and_idleness_is_none() {
     let summary = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
     assert!(close(summary.throttled_fraction, 0.2));
     assert_eq!(summary.throttle_reasons.as_deref(), Some("sw_power_cap hw_thermal_slowdown"));
+    readings.ticks[7].gpu.as_mut().unwrap().throttle_bits = None;
+    let one_missing = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
+    assert_eq!(one_missing.throttle_reasons, summary.throttle_reasons, "a tick without the reasons takes nothing from the others");
 }
 
 #[test]

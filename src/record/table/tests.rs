@@ -64,6 +64,35 @@ fn a_torn_header_is_written_again() {
 }
 
 #[test]
+fn a_file_that_is_not_kilns_is_refused_and_left_as_it_was() {
+    let (_folder, path) = folder();
+    for foreign in ["my precious notes", "notes\nlast line without its end", "a,b\n1,2\n3,", "\n\nx", "kiln_table_of_mine", "{\"a\": 1}", "kiln"] {
+        std::fs::write(&path, foreign).unwrap();
+        let refused = TableWriter::open(&path, spec()).unwrap_err();
+        assert!(matches!(refused, TableError::NoTable { .. }), "{foreign:?}: {refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+    }
+    std::fs::write(&path, "my precious notes").unwrap();
+    let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+    assert!(message.contains("it is no `trials/1` table: its first line is `my precious notes`"), "{message}");
+}
+
+#[test]
+fn another_table_of_kilns_is_named_and_a_torn_line_of_it_is_not_cut() {
+    let (_folder, path) = folder();
+    let other = "kiln_table,step,loss\nsteps/1,1,2.5\nsteps/1,2,";
+    std::fs::write(&path, other).unwrap();
+    let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+    assert!(message.contains("`steps/1`, where `trials/1` belongs"), "{message}");
+    let columns: Vec<String> = (0..20).map(|place| format!("c{place}")).collect();
+    let torn = format!("kiln_table,{}\ntrials/1,", columns.join(","));
+    std::fs::write(&path, &torn).unwrap();
+    let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
+    assert!(message.contains("`c5` and 14 more unknown"), "{message}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), torn);
+}
+
+#[test]
 fn nothing_that_is_no_number_reaches_a_table() {
     let (_folder, path) = folder();
     let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();

@@ -23,7 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BatchSchedule, HostBatch, LoadError, Source, panic_text, schedule::EpochOrder};
+use super::{BatchSchedule, HostBatch, LoadError, Source, schedule::EpochOrder};
+use crate::error::panic_text;
 
 /// How batches are made. None of it changes what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

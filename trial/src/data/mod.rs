@@ -9,8 +9,6 @@ mod order;
 mod schedule;
 mod text;
 
-use std::any::Any;
-
 pub use batch::HostBatch;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
 pub use schedule::BatchSchedule;
@@ -40,10 +38,4 @@ pub enum LoadError {
     Thread { worker: usize, source: std::io::Error },
     #[error("batch {batch} was asked for, but the schedule ends after {total} batches")]
     Ended { batch: u64, total: u64 },
-}
-
-/// The words of a panic.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_string());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a text".to_string())
 }

@@ -1,17 +1,9 @@
 //! Which sample comes when: a pure function of (seed, epoch), alike on every machine and for any number of workers.
 //!
-//! Random numbers are splitmix64 (Steele, Lea & Flood 2014): small, documented, and a counter is its whole state, so any draw
-//! can be made on its own. A shuffle is Fisher-Yates from the end.
+//! Random numbers are those of [`kiln::catalog::random`], whose whole state is a counter, so any draw can be made on its own. A
+//! shuffle is Fisher-Yates from the end.
 
-/// splitmix64's step of the counter: 2^64 divided by the golden ratio.
-const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// splitmix64's output function.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
+use kiln::catalog::random::{GAMMA, mix, scaled};
 
 /// The random stream of one epoch under one seed.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +23,7 @@ impl Stream {
 
     /// Draw number `counter` as a number below `bound` (high half of the product; its bias is below `bound` / 2^64).
     pub(super) fn below(self, counter: u64, bound: u64) -> u64 {
-        ((u128::from(self.draw(counter)) * u128::from(bound)) >> 64) as u64
+        scaled(self.draw(counter), bound)
     }
 
     /// 0 … `count` − 1 in this stream's order, each once.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use kiln::{
-    catalog::text::{self, LoadedText},
+    catalog::{
+        samples,
+        text::{self, LoadedText},
+    },
     plan::TrialFile,
 };
 
@@ -19,10 +22,7 @@ pub struct TextWindows {
 
 impl Source for TextWindows {
     fn sample_count(&self) -> u64 {
-        match self.tokens.len().checked_sub(self.seq_len + 1) {
-            Some(last_start) => (last_start / self.stride + 1) as u64,
-            None => 0,
-        }
+        samples::sample_count(self.tokens.len() as u64, self.seq_len as u64, self.stride as u64)
     }
 
     fn seq_len(&self) -> usize {
@@ -55,7 +55,7 @@ impl EvaluationWindows<'_> {
     }
 
     fn window_count(&self) -> usize {
-        self.tokens.len().saturating_sub(1).div_ceil(self.seq_len)
+        samples::evaluation_windows(self.tokens.len() as u64, self.seq_len as u64) as usize
     }
 
     pub fn batch_count(&self) -> u64 {

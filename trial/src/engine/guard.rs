@@ -1,12 +1,9 @@
 //! Turns what an engine throws into errors with a kind. libtorch's faults arrive as panics of tch and burn with libtorch's
 //! text, or as text from the shim; both come out as [`TrialError`].
 
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::TrialError;
+use crate::error::{TrialError, panic_text};
 
 /// How the engines word a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN, Rust's own allocator.
 const OUT_OF_MEMORY: [&str; 10] = [
@@ -53,16 +50,6 @@ pub fn error_from_text(text: &str) -> TrialError {
         TrialError::NoDevice(text)
     } else {
         TrialError::Failed(text)
-    }
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> String {
-    if let Some(text) = payload.downcast_ref::<String>() {
-        text.clone()
-    } else if let Some(text) = payload.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else {
-        "a panic without words".to_owned()
     }
 }
 

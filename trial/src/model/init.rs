@@ -7,6 +7,7 @@ use burn::{
     module::Param,
     tensor::{Device, Tensor, TensorData},
 };
+use kiln::catalog::random::SplitMix64;
 
 /// Values per independent stream; a stream is filled by one thread.
 const BLOCK: usize = 1 << 16;
@@ -57,7 +58,7 @@ impl Init {
     /// FNV-1a over the name, mixed with the seed.
     fn stream(&self, name: &str) -> u64 {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        Random { state: self.seed }.next() ^ hash
+        SplitMix64::new(self.seed).next_u64() ^ hash
     }
 }
 
@@ -73,7 +74,7 @@ fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sy
             let mut work = move || {
                 for (at, block) in part.chunks_mut(BLOCK).enumerate() {
                     let number = (thread * share + at) as u64;
-                    fill(&mut Random { state: stream.wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93)) }, block);
+                    fill(&mut Random(SplitMix64::new(stream.wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93)))), block);
                 }
             };
             if blocks <= 1 { work() } else { drop(scope.spawn(work)) }
@@ -82,22 +83,13 @@ fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sy
     values
 }
 
-/// SplitMix64. Source: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators".
-struct Random {
-    state: u64,
-}
+/// Fractions and normal values of a stream.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     /// In [0, 1), 53 bits.
     fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Two standard normal values, by Box and Muller's transform.

@@ -5,6 +5,7 @@ use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 use kiln::{
     catalog::{
         data::{DataFacts, Sampling},
+        samples,
         text::LoadedText,
     },
     plan::TrialFile,
@@ -102,11 +103,8 @@ pub(crate) fn plan_text(file: &TrialFile, text: LoadedText, seq_len: u64) -> Res
 }
 
 fn total_steps(train: &Train, steps_per_epoch: u64) -> Result<u64, TrialError> {
-    match (train.steps, train.epochs) {
-        (Some(steps), _) => Ok(steps),
-        (None, Some(epochs)) => Ok(epochs.saturating_mul(steps_per_epoch)),
-        (None, None) => Err(TrialError::Bad("`train.steps` and `train.epochs` are both missing; give one of them".to_string())),
-    }
+    let missing = || TrialError::Bad("`train.steps` and `train.epochs` are both missing; give one of them".to_string());
+    samples::total_steps(train.steps, train.epochs, steps_per_epoch).ok_or_else(missing)
 }
 
 fn loader_options(file: &TrialFile) -> LoaderOptions {

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use burn::{module::Module, tensor::Tensor};
 use kiln::{
-    catalog::{self, data::Sampling},
+    catalog::{
+        self,
+        data::Sampling,
+        random::{GAMMA, mix},
+    },
     plan::TrialFile,
     spec::CpuThreads,
 };
@@ -302,12 +306,7 @@ fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
 
 /// One number out of three, by SplitMix64's mixing, so that neighbouring steps draw unrelated numbers.
 fn mixed_seed(seed: u64, step: u64, micro: u64) -> u64 {
-    [step, micro].into_iter().fold(seed, |mixed, part| {
-        let value = mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    })
+    [step, micro].into_iter().fold(seed, |mixed, part| mix(mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(GAMMA))))
 }
 
 #[cfg(test)]
