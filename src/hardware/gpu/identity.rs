@@ -143,7 +143,8 @@ const NO_SLOT: u8 = 0xff;
 
 impl Section for Platform {
     fn read(source: &Source<'_>) -> Self {
-        let found = source.raw(calls::platform);
+        // Version 1 has the same places under other names.
+        let found = source.raw(calls::platform).or_else(|| source.raw(calls::platform_v1));
         let number = |number: u8| match number {
             NO_SLOT => Reading::Absent(Absence::NotSupported),
             number => Reading::Value(u64::from(number)),

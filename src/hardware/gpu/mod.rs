@@ -28,7 +28,7 @@ pub use link::Pci;
 pub use memory::{Memory, MemoryUse};
 pub use mig::MigDevice;
 pub use modes::{Modes, Pending, VgpuCapabilities};
-pub use power::{Power, PowerLimits, PowerSmoothing};
+pub use power::{DelayedSmoothing, Power, PowerLimits, PowerSmoothing};
 pub use processes::{AccountedProcess, Process, ProcessMemory};
 pub use temperature::Temperature;
 

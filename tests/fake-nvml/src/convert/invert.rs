@@ -54,6 +54,17 @@ fn version(driver: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
+/// A number that stands for a word no table here has, where a call answers more than that word.
+const UNKNOWN_WORD: u64 = 0xfd;
+
+/// As [`plain`], but an unknown word is an unknown number: it shows, and the other cells of the same call stay.
+fn part(cell: &str, kind: Kind) -> Value {
+    match (words::read(cell), kind) {
+        (Ok(word), Kind::Word(_)) => kind.read(word).unwrap_or(json!(UNKNOWN_WORD)),
+        _ => plain(cell, kind),
+    }
+}
+
 /// A cell as what a call answers. A word that this kind does not know is an unknown error, so that it shows.
 fn plain(cell: &str, kind: Kind) -> Value {
     match words::read(cell).map(|cell| kind.read(cell)) {
@@ -89,7 +100,7 @@ impl Inverter<'_> {
             }
         }
         for (call, cells) in LISTS {
-            let answers: Option<Vec<Value>> = cells.iter().map(|(path, kind)| self.gpu.cell_at(path).map(|cell| plain(cell, *kind))).collect();
+            let answers: Option<Vec<Value>> = cells.iter().map(|(path, kind)| self.gpu.cell_at(path).map(|cell| part(cell, *kind))).collect();
             if let Some(answers) = answers {
                 let answer = answers.iter().find(|answer| is_code(answer)).cloned();
                 self.set(call, answer.unwrap_or(Value::Array(answers)));
@@ -108,6 +119,7 @@ impl Inverter<'_> {
         self.performance();
         self.power_usage();
         self.compute_capability();
+        self.age();
         self.power_smoothing();
         self.memory();
         self.pci();
@@ -208,7 +220,8 @@ impl Inverter<'_> {
         }
     }
 
-    /// The call without a field id is the average where there is one.
+    /// The call without a field id is the average where there is one. A page with one power draw has what that call answers, and does
+    /// not say whether it is the average.
     fn power_usage(&mut self) {
         const PATHS: [&str; 5] = [
             "(Power Draw)",
@@ -233,6 +246,14 @@ impl Inverter<'_> {
             _ => json!({"return": code::UNKNOWN}),
         };
         self.set("nvmlDeviceGetCudaComputeCapability", answer);
+    }
+
+    /// Old pages do not name the architecture. Counts by single and double bits are those of boards up to Volta.
+    fn age(&mut self) {
+        const VOLTA: u64 = 5;
+        if self.gpu.at("Product Architecture").is_none() && self.gpu.at("ECC Errors > Volatile > Single Bit").is_some() {
+            self.set("nvmlDeviceGetArchitecture", json!(VOLTA));
+        }
     }
 
     /// Eighteen fields; a page that has one cell for them says the same of all.

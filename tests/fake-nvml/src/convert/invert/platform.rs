@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Inverter, Kind, is_code, plain, words};
+use super::{Inverter, Kind, is_code, part, words};
 use crate::code;
 
 /// What the platform's structure has where it does not know a number.
@@ -20,7 +20,9 @@ impl Inverter<'_> {
             "pciSubSystemId": cell("Sub System Id").unwrap_or(json!(0)),
             "busId": bus_id,
         });
-        self.set("nvmlDeviceGetPciInfo_v3", answer);
+        let numbers = ["Domain", "Bus", "Device", "Device Id", "Sub System Id"];
+        let code = numbers.iter().find_map(|label| words::read(self.gpu.cell_at(&format!("PCI > {label}"))?).err());
+        self.set("nvmlDeviceGetPciInfo_v3", code.map_or(answer, |code| json!({"return": code})));
         for (label, field) in [("Atomic Caps Outbound", "228/0"), ("Atomic Caps Inbound", "229/0")] {
             if let Some(cell) = self.gpu.cell_at(&format!("PCI > {label}")) {
                 let mask = |cell: &str| {
@@ -67,7 +69,7 @@ impl Inverter<'_> {
     pub(super) fn fabric(&mut self) {
         let Some(section) = self.gpu.at("Fabric") else { return };
         let state = section.cell_at("State").or(section.cell.as_deref()).unwrap_or("N/A");
-        let answer = match plain(state, Kind::Word(words::FABRIC_STATES)) {
+        let answer = match part(state, Kind::Word(words::FABRIC_STATES)) {
             absent if is_code(&absent) => absent,
             state => {
                 let number = |label: &str, kind: Kind| section.cell_at(label).and_then(|cell| kind.read(cell)).unwrap_or(json!(0));
