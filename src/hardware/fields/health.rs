@@ -128,10 +128,17 @@ const AGGREGATE: &[Row] = &[
 const SOURCES: &[Row] = &[
     line!("Aggregate Uncorrectable SRAM Sources > SRAM L2", "errors.sram_in_l2", is_detailed, count, sram.in_l2),
     line!("Aggregate Uncorrectable SRAM Sources > SRAM SM", "errors.sram_in_sm", is_detailed, count, sram.in_sm),
-    line!("Aggregate Uncorrectable SRAM Sources > SRAM Microcontroller", "errors.sram_in_microcontroller", is_detailed, count, sram.in_microcontroller),
+    line!(
+        "Aggregate Uncorrectable SRAM Sources > SRAM Microcontroller",
+        "errors.sram_in_microcontroller",
+        is_detailed,
+        count,
+        sram.in_microcontroller
+    ),
     line!("Aggregate Uncorrectable SRAM Sources > SRAM PCIE", "errors.sram_in_pcie", is_detailed, count, sram.in_pcie),
     line!("Aggregate Uncorrectable SRAM Sources > SRAM Other", "errors.sram_elsewhere", is_detailed, count, sram.elsewhere),
-    row("ECC Errors > Channel Repair Pending", "errors.is_channel_repair_pending", "", |gpu| yes(&gpu.ecc.is_channel_repair_pending)).when(has_repair),
+    row("ECC Errors > Channel Repair Pending", "errors.is_channel_repair_pending", "", |gpu| yes(&gpu.ecc.is_channel_repair_pending))
+        .when(has_repair),
     row("ECC Errors > TPC Repair Pending", "errors.is_tpc_repair_pending", "", |gpu| yes(&gpu.ecc.is_tpc_repair_pending)).when(has_repair),
     row("ECC Errors > Unrepairable Memory", "errors.is_memory_unrepairable", "", |gpu| yes(&gpu.ecc.is_memory_unrepairable)).when(is_detailed),
 ];
@@ -259,8 +266,8 @@ fn has_histogram(gpu: &Gpu) -> bool {
 
 /// A board without ECC, or with ECC switched off, answers some counts with 0; nvidia-smi's text shows none of them.
 fn hidden<T: Clone>(gpu: &Gpu, count: &Reading<T>) -> Reading<T> {
-    match &gpu.modes.ecc.current {
-        Reading::Absent(Absence::NotSupported) | Reading::Value(false) => Reading::Absent(Absence::NotSupported),
-        _ => count.clone(),
+    match (count, &gpu.modes.ecc.current) {
+        (Reading::Value(_), Reading::Absent(Absence::NotSupported) | Reading::Value(false)) => Reading::Absent(Absence::NotSupported),
+        (count, _) => count.clone(),
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     Block, Row, block,
     cell::{
-        Cell, Kind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts,
-        watts_per_second, words, yes,
+        Cell, Kind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts, watts_per_second,
+        words, yes,
     },
     label, row,
 };
@@ -237,12 +237,32 @@ const SMOOTHING: &[Row] = &[
     delayed!("min_primary_floor_activation_point", watts, min_activation_point, "least power at which the first floor starts"),
     delayed!("window_multiplier", milliseconds, window, "length of its window"),
     delayed!("curr_profile.secondary_power_floor", watts, profile_secondary_floor, "second floor of the profile in force"),
-    delayed!("curr_profile.primary_floor_act_window_multiplier", count, profile_activation_windows, "windows until the first floor starts, in the profile in force"),
-    delayed!("curr_profile.primary_floor_tar_window_multiplier", count, profile_target_windows, "windows until it is reached, in the profile in force"),
+    delayed!(
+        "curr_profile.primary_floor_act_window_multiplier",
+        count,
+        profile_activation_windows,
+        "windows until the first floor starts, in the profile in force"
+    ),
+    delayed!(
+        "curr_profile.primary_floor_tar_window_multiplier",
+        count,
+        profile_target_windows,
+        "windows until it is reached, in the profile in force"
+    ),
     delayed!("curr_profile.primary_floor_act_offset", watts, profile_activation_offset, "offset at which it starts, in the profile in force"),
     delayed!("admin_override.secondary_power_floor", watts, override_secondary_floor, "second floor that an administrator set"),
-    delayed!("admin_override.primary_floor_act_window_multiplier", count, override_activation_windows, "windows until the first floor starts, as an administrator set"),
-    delayed!("admin_override.primary_floor_tar_window_multiplier", count, override_target_windows, "windows until it is reached, as an administrator set"),
+    delayed!(
+        "admin_override.primary_floor_act_window_multiplier",
+        count,
+        override_activation_windows,
+        "windows until the first floor starts, as an administrator set"
+    ),
+    delayed!(
+        "admin_override.primary_floor_tar_window_multiplier",
+        count,
+        override_target_windows,
+        "windows until it is reached, as an administrator set"
+    ),
     delayed!("admin_override.primary_floor_act_offset", watts, override_activation_offset, "offset at which it starts, as an administrator set"),
     row("Workload Power Profiles > Requested Profiles", "power.profiles_requested", "", |gpu| numbers(&gpu.power.profiles.pending)),
     row("Workload Power Profiles > Enforced Profiles", "power.profiles_enforced", "", |gpu| numbers(&gpu.power.profiles.current)),

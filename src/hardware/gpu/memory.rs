@@ -45,7 +45,10 @@ impl MemoryUse {
     }
 
     /// Drivers before 510 count what is reserved as used.
-    fn before_v2(newer: Reading<nvml_wrapper_sys::bindings::nvmlMemory_v2_t>, older: impl FnOnce() -> Reading<nvml_wrapper_sys::bindings::nvmlMemory_t>) -> Self {
+    fn before_v2(
+        newer: Reading<nvml_wrapper_sys::bindings::nvmlMemory_v2_t>,
+        older: impl FnOnce() -> Reading<nvml_wrapper_sys::bindings::nvmlMemory_t>,
+    ) -> Self {
         match older() {
             Reading::Absent(_) => Self::frame_buffer(&newer),
             found => Self::of(&found, |memory| [memory.total, memory.used, memory.free]),

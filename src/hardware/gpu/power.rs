@@ -102,7 +102,7 @@ impl Section for Power {
         let average = draw(id::POWER_AVERAGE, id::SCOPE_GPU);
         Self {
             // A driver older than the two fields has only the one reading.
-            draw_instant: if instant.absence().is_some() && average.absence().is_some() { instant.or_else(|| usage.clone()) } else { instant },
+            draw_instant: if instant.is_offered() || average.is_offered() { instant } else { usage.clone() },
             draw: usage,
             draw_average: average,
             limits: board_limits(source),

@@ -71,7 +71,8 @@ pub(super) fn read(source: &Source<'_>) -> Reading<Vec<Process>> {
     let graphics = source.tell(Device::running_graphics_processes).or_else(older("nvmlDeviceGetGraphicsRunningProcesses"));
     let mps = source.tell(Device::mps_running_compute_processes).or_else(older("nvmlDeviceGetMPSComputeRunningProcesses"));
     let mut found = BTreeMap::new();
-    let lists = [(List::Compute, compute), (List::Graphics, graphics.into_value().unwrap_or_default()), (List::Mps, mps.into_value().unwrap_or_default())];
+    let lists =
+        [(List::Compute, compute), (List::Graphics, graphics.into_value().unwrap_or_default()), (List::Mps, mps.into_value().unwrap_or_default())];
     for (kind, list) in lists {
         for info in list {
             merge(&mut found, kind, &info, source);

@@ -126,6 +126,7 @@ fn read_fields(nvml: &Nvml, device: &Device<'static>, wanted: &[(u32, u32)]) -> 
         answers = wanted.iter().flat_map(|one| field_values(nvml, device, std::slice::from_ref(one))).collect();
     }
     // A driver older than the field says that there is no such field.
-    let told = answers.into_iter().map(|answer| if answer.absence() == Some(&INVALID_ARGUMENT) { Reading::Absent(Absence::NoSymbol) } else { answer });
+    let told =
+        answers.into_iter().map(|answer| if answer.absence() == Some(&INVALID_ARGUMENT) { Reading::Absent(Absence::NoSymbol) } else { answer });
     wanted.iter().copied().zip(told).collect()
 }

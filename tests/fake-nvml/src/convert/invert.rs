@@ -100,11 +100,12 @@ impl Inverter<'_> {
             }
         }
         for (call, cells) in LISTS {
-            let answers: Option<Vec<Value>> = cells.iter().map(|(path, kind)| self.gpu.cell_at(path).map(|cell| part(cell, *kind))).collect();
-            if let Some(answers) = answers {
-                let answer = answers.iter().find(|answer| is_code(answer)).cloned();
-                self.set(call, answer.unwrap_or(Value::Array(answers)));
-            }
+            let found: Option<Vec<(&str, Kind)>> = cells.iter().map(|(path, kind)| Some((self.gpu.cell_at(path)?, *kind))).collect();
+            let Some(found) = found else { continue };
+            let answers: Vec<Value> = found.iter().map(|(cell, kind)| part(cell, *kind)).collect();
+            let absent = words::absence(found.iter().map(|(cell, _)| *cell)).map(|code| json!({"return": code}));
+            let answer = absent.or_else(|| answers.iter().find(|answer| is_code(answer)).cloned());
+            self.set(call, answer.unwrap_or(Value::Array(answers)));
         }
         for (call, members) in OBJECTS {
             self.object(call, members);
@@ -120,6 +121,7 @@ impl Inverter<'_> {
         self.power_usage();
         self.compute_capability();
         self.age();
+        self.bridge();
         self.power_smoothing();
         self.memory();
         self.pci();
@@ -149,9 +151,13 @@ impl Inverter<'_> {
 
     /// A structure of which every member is on the page. One that is absent makes the whole call so.
     fn object(&mut self, call: &str, members: Members) {
+        let found: Option<Vec<&str>> = members.iter().map(|(_, path, _)| self.gpu.cell_at(path)).collect();
+        let Some(found) = found else { return };
+        if let Some(code) = words::absence(found.iter().copied()) {
+            return self.set(call, json!({"return": code}));
+        }
         let mut object = Map::new();
-        for (member, path, kind) in members {
-            let Some(cell) = self.gpu.cell_at(path) else { return };
+        for ((member, _, kind), cell) in members.iter().zip(found) {
             let answer = plain(cell, *kind);
             if is_code(&answer) {
                 return self.set(call, answer);
@@ -186,11 +192,13 @@ impl Inverter<'_> {
         ];
         let Some(section) = self.gpu.at("Clocks Event Reasons").or(self.gpu.at("Clocks Throttle Reasons")) else { return };
         let cells: Vec<(&str, u64)> = BITS.iter().filter_map(|(label, bit)| Some((section.cell_at(label)?, *bit))).collect();
-        let one = section.cell.as_deref().or(cells.first().map(|(cell, _)| *cell)).unwrap_or("N/A");
-        let answer = match (self.gpu.cell_at("(=Clocks Event Reasons Active)"), words::read(one)) {
+        // One call: a bit that is absent makes all of them so.
+        let said = section.cell.as_deref().into_iter().chain(cells.iter().map(|(cell, _)| *cell));
+        let absent = words::absence(said.clone()).or(said.count().eq(&0).then_some(code::NOT_SUPPORTED));
+        let answer = match (self.gpu.cell_at("(=Clocks Event Reasons Active)"), absent) {
             (Some(mask), _) => plain(mask, Kind::Whole),
-            (None, Err(code)) => json!({"return": code}),
-            (None, Ok(_)) => json!(cells.iter().filter(|(cell, _)| words::flag(cell) == Some(1)).map(|(_, bit)| bit).sum::<u64>()),
+            (None, Some(code)) => json!({"return": code}),
+            (None, None) => json!(cells.iter().filter(|(cell, _)| words::flag(cell) == Some(1)).map(|(_, bit)| bit).sum::<u64>()),
         };
         self.set("nvmlDeviceGetCurrentClocksEventReasons", answer.clone());
         self.set("nvmlDeviceGetCurrentClocksThrottleReasons", answer);
@@ -256,10 +264,22 @@ impl Inverter<'_> {
         }
     }
 
+    /// The first bridge chip; the page has no more.
+    fn bridge(&mut self) {
+        const CHIPS: &[(&str, u64)] = &[("PLX", 0), ("BRO4", 1)];
+        let cells = ["Type", "Firmware"].map(|label| self.gpu.cell_at(&format!("PCI > Bridge Chip > {label}")));
+        let [Some(chip), Some(firmware)] = cells else { return };
+        let parts = [part(chip, Kind::Word(CHIPS)), plain(firmware, Kind::Whole)];
+        let absent = words::absence([chip, firmware].into_iter()).map(|code| json!({"return": code}));
+        let answer = absent.or_else(|| parts.iter().find(|part| is_code(part)).cloned());
+        self.set("nvmlDeviceGetBridgeChipInfo", answer.unwrap_or(json!([parts])));
+    }
+
     /// Eighteen fields; a page that has one cell for them says the same of all.
     fn power_smoothing(&mut self) {
-        let Some(Err(code)) = self.gpu.cell_at("Power Smoothing").map(words::read) else { return };
+        let Some(cell) = self.gpu.cell_at("Power Smoothing") else { return };
         let first = if self.driver >= (580, 82) { 251 } else { 256 };
+        let Err(code) = words::read(cell) else { return self.set_field(&format!("{first}/0"), 1, plain(cell, Kind::Flag)) };
         for field in first..first + 18 {
             self.set_field(&format!("{field}/0"), 1, json!({"return": code}));
         }

@@ -85,8 +85,16 @@ pub(super) const CALLS: &[(&[&str], Kind, &[&str])] = &[
     (&["Temperature > GPU Current Temp"], Kind::Whole, &["nvmlDeviceGetTemperature/0", "nvmlDeviceGetTemperatureV/0"]),
     (&["Temperature > GPU Shutdown Temp Specification", "Temperature > GPU Shutdown Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/0"]),
     (&["Temperature > GPU Slowdown Temp Specification", "Temperature > GPU Slowdown Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/1"]),
-    (&["Temperature > Memory Max Operating Temp Specification", "Temperature > Memory Max Operating Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/2"]),
-    (&["Temperature > GPU Max Operating Temp Specification", "Temperature > GPU Max Operating Temp"], Kind::Whole, &["nvmlDeviceGetTemperatureThreshold/3"]),
+    (
+        &["Temperature > Memory Max Operating Temp Specification", "Temperature > Memory Max Operating Temp"],
+        Kind::Whole,
+        &["nvmlDeviceGetTemperatureThreshold/2"],
+    ),
+    (
+        &["Temperature > GPU Max Operating Temp Specification", "Temperature > GPU Max Operating Temp"],
+        Kind::Whole,
+        &["nvmlDeviceGetTemperatureThreshold/3"],
+    ),
     (
         &["Temperature > GPU Target Temperature Specification", "Temperature > GPU Target Temperature"],
         Kind::Whole,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Inverter, Kind, is_code, plain, words};
+use super::{Inverter, Kind, Node, is_code, plain, words};
 use crate::code;
 
 /// Members of `nvmlEccSramErrorStatus_t` and the cells they print in.
@@ -46,7 +46,16 @@ impl Inverter<'_> {
     /// with the short form does not know the call.
     fn sram_status(&self) -> Value {
         let has_long_form = self.gpu.at("ECC Errors > Volatile > SRAM Uncorrectable Parity").is_some();
-        let is_ecc_on = self.first(&["ECC Mode > Current", "Ecc Mode > Current"]).is_some_and(|cell| words::flag(cell) == Some(1));
+        let modes = ["ECC Mode", "Ecc Mode"].map(|label| self.gpu.at(label).map(Node::cells).unwrap_or_default()).concat();
+        let has_no_ecc = match words::absence(modes.iter().map(|(_, cell)| cell.as_str())) {
+            Some(code) => code == code::NOT_SUPPORTED,
+            None => modes.first().is_none_or(|(_, current)| words::flag(current) == Some(0)),
+        };
+        let sections = self.gpu.at("ECC Errors").map(Node::cells).unwrap_or_default();
+        let of_call = sections.iter().filter(|(path, _)| SRAM.iter().any(|(member, label)| path == label && !member.ends_with("Cor")));
+        if let Some(code) = words::absence(of_call.map(|(_, cell)| cell.as_str())).filter(|code| *code != code::NOT_SUPPORTED && has_long_form) {
+            return json!({"return": code});
+        }
         let mut status = serde_json::Map::new();
         for (member, label) in SRAM {
             let of_table = self.gpu.cell_at(&format!("(=SRAM {member})"));
@@ -54,7 +63,7 @@ impl Inverter<'_> {
                 (Some(cell), _) => plain(cell, if member == "bThresholdExceeded" { Kind::Flag } else { Kind::Whole }),
                 (None, Some(cell)) if has_long_form => match words::read(cell) {
                     Ok(cell) => words::flag(cell).or(words::whole(cell)).map_or(json!({"return": code::UNKNOWN}), |count| json!(count)),
-                    Err(code::NOT_SUPPORTED) if !is_ecc_on => json!(0),
+                    Err(code::NOT_SUPPORTED) if has_no_ecc || member.ends_with("Cor") => json!(0),
                     Err(code) => json!({"return": code}),
                 },
                 // Printed by no driver of that time.

@@ -24,10 +24,11 @@ fn bytes(total: u64, parts: &[u64]) -> Vec<u64> {
 /// The call's answer for a section with these labels after `Total`.
 pub(super) fn answer(section: &Node, total_name: &str, parts: &[(&str, &str)]) -> Option<Value> {
     let total = mebibytes(section, "Total")?;
+    let absent = words::absence(std::iter::once("Total").chain(parts.iter().map(|(label, _)| *label)).filter_map(|label| section.cell_at(label)));
     let cells = parts.iter().filter_map(|(label, _)| mebibytes(section, label));
-    let (total, cells) = match (total, cells.collect::<Result<Vec<u64>, u32>>()) {
-        (Ok(total), Ok(cells)) => (total, cells),
-        (Err(code), _) | (_, Err(code)) => return Some(json!({"return": code})),
+    let (total, cells) = match (absent, total, cells.collect::<Result<Vec<u64>, u32>>()) {
+        (None, Ok(total), Ok(cells)) => (total, cells),
+        (Some(code), _, _) | (_, Err(code), _) | (_, _, Err(code)) => return Some(json!({"return": code})),
     };
     let mut object = serde_json::Map::new();
     object.insert(total_name.to_owned(), json!(total * MIB));
