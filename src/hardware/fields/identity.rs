@@ -114,6 +114,8 @@ const ROWS: &[Row] = &[
     row("GPU Virtualization Mode > Virtualization Mode", "modes.virtualization", "", |gpu| coded(&gpu.modes.virtualization, &VIRTUALIZATION)),
     row("GPU Virtualization Mode > Host VGPU Mode", "modes.host_vgpu", "", |gpu| coded(&gpu.modes.host_vgpu, &HOST_VGPU)),
     row("GPU Virtualization Mode > vGPU Heterogeneous Mode", "modes.is_vgpu_heterogeneous", "", |gpu| enabled(&gpu.modes.is_vgpu_heterogeneous)),
+    row("vGPU Software Licensed Product > Product Name", "vgpu.licensed_product", "", |gpu| words(&gpu.license.product)).when(has_license),
+    row("vGPU Software Licensed Product > License Status", "vgpu.license", "", |gpu| words(&gpu.license.status)).when(has_license),
     row("", "vgpu.driver_heterogeneous_multi", "vgpu_driver_capability.heterogenous_multivGPU", |gpu| {
         yes(&gpu.modes.vgpu.driver_heterogeneous_multi)
     })
@@ -182,6 +184,10 @@ const ROWS: &[Row] = &[
     row("PCI > Atomic Caps Inbound", "pci.atomics_inbound", "", |gpu| atomics(&gpu.pci.atomics_inbound)),
     tidy("pci.numa_node", |gpu| count(&gpu.pci.numa_node)),
 ];
+
+fn has_license(gpu: &Gpu) -> bool {
+    gpu.modes.virtualization.value().is_some() && gpu.license.product.is_offered()
+}
 
 /// WDDM has no PCI classes, and nvidia-smi no lines for them there.
 fn has_class(gpu: &Gpu) -> bool {

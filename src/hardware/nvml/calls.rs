@@ -181,6 +181,15 @@ fn list<T: Copy>(nvml: &Nvml, device: &Device<'_>, name: &str) -> Reading<Vec<T>
     })
 }
 
+/// What a guest's share of a GPU may be licensed for.
+pub(in crate::hardware) fn licensable_features(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlGridLicensableFeatures_t> {
+    // SAFETY: the structure is plain numbers and text, for which zero is a value.
+    let start: sys::nvmlGridLicensableFeatures_t = unsafe { mem::zeroed() };
+    let symbol = nvml.library().lib().nvmlDeviceGetGridLicensableFeatures_v4.as_ref();
+    // SAFETY: the place is the structure the library declares; it has no version.
+    ask(device, symbol, start, |function, handle, place| unsafe { function(handle, place) })
+}
+
 /// Banks by how many spare rows they have left.
 pub(in crate::hardware) fn row_histogram(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlRowRemapperHistogramValues_t> {
     let start = sys::nvmlRowRemapperHistogramValues_t { max: 0, high: 0, partial: 0, low: 0, none: 0 };

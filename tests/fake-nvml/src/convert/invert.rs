@@ -122,6 +122,7 @@ impl Inverter<'_> {
         self.compute_capability();
         self.age();
         self.bridge();
+        self.license();
         self.power_smoothing();
         self.memory();
         self.pci();
@@ -262,6 +263,27 @@ impl Inverter<'_> {
         if self.gpu.at("Product Architecture").is_none() && self.gpu.at("ECC Errors > Volatile > Single Bit").is_some() {
             self.set("nvmlDeviceGetArchitecture", json!(VOLTA));
         }
+    }
+
+    /// A guest's licence, and the six numbers of its end.
+    fn license(&mut self) {
+        let Some(section) = self.gpu.at("vGPU Software Licensed Product").or(self.gpu.at("GRID Licensed Product")) else { return };
+        let cells = ["Product Name", "License Status"].map(|label| section.cell_at(label).unwrap_or("N/A"));
+        let [product, status] = cells;
+        let answer = match words::absence(cells.into_iter()) {
+            Some(code) => json!({"return": code}),
+            None => {
+                let numbers = status.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok());
+                let expiry: Vec<u64> = numbers.collect();
+                let is_licensed = status.starts_with("Licensed");
+                let mut answer = json!({"productName": product, "featureState": u32::from(is_licensed)});
+                if expiry.len() == 6 {
+                    answer["expiry"] = json!(expiry);
+                }
+                answer
+            }
+        };
+        self.set("nvmlDeviceGetGridLicensableFeatures_v4", answer);
     }
 
     /// The first bridge chip; the page has no more.
