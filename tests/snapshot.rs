@@ -54,7 +54,7 @@ fn timeless(page: &str) -> String {
 #[test]
 fn the_page_is_nvidia_smis_to_the_letter() {
     let page = timeless(&said(&[]));
-    if std::env::var_os("KILN_WRITE_EXPECTED").is_some() {
+    if std::env::var_os("KILN_BLESS").is_some() {
         fs::write("tests/expected/snapshot/page.txt", format!("{}\n", page.trim_end())).unwrap();
     }
     let wanted = fs::read_to_string("tests/expected/snapshot/page.txt").unwrap();

@@ -129,6 +129,13 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Whether driver and device have an answer at all, be it one that was refused or failed: what nvidia-smi lays its page out by.
+    /// 2 and 25 are questions that the driver is too old for.
+    pub fn is_offered(&self) -> bool {
+        use Absence::{Code, NoCall, NoSymbol, NotSupported};
+        !matches!(self, Self::Absent(NotSupported | NoSymbol | NoCall | Code(2 | 25)))
+    }
+
     /// Why there is no value, in words.
     pub fn reason(&self) -> Option<String> {
         self.absence().map(ToString::to_string)

@@ -37,6 +37,8 @@ pub fn text(gpus: &[Gpu], moment: &jiff::Zoned, naming: Naming) -> String {
         page.line(0, "CUDA Version", &words(&first.driver.cuda).text());
         page.out.push('\n');
         page.line(0, "Attached GPUs", &count(&first.driver.gpu_count).text());
+    } else {
+        page.line(0, "Attached GPUs", "0");
     }
     for gpu in gpus {
         page.gpu(gpu, naming);
@@ -90,7 +92,7 @@ impl Page {
         for row in rows() {
             match row.block {
                 Some(Block::MigDevices) => gpu.mig_devices.iter().for_each(|device| self.mig(device)),
-                Some(Block::Processes) => self.processes(&gpu.processes, naming),
+                Some(Block::Processes) => self.processes(gpu, naming),
                 None if row.label.is_empty() || !(row.is_shown)(gpu) => {}
                 None => self.row(row, gpu, naming),
             }
@@ -155,19 +157,24 @@ impl Page {
         }
     }
 
-    fn processes(&mut self, list: &Reading<Vec<Process>>, naming: Naming) {
-        match list {
+    fn processes(&mut self, gpu: &Gpu, naming: Naming) {
+        // WDDM and its successor keep the memory of processes to themselves.
+        let unknown_memory = match gpu.modes.driver_model.current.value() {
+            Some(0 | 2) => "Not available in WDDM driver model",
+            _ => "N/A",
+        };
+        match &gpu.processes {
             Reading::Absent(absence) => self.line(1, "Processes", token(absence)),
             Reading::Value(list) if list.is_empty() => self.line(1, "Processes", "None"),
             Reading::Value(list) => {
                 self.heading(1, "Processes");
-                list.iter().for_each(|process| self.process(process, naming));
+                list.iter().for_each(|process| self.process(process, unknown_memory, naming));
             }
         }
         self.path.clear();
     }
 
-    fn process(&mut self, process: &Process, naming: Naming) {
+    fn process(&mut self, process: &Process, unknown_memory: &str, naming: Naming) {
         let instance = |id: Option<u64>| id.map_or_else(|| "N/A".to_owned(), |id| id.to_string());
         let (pid, name) = match naming {
             Naming::Full => (process.pid.to_string(), words(&process.name).text()),
@@ -175,7 +182,7 @@ impl Page {
         };
         let memory = match process.memory {
             ProcessMemory::Bytes(used) => bytes(&Reading::Value(used)).text(),
-            ProcessMemory::NotTold => "Not available in WDDM driver model".to_owned(),
+            ProcessMemory::NotTold => unknown_memory.to_owned(),
         };
         self.aligned(PROCESS_COLUMN, 2, "GPU instance ID", &instance(process.gpu_instance_id));
         self.aligned(PROCESS_COLUMN, 2, "Compute instance ID", &instance(process.compute_instance_id));

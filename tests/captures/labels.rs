@@ -1,8 +1,13 @@
 //! `docs/nvidia-smi-labels.csv`: what a page of an older or newer driver would say in the layout that `kiln snapshot` prints. In come
 //! the cells of a page, out go the same cells as driver 590 would print them, and which further cells are allowed.
 
+use std::collections::HashMap;
+
 /// The new cell of a label that newer pages have, whose call also answers another label.
 const ANY: &str = "*";
+
+/// The new cell of what a driver does not say.
+const ABSENT: &str = "N/A";
 
 /// One line of the table.
 #[derive(Clone, Debug)]
@@ -60,12 +65,24 @@ impl Labels {
         self.with("added").chain(self.with("no_call")).any(is_allowed)
     }
 
-    /// Whether one driver's cell may be another's, for cells at the same label.
-    pub(crate) fn is_same(&self, path: &str, real: &[String], ours: &[String]) -> bool {
+    /// Whether one driver's cell may be another's, for cells at the same label; `page` has all cells of the real one.
+    pub(crate) fn is_same(&self, path: &str, ours: &[String], page: &HashMap<String, Vec<String>>) -> bool {
+        let Some(real) = page.get(path) else { return false };
+        let is_value = |rule: &&Rule, real: &String, ours: &String| rule.covers(path) && &rule.cell == real && &rule.new_cell == ours;
         let is_pair = |(real, ours): (&String, &String)| {
-            real == ours || self.with("value").any(|rule| rule.covers(path) && &rule.cell == real && &rule.new_cell == ours)
+            real == ours || self.with("value").any(|rule| is_value(&rule, real, ours) && (ours != ABSENT || self.is_empty_section(path, page)))
         };
         real.len() == ours.len() && real.iter().zip(ours).all(is_pair)
+    }
+
+    /// Whether all cells of the section that may be absent have their `value`: a structure nobody filled.
+    fn is_empty_section(&self, path: &str, page: &HashMap<String, Vec<String>>) -> bool {
+        let section = path.split(" > ").next();
+        let mut labels = self.with("value").filter(|rule| rule.label.split(" > ").next() == section).map(|rule| &rule.label);
+        let is_empty = |label: &String, cell: &String| {
+            cell == ABSENT || self.with("value").any(|rule| rule.new_cell == ABSENT && &rule.label == label && &rule.cell == cell)
+        };
+        labels.all(|label| page.get(label).is_none_or(|cells| cells.iter().all(|cell| is_empty(label, cell))))
     }
 
     pub(crate) fn has_no_call(&self, path: &str) -> bool {
@@ -105,6 +122,17 @@ fn the_table_has_known_actions_and_few_fields_without_a_call() {
     assert!(rules.iter().all(|rule| (rule.action == "rename") != rule.new_label.is_empty()), "{rules:?}");
     let without_call = rules.iter().filter(|rule| rule.action == "no_call").count();
     assert!((1..=15).contains(&without_call), "{without_call}");
+}
+
+#[test]
+fn a_structure_is_empty_only_as_a_whole() {
+    let labels = Labels::of_branch(580);
+    let page = |slot: &str| {
+        let cells = [("Slot Number", slot), ("Host ID", "1"), ("Tray Index", "0")];
+        cells.map(|(label, cell)| (format!("Platform Info > {label}"), vec![cell.to_owned()])).into_iter().collect::<HashMap<_, _>>()
+    };
+    let host = ("Platform Info > Host ID", ["N/A".to_owned()]);
+    assert!(labels.is_same(host.0, &host.1, &page("0")) && !labels.is_same(host.0, &host.1, &page("3")));
 }
 
 #[test]

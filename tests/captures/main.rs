@@ -8,6 +8,7 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod labels;
+mod mutated;
 
 use std::{
     collections::HashMap,
@@ -43,7 +44,7 @@ fn captures() -> Vec<Capture> {
     files.sort();
     let mut found = Vec::new();
     for file in files {
-        let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
+        let text = convert::decode(&fs::read(&file).unwrap()).unwrap();
         if !text.contains("NVSMI LOG=") && !text.contains("<nvidia_smi_log>") {
             continue;
         }
@@ -122,10 +123,7 @@ fn cells(real: Vec<Cell>, ours: Vec<Cell>, labels: &Labels) -> Vec<String> {
     let mut paths: Vec<&String> = expected.keys().chain(found.keys()).collect();
     paths.sort();
     paths.dedup();
-    let is_same = |path: &str| match (expected.get(path), found.get(path)) {
-        (Some(real), Some(ours)) => labels.is_same(path, real, ours),
-        _ => false,
-    };
+    let is_same = |path: &str| found.get(path).is_some_and(|ours| labels.is_same(path, ours, &expected));
     let differs = paths.into_iter().filter(|path| !is_same(path));
     differs.map(|path| format!("{path}: {:?} is printed as {:?}", expected.get(path), found.get(path))).collect()
 }

@@ -163,11 +163,13 @@ fn plain(value: &Value) -> String {
 /// nvidia-smi's words for a reading that is not there.
 pub fn token(absence: &Absence) -> &'static str {
     match absence {
-        Absence::NotSupported | Absence::NoCall | Absence::NoSymbol | Absence::Other(_) => "N/A",
+        // 25 is a structure that the driver is too old or too new for.
+        Absence::NotSupported | Absence::NoCall | Absence::NoSymbol | Absence::Other(_) | Absence::Code(25) => "N/A",
         Absence::NoPermission => "Insufficient Permissions",
         Absence::Deprecated => "Requested functionality has been deprecated",
         Absence::Lost => "GPU is lost",
         Absence::NotFound => "Not Found",
+        Absence::Code(16) => "GPU requires reset",
         Absence::Code(_) => "Unknown Error",
     }
 }
@@ -275,6 +277,7 @@ mod tests {
         assert_eq!(words(Absence::NoPermission), "[Insufficient Permissions]");
         assert_eq!(words(Absence::Lost), "[GPU is lost]");
         assert_eq!(words(Absence::Code(21)), "[Unknown Error]");
+        assert_eq!(words(Absence::Code(16)), "[GPU requires reset]");
         assert_eq!(nothing(Absence::NoSymbol).text(), "N/A");
     }
 

@@ -63,7 +63,7 @@ macro_rules! old {
         ]
     };
     ($label:literal, $place:literal, $counts:ident.$field:ident) => {
-        label(concat!("ECC Errors > ", $label, " > ", $place), |gpu| count(&hidden(gpu, &gpu.ecc.$counts.$field))).when(is_old)
+        label(concat!("ECC Errors > ", $label, " > ", $place), |gpu| count(&hidden(gpu, &gpu.ecc.$counts.$field))).when(is_by_place)
     };
 }
 
@@ -76,7 +76,7 @@ macro_rules! histogram {
             concat!("remapped_rows.histogram.", $name),
             |gpu| banks(&gpu.remapped_rows.histogram.$field),
         )
-        .when(is_remapped)
+        .when(has_histogram)
         .means(concat!("banks of memory ", $meaning))
     };
 }
@@ -107,33 +107,40 @@ const MODE: &[Row] = &[
 ];
 
 const VOLATILE: &[Row] = &[
-    line!("Volatile > SRAM Correctable", "", is_new, count, corrected_volatile.sram),
-    line!("Volatile > SRAM Uncorrectable", "", is_turing, count, uncorrected_volatile.sram),
-    line!("Volatile > SRAM Uncorrectable Parity", "errors.sram_volatile_parity", is_told, count, sram.volatile_parity),
-    line!("Volatile > SRAM Uncorrectable SEC-DED", "errors.sram_volatile_sec_ded", is_told, count, sram.volatile_sec_ded),
-    line!("Volatile > DRAM Correctable", "", is_new, count, corrected_volatile.dram),
-    line!("Volatile > DRAM Uncorrectable", "", is_new, count, uncorrected_volatile.dram),
+    line!("Volatile > SRAM Correctable", "", is_by_chip, count, corrected_volatile.sram),
+    line!("Volatile > SRAM Uncorrectable", "", is_summed, count, uncorrected_volatile.sram),
+    line!("Volatile > SRAM Uncorrectable Parity", "errors.sram_volatile_parity", is_detailed, count, sram.volatile_parity),
+    line!("Volatile > SRAM Uncorrectable SEC-DED", "errors.sram_volatile_sec_ded", is_detailed, count, sram.volatile_sec_ded),
+    line!("Volatile > DRAM Correctable", "", is_by_chip, count, corrected_volatile.dram),
+    line!("Volatile > DRAM Uncorrectable", "", is_by_chip, count, uncorrected_volatile.dram),
 ];
 
 const AGGREGATE: &[Row] = &[
-    line!("Aggregate > SRAM Correctable", "", is_new, count, corrected_aggregate.sram),
-    line!("Aggregate > SRAM Uncorrectable", "", is_turing, count, uncorrected_aggregate.sram),
-    line!("Aggregate > SRAM Uncorrectable Parity", "errors.sram_aggregate_parity", is_told, count, sram.aggregate_parity),
-    line!("Aggregate > SRAM Uncorrectable SEC-DED", "errors.sram_aggregate_sec_ded", is_told, count, sram.aggregate_sec_ded),
-    line!("Aggregate > DRAM Correctable", "", is_new, count, corrected_aggregate.dram),
-    line!("Aggregate > DRAM Uncorrectable", "", is_new, count, uncorrected_aggregate.dram),
-    line!("Aggregate > SRAM Threshold Exceeded", "errors.is_sram_threshold_exceeded", is_told, yes, sram.is_threshold_exceeded),
+    line!("Aggregate > SRAM Correctable", "", is_by_chip, count, corrected_aggregate.sram),
+    line!("Aggregate > SRAM Uncorrectable", "", is_summed, count, uncorrected_aggregate.sram),
+    line!("Aggregate > SRAM Uncorrectable Parity", "errors.sram_aggregate_parity", is_detailed, count, sram.aggregate_parity),
+    line!("Aggregate > SRAM Uncorrectable SEC-DED", "errors.sram_aggregate_sec_ded", is_detailed, count, sram.aggregate_sec_ded),
+    line!("Aggregate > DRAM Correctable", "", is_by_chip, count, corrected_aggregate.dram),
+    line!("Aggregate > DRAM Uncorrectable", "", is_by_chip, count, uncorrected_aggregate.dram),
+    line!("Aggregate > SRAM Threshold Exceeded", "errors.is_sram_threshold_exceeded", is_detailed, yes, sram.is_threshold_exceeded),
 ];
 
 const SOURCES: &[Row] = &[
-    line!("Aggregate Uncorrectable SRAM Sources > SRAM L2", "errors.sram_in_l2", is_told, count, sram.in_l2),
-    line!("Aggregate Uncorrectable SRAM Sources > SRAM SM", "errors.sram_in_sm", is_told, count, sram.in_sm),
-    line!("Aggregate Uncorrectable SRAM Sources > SRAM Microcontroller", "errors.sram_in_microcontroller", is_told, count, sram.in_microcontroller),
-    line!("Aggregate Uncorrectable SRAM Sources > SRAM PCIE", "errors.sram_in_pcie", is_told, count, sram.in_pcie),
-    line!("Aggregate Uncorrectable SRAM Sources > SRAM Other", "errors.sram_elsewhere", is_told, count, sram.elsewhere),
-    row("ECC Errors > Channel Repair Pending", "errors.is_channel_repair_pending", "", |gpu| yes(&gpu.ecc.is_channel_repair_pending)).when(is_told),
-    row("ECC Errors > TPC Repair Pending", "errors.is_tpc_repair_pending", "", |gpu| yes(&gpu.ecc.is_tpc_repair_pending)).when(is_told),
-    row("ECC Errors > Unrepairable Memory", "errors.is_memory_unrepairable", "", |gpu| yes(&gpu.ecc.is_memory_unrepairable)).when(is_told),
+    line!("Aggregate Uncorrectable SRAM Sources > SRAM L2", "errors.sram_in_l2", is_detailed, count, sram.in_l2),
+    line!("Aggregate Uncorrectable SRAM Sources > SRAM SM", "errors.sram_in_sm", is_detailed, count, sram.in_sm),
+    line!(
+        "Aggregate Uncorrectable SRAM Sources > SRAM Microcontroller",
+        "errors.sram_in_microcontroller",
+        is_detailed,
+        count,
+        sram.in_microcontroller
+    ),
+    line!("Aggregate Uncorrectable SRAM Sources > SRAM PCIE", "errors.sram_in_pcie", is_detailed, count, sram.in_pcie),
+    line!("Aggregate Uncorrectable SRAM Sources > SRAM Other", "errors.sram_elsewhere", is_detailed, count, sram.elsewhere),
+    row("ECC Errors > Channel Repair Pending", "errors.is_channel_repair_pending", "", |gpu| yes(&gpu.ecc.is_channel_repair_pending))
+        .when(has_repair),
+    row("ECC Errors > TPC Repair Pending", "errors.is_tpc_repair_pending", "", |gpu| yes(&gpu.ecc.is_tpc_repair_pending)).when(has_repair),
+    row("ECC Errors > Unrepairable Memory", "errors.is_memory_unrepairable", "", |gpu| yes(&gpu.ecc.is_memory_unrepairable)).when(is_detailed),
 ];
 
 const SRAM: &[Row] = &[
@@ -190,6 +197,8 @@ const REMAPPED: &[Row] = &[
     })
     .when(is_remapped)
     .means("whether a row could not be replaced"),
+    label("Remapped Rows > Bank Remap Availability Histogram", |gpu| banks(&gpu.remapped_rows.histogram.all))
+        .when(|gpu| is_remapped(gpu) && !has_histogram(gpu)),
     histogram!("Max", "max", all, "with all their spare rows"),
     histogram!("High", "high", high, "with most of their spare rows"),
     histogram!("Partial", "partial", partial, "with some of their spare rows"),
@@ -197,35 +206,68 @@ const REMAPPED: &[Row] = &[
     histogram!("None", "none", none, "without a spare row"),
 ];
 
-fn is_told(gpu: &Gpu) -> bool {
-    gpu.ecc.sram.are_told()
+/// How a board's ECC counts are laid out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// One count for each part of the chip, before Turing.
+    ByPlace,
+    /// One count for all memory on the chip.
+    Summed,
+    /// That count by how the errors were found, and where they were.
+    Detailed,
 }
 
-/// Boards before Turing count by place; nothing but their age tells those that count nothing.
-fn is_old(gpu: &Gpu) -> bool {
+/// By what the driver answers. Where no count is told at all, as by boards without ECC and to guests of a vGPU, all three kinds of
+/// board answer alike; then nothing but their age is left to go by.
+fn layout(gpu: &Gpu) -> Layout {
     const VOLTA: u64 = 5;
-    let counts = [&gpu.ecc.corrected_volatile, &gpu.ecc.uncorrected_volatile];
-    let by_place = counts.iter().any(|counts| [&counts.register_file, &counts.l2_cache].iter().any(|count| count.value().is_some()));
-    let is_before_turing = gpu.identity.architecture_number.value().is_some_and(|number| *number <= VOLTA);
-    !is_told(gpu) && counts.iter().all(|counts| counts.sram.value().is_none()) && (by_place || is_before_turing)
+    const AMPERE: u64 = 7;
+    let ecc = &gpu.ecc;
+    let counts = [&ecc.corrected_volatile, &ecc.uncorrected_volatile, &ecc.corrected_aggregate, &ecc.uncorrected_aggregate];
+    let is_summed = counts.iter().any(|counts| counts.sram.is_offered());
+    let is_by_place = counts.iter().any(|counts| [&counts.register_file, &counts.l2_cache].iter().any(|count| count.is_offered()));
+    let is_driver_old = matches!(gpu.ecc.sram.volatile_parity, Reading::Absent(Absence::NoSymbol));
+    match gpu.identity.architecture_number.value() {
+        _ if gpu.ecc.sram.volatile_parity.is_offered() => Layout::Detailed,
+        _ if is_by_place && !is_summed => Layout::ByPlace,
+        Some(&age) if age <= VOLTA && !is_summed => Layout::ByPlace,
+        Some(&age) if age >= AMPERE && !is_driver_old => Layout::Detailed,
+        _ => Layout::Summed,
+    }
 }
 
-fn is_new(gpu: &Gpu) -> bool {
-    !is_old(gpu)
+fn is_detailed(gpu: &Gpu) -> bool {
+    layout(gpu) == Layout::Detailed
 }
 
-fn is_turing(gpu: &Gpu) -> bool {
-    !is_old(gpu) && !is_told(gpu)
+fn is_by_place(gpu: &Gpu) -> bool {
+    layout(gpu) == Layout::ByPlace
+}
+
+fn is_by_chip(gpu: &Gpu) -> bool {
+    layout(gpu) != Layout::ByPlace
+}
+
+fn is_summed(gpu: &Gpu) -> bool {
+    layout(gpu) == Layout::Summed
+}
+
+fn has_repair(gpu: &Gpu) -> bool {
+    is_detailed(gpu) || gpu.ecc.is_channel_repair_pending.is_offered()
 }
 
 fn is_remapped(gpu: &Gpu) -> bool {
-    gpu.remapped_rows.corrected.value().is_some()
+    gpu.remapped_rows.corrected.is_offered()
 }
 
-/// A board without ECC answers some counts with 0; nvidia-smi's text shows none of them.
+fn has_histogram(gpu: &Gpu) -> bool {
+    is_remapped(gpu) && gpu.remapped_rows.histogram.all.is_offered()
+}
+
+/// A board without ECC, or with ECC switched off, answers some counts with 0; nvidia-smi's text shows none of them.
 fn hidden<T: Clone>(gpu: &Gpu, count: &Reading<T>) -> Reading<T> {
-    match &gpu.modes.ecc.current {
-        Reading::Absent(Absence::NotSupported) => Reading::Absent(Absence::NotSupported),
-        _ => count.clone(),
+    match (count, &gpu.modes.ecc.current) {
+        (Reading::Value(_), Reading::Absent(Absence::NotSupported) | Reading::Value(false)) => Reading::Absent(Absence::NotSupported),
+        (count, _) => count.clone(),
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     Block, Row, block,
     cell::{
-        Cell, ENABLED, Kind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts,
-        watts_per_second, words, yes,
+        Cell, Kind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts, watts_per_second,
+        words, yes,
     },
     label, row,
 };
@@ -45,10 +45,10 @@ macro_rules! smoothing {
     };
 }
 
-/// A property of delayed power smoothing, whose field numbers no header that kiln knows has.
+/// A property of delayed power smoothing, which has no line and no column.
 macro_rules! delayed {
-    ($name:literal, $kind:expr, $meaning:literal) => {
-        row("", "", concat!("power_smoothing.", $name), |_| no_call($kind)).means($meaning)
+    ($name:literal, $cell:ident, $field:ident, $meaning:literal) => {
+        row("", "", concat!("power_smoothing.", $name), |gpu| $cell(&gpu.power.smoothing.delayed.$field)).means($meaning)
     };
 }
 
@@ -229,21 +229,41 @@ const SMOOTHING: &[Row] = &[
         milliseconds(&gpu.power.smoothing.override_hysteresis)
     })
     .means("delay that an administrator set"),
-    delayed!("soc_power_smoothing_enabled", ENABLED, "whether the charge of the smoothing circuit is regarded"),
-    delayed!("delayed_power_smoothing_supported", Kind::Flag("No", "Yes"), "whether the board can delay the smoothing"),
-    delayed!("primary_power_floor", Kind::Milliwatts, "first floor of delayed smoothing"),
-    delayed!("secondary_power_floor", Kind::Milliwatts, "second floor of delayed smoothing"),
-    delayed!("min_primary_floor_activation_offset", Kind::Milliwatts, "least offset at which the first floor starts"),
-    delayed!("min_primary_floor_activation_point", Kind::Milliwatts, "least power at which the first floor starts"),
-    delayed!("window_multiplier", Kind::Milliseconds, "length of its window"),
-    delayed!("curr_profile.secondary_power_floor", Kind::Milliwatts, "second floor of the profile in force"),
-    delayed!("curr_profile.primary_floor_act_window_multiplier", Kind::Plain, "windows until the first floor starts, in the profile in force"),
-    delayed!("curr_profile.primary_floor_tar_window_multiplier", Kind::Plain, "windows until it is reached, in the profile in force"),
-    delayed!("curr_profile.primary_floor_act_offset", Kind::Milliwatts, "offset at which it starts, in the profile in force"),
-    delayed!("admin_override.secondary_power_floor", Kind::Milliwatts, "second floor that an administrator set"),
-    delayed!("admin_override.primary_floor_act_window_multiplier", Kind::Plain, "windows until the first floor starts, as an administrator set"),
-    delayed!("admin_override.primary_floor_tar_window_multiplier", Kind::Plain, "windows until it is reached, as an administrator set"),
-    delayed!("admin_override.primary_floor_act_offset", Kind::Milliwatts, "offset at which it starts, as an administrator set"),
+    delayed!("soc_power_smoothing_enabled", enabled, is_charge_regarded, "whether the charge of the smoothing circuit is regarded"),
+    delayed!("delayed_power_smoothing_supported", yes, is_delay_supported, "whether the board can delay the smoothing"),
+    delayed!("primary_power_floor", watts, primary_floor, "first floor of delayed smoothing"),
+    delayed!("secondary_power_floor", watts, secondary_floor, "second floor of delayed smoothing"),
+    delayed!("min_primary_floor_activation_offset", watts, min_activation_offset, "least offset at which the first floor starts"),
+    delayed!("min_primary_floor_activation_point", watts, min_activation_point, "least power at which the first floor starts"),
+    delayed!("window_multiplier", milliseconds, window, "length of its window"),
+    delayed!("curr_profile.secondary_power_floor", watts, profile_secondary_floor, "second floor of the profile in force"),
+    delayed!(
+        "curr_profile.primary_floor_act_window_multiplier",
+        count,
+        profile_activation_windows,
+        "windows until the first floor starts, in the profile in force"
+    ),
+    delayed!(
+        "curr_profile.primary_floor_tar_window_multiplier",
+        count,
+        profile_target_windows,
+        "windows until it is reached, in the profile in force"
+    ),
+    delayed!("curr_profile.primary_floor_act_offset", watts, profile_activation_offset, "offset at which it starts, in the profile in force"),
+    delayed!("admin_override.secondary_power_floor", watts, override_secondary_floor, "second floor that an administrator set"),
+    delayed!(
+        "admin_override.primary_floor_act_window_multiplier",
+        count,
+        override_activation_windows,
+        "windows until the first floor starts, as an administrator set"
+    ),
+    delayed!(
+        "admin_override.primary_floor_tar_window_multiplier",
+        count,
+        override_target_windows,
+        "windows until it is reached, as an administrator set"
+    ),
+    delayed!("admin_override.primary_floor_act_offset", watts, override_activation_offset, "offset at which it starts, as an administrator set"),
     row("Workload Power Profiles > Requested Profiles", "power.profiles_requested", "", |gpu| numbers(&gpu.power.profiles.pending)),
     row("Workload Power Profiles > Enforced Profiles", "power.profiles_enforced", "", |gpu| numbers(&gpu.power.profiles.current)),
     row("EDPp Multiplier", "power.edpp_multiplier", "edpp_multiplier", |gpu| fine_percent(&gpu.power.edpp_percent))
@@ -343,14 +363,13 @@ const END: &[Row] = &[
     row("Capabilities > EGM", "modes.is_egm", "", |gpu| Cell { kind: Kind::Flag("disabled", "enabled"), ..enabled(&gpu.modes.is_egm) }),
 ];
 
+/// Where a board tells neither margins nor temperatures, the names of temperatures stand.
 fn has_margins(gpu: &Gpu) -> bool {
-    !has_no_margins(gpu)
+    gpu.temperature.has_margins()
 }
 
-/// Where a board tells neither, the layout of newer boards stands.
 fn has_no_margins(gpu: &Gpu) -> bool {
-    let found = &gpu.temperature;
-    !found.has_margins() && [&found.shutdown, &found.slowdown, &found.gpu_max].into_iter().any(|limit| limit.value().is_some())
+    !has_margins(gpu)
 }
 
 fn on(flag: &Reading<bool>) -> Cell {

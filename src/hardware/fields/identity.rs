@@ -68,22 +68,22 @@ const ROWS: &[Row] = &[
     label("FRU Part Number", |_| no_call(Kind::Plain)),
     row("", "identity.compute_capability", "compute_cap", |gpu| words(&gpu.identity.compute_capability)).means("CUDA compute capability of the chip"),
     row("", "identity.hostname", "hostname", |gpu| words(&gpu.identity.hostname)).identifying().means("host name that the GPU was told"),
-    row("Platform Info > Chassis Serial Number", "platform.chassis_serial_number", "platform.chassis_serial_number", |gpu| {
-        words(&gpu.platform.chassis_serial_number)
-    })
-    .identifying()
-    .means("serial number of the rack"),
-    row("Platform Info > Slot Number", "platform.slot_number", "platform.slot_number", |gpu| count(&gpu.platform.slot_number))
-        .means("slot in the rack, switches counted"),
-    row("Platform Info > Tray Index", "platform.tray_index", "platform.tray_index", |gpu| count(&gpu.platform.tray_index))
-        .means("tray in the rack, switches not counted"),
-    row("Platform Info > Host ID", "platform.host_id", "platform.host_id", |gpu| count(&gpu.platform.host_id))
-        .means("number of the node within its slot"),
-    row("Platform Info > Peer Type", "platform.peer_type", "platform.peer_type", |gpu| coded(&gpu.platform.peer_type, &PEERS))
-        .means("whether NVLink goes through a switch"),
+    label("Platform Info > Chassis Serial Number", |gpu| place(gpu, words(&gpu.platform.chassis_serial_number))).identifying(),
+    label("Platform Info > Slot Number", |gpu| place(gpu, count(&gpu.platform.slot_number))),
+    label("Platform Info > Tray Index", |gpu| place(gpu, count(&gpu.platform.tray_index))),
+    label("Platform Info > Host ID", |gpu| place(gpu, count(&gpu.platform.host_id))),
+    label("Platform Info > Peer Type", |gpu| place(gpu, coded(&gpu.platform.peer_type, &PEERS))),
     row("Platform Info > Module Id", "platform.module_id", "platform.module_id", |gpu| count(&gpu.platform.module_id))
         .means("number of the GPU within its node"),
-    row("Platform Info > GPU Fabric GUID", "platform.gpu_fabric_guid", "platform.gpu_fabric_guid", |gpu| lower_hex(&gpu.platform.fabric_guid, 16))
+    label("Platform Info > GPU Fabric GUID", |gpu| place(gpu, lower_hex(&gpu.platform.fabric_guid, 16))),
+    row("", "platform.chassis_serial_number", "platform.chassis_serial_number", |gpu| words(&gpu.platform.chassis_serial_number))
+        .identifying()
+        .means("serial number of the rack"),
+    row("", "platform.slot_number", "platform.slot_number", |gpu| count(&gpu.platform.slot_number)).means("slot in the rack, switches counted"),
+    row("", "platform.tray_index", "platform.tray_index", |gpu| count(&gpu.platform.tray_index)).means("tray in the rack, switches not counted"),
+    row("", "platform.host_id", "platform.host_id", |gpu| count(&gpu.platform.host_id)).means("number of the node within its slot"),
+    row("", "platform.peer_type", "platform.peer_type", |gpu| coded(&gpu.platform.peer_type, &PEERS)).means("whether NVLink goes through a switch"),
+    row("", "platform.gpu_fabric_guid", "platform.gpu_fabric_guid", |gpu| lower_hex(&gpu.platform.fabric_guid, 16))
         .means("number of the GPU in the fabric"),
     row("Inforom Version > Image Version", "identity.inforom_image_version", "inforom.img", |gpu| words(&gpu.firmware.inforom_image))
         .or(&["inforom.image"])
@@ -114,6 +114,8 @@ const ROWS: &[Row] = &[
     row("GPU Virtualization Mode > Virtualization Mode", "modes.virtualization", "", |gpu| coded(&gpu.modes.virtualization, &VIRTUALIZATION)),
     row("GPU Virtualization Mode > Host VGPU Mode", "modes.host_vgpu", "", |gpu| coded(&gpu.modes.host_vgpu, &HOST_VGPU)),
     row("GPU Virtualization Mode > vGPU Heterogeneous Mode", "modes.is_vgpu_heterogeneous", "", |gpu| enabled(&gpu.modes.is_vgpu_heterogeneous)),
+    row("vGPU Software Licensed Product > Product Name", "vgpu.licensed_product", "", |gpu| words(&gpu.license.product)).when(has_license),
+    row("vGPU Software Licensed Product > License Status", "vgpu.license", "", |gpu| words(&gpu.license.status)).when(has_license),
     row("", "vgpu.driver_heterogeneous_multi", "vgpu_driver_capability.heterogenous_multivGPU", |gpu| {
         yes(&gpu.modes.vgpu.driver_heterogeneous_multi)
     })
@@ -183,9 +185,18 @@ const ROWS: &[Row] = &[
     tidy("pci.numa_node", |gpu| count(&gpu.pci.numa_node)),
 ];
 
+fn has_license(gpu: &Gpu) -> bool {
+    gpu.modes.virtualization.value().is_some() && gpu.license.product.is_offered()
+}
+
 /// WDDM has no PCI classes, and nvidia-smi no lines for them there.
 fn has_class(gpu: &Gpu) -> bool {
     gpu.pci.base_class.value().is_some() || gpu.modes.driver_model.current.value().is_none()
+}
+
+/// The page shows nothing of an empty structure; the properties show it as it is.
+fn place(gpu: &Gpu, cell: Cell) -> Cell {
+    if gpu.platform.is_known() { cell } else { nothing(Absence::NotSupported) }
 }
 
 /// nvidia-smi ends the list with a space, and has no list for no bits.

@@ -106,6 +106,18 @@ mod tests {
 
     use super::*;
 
+    /// These, and no other field, are beyond public NVML; the map between branches has them, too.
+    #[test]
+    fn fields_without_a_call_are_those_of_the_map() {
+        let nobody = Gpu::unread(&crate::hardware::Absence::Lost);
+        let is_without = |row: &&Row| row.block.is_none() && (row.cell)(&nobody).value.absence() == Some(&crate::hardware::Absence::NoCall);
+        let found: Vec<&str> = rows().filter(is_without).map(|row| row.label).collect();
+        let map = include_str!("../../../docs/nvidia-smi-labels.csv");
+        let listed: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix(",,no_call,")).filter_map(|rest| rest.split(',').next()).collect();
+        assert_eq!(found.iter().collect::<HashSet<_>>(), listed.iter().collect::<HashSet<_>>());
+        assert!(found.len() <= 15, "{found:?}");
+    }
+
     #[test]
     fn names_are_given_once_and_every_property_is_explained() {
         let (mut tidy, mut properties) = (HashSet::new(), HashSet::new());

@@ -5,7 +5,7 @@ use super::{
     cell::{Kind, active, bytes, coded, count, enabled, hex, nanoseconds, no_call, percent, words},
     label, row, tidy,
 };
-use crate::hardware::gpu::Activity;
+use crate::hardware::{Gpu, gpu::Activity};
 
 const COMPUTE_MODES: [&str; 4] = ["Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"];
 
@@ -15,6 +15,7 @@ macro_rules! reason {
         row(concat!("Clocks Event Reasons > ", $label), "", concat!("clocks_event_reasons.", $name), |gpu| {
             active(&gpu.activity.event_reasons, Activity::$bit)
         })
+        .when(has_reasons)
         .or(&[concat!("clocks_throttle_reasons.", $name)])
         .means($meaning)
     };
@@ -53,6 +54,7 @@ const ROWS: &[Row] = &[
     tidy("activity.throttle_reasons", |gpu| {
         words(&gpu.activity.event_reasons.as_ref().map(|bits| crate::hardware::sampler::throttle_names(*bits).join(" ")))
     }),
+    label("Clocks Event Reasons", |gpu| active(&gpu.activity.event_reasons, 0)).when(|gpu| !has_reasons(gpu)),
     reason!("Idle", "gpu_idle", IDLE, "clocks are low because nothing runs"),
     reason!("Applications Clocks Setting", "applications_clocks_setting", APPLICATION_CLOCKS, "somebody has set the clocks"),
     reason!("SW Power Cap", "sw_power_cap", SW_POWER_CAP, "the power limit holds the clocks down"),
@@ -61,7 +63,7 @@ const ROWS: &[Row] = &[
     reason!("HW Slowdown > HW Power Brake Slowdown", "hw_power_brake_slowdown", HW_POWER_BRAKE, "the same, because the power supply asks for it"),
     reason!("Sync Boost", "sync_boost", SYNC_BOOST, "the clocks follow those of other GPUs"),
     reason!("SW Thermal Slowdown", "sw_thermal_slowdown", SW_THERMAL_SLOWDOWN, "the driver lowers the clocks for heat"),
-    label("Clocks Event Reasons > Display Clock Setting", |gpu| active(&gpu.activity.event_reasons, Activity::DISPLAY_CLOCKS)),
+    label("Clocks Event Reasons > Display Clock Setting", |gpu| active(&gpu.activity.event_reasons, Activity::DISPLAY_CLOCKS)).when(has_reasons),
     held!("SW Power Capping", "sw_power_cap", sw_power_cap, "time the power limit held the clocks down"),
     held!("Sync Boost", "sync_boost", sync_boost, "time the clocks followed other GPUs"),
     held!("SW Thermal Slowdown", "sw_thermal_slowdown", sw_thermal_slowdown, "time the driver lowered the clocks for heat"),
@@ -124,3 +126,8 @@ const ROWS: &[Row] = &[
     })
     .means("the same, after the next restart"),
 ];
+
+/// A board that tells no reasons, such as a guest's share of one, has one line for all of them.
+fn has_reasons(gpu: &Gpu) -> bool {
+    gpu.activity.event_reasons.is_offered()
+}

@@ -84,7 +84,7 @@ impl Section for Activity {
             fan_percent: source.tell(|device| device.fan_speed(0)).map(u64::from),
             fan_count: source.tell(Device::num_fans).map(u64::from),
             fan_rotations_per_minute: source.tell(|device| device.fan_speed_rpm(0)).map(u64::from),
-            performance_state: source.raw(calls::performance_state).map(u64::from),
+            performance_state: source.raw(calls::performance_state).and_then(performance_state),
             event_reasons: source.raw(calls::clocks_event_reasons).or_else(|| source.raw(calls::clocks_throttle_reasons)),
             supported_event_reasons: source
                 .raw(calls::supported_clocks_event_reasons)
@@ -92,6 +92,11 @@ impl Section for Activity {
             event_reason_counters: EventReasonCounters::read(source),
         }
     }
+}
+
+/// 32 is `NVML_PSTATE_UNKNOWN`.
+fn performance_state(state: u32) -> Reading<u64> {
+    if state < 32 { Reading::Value(u64::from(state)) } else { Reading::absent("the driver does not know it") }
 }
 
 impl Sessions {
@@ -110,5 +115,16 @@ impl Section for EventReasonCounters {
             hw_thermal_slowdown: source.unsigned(source.moved.hw_thermal_slowdown, 0),
             hw_power_brake: source.unsigned(source.moved.hw_power_brake, 0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_the_driver_does_not_know_is_none() {
+        assert_eq!(performance_state(8), Reading::Value(8));
+        assert!(performance_state(32).value().is_none());
     }
 }

@@ -61,8 +61,8 @@ impl Section for Fabric {
     fn read(source: &Source<'_>) -> Self {
         let found = ask(source);
         let part = |say: fn(&Found) -> Reading<u64>| found.as_ref().and_then(say);
-        // What comes of the registration is said once it is completed.
-        let joined = found.as_ref().and_then(|found| if found.state == COMPLETED { Reading::Value(found) } else { Reading::absent("not completed") });
+        // What comes of the registration is said once it is completed; of a state that is newer than kiln, too.
+        let joined = found.as_ref().and_then(|found| if found.state >= COMPLETED { Reading::Value(found) } else { Reading::absent("not completed") });
         Self {
             state: part(|found| Reading::Value(u64::from(found.state))),
             status: joined.as_ref().map(|found| u64::from(found.status)),

@@ -172,10 +172,3 @@ impl Section for RowHistogram {
         }
     }
 }
-
-impl SramErrors {
-    /// Whether the driver tells these errors apart for this board.
-    pub fn are_told(&self) -> bool {
-        self.volatile_parity.value().is_some()
-    }
-}

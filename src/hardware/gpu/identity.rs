@@ -138,12 +138,24 @@ pub struct Platform {
     pub fabric_guid: Reading<u64>,
 }
 
+impl Platform {
+    /// Whether the board has a place. One that has none may answer with an empty structure, whose host is the first.
+    pub fn is_known(&self) -> bool {
+        let numbers = [&self.slot_number, &self.tray_index, &self.peer_type, &self.fabric_guid];
+        let has_number = numbers.iter().any(|number| number.value().is_some_and(|number| *number > 0));
+        let has_host = self.host_id.value().is_some_and(|host| *host > 1);
+        let has_chassis = self.chassis_serial_number.value().is_none_or(|serial| !serial.is_empty());
+        has_number || has_host || has_chassis
+    }
+}
+
 /// What stands in a structure where there is no slot or tray.
 const NO_SLOT: u8 = 0xff;
 
 impl Section for Platform {
     fn read(source: &Source<'_>) -> Self {
-        let found = source.raw(calls::platform);
+        // Version 1 has the same places under other names.
+        let found = source.raw(calls::platform).or_else(|| source.raw(calls::platform_v1));
         let number = |number: u8| match number {
             NO_SLOT => Reading::Absent(Absence::NotSupported),
             number => Reading::Value(u64::from(number)),
@@ -152,8 +164,8 @@ impl Section for Platform {
             chassis_serial_number: found.as_ref().map(|found| text(&found.chassisSerialNumber)),
             slot_number: found.as_ref().and_then(|found| number(found.slotNumber)),
             tray_index: found.as_ref().and_then(|found| number(found.trayIndex)),
-            host_id: found.as_ref().map(|found| u64::from(found.hostId)),
-            peer_type: found.as_ref().map(|found| u64::from(found.peerType)),
+            host_id: found.as_ref().and_then(|found| number(found.hostId)),
+            peer_type: found.as_ref().and_then(|found| number(found.peerType)),
             module_id: source.raw(calls::module_id).map(u64::from),
             fabric_guid: found.map(|found| guid(&found.ibGuid)),
         }

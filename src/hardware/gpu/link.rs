@@ -73,7 +73,7 @@ impl Section for Pci {
             atomics_inbound: source.unsigned(ATOMICS_INBOUND, 0),
             bridge_type: bridge(source, |chip| format!("{:?}", chip.chip_type)),
             bridge_firmware: bridge(source, |chip| match chip.fw_version {
-                FirmwareVersion::Version(version) => version.to_string(),
+                FirmwareVersion::Version(version) => format!("{version:#X}").replace("0X", "0x"),
                 FirmwareVersion::Unavailable => String::new(),
             }),
             numa_node: source.tell(Device::numa_node_id).map(u64::from),

@@ -25,8 +25,13 @@ pub struct Memory {
 impl Section for Memory {
     fn read(source: &Source<'_>) -> Self {
         let protected = source.raw(calls::protected_memory);
+        let newer = source.raw(calls::memory);
+        let frame_buffer = match newer.is_offered() {
+            true => MemoryUse::frame_buffer(&newer),
+            false => MemoryUse::before_v2(newer, || source.raw(calls::memory_v1)),
+        };
         Self {
-            frame_buffer: MemoryUse::frame_buffer(&source.raw(calls::memory)),
+            frame_buffer,
             bar1: MemoryUse::bar1(&source.tell(Device::bar1_memory_info)),
             protected: MemoryUse::of(&protected, |memory| [memory.total, memory.used, memory.free]),
         }
@@ -37,6 +42,17 @@ impl MemoryUse {
     pub(super) fn frame_buffer(info: &Reading<nvml_wrapper_sys::bindings::nvmlMemory_v2_t>) -> Self {
         let without = Self::of(info, |memory| [memory.total, memory.used, memory.free]);
         Self { reserved_bytes: info.as_ref().map(|memory| memory.reserved), ..without }
+    }
+
+    /// Drivers before 510 count what is reserved as used.
+    fn before_v2(
+        newer: Reading<nvml_wrapper_sys::bindings::nvmlMemory_v2_t>,
+        older: impl FnOnce() -> Reading<nvml_wrapper_sys::bindings::nvmlMemory_t>,
+    ) -> Self {
+        match older() {
+            Reading::Absent(_) => Self::frame_buffer(&newer),
+            found => Self::of(&found, |memory| [memory.total, memory.used, memory.free]),
+        }
     }
 
     pub(super) fn bar1(info: &Reading<nvml_wrapper::struct_wrappers::device::BAR1MemoryInfo>) -> Self {

@@ -10,6 +10,7 @@ mod clocks;
 mod fabric;
 mod faults;
 mod identity;
+mod license;
 mod link;
 mod memory;
 mod mig;
@@ -24,11 +25,12 @@ pub use clocks::{ClockSet, Clocks};
 pub use fabric::{Fabric, FabricHealth, NvLink};
 pub use faults::{Ecc, ErrorCounts, RemappedRows, RetiredPages, RowHistogram, SramErrors};
 pub use identity::{Driver, Firmware, Identity, Platform};
+pub use license::License;
 pub use link::Pci;
 pub use memory::{Memory, MemoryUse};
 pub use mig::MigDevice;
 pub use modes::{Modes, Pending, VgpuCapabilities};
-pub use power::{Power, PowerLimits, PowerSmoothing};
+pub use power::{DelayedSmoothing, Power, PowerLimits, PowerSmoothing};
 pub use processes::{AccountedProcess, Process, ProcessMemory};
 pub use temperature::Temperature;
 
@@ -45,6 +47,7 @@ pub struct Gpu {
     pub platform: Platform,
     pub firmware: Firmware,
     pub modes: Modes,
+    pub license: License,
     pub pci: Pci,
     pub activity: Activity,
     pub memory: Memory,
@@ -119,6 +122,7 @@ impl Gpu {
             mig_devices: mig::read(source, &modes),
             processes: processes::read(source),
             accounted_processes: processes::accounted(source, &modes),
+            license: license::read(source, &modes),
             modes,
         }
     }

@@ -68,6 +68,30 @@ pub struct PowerSmoothing {
     pub override_ramp_up: Reading<u64>,
     pub override_ramp_down: Reading<u64>,
     pub override_hysteresis: Reading<u64>,
+    pub delayed: DelayedSmoothing,
+}
+
+/// Smoothing that waits before it holds the power up, and then lets it fall in two steps (driver 590). In milliwatts, as the rest.
+#[derive(Clone, Debug)]
+pub struct DelayedSmoothing {
+    pub is_delay_supported: Reading<bool>,
+    /// Whether the state of charge of the smoothing circuit is regarded (driver 610).
+    pub is_charge_regarded: Reading<bool>,
+    pub primary_floor: Reading<u64>,
+    pub secondary_floor: Reading<u64>,
+    pub min_activation_offset: Reading<u64>,
+    pub min_activation_point: Reading<u64>,
+    /// Milliseconds.
+    pub window: Reading<u64>,
+    pub profile_secondary_floor: Reading<u64>,
+    /// In windows.
+    pub profile_activation_windows: Reading<u64>,
+    pub profile_target_windows: Reading<u64>,
+    pub profile_activation_offset: Reading<u64>,
+    pub override_secondary_floor: Reading<u64>,
+    pub override_activation_windows: Reading<u64>,
+    pub override_target_windows: Reading<u64>,
+    pub override_activation_offset: Reading<u64>,
 }
 
 impl Section for Power {
@@ -78,7 +102,7 @@ impl Section for Power {
         let average = draw(id::POWER_AVERAGE, id::SCOPE_GPU);
         Self {
             // A driver older than the two fields has only the one reading.
-            draw_instant: if instant.absence().is_some() && average.absence().is_some() { instant.or_else(|| usage.clone()) } else { instant },
+            draw_instant: if instant.is_offered() || average.is_offered() { instant } else { usage.clone() },
             draw: usage,
             draw_average: average,
             limits: board_limits(source),
@@ -154,6 +178,32 @@ impl Section for PowerSmoothing {
             override_ramp_up: at(15),
             override_ramp_down: at(16),
             override_hysteresis: at(17),
+            delayed: DelayedSmoothing::read(source),
+        }
+    }
+}
+
+impl Section for DelayedSmoothing {
+    fn read(source: &Source<'_>) -> Self {
+        let at = |offset: u32| source.unsigned(id::DELAYED_SMOOTHING + offset, 0);
+        // Watts, unlike the fields of plain smoothing.
+        let watts = |offset: u32| at(offset).map(|watts| watts.saturating_mul(1000));
+        Self {
+            primary_floor: watts(0),
+            secondary_floor: watts(1),
+            min_activation_offset: watts(2),
+            min_activation_point: watts(3),
+            window: at(4),
+            is_delay_supported: at(5).map(|supported| supported != 0),
+            profile_secondary_floor: watts(6),
+            profile_activation_windows: at(7),
+            profile_target_windows: at(8),
+            profile_activation_offset: watts(9),
+            override_secondary_floor: watts(10),
+            override_activation_windows: at(11),
+            override_target_windows: at(12),
+            override_activation_offset: watts(13),
+            is_charge_regarded: source.unsigned(id::CHARGE_SMOOTHING, 0).map(|enabled| enabled != 0),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use nvml_wrapper::{Device, enums::device::UsedGpuMemory, struct_wrappers::device::ProcessInfo};
 
 use super::{Modes, Source};
-use crate::hardware::{Absence, Reading, process};
+use crate::hardware::{Absence, Reading, nvml::calls, process};
 
 /// One process, by all the kinds of context it has on the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,14 +63,17 @@ enum List {
 
 /// Processes by number. Absent where the driver hides compute processes; lists that it does not have are left out.
 pub(super) fn read(source: &Source<'_>) -> Reading<Vec<Process>> {
-    let compute = match source.tell(Device::running_compute_processes) {
+    let older = |name: &'static str| move || source.raw(|nvml, device| calls::processes_before_v3(nvml, device, name));
+    let compute = match source.tell(Device::running_compute_processes).or_else(older("nvmlDeviceGetComputeRunningProcesses")) {
         Reading::Value(list) => list,
         Reading::Absent(absence) => return Reading::Absent(absence),
     };
-    let graphics = source.tell(Device::running_graphics_processes).into_value().unwrap_or_default();
-    let mps = source.tell(Device::mps_running_compute_processes).into_value().unwrap_or_default();
+    let graphics = source.tell(Device::running_graphics_processes).or_else(older("nvmlDeviceGetGraphicsRunningProcesses"));
+    let mps = source.tell(Device::mps_running_compute_processes).or_else(older("nvmlDeviceGetMPSComputeRunningProcesses"));
     let mut found = BTreeMap::new();
-    for (kind, list) in [(List::Compute, compute), (List::Graphics, graphics), (List::Mps, mps)] {
+    let lists =
+        [(List::Compute, compute), (List::Graphics, graphics.into_value().unwrap_or_default()), (List::Mps, mps.into_value().unwrap_or_default())];
+    for (kind, list) in lists {
         for info in list {
             merge(&mut found, kind, &info, source);
         }
@@ -105,10 +108,11 @@ fn merge(found: &mut BTreeMap<Key, Process>, kind: List, info: &ProcessInfo, sou
     }
 }
 
-/// As the driver knows it, else as the kernel does.
+/// As the driver knows it; as the kernel does where the driver cannot be asked. A driver that does not find the process was asked of
+/// one that has ended, or that another machine's number would be taken for.
 fn name(source: &Source<'_>, pid: u32) -> Reading<String> {
     match source.library(|nvml| nvml.process_name(pid)) {
-        Reading::Absent(absence @ (Absence::NotFound | Absence::NoSymbol)) => match command(pid) {
+        Reading::Absent(absence @ Absence::NoSymbol) => match command(pid) {
             Some(name) => Reading::Value(name),
             None => Reading::Absent(absence),
         },

@@ -99,6 +99,7 @@ fn wanted_fields(moved: MovedIds) -> Vec<(u32, u32)> {
         id::ATOMICS_INBOUND,
         id::RECOVERY_ACTION,
         id::EDPP_MULTIPLIER,
+        id::CHARGE_SMOOTHING,
         moved.sw_thermal_slowdown,
         moved.hw_thermal_slowdown,
         moved.hw_power_brake,
@@ -107,6 +108,7 @@ fn wanted_fields(moved: MovedIds) -> Vec<(u32, u32)> {
     let draws = [id::POWER_AVERAGE, id::POWER_INSTANT];
     let mut wanted: Vec<(u32, u32)> = plain.into_iter().map(|id| (id, 0)).collect();
     wanted.extend((0..18).map(|offset| (moved.power_smoothing + offset, 0)));
+    wanted.extend((0..14).map(|offset| (id::DELAYED_SMOOTHING + offset, 0)));
     for scope in [id::SCOPE_GPU, id::SCOPE_MODULE, id::SCOPE_MEMORY] {
         wanted.extend(draws.map(|id| (id, scope)));
     }
@@ -123,5 +125,8 @@ fn read_fields(nvml: &Nvml, device: &Device<'static>, wanted: &[(u32, u32)]) -> 
     if answers.iter().all(|answer| answer.absence() == Some(&INVALID_ARGUMENT)) {
         answers = wanted.iter().flat_map(|one| field_values(nvml, device, std::slice::from_ref(one))).collect();
     }
-    wanted.iter().copied().zip(answers).collect()
+    // A driver older than the field says that there is no such field.
+    let told =
+        answers.into_iter().map(|answer| if answer.absence() == Some(&INVALID_ARGUMENT) { Reading::Absent(Absence::NoSymbol) } else { answer });
+    wanted.iter().copied().zip(told).collect()
 }

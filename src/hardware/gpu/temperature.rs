@@ -7,7 +7,7 @@ use nvml_wrapper::{
 
 use super::{Section, source::Source};
 use crate::hardware::{
-    Reading,
+    Absence, Reading,
     nvml::{calls, field_ids as id},
 };
 
@@ -47,14 +47,29 @@ impl Section for Temperature {
             gpu_max: limit(TemperatureThreshold::GpuMax),
             memory_max: limit(TemperatureThreshold::MemoryMax),
             gpu_target: limit(TemperatureThreshold::AcousticCurr),
-            memory: source.signed(id::MEMORY_TEMPERATURE),
+            memory: source.signed(id::MEMORY_TEMPERATURE).and_then(memory),
         }
     }
+}
+
+/// Boards without a sensor at their memory may answer 0.
+fn memory(celsius: i64) -> Reading<i64> {
+    if celsius == 0 { Reading::Absent(Absence::NotSupported) } else { Reading::Value(celsius) }
 }
 
 impl Temperature {
     /// Whether this board tells its limits as margins.
     pub fn has_margins(&self) -> bool {
-        [&self.shutdown_margin, &self.slowdown_margin, &self.gpu_max_margin].into_iter().any(|margin| margin.value().is_some())
+        [&self.shutdown_margin, &self.slowdown_margin, &self.gpu_max_margin].into_iter().any(Reading::is_offered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_at_zero_degrees_has_no_sensor() {
+        assert_eq!((memory(0), memory(41)), (Reading::Absent(Absence::NotSupported), Reading::Value(41)));
     }
 }

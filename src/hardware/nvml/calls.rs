@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use nvml_wrapper::Device;
+use nvml_wrapper::{Device, struct_wrappers::device::ProcessInfo};
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{
@@ -74,6 +74,7 @@ structures! {
     pdi: nvmlPdi_v1_t 1 = nvmlDeviceGetPdi;
     pci_info: nvmlPciInfoExt_v1_t 1 = nvmlDeviceGetPciInfoExt;
     platform: nvmlPlatformInfo_v2_t 2 = nvmlDeviceGetPlatformInfo;
+    platform_v1: nvmlPlatformInfo_v2_t 1 = nvmlDeviceGetPlatformInfo;
     margin_temperature: nvmlMarginTemperature_v1_t 1 = nvmlDeviceGetMarginTemperature;
     temperature: nvmlTemperature_v1_t 1 = nvmlDeviceGetTemperatureV;
     sram_errors: nvmlEccSramErrorStatus_v1_t 1 = nvmlDeviceGetSramEccErrorStatus;
@@ -125,6 +126,66 @@ pub(in crate::hardware) fn dram_encryption(nvml: &Nvml, device: &Device<'_>) -> 
 pub(in crate::hardware) fn protected_memory(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlMemory_t> {
     let start = sys::nvmlMemory_t { total: 0, free: 0, used: 0 };
     let symbol = nvml.library().lib().nvmlDeviceGetConfComputeProtectedMemoryUsage.as_ref();
+    // SAFETY: the place is the structure the library declares; it has no version.
+    ask(device, symbol, start, |function, handle, place| unsafe { function(handle, place) })
+}
+
+/// Memory by the call of drivers before 510.
+pub(in crate::hardware) fn memory_v1(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlMemory_t> {
+    let start = sys::nvmlMemory_t { total: 0, free: 0, used: 0 };
+    let symbol = nvml.library().lib().nvmlDeviceGetMemoryInfo.as_ref();
+    // SAFETY: the place is the structure the library declares; it has no version.
+    ask(device, symbol, start, |function, handle, place| unsafe { function(handle, place) })
+}
+
+/// A list of processes by the calls of drivers before 515: `name` with `_v2`, whose items are today's, else without, whose items say
+/// nothing of instances.
+pub(in crate::hardware) fn processes_before_v3(nvml: &Nvml, device: &Device<'_>, name: &str) -> Reading<Vec<ProcessInfo>> {
+    list::<sys::nvmlProcessInfo_t>(nvml, device, &format!("{name}_v2\0"))
+        .or_else(|| {
+            let old = list::<sys::nvmlProcessInfo_v1_t>(nvml, device, &format!("{name}\0"));
+            let item = |old: sys::nvmlProcessInfo_v1_t| sys::nvmlProcessInfo_t {
+                pid: old.pid,
+                usedGpuMemory: old.usedGpuMemory,
+                gpuInstanceId: u32::MAX,
+                computeInstanceId: u32::MAX,
+            };
+            old.map(|items| items.into_iter().map(item).collect())
+        })
+        .map(|items| items.into_iter().map(ProcessInfo::from).collect())
+}
+
+/// A list by the name of its call, with room for some more than the driver counted a moment before.
+fn list<T: Copy>(nvml: &Nvml, device: &Device<'_>, name: &str) -> Reading<Vec<T>> {
+    type Call<T> = unsafe extern "C" fn(sys::nvmlDevice_t, *mut u32, *mut T) -> u32;
+    const INSUFFICIENT_SIZE: u32 = 7;
+    const HEADROOM: u32 = 5;
+    // SAFETY: the callers' calls have this signature in nvml.h, with the items they name.
+    let symbol = unsafe { nvml.library().lib().__library.get::<Call<T>>(name.as_bytes()) }.map(|symbol| *symbol);
+    // SAFETY: a count of 0 lets the driver only count; nothing is written through the null pointer.
+    let counted = ask(device, symbol.as_ref(), 0, |function, handle, count| match unsafe { function(handle, count, std::ptr::null_mut()) } {
+        INSUFFICIENT_SIZE => 0,
+        code => code,
+    });
+    counted.and_then(|count| {
+        let mut room: Vec<T> = Vec::with_capacity((count + HEADROOM) as usize);
+        ask(device, symbol.as_ref(), count + HEADROOM, |function, handle, count| {
+            // SAFETY: there is room for as many items as the count says.
+            unsafe { function(handle, count, room.as_mut_ptr()) }
+        })
+        .map(|found| {
+            // SAFETY: the driver has written as many items as it says, which are no more than there was room for.
+            unsafe { room.set_len(found.min(count + HEADROOM) as usize) };
+            room
+        })
+    })
+}
+
+/// What a guest's share of a GPU may be licensed for.
+pub(in crate::hardware) fn licensable_features(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlGridLicensableFeatures_t> {
+    // SAFETY: the structure is plain numbers and text, for which zero is a value.
+    let start: sys::nvmlGridLicensableFeatures_t = unsafe { mem::zeroed() };
+    let symbol = nvml.library().lib().nvmlDeviceGetGridLicensableFeatures_v4.as_ref();
     // SAFETY: the place is the structure the library declares; it has no version.
     ask(device, symbol, start, |function, handle, place| unsafe { function(handle, place) })
 }

@@ -21,6 +21,10 @@ pub(in crate::hardware) const ATOMICS_OUTBOUND: u32 = 228;
 pub(in crate::hardware) const ATOMICS_INBOUND: u32 = 229;
 pub(in crate::hardware) const RECOVERY_ACTION: u32 = 230;
 pub(in crate::hardware) const EDPP_MULTIPLIER: u32 = 274;
+/// The first of the fourteen ids of delayed power smoothing, `NVML_FI_PWR_SMOOTHING_PRIMARY_POWER_FLOOR` and on (NVML 13.615).
+pub(in crate::hardware) const DELAYED_SMOOTHING: u32 = 275;
+/// `NVML_FI_PWR_SMOOTHING_SOC_POWER_SMOOTHING_ENABLED` (NVML 13.615).
+pub(in crate::hardware) const CHARGE_SMOOTHING: u32 = 300;
 
 /// What a power field is asked of (`NVML_POWER_SCOPE_…`). 0 is also the scope of fields that have none.
 pub(in crate::hardware) const SCOPE_GPU: u32 = 0;

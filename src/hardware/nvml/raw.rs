@@ -36,6 +36,12 @@ pub(in crate::hardware) const fn version_of<T>(number: u32) -> u32 {
     size_of::<T>() as u32 | (number << 24)
 }
 
+/// Text in a structure, up to its end.
+pub(in crate::hardware) fn text(letters: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = letters.iter().map(|letter| letter.to_ne_bytes()[0]).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// A value of `nvmlDeviceGetFieldValues`, of the type the driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::hardware) enum FieldValue {

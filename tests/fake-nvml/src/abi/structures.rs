@@ -6,9 +6,10 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlBridgeChipHierarchy_t, nvmlC2cModeInfo_v1_t, nvmlDevice_t, nvmlDeviceAddressingMode_v1_t, nvmlDeviceAttributes_t,
     nvmlDeviceCapabilities_v1_t, nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t, nvmlFBCStats_t, nvmlFanSpeedInfo_v1_t,
-    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t,
-    nvmlPciInfoExt_v1_t, nvmlPdi_v1_t, nvmlPlatformInfo_v1_t, nvmlPlatformInfo_v2_t, nvmlRepairStatus_v1_t, nvmlRowRemapperHistogramValues_t,
-    nvmlTemperature_v1_t, nvmlUtilization_t, nvmlVgpuHeterogeneousMode_v1_t, nvmlViolationTime_t, nvmlWorkloadPowerProfileCurrentProfiles_v1_t,
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlGridLicensableFeatures_t, nvmlMarginTemperature_v1_t, nvmlMemory_t,
+    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlPciInfoExt_v1_t, nvmlPdi_v1_t, nvmlPlatformInfo_v1_t, nvmlPlatformInfo_v2_t, nvmlRepairStatus_v1_t,
+    nvmlRowRemapperHistogramValues_t, nvmlTemperature_v1_t, nvmlUtilization_t, nvmlVgpuHeterogeneousMode_v1_t, nvmlViolationTime_t,
+    nvmlWorkloadPowerProfileCurrentProfiles_v1_t,
 };
 use serde_json::Value;
 
@@ -126,6 +127,32 @@ pub extern "C" fn nvmlDeviceGetHostname_v1(device: nvmlDevice_t, out: *mut Hostn
     guard(|| {
         let out = place(out)?;
         fill_text(&mut out.value, text(&ask(device, "nvmlDeviceGetHostname_v1")?)?);
+        Ok(())
+    })
+}
+
+/// One feature: `{productName, featureState, expiry}`, the last a list of year to second, if there is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetGridLicensableFeatures_v4(device: nvmlDevice_t, out: *mut nvmlGridLicensableFeatures_t) -> u32 {
+    const EXPIRY_VALID: u8 = 2;
+    const NOT_APPLICABLE: u8 = 3;
+    guard(|| {
+        let out = place(out)?;
+        let answer = ask(device, "nvmlDeviceGetGridLicensableFeatures_v4")?;
+        out.isGridLicenseSupported = 1;
+        out.licensableFeaturesCount = 1;
+        let [feature, ..] = &mut out.gridLicensableFeatures;
+        fill_text(&mut feature.productName, text(answer.get("productName").ok_or(code::UNKNOWN)?)?);
+        feature.featureState = member(&answer, "featureState")? as _;
+        feature.featureEnabled = 1;
+        feature.licenseExpiry.status = NOT_APPLICABLE;
+        if let Some(at) = answer.get("expiry") {
+            let number = |index: usize| super::element(at, index);
+            let expiry = &mut feature.licenseExpiry;
+            (expiry.year, expiry.month, expiry.day) = (number(0)? as _, number(1)? as _, number(2)? as _);
+            (expiry.hour, expiry.min, expiry.sec) = (number(3)? as _, number(4)? as _, number(5)? as _);
+            expiry.status = EXPIRY_VALID;
+        }
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::{env, fs, io::Write as _, process::ExitCode};
 
-use fake_nvml::convert::{Moment, Prefer, scenario};
+use fake_nvml::convert::{Moment, Prefer, decode, scenario};
 
 const USAGE: &str = "usage: scenario [--idle] [--prefer-table] CAPTURE\n\
     CAPTURE is `nvidia-smi -q` text, `nvidia-smi -q -x` XML, or a full capture. Of a full capture the moment under load is taken,\n\
@@ -28,7 +28,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<String, String> {
     }
     let path = path.ok_or(USAGE)?;
     let bytes = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
-    let capture = String::from_utf8_lossy(&bytes);
+    let capture = decode(&bytes).map_err(|error| format!("{path}: {error}"))?;
     let scenario = scenario(&capture, moment, prefer).map_err(|error| format!("{path}: {error}"))?;
     scenario.to_yaml().map_err(|error| format!("{path}: {error}"))
 }

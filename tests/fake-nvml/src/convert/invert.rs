@@ -54,6 +54,17 @@ fn version(driver: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
+/// A number that stands for a word no table here has, where a call answers more than that word.
+const UNKNOWN_WORD: u64 = 0xfd;
+
+/// As [`plain`], but an unknown word is an unknown number: it shows, and the other cells of the same call stay.
+fn part(cell: &str, kind: Kind) -> Value {
+    match (words::read(cell), kind) {
+        (Ok(word), Kind::Word(_)) => kind.read(word).unwrap_or(json!(UNKNOWN_WORD)),
+        _ => plain(cell, kind),
+    }
+}
+
 /// A cell as what a call answers. A word that this kind does not know is an unknown error, so that it shows.
 fn plain(cell: &str, kind: Kind) -> Value {
     match words::read(cell).map(|cell| kind.read(cell)) {
@@ -89,11 +100,12 @@ impl Inverter<'_> {
             }
         }
         for (call, cells) in LISTS {
-            let answers: Option<Vec<Value>> = cells.iter().map(|(path, kind)| self.gpu.cell_at(path).map(|cell| plain(cell, *kind))).collect();
-            if let Some(answers) = answers {
-                let answer = answers.iter().find(|answer| is_code(answer)).cloned();
-                self.set(call, answer.unwrap_or(Value::Array(answers)));
-            }
+            let found: Option<Vec<(&str, Kind)>> = cells.iter().map(|(path, kind)| Some((self.gpu.cell_at(path)?, *kind))).collect();
+            let Some(found) = found else { continue };
+            let answers: Vec<Value> = found.iter().map(|(cell, kind)| part(cell, *kind)).collect();
+            let absent = words::absence(found.iter().map(|(cell, _)| *cell)).map(|code| json!({"return": code}));
+            let answer = absent.or_else(|| answers.iter().find(|answer| is_code(answer)).cloned());
+            self.set(call, answer.unwrap_or(Value::Array(answers)));
         }
         for (call, members) in OBJECTS {
             self.object(call, members);
@@ -108,6 +120,9 @@ impl Inverter<'_> {
         self.performance();
         self.power_usage();
         self.compute_capability();
+        self.age();
+        self.bridge();
+        self.license();
         self.power_smoothing();
         self.memory();
         self.pci();
@@ -137,9 +152,13 @@ impl Inverter<'_> {
 
     /// A structure of which every member is on the page. One that is absent makes the whole call so.
     fn object(&mut self, call: &str, members: Members) {
+        let found: Option<Vec<&str>> = members.iter().map(|(_, path, _)| self.gpu.cell_at(path)).collect();
+        let Some(found) = found else { return };
+        if let Some(code) = words::absence(found.iter().copied()) {
+            return self.set(call, json!({"return": code}));
+        }
         let mut object = Map::new();
-        for (member, path, kind) in members {
-            let Some(cell) = self.gpu.cell_at(path) else { return };
+        for ((member, _, kind), cell) in members.iter().zip(found) {
             let answer = plain(cell, *kind);
             if is_code(&answer) {
                 return self.set(call, answer);
@@ -174,11 +193,13 @@ impl Inverter<'_> {
         ];
         let Some(section) = self.gpu.at("Clocks Event Reasons").or(self.gpu.at("Clocks Throttle Reasons")) else { return };
         let cells: Vec<(&str, u64)> = BITS.iter().filter_map(|(label, bit)| Some((section.cell_at(label)?, *bit))).collect();
-        let one = section.cell.as_deref().or(cells.first().map(|(cell, _)| *cell)).unwrap_or("N/A");
-        let answer = match (self.gpu.cell_at("(=Clocks Event Reasons Active)"), words::read(one)) {
+        // One call: a bit that is absent makes all of them so.
+        let said = section.cell.as_deref().into_iter().chain(cells.iter().map(|(cell, _)| *cell));
+        let absent = words::absence(said.clone()).or(said.count().eq(&0).then_some(code::NOT_SUPPORTED));
+        let answer = match (self.gpu.cell_at("(=Clocks Event Reasons Active)"), absent) {
             (Some(mask), _) => plain(mask, Kind::Whole),
-            (None, Err(code)) => json!({"return": code}),
-            (None, Ok(_)) => json!(cells.iter().filter(|(cell, _)| words::flag(cell) == Some(1)).map(|(_, bit)| bit).sum::<u64>()),
+            (None, Some(code)) => json!({"return": code}),
+            (None, None) => json!(cells.iter().filter(|(cell, _)| words::flag(cell) == Some(1)).map(|(_, bit)| bit).sum::<u64>()),
         };
         self.set("nvmlDeviceGetCurrentClocksEventReasons", answer.clone());
         self.set("nvmlDeviceGetCurrentClocksThrottleReasons", answer);
@@ -208,7 +229,8 @@ impl Inverter<'_> {
         }
     }
 
-    /// The call without a field id is the average where there is one.
+    /// The call without a field id is the average where there is one. A page with one power draw has what that call answers, and does
+    /// not say whether it is the average.
     fn power_usage(&mut self) {
         const PATHS: [&str; 5] = [
             "(Power Draw)",
@@ -235,10 +257,51 @@ impl Inverter<'_> {
         self.set("nvmlDeviceGetCudaComputeCapability", answer);
     }
 
+    /// Old pages do not name the architecture. Counts by single and double bits are those of boards up to Volta.
+    fn age(&mut self) {
+        const VOLTA: u64 = 5;
+        if self.gpu.at("Product Architecture").is_none() && self.gpu.at("ECC Errors > Volatile > Single Bit").is_some() {
+            self.set("nvmlDeviceGetArchitecture", json!(VOLTA));
+        }
+    }
+
+    /// A guest's licence, and the six numbers of its end.
+    fn license(&mut self) {
+        let Some(section) = self.gpu.at("vGPU Software Licensed Product").or(self.gpu.at("GRID Licensed Product")) else { return };
+        let cells = ["Product Name", "License Status"].map(|label| section.cell_at(label).unwrap_or("N/A"));
+        let [product, status] = cells;
+        let answer = match words::absence(cells.into_iter()) {
+            Some(code) => json!({"return": code}),
+            None => {
+                let numbers = status.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok());
+                let expiry: Vec<u64> = numbers.collect();
+                let is_licensed = status.starts_with("Licensed");
+                let mut answer = json!({"productName": product, "featureState": u32::from(is_licensed)});
+                if expiry.len() == 6 {
+                    answer["expiry"] = json!(expiry);
+                }
+                answer
+            }
+        };
+        self.set("nvmlDeviceGetGridLicensableFeatures_v4", answer);
+    }
+
+    /// The first bridge chip; the page has no more.
+    fn bridge(&mut self) {
+        const CHIPS: &[(&str, u64)] = &[("PLX", 0), ("BRO4", 1)];
+        let cells = ["Type", "Firmware"].map(|label| self.gpu.cell_at(&format!("PCI > Bridge Chip > {label}")));
+        let [Some(chip), Some(firmware)] = cells else { return };
+        let parts = [part(chip, Kind::Word(CHIPS)), plain(firmware, Kind::Whole)];
+        let absent = words::absence([chip, firmware].into_iter()).map(|code| json!({"return": code}));
+        let answer = absent.or_else(|| parts.iter().find(|part| is_code(part)).cloned());
+        self.set("nvmlDeviceGetBridgeChipInfo", answer.unwrap_or(json!([parts])));
+    }
+
     /// Eighteen fields; a page that has one cell for them says the same of all.
     fn power_smoothing(&mut self) {
-        let Some(Err(code)) = self.gpu.cell_at("Power Smoothing").map(words::read) else { return };
+        let Some(cell) = self.gpu.cell_at("Power Smoothing") else { return };
         let first = if self.driver >= (580, 82) { 251 } else { 256 };
+        let Err(code) = words::read(cell) else { return self.set_field(&format!("{first}/0"), 1, plain(cell, Kind::Flag)) };
         for field in first..first + 18 {
             self.set_field(&format!("{field}/0"), 1, json!({"return": code}));
         }

@@ -39,6 +39,8 @@ pub enum ConvertError {
     Unknown,
     #[error("the XML cannot be read: {0}")]
     Xml(#[from] roxmltree::Error),
+    #[error("it begins as UTF-16 text and does not go on so; save it as UTF-8")]
+    Encoding,
     #[error("no GPU block is in it")]
     NoGpu,
 }
@@ -50,6 +52,25 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// The table's first line as it was printed.
     pub header: String,
+}
+
+/// A capture's bytes as text. PowerShell writes UTF-16, with a mark before it that says which.
+///
+/// # Errors
+/// Where half a character is left over, or a byte fits no text.
+pub fn decode(bytes: &[u8]) -> Result<String, ConvertError> {
+    let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
+        let (pairs, left) = rest.as_chunks::<2>();
+        let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
+        String::from_utf16(&units).ok().filter(|_| left.is_empty()).ok_or(ConvertError::Encoding)
+    };
+    match bytes {
+        [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes),
+        [0xef, 0xbb, 0xbf, rest @ ..] => Ok(String::from_utf8_lossy(rest).into_owned()),
+        // Names of processes may be in any encoding.
+        plain => Ok(String::from_utf8_lossy(plain).into_owned()),
+    }
 }
 
 /// The page of labels in a capture.
@@ -87,4 +108,18 @@ pub fn scenario(capture: &str, moment: Moment, prefer: Prefer) -> Result<Scenari
         csv::lay_over(&mut page, &table, prefer);
     }
     Ok(invert::scenario(&page))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_powershell_is_read() {
+        let little: Vec<u8> = [0xff, 0xfe].into_iter().chain("GPU\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
+        let big: Vec<u8> = [0xfe, 0xff].into_iter().chain("GPU\n".encode_utf16().flat_map(u16::to_be_bytes)).collect();
+        assert_eq!([decode(&little).unwrap(), decode(&big).unwrap(), decode(b"\xef\xbb\xbfGPU\n").unwrap()], ["GPU\n"; 3]);
+        assert!(matches!(decode(&little[..5]), Err(ConvertError::Encoding)));
+    }
 }

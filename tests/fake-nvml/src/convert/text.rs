@@ -63,7 +63,8 @@ fn line(line: &str) -> Option<Line> {
         return None;
     }
     let indent = line.len() - trimmed.len();
-    Some(match trimmed.split_once(" :") {
+    // A label as long as its column has the colon right behind it.
+    Some(match trimmed.split_once(" :").or_else(|| trimmed.split_once(": ")) {
         Some((label, cell)) => Line { indent, label: label.trim_end().to_owned(), cell: Some(cell.trim().to_owned()) },
         None => Line { indent, label: trimmed.trim_end().to_owned(), cell: None },
     })

@@ -20,6 +20,12 @@ pub(super) fn read(cell: &str) -> Result<&str, u32> {
     }
 }
 
+/// The code of a call that answers several cells, if one of them is absent: a refusal rather than "not supported".
+pub(super) fn absence<'a>(cells: impl Iterator<Item = &'a str>) -> Option<u32> {
+    let codes: Vec<u32> = cells.filter_map(|cell| read(cell).err()).collect();
+    codes.iter().find(|code| **code != code::NOT_SUPPORTED).or(codes.first()).copied()
+}
+
 /// The number a cell begins with: `627.32 W`, `16x`, `0x83`, `3072 bank(s)`, `100.00%`.
 pub(super) fn number(cell: &str) -> Option<f64> {
     if let Some(digits) = cell.strip_prefix("0x") {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Inverter, Kind, Node, memory, plain, words};
+use super::{Inverter, Kind, Node, is_code, memory, plain, words};
 use crate::{Device, code, scenario::Calls};
 
 impl Inverter<'_> {
@@ -60,20 +60,7 @@ fn mig_device(block: &Node, index: usize) -> Device {
             calls.insert(call.into(), plain(cell, Kind::Whole));
         }
     }
-    let count = |label: &str| cell(&format!("Device Attributes > Shared > {label} count")).and_then(words::whole).unwrap_or(0);
-    let memory_mebibytes = cell("Shared FB Memory Usage > Total").or(cell("FB Memory Usage > Total")).and_then(words::whole).unwrap_or(0);
-    let attributes = json!({
-        "multiprocessorCount": count("Multiprocessor"),
-        "sharedCopyEngineCount": count("Copy Engine"),
-        "sharedEncoderCount": count("Encoder"),
-        "sharedDecoderCount": count("Decoder"),
-        "sharedOfaCount": count("OFA"),
-        "sharedJpegCount": count("JPG"),
-        "gpuInstanceSliceCount": 1,
-        "computeInstanceSliceCount": 1,
-        "memorySizeMB": memory_mebibytes,
-    });
-    calls.insert("nvmlDeviceGetAttributes_v2".into(), attributes);
+    calls.insert("nvmlDeviceGetAttributes_v2".into(), attributes(block));
     let sections = [
         (["Shared FB Memory Usage", "FB Memory Usage"], "nvmlDeviceGetMemoryInfo_v2", "total", &memory::FRAME_BUFFER[..]),
         (["Shared BAR1 Memory", "BAR1 Memory Usage"], "nvmlDeviceGetBAR1MemoryInfo", "bar1Total", &memory::BAR1[..]),
@@ -81,10 +68,37 @@ fn mig_device(block: &Node, index: usize) -> Device {
     for (labels, call, total, parts) in sections {
         let section = labels.iter().find_map(|label| block.at(label));
         if let Some(answer) = section.and_then(|section| memory::answer(section, total, parts)) {
-            calls.insert(call.into(), answer);
+            calls.extend(memory::calls(call, answer).into_iter().map(|(call, answer)| (call.to_owned(), answer)));
         }
     }
     device
+}
+
+/// How much of the board the instance has. One call: a count that is absent makes all of them so, one not printed is none.
+fn attributes(block: &Node) -> Value {
+    const COUNTS: [(&str, &str); 6] = [
+        ("multiprocessorCount", "Multiprocessor"),
+        ("sharedCopyEngineCount", "Copy Engine"),
+        ("sharedEncoderCount", "Encoder"),
+        ("sharedDecoderCount", "Decoder"),
+        ("sharedOfaCount", "OFA"),
+        ("sharedJpegCount", "JPG"),
+    ];
+    let memory = ["Shared FB Memory Usage > Total", "FB Memory Usage > Total"].into_iter().find_map(|path| block.cell_at(path));
+    let mut attributes = json!({
+        "gpuInstanceSliceCount": 1,
+        "computeInstanceSliceCount": 1,
+        "memorySizeMB": memory.and_then(words::whole).unwrap_or(0),
+    });
+    for (member, label) in COUNTS {
+        let cell = block.cell_at(&format!("Device Attributes > Shared > {label} count"));
+        let count = cell.map_or(json!(0), |cell| plain(cell, Kind::Whole));
+        if is_code(&count) {
+            return count;
+        }
+        attributes[member] = count;
+    }
+    attributes
 }
 
 struct Process {

@@ -24,18 +24,28 @@ fn bytes(total: u64, parts: &[u64]) -> Vec<u64> {
 /// The call's answer for a section with these labels after `Total`.
 pub(super) fn answer(section: &Node, total_name: &str, parts: &[(&str, &str)]) -> Option<Value> {
     let total = mebibytes(section, "Total")?;
-    // Old drivers do not print what is reserved.
-    let cells = parts.iter().map(|(label, _)| mebibytes(section, label).unwrap_or(Ok(0)));
-    let (total, cells) = match (total, cells.collect::<Result<Vec<u64>, u32>>()) {
-        (Ok(total), Ok(cells)) => (total, cells),
-        (Err(code), _) | (_, Err(code)) => return Some(json!({"return": code})),
+    let absent = words::absence(std::iter::once("Total").chain(parts.iter().map(|(label, _)| *label)).filter_map(|label| section.cell_at(label)));
+    let cells = parts.iter().filter_map(|(label, _)| mebibytes(section, label));
+    let (total, cells) = match (absent, total, cells.collect::<Result<Vec<u64>, u32>>()) {
+        (None, Ok(total), Ok(cells)) => (total, cells),
+        (Some(code), _, _) | (_, Err(code), _) | (_, _, Err(code)) => return Some(json!({"return": code})),
     };
     let mut object = serde_json::Map::new();
     object.insert(total_name.to_owned(), json!(total * MIB));
-    for ((_, member), bytes) in parts.iter().zip(bytes(total, &cells)) {
+    let printed = parts.iter().filter(|(label, _)| section.at(label).is_some());
+    for ((_, member), bytes) in printed.zip(bytes(total, &cells)) {
         object.insert((*member).to_owned(), json!(bytes));
     }
     Some(Value::Object(object))
+}
+
+/// Old drivers print nothing reserved: they have only the call that counts it as used.
+pub(super) fn calls(call: &'static str, answer: Value) -> Vec<(&'static str, Value)> {
+    let is_whole = answer.get("reserved").is_some() || answer.get("return").is_some();
+    if call != "nvmlDeviceGetMemoryInfo_v2" || is_whole {
+        return vec![(call, answer)];
+    }
+    vec![(call, json!({"return": crate::code::FUNCTION_NOT_FOUND})), ("nvmlDeviceGetMemoryInfo", answer)]
 }
 
 pub(super) const FRAME_BUFFER: [(&str, &str); 3] = [("Reserved", "reserved"), ("Used", "used"), ("Free", "free")];
@@ -50,7 +60,8 @@ impl Inverter<'_> {
         ]
         .map(|(label, call, total, parts)| (call, self.gpu.at(label).and_then(|section| answer(section, total, parts))));
         for (call, answer) in found {
-            if let Some(answer) = answer {
+            let Some(answer) = answer else { continue };
+            for (call, answer) in calls(call, answer) {
                 self.set(call, answer);
             }
         }

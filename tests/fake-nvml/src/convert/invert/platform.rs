@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Inverter, Kind, is_code, plain, words};
+use super::{Inverter, Kind, is_code, part, words};
 use crate::code;
 
 /// What the platform's structure has where it does not know a number.
@@ -20,7 +20,9 @@ impl Inverter<'_> {
             "pciSubSystemId": cell("Sub System Id").unwrap_or(json!(0)),
             "busId": bus_id,
         });
-        self.set("nvmlDeviceGetPciInfo_v3", answer);
+        let numbers = ["Domain", "Bus", "Device", "Device Id", "Sub System Id"];
+        let code = numbers.iter().find_map(|label| words::read(self.gpu.cell_at(&format!("PCI > {label}"))?).err());
+        self.set("nvmlDeviceGetPciInfo_v3", code.map_or(answer, |code| json!({"return": code})));
         for (label, field) in [("Atomic Caps Outbound", "228/0"), ("Atomic Caps Inbound", "229/0")] {
             if let Some(cell) = self.gpu.cell_at(&format!("PCI > {label}")) {
                 let mask = |cell: &str| {
@@ -46,8 +48,9 @@ impl Inverter<'_> {
         let is_old = section.cell_at("RACK Serial Number").is_some();
         let [serial, slot, tray, host, peer, guid] = (if is_old { OLD_CELLS } else { CELLS }).map(|label| section.cell_at(label).unwrap_or("N/A"));
         let cells = [serial, slot, tray, host, peer, guid];
-        if cells.iter().all(|cell| words::read(cell).is_err()) {
-            let code = words::read(serial).err().unwrap_or(code::NOT_SUPPORTED);
+        // A number may be unknown, but not refused.
+        let is_absent = |code: &u32| *code != code::NOT_SUPPORTED || cells.iter().all(|cell| words::read(cell).is_err());
+        if let Some(code) = words::absence(cells.into_iter()).filter(is_absent) {
             return self.set("nvmlDeviceGetPlatformInfo", json!({"return": code}));
         }
         let known = |cell: &str, kind: Kind| words::read(cell).ok().and_then(|cell| kind.read(cell)).unwrap_or(json!(UNKNOWN_NUMBER));
@@ -67,8 +70,15 @@ impl Inverter<'_> {
     pub(super) fn fabric(&mut self) {
         let Some(section) = self.gpu.at("Fabric") else { return };
         let state = section.cell_at("State").or(section.cell.as_deref()).unwrap_or("N/A");
-        let answer = match plain(state, Kind::Word(words::FABRIC_STATES)) {
-            absent if is_code(&absent) => absent,
+        // What is known of a GPU that joined cannot be absent by itself; nor can the health of any be refused.
+        let cells = section.cells();
+        let of_call = cells.iter().filter(|(path, _)| path != "Status").map(|(_, cell)| cell.as_str());
+        let refused = words::absence(of_call).filter(|code| *code != code::NOT_SUPPORTED);
+        let parts = ["CliqueId", "ClusterUUID"].iter().filter_map(|label| section.cell_at(label));
+        let answer = match part(state, Kind::Word(words::FABRIC_STATES)) {
+            _ if refused.is_some() => json!({"return": refused}),
+            answer if is_code(&answer) => answer,
+            answer if answer.as_u64() > Some(2) && words::absence(parts.clone()).is_some() => json!({"return": words::absence(parts)}),
             state => {
                 let number = |label: &str, kind: Kind| section.cell_at(label).and_then(|cell| kind.read(cell)).unwrap_or(json!(0));
                 json!({
@@ -88,10 +98,11 @@ impl Inverter<'_> {
     /// Microseconds since 1970 and microseconds. The page has the machine's local time; here it is taken for UTC.
     pub(super) fn bbx(&mut self) {
         let Some(at) = self.gpu.cell_at("Inforom BBX Object Flush > Latest Timestamp") else { return };
-        let duration = self.gpu.cell_at("Inforom BBX Object Flush > Latest Duration").and_then(words::whole).unwrap_or(0);
-        let answer = match words::read(at) {
-            Err(code) => json!({"return": code}),
-            Ok(at) => microseconds(at).map_or(json!({"return": code::UNKNOWN}), |at| json!([at, duration])),
+        let duration = self.gpu.cell_at("Inforom BBX Object Flush > Latest Duration").unwrap_or("0 us");
+        let answer = match (words::absence([at, duration].into_iter()), microseconds(at), words::whole(duration)) {
+            (Some(code), _, _) => json!({"return": code}),
+            (None, Some(at), Some(duration)) => json!([at, duration]),
+            _ => json!({"return": code::UNKNOWN}),
         };
         self.set("nvmlDeviceGetLastBBXFlushTime", answer);
     }
@@ -100,11 +111,9 @@ impl Inverter<'_> {
         let cells = ["Requested Profiles", "Enforced Profiles"].map(|label| self.gpu.cell_at(&format!("Workload Power Profiles > {label}")));
         let [Some(requested), Some(enforced)] = cells else { return };
         let bits = |cell: &str| Value::Array(cell.split([',', ' ']).filter_map(words::whole).map(Value::from).collect());
-        let answer = match (words::read(requested), words::read(enforced)) {
-            (Ok(requested), Ok(enforced)) => {
-                json!({"perfProfilesMask": bits(requested), "requestedProfilesMask": bits(requested), "enforcedProfilesMask": bits(enforced)})
-            }
-            (Err(code), _) | (_, Err(code)) => json!({"return": code}),
+        let answer = match words::absence([requested, enforced].into_iter()) {
+            None => json!({"perfProfilesMask": bits(requested), "requestedProfilesMask": bits(requested), "enforcedProfilesMask": bits(enforced)}),
+            Some(code) => json!({"return": code}),
         };
         self.set("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", answer);
     }
