@@ -7,6 +7,21 @@ use std::{borrow::Cow, fmt, time::Duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// Names for a sentence: a long list ends after five, with how many more there are.
+pub fn listed(names: &[String], separator: &str) -> String {
+    const MOST: usize = 5;
+    let mut text = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(separator);
+    if names.len() > MOST {
+        text.push_str(&format!("{separator}and {} more", names.len() - MOST));
+    }
+    text
+}
+
+/// `1 trial`, `2 trials`.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A length of time as a person writes it in an experiment file: `500ms`, `30m`, `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);

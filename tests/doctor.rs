@@ -233,6 +233,52 @@ fn a_machine_without_a_driver_or_without_the_right_to_it_has_its_words() {
 }
 
 #[test]
+fn a_gpu_that_hangs_is_a_problem_of_the_driver_and_the_rest_is_checked() {
+    for call in ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetName"] {
+        let mut scenario: Scenario = serde_yaml::from_str(HEALTHY).unwrap();
+        let mut second = scenario.devices[0].clone();
+        second.calls.insert("nvmlDeviceGetIndex".into(), serde_json::json!(1));
+        second.calls.insert("nvmlDeviceGetUUID".into(), serde_json::json!("GPU-5ca1ab1e-0000-4000-8000-000000000002"));
+        scenario.devices[0].calls.insert(call.into(), serde_json::json!({"hang": true}));
+        scenario.devices.push(second);
+        let began = std::time::Instant::now();
+        let (status, page) = Machine::new().with(&scenario).page(&["--quick"]);
+        assert!(status == Some(0) && began.elapsed() < std::time::Duration::from_secs(60), "{call}: {page}");
+        assert!(page.contains("problem driver") && page.contains("the driver has not answered for 5 s"), "{call}: {page}");
+        assert!(page.contains("ok trial-program") && page.contains("ok libtorch"), "{call}: {page}");
+        assert!(page.contains("problem GPU 0 health") && page.contains("ok GPU 1 persistence on"), "{call}: {page}");
+    }
+}
+
+#[test]
+fn a_results_folder_that_is_a_file_is_a_problem() {
+    let machine = Machine::new().with_gpu("");
+    fs::write(machine.path("results"), "").unwrap();
+    let ended = machine.doctor(&["--quick"]);
+    let line = ended.stdout.lines().find(|line| line.contains("  disk  ")).unwrap();
+    assert!(line.starts_with("problem") && line.ends_with("results is no folder"), "{line}");
+}
+
+#[test]
+fn gpus_that_are_hidden_on_purpose_are_no_problem() {
+    let machine = Machine::new().with_gpu("nvmlDeviceGetEnforcedPowerLimit: 450000").set("CUDA_VISIBLE_DEVICES", "");
+    let nothing = r#"{"finding":"cuda","driver":{"code":100,"name":"CUDA_ERROR_NO_DEVICE","version":"13.1"},"devices":0}"#;
+    machine.says(&[cuda_child(0)[0].clone(), nothing.to_owned(), r#"{"finding":"done"}"#.to_owned()]);
+    let (_, page) = machine.page(&["--quick"]);
+    assert!(page.contains("ok cuda built in; `CUDA_VISIBLE_DEVICES` hides every GPU"), "{page}");
+    assert!(page.contains("skipped GPU 0 health `CUDA_VISIBLE_DEVICES` hides it") && !page.contains("power-limit"), "{page}");
+    assert!(page.contains("0 problems"), "{page}");
+}
+
+#[test]
+fn a_gpu_at_rest_is_not_blamed_for_what_resting_does() {
+    let resting = "nvmlDeviceGetCurrentClocksEventReasons: 4\nnvmlDeviceGetPowerUsage: 24000\nnvmlDeviceGetCurrPcieLinkGeneration: 1\n\
+                   nvmlDeviceGetCurrPcieLinkWidth: 8";
+    let (_, page) = Machine::new().with_gpu(resting).page(&["--quick"]);
+    assert!(page.contains("ok GPU 0 throttling none now") && page.contains("warning GPU 0 pcie-link x8 of x16: copies"), "{page}");
+}
+
+#[test]
 fn a_gpu_that_is_lost_or_not_ours_is_named_and_stops_nothing() {
     for (name, code) in [("lost", 15), ("not-ours", 4)] {
         let mut scenario: Scenario = serde_yaml::from_str(HEALTHY).unwrap();

@@ -14,7 +14,7 @@ use std::{
 
 use fake_nvml::{Scenario, install::install};
 use kiln::hardware::{Gpu, Nvml, Sampler, Watch};
-use scripted_child::{Ended, Place};
+use scripted_child::{Ended, Place, signal, wait_until};
 
 /// The first device of every scenario.
 const FIRST: &str = "GPU-5ca1ab1e-0000-4000-8000-000000000001";
@@ -186,13 +186,129 @@ fn every_field_of_every_scenario_is_a_value_or_a_reason() {
     }
 }
 
+/// The 8 GPUs of a machine whose first one hangs at this call.
+fn first_hangs(call: &str) -> Scenario {
+    let mut scenario = scenario("8-h100");
+    scenario.devices.truncate(2);
+    scenario.devices[0].calls.insert(call.into(), serde_json::json!({"hang": true}));
+    scenario.devices[1].calls.insert("nvmlDeviceGetComputeRunningProcesses_v3".into(), serde_json::json!([]));
+    scenario.devices[1].calls.insert("nvmlDeviceGetUtilizationRates".into(), serde_json::json!({"gpu": 0, "memory": 0}));
+    scenario
+}
+
+/// `kiln run` of one trial on a machine of its own, not yet started.
+fn one_trial(scenario: &Scenario, more: &[&str]) -> (Place, std::process::Command) {
+    let place = Place::with("train: {steps: 10}\nmeasure: {sample_interval: 100ms}");
+    let library = install(place.path("x.yaml").parent().unwrap(), scenario).unwrap();
+    let mut kiln = place.kiln(&[&["run", "x.yaml", "--progress", "plain"], more].concat());
+    kiln.env("SCRIPTED_CHILD", "completes").env("KILN_NVML_LIB", library).env_remove("CUDA_VISIBLE_DEVICES").env_remove("FAKE_NVML_SCENARIO");
+    (place, kiln)
+}
+
+#[test]
+fn a_gpu_that_hangs_is_passed_over_and_its_fellows_are_read() {
+    for call in ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetName"] {
+        let began = Instant::now();
+        let (place, mut kiln) = one_trial(&first_hangs(call), &[]);
+        let ended = Ended::of(kiln.output().unwrap());
+        assert!(ended.status == Some(0) && began.elapsed() < Duration::from_secs(90), "{call}: {ended:?}");
+        assert!(place.rows()[0]["device_uuid"].ends_with("2"), "{call}: {:?}", place.rows()[0]["device_uuid"]);
+        let snapshots = std::fs::read_to_string(place.latest().join("snapshots.csv")).unwrap();
+        let of = |uuid: &str, words: &str| snapshots.lines().any(|line| line.contains(uuid) && line.contains(words));
+        assert!(of(FIRST, "the driver has not answered for 5 s") && of("000000000002", "NVIDIA H100 80GB HBM3"), "{call}");
+        let page = std::fs::read_to_string(place.latest().join("snapshot-1.txt")).unwrap();
+        assert!(page.contains("GPU 0 was not read: the driver has not answered for 5 s.") && page.contains("NVIDIA H100"), "{page}");
+    }
+}
+
+#[test]
+fn trials_on_the_cpu_do_not_need_the_driver() {
+    let began = Instant::now();
+    let mut scenario = scenario("h200");
+    scenario.calls.insert("nvmlInit_v2".into(), serde_json::json!({"hang": true}));
+    let (place, mut kiln) = one_trial(&scenario, &["--device", "cpu"]);
+    let ended = Ended::of(kiln.output().unwrap());
+    assert!(ended.status == Some(0) && began.elapsed() < Duration::from_secs(60), "{ended:?}");
+    assert_eq!(place.column("device_uuid"), [""]);
+}
+
+#[test]
+fn a_signal_is_heeded_while_the_driver_hangs() {
+    let mut scenario = first_hangs("nvmlDeviceGetUtilizationRates");
+    scenario.devices.truncate(1);
+    for name in ["INT", "TERM"] {
+        let (place, mut kiln) = one_trial(&scenario, &[]);
+        let mut kiln = kiln.spawn().unwrap();
+        wait_until("the device is looked at", || place.path("locks").join(format!("{FIRST}.lock")).exists());
+        let began = Instant::now();
+        signal(&kiln, name);
+        let status = kiln.wait().unwrap();
+        assert!(status.code() == Some(130) && began.elapsed() < Duration::from_secs(3), "{name}: {status} after {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_snapshot_is_of_the_gpus_that_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = install(folder.path(), &first_hangs("nvmlDeviceGetUtilizationRates")).unwrap();
+    for arguments in [&[][..], &["--csv"], &["--json"], &["--words"], &["--query", "index,name,utilization.gpu"]] {
+        let mut kiln = std::process::Command::new(env!("CARGO_BIN_EXE_kiln"));
+        kiln.arg("snapshot").args(arguments).env("KILN_NVML_LIB", &library).env_remove("FAKE_NVML_SCENARIO");
+        let ended = Ended::of(kiln.output().unwrap());
+        assert_eq!((ended.status, ended.stderr.as_str()), (Some(1), "GPU 0 was not read: the driver has not answered for 5 s\n"), "{arguments:?}");
+        assert!(ended.stdout.contains("NVIDIA H100 80GB HBM3"), "{arguments:?}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_run_a_trial_leaves_it_to_the_next_launch() {
+    let mut scenario = scenario("h200");
+    scenario.devices[0].calls.insert("nvmlDeviceGetUtilizationRates".into(), serde_json::json!({"gpu": 0, "memory": 0}));
+    let (place, mut kiln) = one_trial(&scenario, &[]);
+    place.write("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let ended = Ended::of(kiln.env("SCRIPTED_CHILD", "says_no_device").output().unwrap());
+    assert_eq!((ended.status, place.column("outcome")), (Some(3), vec!["interrupted".to_owned()]), "{ended:?}");
+    assert!(ended.stdout.contains("1 of 2 trials: 1 interrupted, 1 not run"), "{ended:?}");
+    assert_eq!(ended.stderr.matches("CUDA is not usable here").count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("`--device cpu`") && !ended.stderr.contains(" left"), "{}", ended.stderr);
+    // No number was made anywhere: where the trials run may still be changed.
+    let on_the_cpu = place.run("completes", &["--device", "cpu"]);
+    assert_eq!((on_the_cpu.status, place.runs()), (Some(0), 1), "{on_the_cpu:?}");
+    assert_eq!(place.column("outcome"), ["interrupted", "completed", "completed"]);
+    assert_eq!(place.run_file()["launches"][1]["changed"]["run.devices"], "cpu");
+    let gone_on = place.run("completes", &["--device", "cpu", "--rerun", "completed"]);
+    assert_eq!((gone_on.status, place.runs()), (Some(0), 1), "{gone_on:?}");
+    let changed_again = place.run("completes", &["--device", "auto", "--rerun", "completed"]);
+    assert_eq!(changed_again.status, Some(2), "{changed_again:?}");
+}
+
+#[test]
+fn a_variable_that_names_no_gpu_is_not_taken_for_the_wish_to_have_none() {
+    let mut scenario = scenario("8-h100");
+    scenario.devices.truncate(2);
+    let (place, mut kiln) = one_trial(&scenario, &[]);
+    let ended = Ended::of(kiln.env("CUDA_VISIBLE_DEVICES", "5").output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("`CUDA_VISIBLE_DEVICES=5`: there is no GPU 5; the last one is GPU 1"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("`--device cpu`") && !place.path("results/x/latest").exists(), "{}", ended.stderr);
+    let (_place, mut hidden) = one_trial(&scenario, &[]);
+    assert_eq!(hidden.env("CUDA_VISIBLE_DEVICES", "-1").output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn a_lost_gpu_that_is_named_is_said_to_be_lost() {
+    let (_, ended) = run_on("[2]", &scenario("snapshot"), 1);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("`run.devices` names GPU 2, which cannot be used: the GPU is lost"), "{}", ended.stderr);
+}
+
 #[test]
 fn a_driver_that_hangs_does_not_hold_the_sampler() {
     let folder = tempfile::tempdir().unwrap();
     let nvml = Nvml::open(Some(&install(folder.path(), &scenario("hang")).unwrap())).unwrap();
     let sampler = Sampler::start(Some(Arc::new(nvml)), Duration::from_millis(20), 0);
     sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some(FIRST.into()) });
-    scripted_child::wait_until("a first tick", || !sampler.take_rows().is_empty());
+    wait_until("a first tick", || !sampler.take_rows().is_empty());
     std::thread::sleep(Duration::from_millis(400));
     let began = Instant::now();
     let readings = sampler.unwatch("t");

@@ -4,7 +4,7 @@
 
 mod scripted_child;
 
-use std::fs;
+use std::{collections::HashMap, fs};
 
 use scripted_child::{Ended, Place, wait_until};
 
@@ -289,4 +289,54 @@ fn progress_counts_the_whole_plan_whatever_a_launch_selects() {
     assert_eq!(last("completes", &["--only", &ids[1]]), wanted("nothing to do", 2, 1));
     assert_eq!(last("completes", &["--rerun", "failed", "--only", &ids[0]]), wanted("1 trial left", 2, 0));
     assert_eq!(last("completes", &[]), wanted("finished", 3, 0));
+}
+
+#[test]
+fn a_committed_file_names_no_folder_of_the_user() {
+    let place = Place::with("train: {steps: 10}");
+    let (home, named) = (place.path("").canonicalize().unwrap(), place.path("x.yaml").canonicalize().unwrap());
+    let run = |more: &[&str]| {
+        let results = home.join("work/results").display().to_string();
+        let arguments = [&["run", named.to_str().unwrap(), "--results", results.as_str()][..], more].concat();
+        fs::create_dir_all(home.join("work")).unwrap();
+        let mut kiln = place.kiln(&arguments);
+        kiln.current_dir(home.join("work")).env("HOME", &home).env("SCRIPTED_CHILD", "names_a_path").output().unwrap();
+        let latest = home.join("work/results/x/latest");
+        ["trials.csv", "run.json", "experiment.yaml"].map(|name| fs::read_to_string(latest.join(name)).unwrap())
+    };
+    let [trials, run_file, experiment] = run(&[]);
+    for text in [&trials, &run_file, &experiment] {
+        assert!(!text.contains(home.to_str().unwrap()), "{text}");
+    }
+    assert!(trials.contains("cannot read data/x.txt of ~/x.yaml") && experiment.contains("# ~/x.yaml:"), "{trials}{experiment}");
+    let sha256 = serde_json::from_str::<serde_json::Value>(&run_file).unwrap()["experiment_sha256"].clone();
+    let ended = std::process::Command::new("sha256sum").arg(home.join("work/results/x/latest/experiment.yaml")).output().unwrap();
+    assert_eq!(Some(sha256.as_str().unwrap()), String::from_utf8(ended.stdout).unwrap().split(' ').next());
+    let full = run(&["--fresh", "--set", "record.identity=full"]);
+    assert!(full.iter().all(|text| text.contains(home.to_str().unwrap())), "{full:?}");
+}
+
+#[test]
+fn one_file_that_cannot_run_does_not_keep_the_others_from_it() {
+    let place = Place::with("train: {steps: 10}\nrun: {devices: all}");
+    fs::write(place.path("y.yaml"), "kiln: 1\nname: y\nmodel: {kind: matmul, size: 8}\ntrain: {steps: 10}\n").unwrap();
+    let ended = Ended::of(place.kiln(&["run", "x.yaml", "y.yaml"]).env("SCRIPTED_CHILD", "completes").output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("`run.devices: all` needs a GPU") && ended.stdout.contains("1 trial: 1 completed"), "{ended:?}");
+    assert!(ended.stdout.contains("results/y/latest/") || ended.stdout.contains("/snapshot-*.txt"), "{ended:?}");
+}
+
+#[test]
+fn the_row_says_when_the_attempt_began_and_by_which_formula_it_counts() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    let row = &place.rows()[0];
+    assert!(row["run_seconds"].parse::<f64>().is_ok_and(|seconds| (0.0..60.0).contains(&seconds)), "{}", row["run_seconds"]);
+    assert_eq!((row["flops_formula"].as_str(), row["peak_dtype"].as_str()), ("2N^3", ""));
+    let snapshots: Vec<HashMap<String, String>> =
+        csv::Reader::from_path(place.latest().join("snapshots.csv")).unwrap().deserialize().map(Result::unwrap).collect();
+    assert!(snapshots.iter().all(|row| row["run_seconds"].parse::<f64>().is_ok_and(|seconds| seconds >= 0.0)));
+    assert_eq!(place.run_file()["launches"][0]["flags"]["tf32"], "false");
+    let memory = place.run_file()["launches"][0]["machine"]["memory"]["total"].clone();
+    assert!(memory["value"].is_u64() && memory["unit"] == "B", "{memory}");
 }

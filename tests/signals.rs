@@ -36,7 +36,7 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
     fs::write(place.path("release"), "").unwrap();
     let ended = end(kiln);
     assert_eq!(ended.status, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("the same command without `--fresh` goes on"), "{ended:?}");
+    assert!(ended.stderr.contains("interrupted; the same command goes on from here"), "{ended:?}");
     assert_eq!(place.column("outcome"), ["completed"]);
     assert_eq!(place.run_file()["launches"][0]["ended"]["how"], "interrupted");
     assert_eq!(place.run("completes", &[]).status, Some(0));

@@ -91,6 +91,16 @@ impl Model {
         }
     }
 
+    /// The formula behind [`Model::flops_per_sample`], by its short name: per token, with the letters of `docs/measurement.md` 8; for
+    /// `matmul` per product of two N × N matrices.
+    pub fn flops_formula(&self) -> &'static str {
+        match self {
+            Self::Gpt(_) => "6N+12LHQT",
+            Self::Lstm(_) | Self::Mlp(_) => "6N",
+            Self::Matmul(_) => "2N^3",
+        }
+    }
+
     /// What this model's own keys say against one another.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         match self {

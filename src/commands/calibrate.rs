@@ -110,6 +110,9 @@ fn chosen(asked: &str, offer: &Offer) -> Result<Target, Stop> {
         "auto" => return Ok(Target::Gpus(offer.visible.to_vec())),
         _ => {}
     }
+    if asked.parse::<u32>().is_err() && !asked.starts_with("GPU-") {
+        return Err(Stop::bad_input(format!("`--device {asked}` is no device; give `cpu`, `auto`, an index or a UUID (`GPU-…`)")));
+    }
     offer.visible.iter().find(is_asked).map(|gpu| Target::Gpus(vec![gpu.clone()])).ok_or_else(|| {
         let listed: Vec<String> = offer.visible.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
         let have = if listed.is_empty() { offer.absence.to_owned() } else { format!("there are {}", listed.join(", ")) };
@@ -225,6 +228,7 @@ mod tests {
         assert_eq!(stop.status, Status::CannotRun);
         assert!(stop.message.contains("`--device 0` is not here: there are 1 (GPU-b), 2 (GPU-c)"), "{}", stop.message);
         assert!(of("0", &[]).unwrap_err().message.contains("no NVIDIA driver found"));
+        assert_eq!(of("foo", &visible).unwrap_err().status, Status::BadInput);
     }
 
     #[test]

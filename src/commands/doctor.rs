@@ -9,7 +9,7 @@ use super::{
     print,
 };
 use crate::{
-    hardware::Nvml,
+    hardware::{Nvml, Patience},
     record::Privacy,
     schedule::preflight::{ASK_TIMEOUT, Asking, Diagnosis, Facts, Sources, Style, ask, diagnose, json, page},
 };
@@ -39,7 +39,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let nvml = Nvml::open(library.as_deref());
     let answer = ask(&trial_program()?, Asking { is_quick: args.quick, time_limit: ASK_TIMEOUT });
     let trials = planned.as_ref().map(|planned| planned.plan.trials.as_slice());
-    let sources = Sources { nvml: &nvml, is_system_nvml: library.is_none(), results: &args.results, trials, privacy: Privacy::Full };
+    let (privacy, patience) = (Privacy::Full, Patience::default());
+    let sources = Sources { nvml: &nvml, is_system_nvml: library.is_none(), results: &args.results, trials, privacy, patience: &patience };
     let diagnosis = diagnose(&Facts::gather(&sources, None, Some(answer)));
     print(&shown(&diagnosis, args.json)?)?;
     Ok(if diagnosis.can_run { Status::Success } else { Status::CannotRun })

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     catalog::source::sha256_of,
-    plan::Outcome,
+    plan::{Outcome, Trial},
     record::TrialTable,
     report,
     schedule::{self, End, Instruments, Report, Request, Selection, Style},
-    spec,
+    spec::{self, DeviceName, Devices, Engine},
 };
 
 #[derive(clap::Args)]
@@ -85,7 +85,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let program = trial_program()?;
     let mut worst = Status::Success;
     for asked in &asked {
-        let status = run_one(asked, &args, &program)?;
+        // One file that cannot run does not keep the others from it.
+        let status = run_one(asked, &args, &program).unwrap_or_else(|stop| {
+            let _ = writeln!(std::io::stderr(), "{}", stop.message);
+            stop.status
+        });
         worst = worst.max(status);
         if status == Status::Interrupted {
             break;
@@ -143,14 +147,27 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.dry_run {
         return dry_run(&request);
     }
-    let report = schedule::run(&request, Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
+    let report = schedule::run(&request, instruments(&request)).map_err(stopped)?;
     if style != Style::Json {
-        print(&summary(&report, request.experiment.description.as_deref())?)?;
+        print(&summary(&report, request.trials.len(), request.experiment.description.as_deref())?)?;
+    }
+    if let Some(failure) = &report.failure {
+        return Err(stopped(failure.clone()));
     }
     if !args.quiet {
-        say_how_to_go_on(&report);
+        say_how_to_go_on(&report, args);
     }
     Ok(status(&report))
+}
+
+/// Trials on the CPU do not wait for a driver that hangs.
+fn instruments(request: &Request) -> Instruments {
+    let needs_gpu = |trial: &Trial| trial.engine != Engine::Flex && trial.devices != Devices::Named(DeviceName::Cpu);
+    let library = nvml_library();
+    match request.trials.iter().any(needs_gpu) {
+        true => Instruments::open(library.as_deref()),
+        false => Instruments::open_for_the_cpu(library.as_deref()),
+    }
 }
 
 fn stopped(stop: schedule::Stop) -> Stop {
@@ -163,7 +180,7 @@ fn stopped(stop: schedule::Stop) -> Stop {
 }
 
 fn dry_run(request: &Request) -> Result<Status, Stop> {
-    let preview = schedule::preview(request, &|| Instruments::open(nvml_library().as_deref())).map_err(stopped)?;
+    let preview = schedule::preview(request, &|| instruments(request)).map_err(stopped)?;
     let place = match &preview.resumes {
         Some(folder) => format!("would go on in {}", folder.path().display()),
         None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
@@ -189,13 +206,15 @@ fn status(report: &Report) -> Status {
     }
 }
 
-fn say_how_to_go_on(report: &Report) {
+fn say_how_to_go_on(report: &Report, args: &Args) {
     let text = match report.end {
         End::NothingToDo if report.left == 0 => {
             "every trial has its result already; `--fresh` starts a new run, `--rerun failed` tries failed trials again"
         }
         End::NothingToDo => "the trials asked for have ended already; `--rerun failed` tries failed ones again, without `--only` the others run",
-        End::Interrupted => "interrupted; the same command without `--fresh` goes on from here",
+        End::Interrupted if args.fresh => "interrupted; the same command without `--fresh` goes on from here",
+        End::Interrupted => "interrupted; the same command goes on from here",
+        End::Finished if report.left > 0 && args.only.is_empty() => "some trials have no final result yet; the same command runs them",
         End::Finished if report.left > 0 => "some trials have no final result yet; the same command (without `--only`) runs them",
         End::Finished => return,
     };
@@ -213,10 +232,11 @@ fn page_style() -> report::Style {
 }
 
 /// What the experiment is for, the page that `report` makes of the run's table, and where everything lies.
-fn summary(report: &Report, description: Option<&str>) -> Result<String, Stop> {
+fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result<String, Stop> {
     let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
-    let page = report::summary(&table, page_style());
-    let kept = [report.folder.trials_table(), report.folder.snapshots_table(), report.folder.run_file(), report.folder.experiment()];
+    let page = report::summary(&table, planned, page_style());
+    let folder = &report.folder;
+    let kept = [folder.trials_table(), folder.snapshots_table(), folder.path().join("snapshot-*.txt"), folder.run_file(), folder.experiment()];
     let kept: Vec<String> = kept.iter().map(|path| format!("  {}", path.display())).collect();
     let purpose = description.map(|text| format!("{}\n\n", text.trim_end())).unwrap_or_default();
     Ok(format!("\n{purpose}{page}\nWorth committing:\n{}\n", kept.join("\n")))

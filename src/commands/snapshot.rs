@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::{Status, Stop, machine, print};
 use crate::hardware::{
-    Gpu, Nvml, NvmlAbsent, Snapshot, host,
+    Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
     query::{Format, Query, properties},
+    read_gpus, silence_of,
     snapshot::{HOST, gpu as gpu_snapshot, host as host_snapshot, host_items, items, json as items_json, name_of},
     text::{Naming, host_text, text},
     words::{host_words, words},
@@ -54,10 +55,18 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let moment = jiff::Zoned::now();
     let gpus = read(&nvml, &args.id)?;
     match (query, &nvml) {
-        (Some(_), Err(absent)) => Err(Stop::new(Status::CannotRun, format!("`--query` has no GPU to ask: {absent}"))),
-        (Some(query), Ok(_)) => print(&query.answer(&gpus, &moment)).map(|()| Status::Success),
-        (None, _) => show(&args, &gpus, nvml.as_ref().err(), &moment).map(|()| Status::Success),
+        (Some(_), Err(absent)) => return Err(Stop::new(Status::CannotRun, format!("`--query` has no GPU to ask: {absent}"))),
+        (Some(query), Ok(_)) => print(&query.answer(&gpus, &moment))?,
+        (None, _) => show(&args, &gpus, nvml.as_ref().err(), &moment)?,
     }
+    Ok(tell_silent(&gpus))
+}
+
+/// GPUs that hang are told apart from those that have nothing to say.
+fn tell_silent(gpus: &[Gpu]) -> Status {
+    let silent: Vec<String> = gpus.iter().filter_map(|gpu| Some(format!("GPU {} was not read: {}", gpu.index.value()?, silence_of(gpu)?))).collect();
+    silent.iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
+    if silent.is_empty() { Status::Success } else { Status::Failed }
 }
 
 /// The GPUs asked for; none without a driver.
@@ -67,11 +76,14 @@ fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop
         Err(absent) if !id.is_empty() => return Err(Stop::new(Status::CannotRun, format!("`-i` names a GPU, but there is none: {absent}"))),
         Err(_) => return Ok(Vec::new()),
     };
+    let (nvml, patience) = (*nvml, Patience::default());
     if id.is_empty() {
-        return Ok(Gpu::read_all(nvml));
+        return Ok(read_gpus(nvml, Which::All, &patience));
     }
-    let indices = machine::named_gpus(nvml, id)?;
-    Ok(indices.into_iter().map(|index| Gpu::read_index(nvml, index)).collect())
+    let names = id.to_vec();
+    let selected = patience.wait(move || machine::named_gpus(&nvml, &names));
+    let indices = selected.ok_or_else(|| Stop::new(Status::Failed, patience.silence()))??;
+    Ok(read_gpus(nvml, Which::Indices(indices), &patience))
 }
 
 fn show(args: &Args, gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> Result<(), Stop> {

@@ -11,6 +11,7 @@ pub mod gpu;
 mod gpu_reader;
 pub mod host;
 pub mod nvml;
+pub mod patient;
 mod process;
 pub mod query;
 mod reading;
@@ -29,6 +30,7 @@ pub use gpu_reader::{
 };
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
+pub use patient::{Patience, Which, list_devices, read_gpus, silence_of};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};

@@ -54,7 +54,7 @@ impl Item {
     }
 
     /// `{"value": …, "unit": …}`, or `{"value": null, "reason": …}`.
-    fn json(&self) -> Json {
+    pub fn json(&self) -> Json {
         let (text, unit) = self.cell.tidy();
         let value = match (&self.cell.value, text.value()) {
             (Reading::Absent(absence), _) => return json!({"value": null, "reason": absence.to_string()}),

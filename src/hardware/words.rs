@@ -5,10 +5,14 @@ use super::{
     Gpu, HostFacts, Reading,
     gpu::{Activity, Process},
 };
-use crate::units::Bytes;
+use crate::units::{Bytes, listed};
 
 /// From this share of the power limit on, the limit is near.
 const NEAR_POWER: f64 = 0.95;
+/// From this share of it on, it may be what holds the clocks down.
+const HOLDING_POWER: f64 = 0.8;
+/// The bits of a GPU that is slowed down for heat.
+const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
 /// At this many degrees below a limit, it is near.
 const NEAR_CELSIUS: i64 = 5;
 
@@ -87,17 +91,31 @@ fn heat(gpu: &Gpu) -> Option<String> {
         (None, Some(slowdown)) => (slowdown - now, format!("slowdown at {slowdown} C")),
         (None, None) => return Some(format!("It has {now} C; its limit is unknown (temperature.gpu {now}).")),
     };
+    let is_slowed = gpu.activity.event_reasons.value().is_some_and(|reasons| reasons & HEAT != 0);
+    if is_slowed {
+        return Some(format!("It is hot: {now} C, and it is slowed down for it (temperature.gpu {now})."));
+    }
     let near = if left.0 <= NEAR_CELSIUS { "It is hot" } else { "It is not too hot" };
     Some(format!("{near}: {now} C, {} C below its limit (temperature.gpu {now}, {}).", left.0, left.1))
 }
 
 fn clocks(gpu: &Gpu) -> Option<String> {
-    let reasons = *gpu.activity.event_reasons.value()? & !Activity::IDLE;
+    let mut reasons = *gpu.activity.event_reasons.value()? & !Activity::IDLE;
+    if !is_power_limited(gpu) {
+        reasons &= !Activity::SW_POWER_CAP;
+    }
     if reasons == 0 {
         return None;
     }
     let names = super::sampler::throttle_names(reasons).join(", ");
     Some(format!("Something holds its clocks down: {names} (clocks_event_reasons.active 0x{reasons:016X})."))
+}
+
+/// Some boards name the power limit while they rest; it counts only where it can hold something down.
+fn is_power_limited(gpu: &Gpu) -> bool {
+    let draw = gpu.power.draw.value().or(gpu.power.draw_instant.value());
+    let share = draw.zip(gpu.power.limits.current.value()).map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
+    gpu.activity.gpu_percent.value() != Some(&0) && share.is_none_or(|share| share >= HOLDING_POWER)
 }
 
 fn processes(gpu: &Gpu) -> Option<String> {
@@ -113,7 +131,7 @@ fn processes(gpu: &Gpu) -> Option<String> {
     match computing.len() {
         0 => Some("No process computes on it, as far as can be seen from here.".to_owned()),
         1 => Some(format!("1 process computes on it: {}.", names.collect::<String>())),
-        several => Some(format!("{several} processes compute on it: {}.", names.collect::<Vec<_>>().join(", "))),
+        several => Some(format!("{several} processes compute on it: {}.", listed(&names.collect::<Vec<_>>(), ", "))),
     }
 }
 
@@ -156,6 +174,22 @@ mod tests {
              How full its memory is, is unknown: not supported by this device (memory.used).\n  \
              Which processes use it is unknown: not supported by this device.\n"
         );
+    }
+
+    #[test]
+    fn a_resting_gpu_is_not_held_by_its_power_limit_and_a_slowed_one_is_hot() {
+        let mut gpu = gpu();
+        gpu.activity.gpu_percent = Reading::Value(0);
+        gpu.power.draw = Reading::Value(24_000);
+        gpu.power.limits.current = Reading::Value(575_000);
+        gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP);
+        assert!(!words(&[gpu.clone()]).contains("holds its clocks down"));
+        gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP | Activity::HW_THERMAL_SLOWDOWN);
+        gpu.temperature.gpu = Reading::Value(92);
+        gpu.temperature.gpu_margin = Reading::Value(49);
+        let said = words(&[gpu]);
+        assert!(said.contains("It is hot: 92 C, and it is slowed down for it") && !said.contains("below its limit"), "{said}");
+        assert!(said.contains("holds its clocks down: hw_thermal_slowdown ("), "{said}");
     }
 
     #[test]

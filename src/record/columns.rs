@@ -61,7 +61,7 @@ pub const SAMPLES: TableDescription = TableDescription {
 };
 
 pub const SNAPSHOTS: TableDescription = TableDescription {
-    version: "snapshots/1",
+    version: "snapshots/2",
     file: "snapshots.csv",
     about: "Everything known of the host and of each device, one field per row: all of it at each launch, then at a trial's start and end only \
             what changed since the row before. Serial numbers and processes of others read `masked` unless `record.identity` is `full`. Committed. Beside it, \
@@ -149,7 +149,7 @@ const SAMPLE_COLUMNS: [Column; 41] = [
     column("device_absence", "", "Why none of the device's cells is filled: the driver does not answer, the GPU is lost."),
 ];
 
-const SNAPSHOT_COLUMNS: [Column; 11] = [
+const SNAPSHOT_COLUMNS: [Column; 12] = [
     KILN_TABLE,
     column("launch", "", "Which start of `kiln run` on this folder, from 1."),
     column("trial", "", "The trial's id; empty for the launch itself."),
@@ -161,6 +161,7 @@ const SNAPSHOT_COLUMNS: [Column; 11] = [
     column("value", "", "Its value as text; empty if it could not be read."),
     column("unit", "", "Unit of the value; empty for words and counts."),
     column("reason", "", "Why there is no value."),
+    column("run_seconds", "s", "Time since the run's start mark, when the reading began."),
 ];
 
 const STEP_COLUMNS: [Column; 9] = [

@@ -1,10 +1,10 @@
 //! What of other people and of one particular board may be written down.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, path::PathBuf};
 
 use crate::{
     hardware::{Entry, ProcessList, Reading},
-    units::Bytes,
+    units::{Bytes, listed},
 };
 
 /// What stands in a table in place of a value that is kept back.
@@ -42,8 +42,64 @@ impl Privacy {
             let user = process.user.as_deref().unwrap_or("unknown user");
             format!("pid {} of {user} with {}", process.pid, memory(process.used_memory_bytes))
         });
-        each.collect::<Vec<_>>().join("; ")
+        listed(&each.collect::<Vec<_>>(), "; ")
     }
+}
+
+/// The places of this user's disk that a committed file leaves out.
+#[derive(Clone, Debug, Default)]
+pub struct Paths {
+    working_directory: Option<String>,
+    home: Option<String>,
+}
+
+impl Paths {
+    /// The working directory and `$HOME`; nothing to leave out where identities may be kept.
+    pub fn here(privacy: Privacy) -> Self {
+        let text = |path: PathBuf| path.into_os_string().into_string().ok();
+        match privacy {
+            Privacy::Full => Self::default(),
+            Privacy::Masked => Self {
+                working_directory: std::env::current_dir().ok().and_then(text),
+                home: std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).and_then(text),
+            },
+        }
+    }
+
+    /// The text with paths under the working directory relative to it, and those under the home directory from `~` on.
+    pub fn hide(&self, text: &str) -> String {
+        let in_place = [(&self.working_directory, "."), (&self.home, "~")];
+        in_place.into_iter().fold(text.to_owned(), |text, (folder, word)| match folder.as_deref().map(|folder| folder.trim_end_matches('/')) {
+            Some(folder) if !folder.is_empty() => replaced(&text, folder, word),
+            _ => text,
+        })
+    }
+}
+
+/// `folder` as a whole path or as the beginning of one, replaced by `word`; `./` before a further part is left out.
+fn replaced(text: &str, folder: &str, word: &str) -> String {
+    let is_of_a_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '~');
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(folder) {
+        let (before, after) = (&rest[..at], &rest[at + folder.len()..]);
+        let begins = !before.chars().next_back().or(done.chars().next_back()).is_some_and(|c| is_of_a_name(c) || c == '/');
+        // A full stop may end the sentence.
+        let following = after.strip_prefix('.').filter(|rest| !rest.starts_with(is_of_a_name)).unwrap_or(after);
+        let ends = !following.starts_with(is_of_a_name);
+        done.push_str(before);
+        rest = match (begins && ends, after.strip_prefix('/')) {
+            (true, Some(part)) if word == "." && part.starts_with(is_of_a_name) => part,
+            (true, _) => {
+                done.push_str(word);
+                after
+            }
+            (false, _) => {
+                done.push_str(folder);
+                after
+            }
+        };
+    }
+    done + rest
 }
 
 fn memory(bytes: Option<u64>) -> String {
@@ -69,6 +125,22 @@ mod tests {
         assert_eq!(Privacy::Masked.foreign_processes(&ProcessList::Known(vec![process(7, None)])), "1 with unknown memory");
         assert_eq!(Privacy::Masked.foreign_processes(&ProcessList::Known(vec![])), "none");
         assert_eq!(Privacy::Full.foreign_processes(&ProcessList::Unknown("hidden".into())), "unknown");
+    }
+
+    #[test]
+    fn paths_of_this_user_are_relative_or_begin_at_home() {
+        let paths = Paths { working_directory: Some("/home/ada/work".into()), home: Some("/home/ada".into()) };
+        for (text, hidden) in [
+            ("see /home/ada/work/results/x.csv: no", "see results/x.csv: no"),
+            ("--results=/home/ada/runs", "--results=~/runs"),
+            ("`/home/ada/work`, /home/ada/work/ and /home/ada.", "`.`, ./ and ~."),
+            ("/home/ada.old /home/adam/x /mnt/home/ada/x /home/ada/work-2/x", "/home/ada.old /home/adam/x /mnt/home/ada/x ~/work-2/x"),
+            ("experiments/x.yaml:3", "experiments/x.yaml:3"),
+        ] {
+            assert_eq!(paths.hide(text), hidden, "{text}");
+        }
+        let root = Paths { working_directory: Some("/".into()), home: None };
+        assert_eq!((root.hide("/tmp/x"), Paths::here(Privacy::Full).hide("/tmp/x")), ("/tmp/x".to_owned(), "/tmp/x".to_owned()));
     }
 
     #[test]

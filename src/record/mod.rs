@@ -23,7 +23,7 @@ pub mod watch;
 pub use attempt::AttemptFile;
 pub use epochs::EpochRow;
 pub use examination::Finding;
-pub use identity::Privacy;
+pub use identity::{Paths, Privacy};
 pub use message::Message;
 pub use preflight::{Check, State};
 pub use run_file::RunFile;

@@ -113,6 +113,11 @@ pub fn lookup(path: Option<&Path>, device: &DeviceKey, libtorch: Option<&str>, p
     best.map(|flops| Peak { flops, source: "measured" }).or_else(printed)
 }
 
+/// The number format whose products a precision's peak is of: mixed precision multiplies in the narrow one.
+pub fn dtype(precision: &str) -> &str {
+    precision.strip_prefix("amp-").unwrap_or(precision)
+}
+
 /// Keeps the best of the new peaks and those in the file, and says for each new one what was known before.
 ///
 /// # Errors

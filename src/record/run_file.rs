@@ -23,6 +23,9 @@ pub struct RunFile {
     /// Format version, [`RUN_FILE`].
     pub kiln_run: u32,
     pub experiment: String,
+    /// Of the bytes of `experiment.yaml`, hex; absent in runs older than this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment_sha256: Option<String>,
     /// File of each table of the run and the version it is written in.
     pub tables: BTreeMap<String, String>,
     /// Every planned trial, in plan order.
@@ -56,6 +59,9 @@ pub struct Launch {
     /// counts; a trial's own is in its `trial.json`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub libraries: BTreeMap<String, String>,
+    /// The engine's switches that decide numbers (TF32, cuDNN benchmark and deterministic), as the trials tell them; as `libraries`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub flags: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<Git>,
     /// Allow-listed environment variables that were set.
@@ -111,14 +117,16 @@ pub struct Ended {
 }
 
 impl RunFile {
-    /// Adds to the newest launch what a trial tells of its libraries; whether there was something new.
-    pub fn add_libraries(&mut self, told: &BTreeMap<String, String>) -> bool {
+    /// Adds to the newest launch what a trial tells of its libraries and switches; whether there was something new.
+    pub fn add_libraries(&mut self, libraries: &BTreeMap<String, String>, flags: &BTreeMap<String, String>) -> bool {
         let Some(launch) = self.launches.last_mut() else { return false };
-        let known = launch.libraries.len();
-        for (name, version) in told {
-            launch.libraries.entry(name.clone()).or_insert_with(|| version.clone());
+        let known = launch.libraries.len() + launch.flags.len();
+        for (all, told) in [(&mut launch.libraries, libraries), (&mut launch.flags, flags)] {
+            for (name, value) in told {
+                all.entry(name.clone()).or_insert_with(|| value.clone());
+            }
         }
-        launch.libraries.len() > known
+        launch.libraries.len() + launch.flags.len() > known
     }
 
     /// Reads `run.json`.
@@ -197,8 +205,11 @@ mod tests {
         let text = serde_json::json!({"kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [launch(1), launch(2)]});
         let mut file: RunFile = serde_json::from_value(text).unwrap();
         let told = |version: &str| BTreeMap::from([("libtorch".to_owned(), version.to_owned())]);
-        assert!(file.add_libraries(&told("2.11.0")));
-        assert!(!file.add_libraries(&told("2.12.0")) && !file.add_libraries(&BTreeMap::new()));
+        let (none, flags) = (BTreeMap::new(), BTreeMap::from([("tf32".to_owned(), "false".to_owned())]));
+        assert!(file.add_libraries(&told("2.11.0"), &none));
+        assert!(!file.add_libraries(&told("2.12.0"), &none) && !file.add_libraries(&none, &none));
+        assert!(file.add_libraries(&none, &flags) && !file.add_libraries(&none, &flags));
+        assert_eq!(file.launches[1].flags, flags);
         assert_eq!((file.launches[0].libraries.len(), file.launches[1].libraries["libtorch"].as_str()), (0, "2.11.0"));
     }
 

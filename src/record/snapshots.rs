@@ -28,6 +28,8 @@ pub struct SnapshotRow {
     pub value: Option<String>,
     pub unit: Option<String>,
     pub reason: Option<String>,
+    /// Since `snapshots/2`.
+    pub run_seconds: Option<f64>,
 }
 
 /// When a snapshot was taken.
@@ -47,6 +49,7 @@ pub struct SnapshotWriter {
     table: TableWriter,
     launch: u64,
     privacy: Privacy,
+    run_seconds: Option<f64>,
     last: HashMap<(String, &'static str, String), Reading<String>>,
 }
 
@@ -57,7 +60,13 @@ impl SnapshotWriter {
     /// When the file cannot be read or written, or has other columns.
     pub fn open(path: &Path, launch: u64, privacy: Privacy) -> Result<(Self, Option<TornLine>), TableError> {
         let (table, torn) = TableWriter::open(path, SNAPSHOTS.spec(&[]))?;
-        Ok((Self { table, launch, privacy, last: HashMap::new() }, torn))
+        Ok((Self { table, launch, privacy, run_seconds: None, last: HashMap::new() }, torn))
+    }
+
+    /// The rows written from here on are of this time, in seconds since the run's start mark.
+    pub fn at(&mut self, run_seconds: f64) -> &mut Self {
+        self.run_seconds = Some(run_seconds);
+        self
     }
 
     /// The launch's own snapshot: every field.
@@ -125,6 +134,7 @@ impl SnapshotWriter {
             value: entry.value.value().cloned(),
             unit: (!entry.unit.is_empty()).then(|| entry.unit.to_owned()),
             reason: entry.value.reason(),
+            run_seconds: self.run_seconds,
         };
         cells_of(&row).map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })
     }
@@ -144,7 +154,7 @@ mod tests {
     }
 
     fn rows(path: &Path) -> Vec<SnapshotRow> {
-        Table::read(path, "snapshots/1").unwrap().rows().unwrap()
+        Table::read(path, SNAPSHOTS.version).unwrap().rows().unwrap()
     }
 
     #[test]
@@ -154,13 +164,25 @@ mod tests {
         let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
         let trial = TrialId("0123456789".into());
         writer.write_all(&snapshot(vec![entry("name", "A", false), entry("clock", "1", false), entry("x", "7", false)])).unwrap();
-        writer.write_changes(&snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]), Moment::Start, &trial, 1).unwrap();
+        let started = snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]);
+        writer.at(1.5).write_changes(&started, Moment::Start, &trial, 1).unwrap();
         writer.write_changes(&snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]), Moment::End, &trial, 1).unwrap();
         let rows = rows(&path);
         assert_eq!(rows.len(), 5);
         assert!(rows[..3].iter().all(|row| row.moment == Moment::Launch && row.trial.is_none()));
         assert_eq!((rows[3].field.as_str(), rows[3].value.as_deref(), rows[3].trial.as_ref()), ("clock", Some("2"), Some(&trial)));
+        assert_eq!((rows[2].run_seconds, rows[3].run_seconds), (None, Some(1.5)));
         assert_eq!((rows[4].field.as_str(), rows[4].reason.as_deref()), ("x", Some("no longer there")));
+    }
+
+    #[test]
+    fn a_table_from_before_the_times_is_still_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshots.csv");
+        let text = "kiln_table,launch,trial,attempt,moment,device,section,field,value,unit,reason\nsnapshots/1,1,,,launch,host,cpu,model,Xeon,,\n";
+        std::fs::write(&path, text).unwrap();
+        let row = rows(&path).remove(0);
+        assert_eq!((row.value.as_deref(), row.run_seconds), (Some("Xeon"), None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 78] = [
+pub(super) const COLUMNS: [Column; 82] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -47,7 +47,11 @@ pub(super) const COLUMNS: [Column; 78] = [
     column("peak_source", "", "Where the peak comes from: `measured` (`kiln calibrate`) or `table` (data sheet)."),
     column("peak_allocated_bytes", "B", "Most device memory held by tensors in the window."),
     column("peak_reserved_bytes", "B", "Most device memory held by the allocator in the window."),
-    column("peak_nvml_used_bytes", "B", "Most device memory in use in the window, by all processes and libraries."),
+    column(
+        "peak_nvml_used_bytes",
+        "B",
+        "Most device memory in use in the window (over the whole attempt where there was none), by all processes and libraries.",
+    ),
     column("peak_resident_bytes", "B", "Most host memory the trial's process held."),
     column("memory_limit_bytes", "B", "Memory the trial could have had: of the GPU, else of the host or its control group."),
     column("mean_gpu_utilization", "of 1", "Share of the window in which any kernel ran; empty under 5 samples. Not how much of the GPU worked."),
@@ -55,11 +59,15 @@ pub(super) const COLUMNS: [Column; 78] = [
     column("mean_power_watts", "W", "Mean power of the device over the window."),
     column("energy_counter_joules", "J", "Energy of the device over the window, by the driver's counter."),
     column("energy_integral_joules", "J", "The same by integrating the power readings: a cross-check."),
-    column("max_temperature_celsius", "°C", "Highest temperature of the GPU in the window."),
+    column("max_temperature_celsius", "°C", "Highest temperature of the GPU in the window, over the whole attempt where there was none."),
     column("throttled_fraction", "of 1", "Share of the window in which power, heat or another GPU held the clocks down."),
     column("throttle_reasons", "", "What held them, most frequent first, by spaces."),
     column("foreign_processes", "", "What others computed on the device meanwhile: `none`, how many with how much memory, or `unknown`."),
-    column("concurrent_trials", "", "Trials that ran at once on this machine, this one included."),
+    column(
+        "concurrent_trials",
+        "",
+        "Most trials of this launch that ran at once during this one, itself included; other runs on the machine are not counted.",
+    ),
     column("cpu_threads", "", "Threads of the engine on the CPU, `auto` resolved."),
     column("resumed_at_step", "", "Step of the checkpoint the attempt started from; empty if from the beginning."),
     column("fallback_of", "", "Id of the trial that this smaller one stands in for."),
@@ -89,4 +97,12 @@ pub(super) const COLUMNS: [Column; 78] = [
     column("mean_disk_busy_fraction", "of 1", "Share of the window that the host's busiest disk was busy."),
     column("min_host_memory_available_bytes", "B", "Least host memory that new work could have had during the attempt."),
     column("mean_reading_seconds", "s", "What one tick of the sampler took, as a mean over the attempt."),
+    column("run_seconds", "s", "Time since the run's start mark, at the attempt's start."),
+    column("allocator_retries", "", "How often the device's allocator had to give memory back and try again; more than a few slow the trial down."),
+    column(
+        "flops_formula",
+        "",
+        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per product for `matmul` (`2N^3`).",
+    ),
+    column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`."),
 ];

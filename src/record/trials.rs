@@ -102,6 +102,11 @@ pub struct TrialRow {
     pub mean_disk_busy_fraction: Option<f64>,
     pub min_host_memory_available_bytes: Option<u64>,
     pub mean_reading_seconds: Option<f64>,
+    /// Of the attempt's start.
+    pub run_seconds: Option<f64>,
+    pub allocator_retries: Option<u64>,
+    pub flops_formula: Option<String>,
+    pub peak_dtype: Option<String>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

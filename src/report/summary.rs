@@ -14,7 +14,7 @@ use super::{
 use crate::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
-    units::{Bytes, Fraction, Seconds},
+    units::{Bytes, Fraction, Seconds, counted},
 };
 
 /// Trials that did not complete are listed up to so many.
@@ -38,11 +38,11 @@ pub struct Style {
     pub has_color: bool,
 }
 
-/// The whole page, ending in a line feed.
-pub fn summary(table: &TrialTable, style: Style) -> String {
+/// The whole page, ending in a line feed. `planned` is how many trials the plan has.
+pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
     let all = points(table);
     let ranking = Ranking::new(&all, &table.axes);
-    let mut page = format!("{}\n", counts(table));
+    let mut page = format!("{}\n", counts(table, planned));
     if !ranking.points.is_empty() {
         let _ = write!(page, "\n{}", ranking.render(&table.axes, style));
     }
@@ -64,18 +64,18 @@ pub fn summary(table: &TrialTable, style: Style) -> String {
     page
 }
 
-/// `12 trials: 10 completed, 1 oom, 1 failed`.
-fn counts(table: &TrialTable) -> String {
+/// `12 trials: 10 completed, 1 oom, 1 failed`, or `2 of 3 trials: 2 completed, 1 not run`.
+fn counts(table: &TrialTable, planned: usize) -> String {
     let rows = table.last_attempts();
-    let per_outcome = Outcome::ALL.iter().filter_map(|outcome| {
-        let count = rows.iter().filter(|row| row.fixed.outcome == *outcome).count();
-        (count > 0).then(|| format!("{count} {outcome}"))
-    });
-    let trials = if rows.len() == 1 { "1 trial".to_owned() } else { format!("{} trials", rows.len()) };
-    match per_outcome.collect::<Vec<_>>() {
-        none if none.is_empty() => "no trial has ended yet".to_owned(),
-        outcomes => format!("{trials}: {}", outcomes.join(", ")),
+    if rows.is_empty() {
+        return "no trial has ended yet".to_owned();
     }
+    let of = |outcome: &Outcome| rows.iter().filter(|row| row.fixed.outcome == *outcome).count();
+    let ended = Outcome::ALL.iter().map(|outcome| (of(outcome), outcome.name()));
+    let not_run = planned.saturating_sub(rows.len());
+    let parts = ended.chain([(not_run, "not run")]).filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let trials = if not_run > 0 { format!("{} of {}", rows.len(), counted(planned, "trial")) } else { counted(rows.len(), "trial") };
+    format!("{trials}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
 /// A line for each point whose trials, or some of them, completed and have no rate: they cannot be ranked.
@@ -310,7 +310,7 @@ mod tests {
     fn points_stand_fastest_first_with_mean_and_spread_of_their_repeats() {
         let table =
             table(&["train.batch_size"], vec![(full(1, 99.0), &["4"]), (full(2, 200.0), &["8"]), (full(3, 101.0), &["4"]), (full(4, 200.0), &["8"])]);
-        let page = summary(&table, WIDE);
+        let page = summary(&table, 0, WIDE);
         let lines: Vec<&str> = page.lines().collect();
         assert_eq!(lines[0], "4 trials: 4 completed");
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn single_runs_say_that_they_have_no_spread_and_empty_columns_are_left_out() {
-        let page = summary(&table(&["train.batch_size"], vec![(row(1, 1.5), &["4"]), (row(2, 12.25), &["8"])]), WIDE);
+        let page = summary(&table(&["train.batch_size"], vec![(row(1, 1.5), &["4"]), (row(2, 12.25), &["8"])]), 0, WIDE);
         assert!(page.contains("one run per point (n = 1), so the spread is unknown"), "{page}");
         assert!(!page.contains('±') && !page.contains("MFU") && !page.contains("valid loss"), "{page}");
         assert!(page.contains("12.2") && page.contains("1.50"), "{page}");
@@ -335,10 +335,12 @@ mod tests {
     fn what_did_not_complete_is_listed_with_its_reason() {
         let oom = TrialRow { outcome: Outcome::Oom, reason: Some("out of\nGPU memory at step 1".into()), ..row(2, 0.0) };
         let oom = TrialRow { samples_per_second: None, ..oom };
-        let page = summary(&table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (oom, &["32"])]), WIDE);
+        let page = summary(&table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (oom, &["32"])]), 0, WIDE);
         assert!(page.starts_with("2 trials: 1 completed, 1 oom\n"), "{page}");
+        let stopped = summary(&table(&["train.batch_size"], vec![(row(1, 10.0), &["4"])]), 3, WIDE);
+        assert!(stopped.starts_with("1 of 3 trials: 1 completed, 2 not run\n"), "{stopped}");
         assert!(page.contains("  0000000002  oom         train.batch_size 32: out of GPU memory at step 1\n"), "{page}");
-        let nothing = summary(&table(&[], vec![]), WIDE);
+        let nothing = summary(&table(&[], vec![]), 0, WIDE);
         assert_eq!(nothing, "no trial has ended yet\n");
     }
 
@@ -347,33 +349,33 @@ mod tests {
         let short = TrialRow { samples_per_second: None, notes: Some("mfu: no peak; window_seconds: only 2 steps".into()), ..full(2, 0.0) };
         let again = TrialRow { train_loss: Some(5.5), valid_loss: None, ..short.clone() };
         let again = TrialRow { trial: row(3, 0.0).trial, ..again };
-        let page = summary(&table(&["train.steps"], vec![(full(1, 10.0), &["9"]), (short.clone(), &["2"]), (again, &["2"])]), WIDE);
+        let page = summary(&table(&["train.steps"], vec![(full(1, 10.0), &["9"]), (short.clone(), &["2"]), (again, &["2"])]), 0, WIDE);
         let wanted =
             "\nCompleted without a measured rate:\n  train.steps 2: samples/s -, loss 5.000, valid loss 4.750, n 2; window_seconds: only 2 steps\n";
         assert!(page.contains(wanted), "{page}");
         assert!(page.contains("one run per point (n = 1)"), "{page}");
-        let alone = summary(&table(&[], vec![(short, &[])]), WIDE);
+        let alone = summary(&table(&[], vec![(short, &[])]), 0, WIDE);
         assert!(alone.contains("  all trials: samples/s -, loss 4.500, valid loss 4.750; window_seconds: only 2 steps\n"), "{alone}");
-        assert!(!summary(&table(&[], vec![(full(1, 10.0), &[])]), WIDE).contains("without a measured rate"));
+        assert!(!summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, WIDE).contains("without a measured rate"));
     }
 
     #[test]
     fn a_best_whose_spread_reaches_the_next_may_be_so_by_chance() {
         let page = |rates: [f64; 4]| {
             let rows = rates.iter().enumerate().map(|(place, rate)| (row(place as u64 + 1, *rate), if place < 2 { &["4"][..] } else { &["8"][..] }));
-            summary(&table(&["train.batch_size"], rows.collect()), WIDE)
+            summary(&table(&["train.batch_size"], rows.collect()), 0, WIDE)
         };
         let says_so = |page: &str| page.contains("the spreads of the best and the next overlap");
         assert!(says_so(&page([100.0, 110.0, 99.0, 108.0])));
         assert!(!says_so(&page([100.0, 101.0, 90.0, 91.0])));
         let single = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (row(2, 10.0), &["8"])]);
-        assert!(!says_so(&summary(&single, WIDE)));
+        assert!(!says_so(&summary(&single, 0, WIDE)));
     }
 
     #[test]
     fn a_long_list_of_failures_is_cut_and_says_so() {
         let failed = |id| (TrialRow { outcome: Outcome::Failed, samples_per_second: None, ..row(id, 0.0) }, &[][..]);
-        let page = summary(&table(&[], (1..=25).map(failed).collect()), WIDE);
+        let page = summary(&table(&[], (1..=25).map(failed).collect()), 0, WIDE);
         assert!(page.contains("and 5 more, see trials.csv"), "{page}");
         assert!(page.contains("no reason was kept"));
     }
@@ -382,27 +384,27 @@ mod tests {
     fn a_narrow_terminal_keeps_axes_and_throughput_and_says_what_it_left_out() {
         let table = table(&["train.batch_size", "data.num_workers"], vec![(full(1, 100.0), &["4", "0"]), (full(2, 200.0), &["8", "40"])]);
         for width in [40_u16, 60, 80, 100] {
-            let page = summary(&table, Style { width: Some(width), has_color: false });
+            let page = summary(&table, 0, Style { width: Some(width), has_color: false });
             let body: Vec<&str> = page.lines().take_while(|line| !line.starts_with('*')).collect();
             assert!(widest_line(&body.join("\n")) <= usize::from(width), "{width}:\n{page}");
             assert!(page.contains("samples/s") && page.contains("200"), "{width}:\n{page}");
         }
-        let narrow = summary(&table, Style { width: Some(60), has_color: false });
+        let narrow = summary(&table, 0, Style { width: Some(60), has_color: false });
         assert!(narrow.contains("left out for width: tokens/s, "), "{narrow}");
     }
 
     #[test]
     fn only_a_terminal_gets_escapes() {
         let table = table(&[], vec![(row(1, 10.0), &[])]);
-        assert!(!summary(&table, Style { width: Some(80), has_color: false }).contains('\u{1b}'));
-        assert!(summary(&table, Style { width: Some(80), has_color: true }).contains('\u{1b}'));
+        assert!(!summary(&table, 0, Style { width: Some(80), has_color: false }).contains('\u{1b}'));
+        assert!(summary(&table, 0, Style { width: Some(80), has_color: true }).contains('\u{1b}'));
     }
 
     #[test]
     fn samples_of_different_lengths_rank_by_tokens() {
         let short = TrialRow { tokens_per_second: Some(100.0), ..row(1, 50.0) };
         let long = TrialRow { tokens_per_second: Some(400.0), ..row(2, 4.0) };
-        let page = summary(&table(&["model.seq_len"], vec![(short, &["2"]), (long, &["100"])]), WIDE);
+        let page = summary(&table(&["model.seq_len"], vec![(short, &["2"]), (long, &["100"])]), 0, WIDE);
         let best = page.lines().find(|line| line.trim_start().starts_with("* ")).unwrap();
         assert!(best.contains("400"), "{page}");
     }

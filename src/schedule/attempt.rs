@@ -61,6 +61,7 @@ pub(super) struct Attempt {
     folder: PathBuf,
     started: Instant,
     started_utc: String,
+    run_seconds: f64,
     /// Why it was told to stop, and when; the first cause counts.
     stopped: Option<(StopCause, Instant)>,
     finished_since: Option<Instant>,
@@ -76,6 +77,8 @@ pub(super) struct Finished {
     pub(super) lost: Option<String>,
     /// As loaded into the child: name to version.
     pub(super) libraries: BTreeMap<String, String>,
+    /// The engine's switches that decide numbers, as they stood in the child.
+    pub(super) flags: BTreeMap<String, String>,
 }
 
 /// What an attempt's row needs beyond the attempt.
@@ -96,7 +99,7 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Send
     let trial = &setting.request.trials[index];
     let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
     let folder = setting.folder.attempt(&trial.id, attempt);
-    let started_utc = clock::utc_now();
+    let (started_utc, run_seconds) = (clock::utc_now(), clock::run_seconds(setting.run_anchor_nanoseconds));
     let oom_kills = oom_killer::kills();
     fs::create_dir_all(&folder)?;
     let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
@@ -122,6 +125,7 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Send
         folder,
         started: Instant::now(),
         started_utc,
+        run_seconds,
         stopped: None,
         finished_since: None,
         oom_kills,
@@ -273,6 +277,7 @@ impl Attempt {
             outcome,
             reason,
             started_utc: Some(self.started_utc),
+            run_seconds: Some(self.run_seconds),
             trial_seconds: Some(seconds),
             result: result.as_ref(),
             readings: &readings,
@@ -285,6 +290,7 @@ impl Attempt {
             step: heard.step,
             notes: garbage.into_iter().collect(),
         });
-        Finished { row, cannot_run, lost, libraries: heard.libraries }
+        let flags = result.map(|result| result.flags).unwrap_or_default();
+        Finished { row, cannot_run, lost, libraries: heard.libraries, flags }
     }
 }

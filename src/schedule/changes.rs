@@ -18,6 +18,11 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// Whether it is where trials run: free as long as no number was made anywhere.
+    pub(super) fn is_of_the_device(&self) -> bool {
+        self.key == "run.devices"
+    }
+
     /// Whether a resume may take the new value.
     pub(super) fn is_free(&self) -> bool {
         FREE.contains(&self.key.as_str())

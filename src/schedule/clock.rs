@@ -7,6 +7,11 @@ pub(super) fn monotonic_nanoseconds() -> i64 {
     host::monotonic_nanoseconds() as i64
 }
 
+/// Seconds since the run's start mark.
+pub(super) fn run_seconds(run_anchor_nanoseconds: i64) -> f64 {
+    monotonic_nanoseconds().saturating_sub(run_anchor_nanoseconds) as f64 / 1e9
+}
+
 /// Now, RFC 3339, to the second.
 pub(super) fn utc_now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -4,7 +4,7 @@
 use super::instruments::{DeviceFacts, ProcessList};
 use crate::{
     spec::{DeviceId, DeviceName, Devices, Engine},
-    units::{Bytes, Fraction},
+    units::{Bytes, Fraction, counted, listed},
 };
 
 /// GPUs busier than this are not idle.
@@ -25,6 +25,8 @@ pub(super) enum Choice {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer<'a> {
     pub(super) devices: &'a [DeviceFacts],
+    /// GPUs that cannot be used, by index, and why.
+    pub(super) unusable: &'a [(u32, String)],
     /// Why there are none.
     pub(super) absence: Option<&'a str>,
     /// `CUDA_VISIBLE_DEVICES` of kiln's own environment.
@@ -40,6 +42,9 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
     match (wanted, engine) {
         (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(Choice::Cpu { notice: None }),
         (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU alone; `run.devices` must be `auto` or `cpu`".to_owned()),
+        (Devices::Named(DeviceName::Auto), _) if visible.is_empty() && !offer.unusable.is_empty() => {
+            Err(format!("{}; `--device cpu` runs the trials on the CPU", nothing_visible(offer)))
+        }
         (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => {
             Ok(Choice::Cpu { notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))) })
         }
@@ -53,8 +58,17 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
 }
 
 fn nothing_visible(offer: Offer) -> String {
+    if offer.devices.is_empty() && !offer.unusable.is_empty() {
+        let each = offer.unusable.iter().map(|(index, why)| format!("GPU {index} cannot be used: {why}"));
+        return each.collect::<Vec<_>>().join("; ");
+    }
     match (offer.devices.is_empty(), offer.absence) {
-        (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
+        (false, _) => match offer.visible.map(str::trim) {
+            Some(text) if !text.is_empty() && text != "-1" => {
+                format!("`CUDA_VISIBLE_DEVICES={text}` names none of {} here", counted(offer.devices.len(), "GPU"))
+            }
+            _ => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
+        },
         (true, Some(absence)) => absence.to_owned(),
         (true, None) => "the NVIDIA driver reports no GPU".to_owned(),
     }
@@ -70,6 +84,11 @@ fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFa
             DeviceId::Index(index) => format!("GPU {index}"),
             DeviceId::Uuid(uuid) => uuid.clone(),
         };
+        if let DeviceId::Index(index) = id
+            && let Some((_, why)) = offer.unusable.iter().find(|(unusable, _)| unusable == index)
+        {
+            return format!("`run.devices` names {wanted}, which cannot be used: {why}; `--device` names another, or `cpu`");
+        }
         let listed: Vec<String> = visible.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
         let have = if listed.is_empty() { nothing_visible(offer) } else { format!("there are {}", listed.join(", ")) };
         format!("`run.devices` names {wanted}: {have}")
@@ -101,7 +120,7 @@ pub(super) fn busy(device: &DeviceFacts, processes: &ProcessList, utilization: O
                 format!("PID {} of user {user} with {memory}", process.pid)
             })
             .collect();
-        return Some(format!("GPU {} ({}) is used by {}", device.index, device.name, named.join(", ")));
+        return Some(format!("GPU {} ({}) is used by {}", device.index, device.name, listed(&named, ", ")));
     }
     let utilization = utilization.filter(|share| *share >= IDLE_UTILIZATION)?;
     Some(format!("GPU {} ({}) is {} busy", device.index, device.name, Fraction(utilization)))
@@ -119,7 +138,7 @@ mod tests {
 
     fn chosen(wanted: &str, visible: Option<&str>, devices: &[DeviceFacts]) -> Result<Vec<u32>, String> {
         let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
-        let offer = Offer { devices, absence: Some("no NVIDIA driver found"), visible };
+        let offer = Offer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible };
         choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
             Choice::Cpu { .. } => Vec::new(),
             Choice::FirstIdle(found) | Choice::All(found) => found.iter().map(|device| device.index).collect(),
@@ -145,11 +164,26 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_gpu_falls_back_aloud_and_only_for_auto() {
-        let offer = Offer { devices: &[], absence: Some("no NVIDIA driver found"), visible: None };
+        let offer = Offer { devices: &[], unusable: &[], absence: Some("no NVIDIA driver found"), visible: None };
         let auto = choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, offer);
         assert_eq!(auto, Ok(Choice::Cpu { notice: Some("no NVIDIA driver found, trials run on the CPU".into()) }));
         assert_eq!(choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer), Ok(Choice::Cpu { notice: None }));
         assert!(chosen("all", None, &[]).unwrap_err().contains("no NVIDIA driver found"));
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_named_with_its_reason() {
+        let unusable = [(2, "the GPU is lost".to_owned())];
+        let of = |wanted: &str, devices: &[DeviceFacts]| {
+            let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+            choose(&wanted, Engine::Libtorch, Offer { devices, unusable: &unusable, absence: None, visible: None })
+        };
+        let two = &gpus()[..2];
+        assert!(of("[0, 2]", two).unwrap_err().starts_with("`run.devices` names GPU 2, which cannot be used: the GPU is lost"));
+        assert_eq!(of("auto", two), Ok(Choice::FirstIdle(two.to_vec())));
+        let refused = of("auto", &[]).unwrap_err();
+        assert_eq!(refused, "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU");
+        assert_eq!(of("cpu", &[]), Ok(Choice::Cpu { notice: None }));
     }
 
     #[test]

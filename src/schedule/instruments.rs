@@ -5,22 +5,21 @@ use std::{
     collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Request, preflight};
+use super::{Request, clock, preflight};
 pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
-        self, Gpu, HostFacts, Nvml, NvmlAbsent, Reading, Sampler, Snapshot, WindowSummary,
+        self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which, WindowSummary, list_devices, read_gpus, silence_of,
         snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
         text::{Naming, host_text, text},
         window::summarize,
-        within,
     },
     plan::{Trial, TrialId},
     record::{
@@ -30,10 +29,6 @@ use crate::{
     },
     spec::Engine,
 };
-
-/// How long a driver that hangs is waited for: at the launch, where devices may have to wake up, and between trials.
-const LAUNCH_PATIENCE: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Share of the machine's cores that other processes may use before a trial counts as disturbed.
 const DISTURBING_SHARE: f64 = 0.15;
@@ -93,7 +88,11 @@ pub(super) struct Sitting<'a> {
 pub struct Instruments {
     nvml: Result<Arc<Nvml>, NvmlAbsent>,
     devices: Vec<DeviceFacts>,
+    /// GPUs that cannot be used, by index, and why.
+    unusable: Vec<(u32, String)>,
     driver: Option<String>,
+    /// How long a driver that hangs is waited for.
+    patience: Patience,
     /// Whether no other library was named.
     is_system_nvml: bool,
     host: HostFacts,
@@ -114,21 +113,40 @@ struct Keeping {
     samples: SampleWriter,
     snapshots: SnapshotWriter,
     privacy: Privacy,
+    run_anchor_nanoseconds: i64,
 }
 
 impl Instruments {
     /// Opens what the machine offers; nothing here fails, it is only absent. `nvml_library` is `$KILN_NVML_LIB`.
     pub fn open(nvml_library: Option<&Path>) -> Self {
-        let nvml = Nvml::open(nvml_library).map(Arc::new);
-        let asked = nvml.as_ref().ok().cloned().and_then(|nvml| {
-            within(LAUNCH_PATIENCE, move || (nvml.devices().into_iter().map(DeviceFacts::from).collect(), nvml.driver_version().into_value()))
-        });
-        let (devices, driver) = asked.unwrap_or_default();
+        Self::of(Nvml::open(nvml_library), nvml_library.is_none())
+    }
+
+    /// The same for trials that need no GPU: a driver that is slow to start is not waited for.
+    pub fn open_for_the_cpu(nvml_library: Option<&Path>) -> Self {
+        let (patience, library) = (Patience::default(), nvml_library.map(Path::to_owned));
+        let silent = || NvmlAbsent { reason: patience.silence().to_string(), fault: NvmlFault::Silent };
+        let nvml = patience.wait(move || Nvml::open(library.as_deref())).unwrap_or_else(|| Err(silent()));
+        Self::of(nvml, nvml_library.is_none())
+    }
+
+    fn of(nvml: Result<Nvml, NvmlAbsent>, is_system_nvml: bool) -> Self {
+        let patience = Patience::default();
+        let (mut devices, mut unusable) = (Vec::new(), Vec::new());
+        for (index, found) in nvml.as_ref().map(|nvml| list_devices(*nvml, &patience)).unwrap_or_default() {
+            match found {
+                Ok(facts) => devices.push(facts.into()),
+                Err(absence) => unusable.push((index, absence.to_string())),
+            }
+        }
+        let driver = nvml.as_ref().ok().copied().and_then(|nvml| patience.wait(move || nvml.driver_version())?.into_value());
         Self {
-            nvml,
+            nvml: nvml.map(Arc::new),
             devices,
+            unusable,
             driver,
-            is_system_nvml: nvml_library.is_none(),
+            patience,
+            is_system_nvml,
             host: hardware::host::read(),
             peaks: peaks_path(),
             keeping: None,
@@ -139,22 +157,27 @@ impl Instruments {
         }
     }
 
+    /// From here on no answer is waited for once `is_asked_to_stop` is set.
+    pub(super) fn heed(&mut self, is_asked_to_stop: Arc<AtomicBool>) {
+        self.patience = Patience::until(is_asked_to_stop);
+    }
+
+    /// Answers are waited for again: the end of a trial is read after a signal too.
+    pub(super) fn heed_no_more(&mut self) {
+        self.patience = Patience::default();
+    }
+
     /// With GPUs that are not there.
     #[cfg(test)]
     pub(super) fn pretending(devices: Vec<DeviceFacts>) -> Self {
         Self { devices, ..Self::open(Some(Path::new("/nonexistent"))) }
     }
 
-    /// Asks the driver; `None` without one, or if it does not answer in time.
-    fn ask<T: Send + 'static>(&self, patience: Duration, question: impl FnOnce(&Nvml) -> T + Send + 'static) -> Option<T> {
-        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
-        within(patience, move || question(&nvml))
-    }
-
-    /// The same about one device.
+    /// Asks the driver about one device; `None` without a driver, or if it does not answer in time.
     fn ask_of<T: Send + 'static>(&self, uuid: &str, question: impl FnOnce(&Nvml, &str) -> T + Send + 'static) -> Option<T> {
+        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
         let uuid = uuid.to_owned();
-        self.ask(PATIENCE, move |nvml| question(nvml, &uuid))
+        self.patience.wait(move || question(&nvml, &uuid))
     }
 
     /// Starts the sampler and writes the launch's snapshot.
@@ -165,6 +188,7 @@ impl Instruments {
         let nvml = self.nvml.as_ref().ok().map(Arc::clone);
         let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io::Error::from)?;
         let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io::Error::from)?;
+        snapshots.at(clock::run_seconds(sitting.run_anchor_nanoseconds));
         let gpus = self.read_gpus();
         for snapshot in std::iter::once(host_snapshot(&self.host)).chain(gpus.iter().map(gpu_snapshot)) {
             snapshots.write_all(&snapshot).map_err(io::Error::from)?;
@@ -172,14 +196,14 @@ impl Instruments {
         snapshots.sync().map_err(io::Error::from)?;
         fs::write(sitting.folder.snapshot_page(sitting.launch), self.page(&gpus, sitting.privacy))?;
         let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds);
-        self.keeping = Some(Keeping { sampler, samples, snapshots, privacy: sitting.privacy });
+        let Sitting { privacy, run_anchor_nanoseconds, .. } = sitting;
+        self.keeping = Some(Keeping { sampler, samples, snapshots, privacy, run_anchor_nanoseconds });
         Ok(())
     }
 
-    /// All GPUs; none where the driver does not answer in time.
+    /// All GPUs, those too that cannot be used.
     fn read_gpus(&self) -> Vec<Gpu> {
-        let uuids: Vec<String> = self.devices.iter().map(|gpu| gpu.uuid.clone()).collect();
-        self.ask(LAUNCH_PATIENCE, move |nvml| uuids.iter().map(|uuid| Gpu::read(nvml, uuid)).collect::<Vec<_>>()).unwrap_or_default()
+        self.nvml.as_ref().map(|nvml| read_gpus(**nvml, Which::All, &self.patience)).unwrap_or_default()
     }
 
     /// The launch's snapshot as a person reads it, and compares it with another launch's.
@@ -187,8 +211,11 @@ impl Instruments {
         let naming = if privacy == Privacy::Full { Naming::Full } else { Naming::Masked(MASKED) };
         let host = host_text(&host_items(&self.host));
         match &self.nvml {
-            Ok(_) if gpus.is_empty() && !self.devices.is_empty() => host + "\nThe NVIDIA driver did not answer in time.\n",
-            Ok(_) => host + &text(gpus, &jiff::Zoned::now(), naming),
+            Ok(_) => {
+                let (silent, read): (Vec<Gpu>, Vec<Gpu>) = gpus.iter().cloned().partition(|gpu| silence_of(gpu).is_some());
+                let silences = silent.iter().filter_map(|gpu| Some(format!("\nGPU {} was not read: {}.\n", gpu.index.value()?, silence_of(gpu)?)));
+                host + &text(&read, &jiff::Zoned::now(), naming) + &silences.collect::<String>()
+            }
             Err(absent) => format!("{host}\nThere is no GPU to read: {absent}.\n"),
         }
     }
@@ -201,6 +228,11 @@ impl Instruments {
 
     pub fn devices(&self) -> Vec<DeviceFacts> {
         self.devices.clone()
+    }
+
+    /// GPUs that are there and cannot be used: nvidia-smi's index, and why.
+    pub fn unusable(&self) -> &[(u32, String)] {
+        &self.unusable
     }
 
     /// Why [`Self::devices`] is empty: `no NVIDIA driver found`.
@@ -225,35 +257,35 @@ impl Instruments {
             trials: request.trials,
             uuids: uuids.to_vec(),
             privacy,
+            patience: &self.patience,
         };
         preflight::before_launch(&self.nvml.as_deref().copied().map_err(Clone::clone), &launch)
     }
 
-    /// Host facts for `run.json`: section to field to value.
+    /// Host facts for `run.json`: section to field to value. With a unit, or without a value, it is `{"value", "unit"}` or
+    /// `{"value": null, "reason"}`.
     pub fn machine(&self) -> Value {
         let mut sections = Map::new();
-        for entry in host_snapshot(&self.host).entries.into_iter().filter(|entry| !entry.is_identifying) {
-            let section = sections.entry(entry.section).or_insert_with(|| json!({}));
-            section[entry.field] = match (entry.value, entry.unit) {
-                (Reading::Value(value), "") => json!(value),
-                (Reading::Value(value), unit) => json!(format!("{value} {unit}")),
-                (Reading::Absent(_), _) => Value::Null,
+        for item in host_items(&self.host).into_iter().filter(|item| !item.is_identifying) {
+            let section = sections.entry(item.section).or_insert_with(|| json!({}));
+            section[item.field.as_str()] = match item.json() {
+                Value::Object(mut told) if told.len() == 1 => told.remove("value").unwrap_or_default(),
+                told => told,
             };
         }
         Value::Object(sections)
     }
 
-    pub fn compute_processes(&self, uuid: &str) -> ProcessList {
-        let silent = || ProcessList::Unknown("the driver does not answer".to_owned());
-        match &self.nvml {
-            Ok(_) => self.ask_of(uuid, Nvml::compute_processes).unwrap_or_else(silent),
-            Err(absent) => ProcessList::Unknown(absent.to_string()),
+    /// Who computes on the device, and its utilization over about a second as a fraction of 1.
+    ///
+    /// # Errors
+    /// The driver does not answer; the text says for how long it was waited for.
+    pub fn use_of(&self, uuid: &str) -> Result<(ProcessList, Option<f64>), String> {
+        if let Err(absent) = &self.nvml {
+            return Ok((ProcessList::Unknown(absent.to_string()), None));
         }
-    }
-
-    /// GPU utilization over about a second, as a fraction of 1.
-    pub fn utilization(&self, uuid: &str) -> Option<f64> {
-        self.ask_of(uuid, Nvml::utilization)?.into_value()
+        let asked = self.ask_of(uuid, |nvml, uuid| (nvml.compute_processes(uuid), nvml.utilization(uuid).into_value()));
+        asked.ok_or_else(|| self.patience.silence().to_string())
     }
 
     pub fn temperature_celsius(&self, uuid: &str) -> Option<f64> {
@@ -365,6 +397,9 @@ impl Instruments {
     }
 
     fn write_changes(&mut self, moment: Moment, watch: &Watch) -> io::Result<()> {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.snapshots.at(clock::run_seconds(keeping.run_anchor_nanoseconds));
+        }
         let snapshots = match &watch.device_uuid {
             Some(uuid) => self.snapshots(uuid),
             None => vec![host_snapshot(&hardware::host::read())],

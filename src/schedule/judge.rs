@@ -68,6 +68,10 @@ pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
     {
         return (Outcome::Failed, Some(in_words(&format!("lost its device: {lost}"), Outcome::Failed, ending)));
     }
+    if let (Exit::Status(exit_status::NO_DEVICE), None, Some((Outcome::Failed, reason))) = (ending.exit, ending.stopped, &ending.finished) {
+        // The machine's fault, not the trial's: the next run tries again.
+        return (Outcome::Interrupted, reason.clone().or_else(|| unexplained(Outcome::Interrupted, ending)));
+    }
     if let Some((outcome, reason)) = &ending.finished
         && outcome.is_final()
         && !matches!(ending.stopped, Some(StopCause::Timeout(_) | StopCause::Stall(_)) if *outcome == Outcome::Failed)
@@ -220,7 +224,7 @@ mod tests {
     fn every_end_has_its_outcome() {
         use Exit::{Signal, Status};
         type Case = (Exit, fn(&mut Ending), Outcome, &'static str);
-        let cases: [Case; 23] = [
+        let cases: [Case; 24] = [
             (Status(0), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
             (Signal(11), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
             (Status(0), |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))), Outcome::Diverged, "loss is NaN"),
@@ -229,6 +233,7 @@ mod tests {
             (Status(1), |_| {}, Outcome::Failed, "failed after 41 s, at step 118"),
             (Status(2), |_| {}, Outcome::Failed, "same version"),
             (Status(3), |_| {}, Outcome::Interrupted, "engine or device"),
+            (Status(3), |e| e.finished = Some((Outcome::Failed, Some("no CUDA".into()))), Outcome::Interrupted, "no CUDA"),
             (Status(4), |_| {}, Outcome::Oom, "ran out of memory"),
             (Status(77), |_| {}, Outcome::Failed, "status 77"),
             (Status(1), |e| e.stderr_tail = "CUDA out of memory. Tried", Outcome::Oom, "out of memory"),

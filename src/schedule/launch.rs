@@ -45,6 +45,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
         driver: sources.instruments.driver(),
         versions: versions(sources),
         libraries: BTreeMap::new(),
+        flags: BTreeMap::new(),
         git: sources.git.clone(),
         environment: environment(),
         data_sha256: sources.data.clone(),

@@ -114,8 +114,9 @@ fn take_one(device: &DeviceFacts, terms: &Terms) -> Result<Lease, Refusal> {
         Err(holder) => return Err(Refusal::Busy(format!("GPU {} ({}) is leased by {}", device.index, device.name, holder.0))),
     };
     if terms.require_idle {
-        let processes = terms.instruments.compute_processes(&device.uuid);
-        if let Some(reason) = busy(device, &processes, terms.instruments.utilization(&device.uuid)) {
+        let silent = |reason| Refusal::Busy(format!("GPU {} ({}) does not answer: {reason}", device.index, device.name));
+        let (processes, utilization) = terms.instruments.use_of(&device.uuid).map_err(silent)?;
+        if let Some(reason) = busy(device, &processes, utilization) {
             return Err(Refusal::Busy(reason));
         }
     }

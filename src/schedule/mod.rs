@@ -117,10 +117,12 @@ pub struct Report {
     pub asked_left: usize,
     /// The last attempt of each trial asked for that has one, in plan order.
     pub rows: Vec<TableRow>,
+    /// Why no more trials were started, if the machine could not go on.
+    pub failure: Option<Stop>,
 }
 
 /// Why a run could not start or go on.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Stop {
     /// The request contradicts what is there (a changed experiment).
     #[error("{0}")]

@@ -5,6 +5,8 @@ use std::{
     fs, io,
 };
 
+use sha2::{Digest, Sha256};
+
 use super::{
     Request, Stop, Wanted,
     changes::{Change, changes, describe},
@@ -13,7 +15,6 @@ use super::{
     launch::{Sources, gather, git},
     machine::{self, Here},
     preflight::notice,
-    progress::counted,
     remaining::History,
     row::{Facts, row},
     stray,
@@ -22,13 +23,14 @@ use crate::{
     hardware::host::usable_cores,
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Check, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
+        AttemptFile, Check, Paths, Privacy, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
         attempt::attempts,
         columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
         run_file::{RUN_FILE, write_whole},
         run_folder::{create, runs},
     },
-    spec::Experiment,
+    spec::{Experiment, Identity},
+    units::counted,
 };
 
 /// The run there is, or none.
@@ -73,8 +75,9 @@ pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, St
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
     let history = History::of(&rows);
+    let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
     let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
-    match compare(wanted, &folder, &file) {
+    match compare(wanted, &folder, &file, has_begun) {
         Ok(_)
             if finished
                 && !wanted.reruns
@@ -97,11 +100,12 @@ fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> Here) -> Opt
     Some(format!("{} is finished and was made on another machine ({difference}): a new run starts", folder.path().display()))
 }
 
-/// The changes that a resume may take; the error describes those it may not.
-fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile) -> Result<Vec<Change>, String> {
+/// The changes that a resume may take; the error describes those it may not. `has_begun`: some trial has a result.
+fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, has_begun: bool) -> Result<Vec<Change>, String> {
     let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
     let old: Experiment = serde_yaml::from_str(&text).map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
-    let (free, bound): (Vec<Change>, Vec<Change>) = changes(&old, wanted.experiment).into_iter().partition(Change::is_free);
+    let (free, bound): (Vec<Change>, Vec<Change>) =
+        changes(&old, wanted.experiment).into_iter().partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
     if !bound.is_empty() {
         return Err(describe(&bound));
     }
@@ -120,7 +124,10 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
     let anchor = clock::anchor();
     let git = git(request.results);
     let Request { command_line, data, trial_program, sha256, .. } = *request;
-    let sources = Sources { command_line, data, trial_program, sha256, git: &git, instruments, preflight };
+    let paths = Paths::here(privacy(request));
+    let command_line: &[String] = &command_line.iter().map(|word| paths.hide(word)).collect::<Vec<_>>();
+    let preflight_kept: Vec<Check> = preflight.iter().map(|check| hidden(check, &paths)).collect();
+    let sources = Sources { command_line, data, trial_program, sha256, git: &git, instruments, preflight: &preflight_kept };
     let mut notices: Vec<String> = preflight.iter().filter(|check| check.is_worth_saying()).map(notice).collect();
     let (folder, file, launch_number) = match found {
         Found::New { notice } => {
@@ -137,6 +144,11 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
             let number = file.launches.iter().map(|launch| launch.launch).max().unwrap_or(0) + 1;
             let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
             let mut launch = gather(number, anchor.clone(), clock::run_anchor(run, &anchor), &sources);
+            if changed.iter().any(Change::is_of_the_device) {
+                // The run has no number yet; from here on it is one of the new device.
+                write_whole(&folder.experiment(), resolved(request).as_bytes()).map_err(cannot_write(request))?;
+                file.experiment_sha256 = Some(experiment_sha256(request));
+            }
             launch.changed = changed.into_iter().map(|change| (change.key, change.new.unwrap_or_default())).collect();
             file.launches.push(launch);
             file.write(&folder.run_file()).map_err(cannot_write(request))?;
@@ -158,19 +170,48 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
     Ok(open)
 }
 
+fn hidden(check: &Check, paths: &Paths) -> Check {
+    Check { evidence: paths.hide(&check.evidence), remedy: check.remedy.as_deref().map(|remedy| paths.hide(remedy)), ..check.clone() }
+}
+
 fn new_file(request: &Request, launch: crate::record::run_file::Launch) -> RunFile {
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
+        experiment_sha256: Some(experiment_sha256(request)),
         tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS].iter().map(|table| (table.file.to_owned(), table.version.to_owned())).collect(),
         plan: request.trials.iter().map(|trial| trial.id.clone()).collect(),
         launches: vec![launch],
     }
 }
 
+/// Text of `experiment.yaml`.
+fn resolved(request: &Request) -> String {
+    let paths = Paths::here(privacy(request));
+    // The values stay as they are: only where each came from is a comment.
+    let line = |line: &str| match line.rfind("  # ") {
+        Some(at) => format!("{}{}\n", &line[..at], paths.hide(&line[at..])),
+        None => format!("{line}\n"),
+    };
+    request.resolved.lines().map(line).collect()
+}
+
+/// Of that text, hex.
+fn experiment_sha256(request: &Request) -> String {
+    hex::encode(Sha256::digest(resolved(request)))
+}
+
+/// Whether this experiment's tables may name people and places.
+pub(super) fn privacy(request: &Request) -> Privacy {
+    match request.experiment.record.identity {
+        Identity::Masked => Privacy::Masked,
+        Identity::Full => Privacy::Full,
+    }
+}
+
 fn fill(folder: &RunFolder, request: &Request, file: &RunFile) -> io::Result<()> {
     fs::create_dir(folder.trials())?;
-    write_whole(&folder.experiment(), request.resolved.as_bytes())?;
+    write_whole(&folder.experiment(), resolved(request).as_bytes())?;
     TrialWriter::open(&folder.trials_table(), &axes(request.trials))?;
     file.write(&folder.run_file())
 }
@@ -208,6 +249,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         outcome: Outcome::Killed,
         reason: Some(format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id)),
         started_utc: started.as_ref().map(|started| started.started_utc.clone()),
+        run_seconds: None,
         trial_seconds: None,
         result: None,
         readings: &TrialReadings::default(),

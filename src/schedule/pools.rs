@@ -50,7 +50,7 @@ pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instrume
 
 fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: request.visible_devices };
+    let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
     let choice = choose(&wish.0, wish.1, offer).map_err(Stop::CannotRun)?;
     if let Choice::Cpu { notice: Some(notice) } = &choice {
         pools.notices.push(notice.clone());
@@ -75,7 +75,7 @@ fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Inst
 /// no others to stand in for them.
 pub(super) fn another(wish: &Wish, held: &[Lease], request: &Request, instruments: &Instruments) -> Option<Lease> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let offer = Offer { devices: &devices, absence: absence.as_deref(), visible: request.visible_devices };
+    let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
     let Ok(Choice::FirstIdle(mut gpus)) = choose(&wish.0, wish.1, offer) else { return None };
     gpus.retain(|gpu| held.iter().all(|lease| lease.gpu.as_ref() != Some(gpu)));
     let who = who(request);
@@ -99,7 +99,7 @@ fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &In
             Err(Refusal::Broken(what)) => return Err(Stop::CannotRun(what)),
             Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
                 return Err(Stop::CannotRun(format!(
-                    "no device is idle: {what}; wait with `--set run.wait=10m`, name others with `--device`, or share with `--set run.require_idle_device=false`"
+                    "no device is idle: {what}; wait with `--set run.wait=10m`, name another with `--device` (`cpu` is one), or share with `--set run.require_idle_device=false`"
                 )));
             }
             Err(Refusal::Busy(what)) if !said => {

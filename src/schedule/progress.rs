@@ -13,7 +13,7 @@ use super::{listen::Heard, remaining::Standing};
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::TrialRow,
-    units::{Fraction, Seconds},
+    units::{Fraction, Seconds, counted},
 };
 
 /// Between two lines of one trial's progress in plain text, and two of its JSON events.
@@ -64,6 +64,8 @@ pub(super) struct Progress {
     /// Trials that this launch is to run, and those of them that it has settled.
     to_run: usize,
     made: usize,
+    /// Whether the trials that wait will not be started, so that no time is left to be told.
+    is_over: bool,
     standing: Standing,
     bars: MultiProgress,
     sweep: ProgressBar,
@@ -78,7 +80,19 @@ impl Progress {
         let bars = MultiProgress::with_draw_target(target);
         let sweep = bars.add(ProgressBar::new(total as u64).with_style(template("{bar:24} {pos}/{len} trials{msg}")));
         sweep.set_position(standing.settled as u64);
-        Self { style, started: Instant::now(), total, to_run, made: 0, standing, bars, sweep, trials: HashMap::new(), spoken: HashMap::new() }
+        Self {
+            style,
+            started: Instant::now(),
+            total,
+            to_run,
+            made: 0,
+            is_over: false,
+            standing,
+            bars,
+            sweep,
+            trials: HashMap::new(),
+            spoken: HashMap::new(),
+        }
     }
 
     /// Something a user should know.
@@ -171,6 +185,11 @@ impl Progress {
         }
     }
 
+    /// The trials that wait will not run.
+    pub(super) fn start_no_more(&mut self) {
+        self.is_over = true;
+    }
+
     /// The last word of a launch.
     pub(super) fn run_ended(&self, how: &str) {
         self.sweep.finish_and_clear();
@@ -184,7 +203,7 @@ impl Progress {
     fn outlook(&self) -> String {
         let failed = if self.standing.failed > 0 { format!(", {} failed", self.standing.failed) } else { String::new() };
         let left = self.to_run.saturating_sub(self.made);
-        if self.made == 0 || left == 0 {
+        if self.made == 0 || left == 0 || self.is_over {
             return failed;
         }
         let seconds = self.started.elapsed().as_secs_f64() / self.made as f64 * left as f64;
@@ -271,11 +290,6 @@ fn ended(row: &TrialRow) -> String {
         text.push_str(&format!(": {reason}"));
     }
     text
-}
-
-/// `1 trial`, `2 trials`.
-pub(super) fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::instruments::{DeviceFacts, TrialReadings};
 use crate::{
     plan::{Outcome, Trial},
     record::{
-        TableRow, TrialResult, TrialRow,
+        TableRow, TrialResult, TrialRow, peaks,
         trials::{TRIALS_TABLE, notes_cell},
     },
     spec::Engine,
@@ -23,6 +23,8 @@ pub(super) struct Facts<'a> {
     pub(super) outcome: Outcome,
     pub(super) reason: Option<String>,
     pub(super) started_utc: Option<String>,
+    /// Of the attempt's start.
+    pub(super) run_seconds: Option<f64>,
     pub(super) trial_seconds: Option<f64>,
     pub(super) result: Option<&'a TrialResult>,
     pub(super) readings: &'a TrialReadings,
@@ -132,6 +134,10 @@ fn fixed(facts: &Facts) -> TrialRow {
         mean_disk_busy_fraction: window.mean_disk_busy_fraction,
         min_host_memory_available_bytes: window.min_host_memory_available_bytes,
         mean_reading_seconds: window.mean_reading_seconds,
+        run_seconds: facts.run_seconds,
+        allocator_retries: result.and_then(|result| result.allocator_retries),
+        flops_formula: flops_per_sample.map(|_| trial.model.flops_formula().to_owned()),
+        peak_dtype: facts.peak.as_ref().map(|_| peaks::dtype(trial.train.precision.name()).to_owned()),
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Sender,
+    },
 };
 
 use signal_hook::{
@@ -35,6 +39,8 @@ pub(super) fn ask(before: Option<Asked>, signal: i32) -> Asked {
 /// Forwards signals as events until dropped.
 pub(super) struct Listener {
     handle: Handle,
+    /// Set by the first signal.
+    asked: Arc<AtomicBool>,
 }
 
 impl Listener {
@@ -46,14 +52,22 @@ impl Listener {
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let handle = signals.handle();
+        let asked = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&asked);
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
+                heard.store(true, Ordering::Relaxed);
                 if events.send(Event::Signal(signal)).is_err() {
                     break;
                 }
             }
         })?;
-        Ok(Self { handle })
+        Ok(Self { handle, asked })
+    }
+
+    /// Set once a signal came.
+    pub(super) fn asked(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
     }
 }
 

@@ -6,7 +6,10 @@ use std::{
     collections::HashMap,
     io,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::{
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -18,9 +21,10 @@ use super::{
     judge::StopCause,
     lease::Lease,
     machine::Here,
-    open::{self, Found, Open},
+    open::{self, Found, Open, privacy},
     pools::{self, Pools},
-    progress::{self, Progress, counted},
+    preflight,
+    progress::{self, Progress},
     queue::{Queue, wish},
     remaining::{History, remaining},
     signals::{Asked, Listener, ask},
@@ -28,11 +32,12 @@ use super::{
 use crate::{
     plan::{Outcome, TrialId},
     record::{
-        Privacy, RunFolder, TableRow,
+        Check, Paths, RunFolder, State, TableRow,
         run_file::Ended,
         run_folder::{Lock, lock, repair_latest},
     },
-    spec::Identity,
+    spec::{DeviceName, Devices, Engine},
+    units::counted,
 };
 
 /// Between two looks at the children.
@@ -63,11 +68,22 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
         return Ok(report(request, old.folder.clone(), End::NothingToDo, &old.rows));
     }
     let (sender, events) = channel();
-    let _listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
-    let pools = pools::lease_all(request, &found, &instruments, &events)?;
-    let preflight = instruments.preflight(request, privacy(request), &pools.uuids());
-    let open = open::open(request, found, &instruments, &preflight)?;
+    let listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
+    instruments.heed(listener.asked());
+    let interrupted = || Stop::Interrupted("interrupted before the first trial; nothing was started".to_owned());
+    let pools = pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
+        // A driver that is not waited for any more looks busy.
+        Stop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
+        stop => stop,
+    })?;
+    let checks = instruments.preflight(request, privacy(request), &pools.uuids());
+    if listener.asked().load(Ordering::Relaxed) {
+        return Err(interrupted());
+    }
+    refuse_mistaken_variable(request, &pools, &checks)?;
+    let open = open::open(request, found, &instruments, &checks)?;
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
+    instruments.heed_no_more();
     Sweep::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
 
@@ -78,13 +94,6 @@ fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
         run_anchor_nanoseconds: open.run_anchor_nanoseconds,
         sample_interval: request.experiment.measure.sample_interval.0,
         privacy: privacy(request),
-    }
-}
-
-fn privacy(request: &Request) -> Privacy {
-    match request.experiment.record.identity {
-        Identity::Masked => Privacy::Masked,
-        Identity::Full => Privacy::Full,
     }
 }
 
@@ -135,6 +144,7 @@ struct Sweep<'a> {
     failure: Option<Stop>,
     progress: Progress,
     has_room: HasRoom,
+    paths: Paths,
 }
 
 impl<'a> Sweep<'a> {
@@ -164,11 +174,16 @@ impl<'a> Sweep<'a> {
             failure: None,
             progress,
             has_room,
+            paths: Paths::here(privacy(request)),
         }
     }
 
     fn run(mut self, events: &Receiver<Event>) -> Result<Report, Stop> {
         disk::keep_reserve(&self.open.folder);
+        // What came while the machine was read counts before the first trial.
+        while let Ok(Event::Signal(signal)) = events.try_recv() {
+            self.signal(signal);
+        }
         loop {
             self.start_what_may();
             if self.running.is_empty() && (self.is_stopping() || self.queue.is_empty()) {
@@ -248,6 +263,7 @@ impl<'a> Sweep<'a> {
     fn signal(&mut self, signal: i32) {
         let asked = ask(self.asked, signal);
         self.asked = Some(asked);
+        self.progress.start_no_more();
         match asked {
             Asked::Drain if self.running.is_empty() => self.progress.notice("stopping"),
             Asked::Drain => {
@@ -300,15 +316,19 @@ impl<'a> Sweep<'a> {
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
-        let attempt::Finished { row, cannot_run, lost, libraries } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        let attempt::Finished { mut row, cannot_run, lost, libraries, flags } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
-            self.fail(Stop::CannotRun(row.fixed.reason.clone().unwrap_or_default()));
+            let is_gpu = self.devices[device].gpu.is_some();
+            self.fail(Stop::CannotRun(cannot_run_here(&trial.id, is_gpu)));
+        }
+        for cell in [&mut row.fixed.reason, &mut row.fixed.notes].into_iter().flatten() {
+            *cell = self.paths.hide(cell);
         }
         self.keep(row, index);
         if let Some(lost) = lost {
             self.lose(device, &lost);
         }
-        if self.open.file.add_libraries(&libraries)
+        if self.open.file.add_libraries(&libraries, &flags)
             && let Err(error) = self.open.file.write(&self.open.folder.run_file())
         {
             self.fail(open::cannot_write(self.request)(error));
@@ -368,6 +388,7 @@ impl<'a> Sweep<'a> {
 
     /// Starts no more trials; those that run go on to their ends.
     fn start_no_more(&mut self, stop: Stop) {
+        self.progress.start_no_more();
         self.failure.get_or_insert(stop);
     }
 
@@ -387,15 +408,32 @@ impl<'a> Sweep<'a> {
             (None, _, left) => format!("{} left", counted(left, "trial")),
         };
         if let Some(launch) = self.open.file.launches.last_mut() {
-            launch.ended = Some(Ended { utc: clock::utc_now(), how: how.clone() });
+            launch.ended = Some(Ended { utc: clock::utc_now(), how: self.paths.hide(&how) });
         }
         let written = self.open.file.write(&self.open.folder.run_file());
         self.progress.run_ended(&how);
-        match (self.failure, written) {
-            (Some(stop), _) => Err(stop),
-            (None, Err(error)) => Err(open::cannot_write(self.request)(error)),
-            (None, Ok(())) => Ok(report),
+        let unwritten = written.err().map(open::cannot_write(self.request));
+        report.failure = self.failure.or(unwritten);
+        Ok(report)
+    }
+}
+
+/// The trial's own line has said why.
+fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
+    let other = if is_gpu { ", `--device cpu` runs the trials on the CPU" } else { "" };
+    format!("trial {trial} found that this machine cannot run it, and no more are started; `kiln doctor` says what is missing{other}")
+}
+
+/// Why a launch with this `CUDA_VISIBLE_DEVICES` must not go on: it names no GPU, though it means to, and the trials that would
+/// take one would silently run on the CPU.
+fn refuse_mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) -> Result<(), Stop> {
+    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
+    let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == State::Problem);
+    match mistake {
+        Some(check) if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() => {
+            Err(Stop::CannotRun(format!("{}; `--device cpu` runs the trials on the CPU", preflight::notice(check))))
         }
+        _ => Ok(()),
     }
 }
 
@@ -424,7 +462,7 @@ fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> 
     let asked: Vec<&TrialId> = request.trials.iter().map(|trial| &trial.id).filter(|id| request.selection.wants(id)).collect();
     let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
     let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, left, asked_left: asked.into_iter().filter(is_left).count(), rows }
+    Report { folder, end, left, asked_left: asked.into_iter().filter(is_left).count(), rows, failure: None }
 }
 
 #[cfg(test)]

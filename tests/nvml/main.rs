@@ -66,7 +66,7 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
     writer.write_all(&snapshot).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(!text.contains("1650000000001") && !text.contains("ada") && !text.contains("process_1_"), "{text}");
-    let rows: Vec<SnapshotRow> = Table::read(&path, "snapshots/1").unwrap().rows().unwrap();
+    let rows: Vec<SnapshotRow> = Table::read(&path, "snapshots/2").unwrap().rows().unwrap();
     let row = |section: &str, field: &str| rows.iter().find(|row| row.section == section && row.field == field).unwrap().clone();
     assert_eq!((row("power", "draw").value.as_deref(), row("power", "draw").unit.as_deref()), (Some("500"), Some("W")));
     assert_eq!(row("activity", "throttle_reasons").value.as_deref(), Some("sw_power_cap"));

@@ -15,7 +15,7 @@ hello() { say "{\"event\":\"hello\",\"protocol\":1,\"kiln_trial\":\"scripted\",\
 step() { say "{\"event\":\"progress\",\"step\":$1,\"total_steps\":10,\"loss\":2.5,\"samples_per_second\":64.0,\"data_wait_fraction\":0.1}"; }
 finish() { # outcome [reason]
   reason=null; [ -n "$2" ] && reason="\"$2\""
-  printf '{"kiln_trial_result":1,"trial":"%s","attempt":%s,"outcome":"%s","reason":%s,"steps":10,"left_out_steps":2,"window_seconds":1.5,"samples_per_second":64.0,"train_loss":2.25,"device_name":"script","cpu_threads":1}\n' \
+  printf '{"kiln_trial_result":1,"trial":"%s","attempt":%s,"outcome":"%s","reason":%s,"steps":10,"left_out_steps":2,"window_seconds":1.5,"samples_per_second":64.0,"train_loss":2.25,"device_name":"script","cpu_threads":1,"flags":{"tf32":"false"}}\n' \
     "$trial" "$attempt" "$1" "$reason" >"$folder/.trial.json.new" && mv "$folder/.trial.json.new" "$folder/trial.json" || exit 1
   say "{\"event\":\"finished\",\"outcome\":\"$1\",\"reason\":$reason}"
 }
@@ -58,6 +58,8 @@ case $scenario in
   speaks_2) hello_of 2; finish completed ;;
   speaks_2_on_and_on) say '{"event":"hello","protocol":2}'; while :; do sleep 0.2; step 4; done ;;
   bad_file) echo 'trial.yaml: unknown key' >&2; exit 2 ;;
+  names_a_path) hello; finish failed "cannot read $PWD/data/x.txt of $HOME/x.yaml"; exit 1 ;;
+  says_no_device) hello; finish failed 'CUDA is not usable here'; exit 3 ;;
   no_device) echo 'libtorch is not there' >&2; exit 3 ;;
   *) echo "no such scenario: $scenario" >&2; exit 1 ;;
 esac

@@ -47,6 +47,5 @@ fn stays_together(model: &str) {
     let last = |losses: &[f64]| losses[STEPS - 50..].iter().sum::<f64>() / 50.0;
     let (f32_loss, bf16_loss) = (last(&f32_losses), last(&bf16_losses));
     assert!(f32_loss < 0.7 * f32_losses[0], "something was learned: {} to {f32_loss}", f32_losses[0]);
-    println!("{model}: first losses {} and {}, means of the last 50 {f32_loss} and {bf16_loss}", f32_losses[0], bf16_losses[0]);
     assert!((bf16_loss / f32_loss - 1.0).abs() < 0.01, "{model}: f32 {f32_loss}, amp-bf16 {bf16_loss}");
 }

@@ -219,7 +219,7 @@ impl Nvml {
 }
 
 /// `None` for a device that has no UUID: it could not be named.
-fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
+pub(super) fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
     Some(DeviceFacts {
         index,
         uuid: device.uuid().ok()?,

@@ -5,7 +5,7 @@ use super::gpu::GpuFacts;
 use crate::{
     hardware::{Absence, ProcessList, gpu::Activity},
     record::{Check, Privacy},
-    units::Bytes,
+    units::{Bytes, counted},
 };
 
 /// Degrees below the slow-down at which a GPU is called hot.
@@ -84,19 +84,16 @@ fn processes(gpu: &GpuFacts, privacy: Privacy) -> Check {
         ProcessList::Known(_) => {}
     }
     let who = privacy.foreign_processes(&gpu.users);
-    if gpu.is_working() {
-        let percent = gpu.utilization_percent.value().copied().unwrap_or_default();
-        return Check::warning(
+    let wait = "wait (`run.wait`), or name another GPU with `--device`";
+    match (gpu.work(), gpu.utilization_percent.value()) {
+        (Some(true), Some(percent)) => Check::warning(NAME, format!("foreign processes are at work ({percent} %): {who}"), wait),
+        (Some(false), _) => Check::warning(
             NAME,
-            format!("foreign processes are at work ({percent} %): {who}"),
-            "wait (`run.wait`), or name another GPU with `--device`",
-        );
+            format!("foreign processes hold memory at no utilization: {who}"),
+            "left over from a crash, or a notebook? its owner can end it (`kill PID`); kiln never does",
+        ),
+        _ => Check::warning(NAME, format!("foreign processes are on it, and the driver does not say whether they work: {who}"), wait),
     }
-    Check::warning(
-        NAME,
-        format!("foreign processes hold memory at no utilization: {who}"),
-        "left over from a crash, or a notebook? its owner can end it (`kill PID`); kiln never does",
-    )
 }
 
 /// Memory that no process accounts for: left by one that died, or by one in another container.
@@ -158,7 +155,7 @@ fn mig(gpu: &GpuFacts) -> Option<Check> {
         ),
         (true, count) => Check::warning(
             NAME,
-            format!("on, with {count} instances: a trial gets the first one, not the whole GPU, and the driver tells no utilization"),
+            format!("on, with {}: a trial gets the first one, not the whole GPU, and the driver tells no utilization", counted(count, "instance")),
             "turn it off (`sudo nvidia-smi -mig 0`) to measure the whole GPU",
         ),
     })
@@ -182,7 +179,7 @@ fn uncorrected(gpu: &GpuFacts) -> Option<Check> {
     (count > 0).then(|| {
         Check::problem(
             "memory-errors",
-            format!("{count} uncorrected memory errors since the driver was loaded"),
+            format!("{} since the driver was loaded", counted(count as usize, "uncorrected memory error")),
             "reset the GPU (`sudo nvidia-smi -r`); if they come back, the board is to be replaced",
         )
     })
@@ -198,7 +195,11 @@ fn rows(gpu: &GpuFacts) -> Option<Check> {
     } else if pending {
         Check::warning(NAME, "a faulty row of memory waits to be replaced", "reset the GPU (`sudo nvidia-smi -r`) or restart")
     } else if spent > 0 {
-        Check::warning(NAME, format!("{spent} banks of memory have no spare rows left"), "the next fault there cannot be mended: plan a replacement")
+        Check::warning(
+            NAME,
+            format!("no spare rows are left in {} of memory", counted(spent as usize, "bank")),
+            "the next fault there cannot be mended: plan a replacement",
+        )
     } else {
         Check::ok(NAME, "nothing pending, nothing failed")
     })
@@ -235,7 +236,10 @@ fn throttling(gpu: &GpuFacts) -> Option<Check> {
         (Activity::HW_SLOWDOWN, "the hardware's slow-down"),
         (Activity::SW_POWER_CAP, "the power limit"),
     ];
-    let active = *gpu.event_reasons.value()?;
+    let mut active = *gpu.event_reasons.value()?;
+    if !is_power_limited(gpu) {
+        active &= !Activity::SW_POWER_CAP;
+    }
     let names: Vec<&str> = REASONS.iter().filter(|(bit, _)| active & bit != 0).map(|(_, name)| *name).collect();
     Some(match names.as_slice() {
         [] => Check::ok(NAME, "none now"),
@@ -249,19 +253,28 @@ fn throttling(gpu: &GpuFacts) -> Option<Check> {
     })
 }
 
+/// Some boards name the power limit while they rest. It counts only where it can hold something down.
+fn is_power_limited(gpu: &GpuFacts) -> bool {
+    /// From this share of the limit on, it may be what holds the clocks.
+    const NEAR: f64 = 0.8;
+    let share = gpu.power_draw.value().zip(gpu.power_limit.value()).map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
+    gpu.work() != Some(false) && share.is_none_or(|share| share >= NEAR)
+}
+
 fn temperature(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "temperature";
     let now = *gpu.temperature.value()?;
+    const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
+    let remedy = "let it cool (`run.cool_down`), look after fans and air";
+    if gpu.event_reasons.value().is_some_and(|reasons| reasons & HEAT != 0) {
+        return Some(Check::warning(NAME, format!("{now} °C, and it is slowed down for heat now"), remedy));
+    }
     let by_limit = gpu.slowdown_temperature.value().map(|limit| limit - now);
     let Some(margin) = gpu.temperature_margin.value().copied().or(by_limit) else {
         return Some(Check::ok(NAME, format!("{now} °C")));
     };
     Some(if margin <= HOT_MARGIN {
-        Check::warning(
-            NAME,
-            format!("{now} °C, {margin} degrees below where it slows down"),
-            "let it cool (`run.cool_down`), look after fans and air",
-        )
+        Check::warning(NAME, format!("{now} °C, {margin} degrees below where it slows down"), remedy)
     } else {
         Check::ok(NAME, format!("{now} °C, {margin} degrees below where it slows down"))
     })
@@ -273,9 +286,10 @@ fn link(gpu: &GpuFacts) -> Option<Check> {
     let (width, best) = (*gpu.link_width.value()?, *gpu.link_width_max.value()?);
     let generation = gpu.link_generation.value().copied().zip(gpu.link_generation_max.value().copied());
     let words = |width: u64, generation: Option<u64>| generation.map_or(format!("x{width}"), |number| format!("generation {number} x{width}"));
-    let now = words(width, generation.map(|pair| pair.0));
-    let possible = words(best, generation.map(|pair| pair.1));
     let is_slow = generation.is_some_and(|(now, best)| now < best);
+    // The generation of a GPU at rest says nothing against the slot.
+    let told = generation.filter(|_| width == best || gpu.is_working());
+    let (now, possible) = (words(width, told.map(|pair| pair.0)), words(best, told.map(|pair| pair.1)));
     Some(if width < best {
         Check::warning(
             NAME,
@@ -308,6 +322,10 @@ mod tests {
         Reading::Value(value)
     }
 
+    fn hidden<T>() -> Reading<T> {
+        Reading::Absent(Absence::NotSupported)
+    }
+
     fn found(name: &str, change: impl FnOnce(&mut GpuFacts)) -> Option<(State, String)> {
         let mut gpu = healthy(3);
         change(&mut gpu);
@@ -325,7 +343,7 @@ mod tests {
     #[test]
     fn each_fault_is_seen_with_its_evidence() {
         type Case = (&'static str, fn(&mut GpuFacts), State, &'static str);
-        let cases: [Case; 22] = [
+        let cases: [Case; 27] = [
             ("health", |gpu| gpu.lost = Some(Absence::Lost), State::Problem, "fell off the bus"),
             ("recovery", |gpu| gpu.recovery_action = known(1), State::Problem, "reset"),
             ("held-memory", |gpu| gpu.memory_used_bytes = known(8 << 30), State::Warning, "8.0 GiB are in use, but no process"),
@@ -338,11 +356,19 @@ mod tests {
             ("memory-errors", |gpu| gpu.uncorrected_errors = known(2), State::Problem, "2 uncorrected"),
             ("row-remapping", |gpu| gpu.has_remap_failed = known(true), State::Problem, "could not be replaced"),
             ("row-remapping", |gpu| gpu.are_rows_pending = known(true), State::Warning, "waits to be replaced"),
-            ("row-remapping", |gpu| gpu.spent_banks = known(4), State::Warning, "4 banks"),
+            ("row-remapping", |gpu| gpu.spent_banks = known(4), State::Warning, "left in 4 banks"),
             ("retired-pages", |gpu| gpu.are_pages_pending = known(true), State::Warning, "taken out of use"),
             ("power-limit", |gpu| gpu.power_limit = known(450_000), State::Warning, "450 W, below the board's default of 700 W"),
             ("throttling", |gpu| gpu.event_reasons = known(0x48), State::Warning, "heat (hardware), the hardware's slow-down"),
-            ("throttling", |gpu| gpu.event_reasons = known(0x4), State::Warning, "the power limit"),
+            (
+                "throttling",
+                |gpu| (gpu.event_reasons, gpu.utilization_percent, gpu.power_draw) = (known(0x4), hidden(), known(690_000)),
+                State::Warning,
+                "the power limit",
+            ),
+            ("throttling", |gpu| gpu.event_reasons = known(0x4), State::Ok, "none now"),
+            ("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(0x44), hidden()), State::Warning, "by heat (hardware)"),
+            ("temperature", |gpu| gpu.event_reasons = known(0x40), State::Warning, "35 °C, and it is slowed down for heat now"),
             ("temperature", |gpu| gpu.temperature_margin = known(4), State::Warning, "35 °C, 4 degrees below"),
             (
                 "temperature",
@@ -350,7 +376,19 @@ mod tests {
                 State::Warning,
                 "90 °C, 3 degrees below",
             ),
-            ("pcie-link", |gpu| gpu.link_width = known(8), State::Warning, "generation 5 x8 of generation 5 x16"),
+            ("pcie-link", |gpu| (gpu.link_width, gpu.link_generation) = (known(8), known(1)), State::Warning, "x8 of x16: copies"),
+            (
+                "pcie-link",
+                |gpu| (gpu.link_width, gpu.link_generation, gpu.utilization_percent) = (known(8), known(1), known(90)),
+                State::Warning,
+                "generation 1 x8 of generation 5 x16",
+            ),
+            (
+                "mig",
+                |gpu| (gpu.is_mig, gpu.is_mig_pending, gpu.mig_uuids) = (known(true), known(true), vec!["MIG-5".into()]),
+                State::Warning,
+                "with 1 instance:",
+            ),
             (
                 "pcie-link",
                 |gpu| (gpu.link_generation, gpu.utilization_percent) = (known(3), known(90)),
@@ -384,5 +422,18 @@ mod tests {
         assert!(!words(&gpu, Privacy::Masked).contains("4711"));
         gpu.utilization_percent = known(80);
         assert!(words(&gpu, Privacy::Full).starts_with("foreign processes are at work (80 %)"));
+        gpu.utilization_percent = hidden();
+        let unknown = processes(&gpu, Privacy::Full);
+        assert!(unknown.evidence.contains("the driver does not say whether they work"), "{unknown:?}");
+        assert!(!unknown.remedy.is_some_and(|remedy| remedy.contains("kill")));
+    }
+
+    #[test]
+    fn a_long_list_of_processes_is_cut() {
+        let mut gpu = healthy(0);
+        let process = |pid| GpuProcess { pid, user: None, used_memory_bytes: None };
+        gpu.users = ProcessList::Known((1..=12).map(process).collect());
+        let evidence = processes(&gpu, Privacy::Full).evidence;
+        assert!(evidence.contains("pid 5 of") && !evidence.contains("pid 6 of") && evidence.ends_with("; and 7 more"), "{evidence}");
     }
 }

@@ -10,9 +10,21 @@ use crate::{
 /// All checks of the driver.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     match &facts.driver {
-        Ok(versions) => vec![driver(versions, &facts.system), library(versions), nodes(facts)],
+        Ok(versions) => {
+            let driver = facts.silence.as_ref().map_or_else(|| driver(versions, &facts.system), |silence| silent(versions, silence));
+            vec![driver, library(versions, &facts.system), nodes(facts)]
+        }
         Err(absent) => vec![absent_driver(absent, facts)],
     }
+}
+
+const HANGS: &str =
+    "look for `NVRM` and `Xid` in `sudo dmesg`; a GPU may hang: restart the machine, and keep persistence mode on (`sudo nvidia-smi -pm 1`)";
+
+/// A driver that started and then hangs.
+fn silent(versions: &DriverVersions, silence: &str) -> Check {
+    let version = versions.driver.value().map(|version| format!("{version} is loaded, but ")).unwrap_or_default();
+    Check::problem("driver", format!("{version}{silence}"), HANGS)
 }
 
 /// Words for a version that may be unknown.
@@ -29,7 +41,13 @@ fn driver(versions: &DriverVersions, system: &SystemFacts) -> Check {
         (Reading::Value(driver), Some(module)) if driver != module => {
             mismatch(format!("NVML speaks of driver {driver}, /proc/driver/nvidia/version of {module}"))
         }
-        (Reading::Value(_), _) => Check::ok("driver", format!("{found} is loaded, it runs CUDA up to {}", version(&versions.cuda))),
+        (Reading::Value(_), _) => {
+            let cuda = match &versions.cuda {
+                Reading::Value(cuda) => format!("it runs CUDA up to {cuda}"),
+                Reading::Absent(absence) => format!("up to which CUDA is unknown ({absence})"),
+            };
+            Check::ok("driver", format!("{found} is loaded, {cuda}"))
+        }
         (Reading::Absent(_), _) => Check::unknown("driver", format!("a driver {found} is loaded")),
     }
 }
@@ -43,8 +61,12 @@ fn mismatch(evidence: String) -> Check {
 }
 
 /// NVML's own version ends with the driver's, after the CUDA version it was built for.
-fn library(versions: &DriverVersions) -> Check {
+fn library(versions: &DriverVersions, system: &SystemFacts) -> Check {
     match (&versions.nvml, &versions.driver) {
+        // The library belongs to Linux, the driver to Windows.
+        (Reading::Value(nvml), Reading::Value(driver)) if system.is_wsl => {
+            Check::ok("nvml", format!("the library is {nvml}, the Windows driver {driver}: under WSL each has a version of its own"))
+        }
         (Reading::Value(nvml), Reading::Value(driver)) if nvml == driver || nvml.ends_with(&format!(".{driver}")) => {
             Check::ok("nvml", format!("{nvml} is of the driver's version"))
         }
@@ -90,11 +112,7 @@ fn absent_driver(absent: &NvmlAbsent, facts: &Facts) -> Check {
     let evidence = absent.reason.clone();
     match absent.fault {
         NvmlFault::Library => no_library(absent, facts),
-        NvmlFault::Silent => Check::problem(
-            "driver",
-            evidence,
-            "look for `NVRM` and `Xid` in `sudo dmesg`; a GPU may hang: restart the machine, and keep persistence mode on (`sudo nvidia-smi -pm 1`)",
-        ),
+        NvmlFault::Silent => Check::problem("driver", evidence, HANGS),
         NvmlFault::Code(9) => Check::problem(
             "driver",
             evidence,
@@ -219,8 +237,23 @@ mod tests {
         assert_eq!(one(|_| {}).0, State::Ok);
         let (state, evidence, _) = one(|facts| facts.driver.as_mut().unwrap().nvml = Reading::Value("12.550.90.07".into()));
         assert_eq!((state, evidence.as_str()), (State::Warning, "the library is 12.550.90.07, the driver 590.48.01"));
+        let windows = one(|facts| {
+            facts.system.is_wsl = true;
+            facts.driver.as_mut().unwrap().driver = Reading::Value("591.44".into());
+            facts.system.module_version = None;
+        });
+        assert_eq!(windows.0, State::Ok, "{windows:?}");
         let (state, evidence, _) = one(|facts| facts.system.module_version = Some("580.65.06".into()));
         assert_eq!((state, evidence.contains("580.65.06")), (State::Problem, true));
+    }
+
+    #[test]
+    fn a_driver_that_hangs_is_a_problem_and_an_unknown_cuda_is_said_as_one() {
+        let (state, evidence, _) = one(|facts| facts.silence = Some("GPU 0: the driver has not answered for 5 s".into()));
+        assert_eq!((state, evidence.as_str()), (State::Problem, "590.48.01 is loaded, but GPU 0: the driver has not answered for 5 s"));
+        let mut facts = facts();
+        facts.driver.as_mut().unwrap().cuda = Reading::Absent(crate::hardware::Absence::NoSymbol);
+        assert_eq!(checks(&facts)[0].evidence, "590.48.01 is loaded, up to which CUDA is unknown (this driver does not offer it)");
     }
 
     #[test]

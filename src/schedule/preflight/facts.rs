@@ -2,15 +2,17 @@
 //! asks for and what the child says. Gathering judges nothing; each gap is a reason or `None`.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
 
 use super::{gpu::GpuFacts, trial_program::Answer};
 use crate::{
-    hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Reading, host},
+    hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus, silence_of},
     plan::Trial,
     record::Privacy,
+    units::listed,
 };
 
 /// Everything that is known before the checks.
@@ -18,8 +20,12 @@ use crate::{
 pub struct Facts {
     pub driver: Result<DriverVersions, NvmlAbsent>,
     pub system: SystemFacts,
-    /// In nvidia-smi's order.
+    /// Which part of it hangs, and for how long it was waited for.
+    pub silence: Option<String>,
+    /// All that are there, in nvidia-smi's order.
     pub gpus: Vec<GpuFacts>,
+    /// UUIDs of those that a launch has leased; `None` where there is no launch.
+    pub leased: Option<Vec<String>>,
     pub environment: Environment,
     pub host: HostFacts,
     pub place: Place,
@@ -60,12 +66,16 @@ pub struct Environment {
     pub cuda_device_order: Option<String>,
     /// Read by container runtimes, not by CUDA.
     pub nvidia_visible_devices: Option<String>,
+    /// Where the dynamic loader looks first.
+    pub ld_library_path: Option<String>,
 }
 
 /// Where runs are kept, and the memory that acts as a disk.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub results: PathBuf,
+    /// Why nothing can be written there.
+    pub fault: Option<String>,
     pub free_bytes: Reading<u64>,
     pub shared_memory_bytes: Reading<u64>,
     /// `Some` if the machine uses swap.
@@ -89,17 +99,23 @@ pub struct Sources<'a> {
     pub results: &'a Path,
     pub trials: Option<&'a [Trial]>,
     pub privacy: Privacy,
+    /// How long a driver that hangs is waited for.
+    pub patience: &'a Patience,
 }
 
 impl Facts {
-    /// Reads the machine; the GPUs of `only`, or all. Some 200 driver calls per GPU.
-    pub fn gather(sources: &Sources, only: Option<&[String]>, answer: Option<Answer>) -> Self {
-        let nvml = sources.nvml.as_ref();
+    /// Reads the machine. Some 200 driver calls per GPU.
+    pub fn gather(sources: &Sources, leased: Option<Vec<String>>, answer: Option<Answer>) -> Self {
+        let (nvml, patience) = (sources.nvml.as_ref(), sources.patience);
         let host = host::read();
+        let driver = nvml.map(|nvml| versions(*nvml, patience)).map_err(Clone::clone);
+        let gpus = nvml.map(|nvml| gpus(*nvml, patience)).unwrap_or_default();
         Self {
-            driver: nvml.map(versions).map_err(Clone::clone),
+            silence: driver.as_ref().ok().and_then(|versions| silence(versions, &gpus, patience)),
+            driver,
             system: if sources.is_system_nvml { system(Path::new("/")) } else { SystemFacts::default() },
-            gpus: nvml.map(|nvml| gpus(nvml, only)).unwrap_or_default(),
+            gpus,
+            leased,
             environment: environment(),
             place: place(sources.results),
             wish: sources.trials.map(|trials| wish(trials, host.usable_cores)),
@@ -110,17 +126,30 @@ impl Facts {
     }
 }
 
-fn versions(nvml: &Nvml) -> DriverVersions {
-    DriverVersions { driver: nvml.driver_version(), nvml: nvml.nvml_version(), cuda: nvml.cuda_version() }
+fn versions(nvml: Nvml, patience: &Patience) -> DriverVersions {
+    let told = patience.wait(move || DriverVersions { driver: nvml.driver_version(), nvml: nvml.nvml_version(), cuda: nvml.cuda_version() });
+    let silent = || Reading::Absent(patience.silence());
+    told.unwrap_or_else(|| DriverVersions { driver: silent(), nvml: silent(), cuda: silent() })
 }
 
-fn gpus(nvml: &Nvml, only: Option<&[String]>) -> Vec<GpuFacts> {
-    let read = match only {
-        Some(uuids) => uuids.iter().map(|uuid| Gpu::read(nvml, uuid)).collect(),
-        None => Gpu::read_all(nvml),
-    };
-    let users = |gpu: &Gpu| gpu.identity.uuid.value().map(|uuid| nvml.compute_processes(uuid));
-    read.iter().enumerate().map(|(place, gpu)| GpuFacts::of(gpu, place as u64, users(gpu))).collect()
+fn gpus(nvml: Nvml, patience: &Patience) -> Vec<GpuFacts> {
+    let read = read_gpus(nvml, Which::All, patience);
+    let well: Vec<String> = read.iter().filter(|gpu| silence_of(gpu).is_none()).filter_map(|gpu| gpu.identity.uuid.value().cloned()).collect();
+    let users = patience.each(well.clone(), move |uuid| nvml.compute_processes(&uuid));
+    let silent = || ProcessList::Unknown(patience.silence().to_string());
+    let mut users: HashMap<String, ProcessList> = well.into_iter().zip(users.into_iter().map(|list| list.unwrap_or_else(silent))).collect();
+    let mut of = |gpu: &Gpu| gpu.identity.uuid.value().and_then(|uuid| users.remove(uuid));
+    read.iter().enumerate().map(|(place, gpu)| GpuFacts::of(gpu, place as u64, of(gpu))).collect()
+}
+
+/// What hangs, in words.
+fn silence(versions: &DriverVersions, gpus: &[GpuFacts], patience: &Patience) -> Option<String> {
+    let silence = patience.silence();
+    if versions.driver.absence() == Some(&silence) {
+        return Some(silence.to_string());
+    }
+    let hanging: Vec<String> = gpus.iter().filter(|gpu| gpu.lost.as_ref() == Some(&silence)).map(GpuFacts::words).collect();
+    (!hanging.is_empty()).then(|| format!("{silence} when asked about {}", listed(&hanging, ", ")))
 }
 
 /// `root` is `/` outside tests.
@@ -173,6 +202,7 @@ fn environment() -> Environment {
         cuda_visible_devices: variable("CUDA_VISIBLE_DEVICES"),
         cuda_device_order: variable("CUDA_DEVICE_ORDER"),
         nvidia_visible_devices: variable("NVIDIA_VISIBLE_DEVICES"),
+        ld_library_path: variable("LD_LIBRARY_PATH").filter(|path| !path.is_empty()),
     }
 }
 
@@ -185,10 +215,22 @@ fn place(results: &Path) -> Place {
     };
     Place {
         results: results.to_owned(),
+        fault: write_fault(results),
         free_bytes: Reading::from(host::disk_free_bytes(results)),
         shared_memory_bytes,
         swap_used_bytes: swap_used(),
     }
+}
+
+/// Why runs cannot be kept there; the folder itself may still have to be made.
+fn write_fault(results: &Path) -> Option<String> {
+    let results = std::path::absolute(results).ok()?;
+    let there = results.ancestors().find(|folder| folder.exists())?;
+    if !there.is_dir() {
+        return Some(format!("{} is no folder", there.display()));
+    }
+    let refused = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).err()?;
+    Some(format!("{} cannot be written: {refused}", there.display()))
 }
 
 fn swap_used() -> Reading<u64> {
@@ -248,5 +290,18 @@ mod tests {
         let found = place(Path::new("results"));
         assert!(found.free_bytes.value().is_some_and(|bytes| *bytes > 0));
         assert!(found.swap_used_bytes.value().is_some());
+        assert_eq!(found.fault, None);
+    }
+
+    #[test]
+    fn a_folder_that_is_a_file_cannot_keep_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results");
+        fs::write(&file, "").unwrap();
+        let words = format!("{} is no folder", file.display());
+        assert_eq!((write_fault(&file), write_fault(&file.join("deeper"))), (Some(words.clone()), Some(words)));
+        assert_eq!(write_fault(&folder.path().join("not/yet/there")), None);
+        // The kernel's own files may not be written by anyone.
+        assert!(write_fault(Path::new("/proc/1/fdinfo")).is_none_or(|words| words.contains("cannot be written")));
     }
 }

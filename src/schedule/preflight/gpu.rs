@@ -1,6 +1,6 @@
 //! What the checks look at of one GPU: the part of the typed model that decides whether it can be trusted with a trial.
 
-use crate::hardware::{Absence, Gpu, ProcessList, Reading, gpu::Activity};
+use crate::hardware::{Absence, Gpu, ProcessList, Reading, gpu::Activity, silence_of};
 
 /// One GPU, as far as it is checked. Powers in milliwatts, temperatures in °C, as the model has them.
 #[derive(Clone, Debug)]
@@ -32,6 +32,7 @@ pub struct GpuFacts {
     pub are_pages_pending: Reading<bool>,
     /// See the model's `recovery_action`.
     pub recovery_action: Reading<u64>,
+    pub power_draw: Reading<u64>,
     pub power_limit: Reading<u64>,
     pub power_limit_default: Reading<u64>,
     /// Bits of [`Activity`].
@@ -77,6 +78,7 @@ impl GpuFacts {
             spent_banks: gpu.remapped_rows.histogram.none.clone(),
             are_pages_pending: gpu.retired_pages.is_pending.clone(),
             recovery_action: gpu.modes.recovery_action.clone(),
+            power_draw: gpu.power.draw.clone().or_else(|| gpu.power.draw_instant.clone()),
             power_limit: gpu.power.limits.current.clone(),
             power_limit_default: gpu.power.limits.default.clone(),
             event_reasons: gpu.activity.event_reasons.clone(),
@@ -92,10 +94,15 @@ impl GpuFacts {
         }
     }
 
-    /// Whether kernels run on it now, as far as the driver says.
-    pub(super) fn is_working(&self) -> bool {
+    /// Whether kernels run on it now; `None` where the driver does not say.
+    pub(super) fn work(&self) -> Option<bool> {
         let is_resting = self.event_reasons.value().is_some_and(|reasons| reasons & Activity::IDLE != 0);
-        self.utilization_percent.value().is_some_and(|percent| *percent > 0) && !is_resting
+        self.utilization_percent.value().map(|percent| *percent > 0 && !is_resting)
+    }
+
+    /// Whether kernels are known to run on it now.
+    pub(super) fn is_working(&self) -> bool {
+        self.work() == Some(true)
     }
 
     /// For sentences: `GPU 0 (NVIDIA H200)`.
@@ -109,6 +116,9 @@ impl GpuFacts {
 
 /// A GPU that may not be opened or fell off the bus answers every question with one reason.
 fn lost(gpu: &Gpu) -> Option<Absence> {
+    if let Some(silence) = silence_of(gpu) {
+        return Some(Absence::Other(silence.to_owned()));
+    }
     let name = gpu.identity.name.absence()?;
     let memory = gpu.memory.frame_buffer.total_bytes.absence()?;
     (name == memory && *name != Absence::NotSupported).then(|| name.clone())
@@ -147,6 +157,7 @@ pub(super) mod tests {
             spent_banks: known(0),
             are_pages_pending: Reading::Absent(Absence::NotSupported),
             recovery_action: known(0),
+            power_draw: known(70_000),
             power_limit: known(700_000),
             power_limit_default: known(700_000),
             event_reasons: known(0),

@@ -143,6 +143,9 @@ fn shared_memory(facts: &Facts) -> Check {
 
 fn disk(facts: &Facts) -> Check {
     let folder = facts.place.results.display();
+    if let Some(fault) = &facts.place.fault {
+        return Check::problem("disk", fault.clone(), "make room for the runs there, or keep them elsewhere with `--results`");
+    }
     match &facts.place.free_bytes {
         Reading::Value(free) if *free < LITTLE_DISK_BYTES => Check::warning(
             "disk",

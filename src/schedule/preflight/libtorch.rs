@@ -5,6 +5,7 @@ use super::{
     facts::Facts,
     loading::{LoadFault, LoadFaultKind},
     trial_program::{Answer, Fault},
+    visible,
 };
 use crate::{
     record::{
@@ -25,7 +26,7 @@ const BF16_TOLERANCE: f64 = 1.0 / 64.0;
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let Some(answer) = &facts.answer else { return Vec::new() };
     let mut checks = vec![program(answer)];
-    checks.extend(libtorch(answer));
+    checks.extend(libtorch(answer, facts));
     if let Some(libtorch) = built_in(answer) {
         checks.push(cuda(libtorch, answer, facts));
         checks.extend(cuda_version(libtorch, answer, facts));
@@ -110,10 +111,10 @@ fn remedy_of(fault: &Fault) -> &'static str {
 
 const SET_UP: &str = "run `make libtorch`, or point `LIBTORCH` at a libtorch 2.11 folder, then `make build`";
 
-fn libtorch(answer: &Answer) -> Option<Check> {
+fn libtorch(answer: &Answer, facts: &Facts) -> Option<Check> {
     const NAME: &str = "libtorch";
     if let Some(Fault::Loading(fault)) = &answer.fault {
-        return Some(not_loaded(fault));
+        return Some(not_loaded(fault, facts));
     }
     let build = answer.build.as_ref()?;
     let Some(found) = &build.libtorch else {
@@ -138,7 +139,7 @@ fn bare(version: &str) -> &str {
 }
 
 /// The loader's fault in words: which library, what is wrong, where it was looked for.
-fn not_loaded(fault: &LoadFault) -> Check {
+fn not_loaded(fault: &LoadFault, facts: &Facts) -> Check {
     let library = &fault.library;
     let searched = match fault.searched.as_slice() {
         [] => String::new(),
@@ -148,7 +149,7 @@ fn not_loaded(fault: &LoadFault) -> Check {
         LoadFaultKind::Missing => (format!("{library} is missing{searched}"), missing_remedy(library)),
         LoadFaultKind::Truncated => (
             format!("{library} is cut off: the file is shorter than its own headers say"),
-            "an installation broke off or the disk was full: remove that folder, then `make libtorch`",
+            truncated_remedy(library, facts.environment.ld_library_path.as_deref()),
         ),
         LoadFaultKind::Foreign => (format!("{library} is no library for this machine"), SET_UP),
         LoadFaultKind::Symbol(name) => (
@@ -164,6 +165,19 @@ fn not_loaded(fault: &LoadFault) -> Check {
     Check::problem("libtorch", evidence, remedy)
 }
 
+/// Only kiln's own folder may be removed without a second thought.
+fn truncated_remedy(library: &str, searched_first: Option<&str>) -> &'static str {
+    let folder = library.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let is_searched_first = searched_first.is_some_and(|list| list.split(':').any(|entry| entry.trim_end_matches('/') == folder));
+    match (is_searched_first, library.contains("/.libtorch/")) {
+        (true, _) => "`LD_LIBRARY_PATH` leads there: unset it, or mend that libtorch",
+        (false, true) => "an installation broke off or the disk was full: remove that folder, then `make libtorch`",
+        (false, false) => {
+            "an installation broke off or the disk was full: install that libtorch again, or run `make libtorch build` for one of kiln's own"
+        }
+    }
+}
+
 fn missing_remedy(library: &str) -> &'static str {
     let is_cuda = ["cuda", "cudart", "cublas", "cudnn", "cufft", "nccl", "nvrtc", "cusparse", "cusolver", "nvshmem", "cupti", "nvJitLink"];
     if is_cuda.iter().any(|part| library.contains(part)) {
@@ -177,7 +191,9 @@ fn missing_remedy(library: &str) -> &'static str {
 fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
     const NAME: &str = "cuda";
     let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child did not get so far") };
+    let is_hidden = visible::seen(facts).is_empty() && is_hidden_on_purpose(facts);
     match (&libtorch.cuda, facts.gpus.len(), cuda.devices) {
+        (Some(_), 1.., 0) if is_hidden => Check::ok(NAME, "built in; `CUDA_VISIBLE_DEVICES` hides every GPU, trials run on the CPU"),
         (None, 0, _) => Check::ok(NAME, "not built into this libtorch; there is no NVIDIA GPU that could use it"),
         (None, gpus, _) => cpu_only(libtorch, gpus),
         (Some(_), _, 0) => no_device(cuda.driver.as_ref(), cuda.fault.as_deref(), facts),
@@ -188,6 +204,11 @@ fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
         ),
         (Some(_), _, usable) => Check::ok(NAME, format!("available, libtorch sees {usable} {}", if usable == 1 { "device" } else { "devices" })),
     }
+}
+
+/// An empty value or -1 is what people write to keep the GPUs out.
+fn is_hidden_on_purpose(facts: &Facts) -> bool {
+    facts.environment.cuda_visible_devices.as_deref().map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
 }
 
 /// "nvidia-smi works but CUDA is not available."
@@ -286,7 +307,8 @@ fn capabilities(libtorch: &Libtorch, facts: &Facts) -> Vec<Check> {
     if libtorch.cuda.is_none() || libtorch.architectures.is_empty() {
         return Vec::new();
     }
-    let with_capability = facts.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.compute_capability.value()?)));
+    let seen = visible::seen(facts);
+    let with_capability = seen.iter().map(|place| &facts.gpus[*place]).filter_map(|gpu| Some((gpu.index, gpu.compute_capability.value()?)));
     with_capability.map(|(index, capability)| covered(capability, &libtorch.architectures).of_gpu(index)).collect()
 }
 

@@ -20,9 +20,10 @@ use std::{path::Path, time::Duration};
 pub use facts::{Facts, Sources};
 pub use text::{Style, json, page};
 pub use trial_program::{Answer, Asking, ask};
+pub(super) use visible::NAME as VISIBLE_DEVICES;
 
 use crate::{
-    hardware::{Nvml, NvmlAbsent},
+    hardware::{Nvml, NvmlAbsent, Patience},
     plan::Trial,
     record::{Check, Privacy},
 };
@@ -39,24 +40,38 @@ pub struct Diagnosis {
     pub can_run: bool,
     /// GPUs that trials may use.
     pub usable_gpus: usize,
+    /// Whether there are any that trials would take unless told otherwise.
+    pub has_gpus: bool,
 }
 
 /// Makes all checks of these facts.
 pub fn diagnose(facts: &Facts) -> Diagnosis {
-    let gpus = facts.gpus.iter().flat_map(|gpu| device::checks(gpu, facts.privacy));
-    let parts = [driver::checks(facts), visible::checks(facts), libtorch::checks(facts), gpus.collect(), host::checks(facts)];
+    let seen = visible::seen(facts);
+    let gpus = facts.gpus.iter().enumerate().flat_map(|(place, gpu)| match (&facts.leased, seen.contains(&place)) {
+        (Some(leased), _) if !gpu.uuid.as_ref().is_some_and(|uuid| leased.contains(uuid)) => Vec::new(),
+        (None, false) => vec![Check::skipped("health", "`CUDA_VISIBLE_DEVICES` hides it").of_gpu(gpu.index)],
+        _ => device::checks(gpu, facts.privacy),
+    });
+    let parts: [Vec<Check>; 5] = [driver::checks(facts), visible::checks(facts), libtorch::checks(facts), gpus.collect(), host::checks(facts)];
     Diagnosis {
         checks: parts.into_iter().flatten().collect(),
         can_run: facts.answer.as_ref().is_none_or(libtorch::can_run),
         usable_gpus: facts.answer.as_ref().map_or(0, libtorch::usable_gpus),
+        has_gpus: !seen.is_empty(),
     }
 }
 
 /// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of the host.
 pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &Launch) -> Vec<Check> {
-    let sources =
-        Sources { nvml, is_system_nvml: launch.is_system_nvml, results: launch.results, trials: Some(launch.trials), privacy: launch.privacy };
-    diagnose(&Facts::gather(&sources, Some(&launch.uuids), None)).checks
+    let sources = Sources {
+        nvml,
+        is_system_nvml: launch.is_system_nvml,
+        results: launch.results,
+        trials: Some(launch.trials),
+        privacy: launch.privacy,
+        patience: launch.patience,
+    };
+    diagnose(&Facts::gather(&sources, Some(launch.uuids.clone()), None)).checks
 }
 
 /// What a launch is about to use.
@@ -66,6 +81,7 @@ pub(super) struct Launch<'a> {
     pub(super) trials: &'a [Trial],
     pub(super) uuids: Vec<String>,
     pub(super) privacy: Privacy,
+    pub(super) patience: &'a Patience,
 }
 
 /// A check worth a notice as one line: what, evidence, remedy.
@@ -111,11 +127,14 @@ mod tests {
                 nodes: ["nvidia-uvm", "nvidia0", "nvidiactl"].map(str::to_owned).to_vec(),
                 is_wsl: false,
             },
+            silence: None,
             gpus: vec![gpu::tests::healthy(0)],
+            leased: None,
             environment: Environment::default(),
             host,
             place: Place {
                 results: PathBuf::from("results"),
+                fault: None,
                 free_bytes: known(100 << 30),
                 shared_memory_bytes: known(1 << 30),
                 swap_used_bytes: known(0),
@@ -174,9 +193,32 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_that_is_hidden_or_not_leased_is_not_complained_of() {
+        let mut facts = facts();
+        facts.gpus.push(gpu::tests::healthy(1));
+        facts.gpus[1].power_limit = known(1);
+        let states = |facts: &Facts| {
+            let of_1 = |check: &&Check| check.gpu == Some(1);
+            diagnose(facts).checks.iter().filter(of_1).map(|check| check.state).max()
+        };
+        assert_eq!(states(&facts), Some(State::Warning));
+        facts.environment.cuda_visible_devices = Some("0".into());
+        assert_eq!(states(&facts), Some(State::Skipped));
+        facts.leased = Some(facts.gpus[0].uuid.iter().cloned().collect());
+        assert_eq!(states(&facts), None);
+        // The variable is held against all GPUs, leased or not.
+        facts.environment.cuda_visible_devices = Some("5".into());
+        facts.leased = Some(Vec::new());
+        let check = diagnose(&facts).checks.into_iter().find(|check| check.name == "visible-devices").unwrap();
+        assert!(check.state == State::Problem && check.evidence.contains("there is no GPU 5; the last one is GPU 1"), "{check:?}");
+    }
+
+    #[test]
     fn before_a_launch_only_the_leased_gpus_and_the_host_are_looked_at() {
         let nvml = Nvml::open(Some(Path::new("/nowhere")));
-        let launch = Launch { is_system_nvml: false, results: Path::new("results"), trials: &[], uuids: Vec::new(), privacy: Privacy::Masked };
+        let patience = Patience::default();
+        let (results, privacy) = (Path::new("results"), Privacy::Masked);
+        let launch = Launch { is_system_nvml: false, results, trials: &[], uuids: Vec::new(), privacy, patience: &patience };
         let names: Vec<String> = before_launch(&nvml, &launch).into_iter().map(|check| check.name).collect();
         assert!(names.contains(&"disk".to_owned()) && !names.contains(&"libtorch".to_owned()), "{names:?}");
     }

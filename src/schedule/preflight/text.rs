@@ -54,6 +54,7 @@ fn summary(diagnosis: &Diagnosis) -> String {
     let (problems, warnings) = (count(&diagnosis.checks, State::Problem), count(&diagnosis.checks, State::Warning));
     let verdict = match (diagnosis.can_run, diagnosis.usable_gpus) {
         (false, _) => "this machine cannot run trials".to_owned(),
+        (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU alone (`--device cpu`)".to_owned(),
         (true, 0) => "this machine can run trials, on the CPU".to_owned(),
         (true, gpus) => format!("this machine can run trials, on {}", counted(gpus, "GPU")),
     };
@@ -82,7 +83,7 @@ mod tests {
             Check::warning("power-limit", "450 W", "raise it\nnow").of_gpu(12),
             Check::problem("cuda", "the device count is 0", "see the driver"),
         ];
-        Diagnosis { checks, can_run: true, usable_gpus: 0 }
+        Diagnosis { checks, can_run: true, usable_gpus: 0, has_gpus: false }
     }
 
     #[test]
@@ -98,6 +99,8 @@ problem  cuda                the device count is 0
 this machine can run trials, on the CPU: 1 problem, 1 warning
 ";
         assert_eq!(page, expected);
+        let cpu_alone = super::page(&Diagnosis { has_gpus: true, ..diagnosis() }, Style { has_color: false });
+        assert!(cpu_alone.contains("on the CPU alone (`--device cpu`): 1 problem"), "{cpu_alone}");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use super::{facts::Facts, gpu::GpuFacts};
 use crate::record::Check;
 
-const NAME: &str = "visible-devices";
+/// The check of `CUDA_VISIBLE_DEVICES`.
+pub(in crate::schedule) const NAME: &str = "visible-devices";
 
 /// One check if the variable is set or a container runtime was told to hide everything; nothing to say otherwise.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
@@ -22,6 +23,14 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         ));
     }
     checks
+}
+
+/// The positions of the GPUs that the variable leaves.
+pub(super) fn seen(facts: &Facts) -> Vec<usize> {
+    match &facts.environment.cuda_visible_devices {
+        Some(text) => text.split(',').map_while(|entry| find(entry.trim(), &facts.gpus).ok()).collect(),
+        None => (0..facts.gpus.len()).collect(),
+    }
 }
 
 fn visible(text: &str, facts: &Facts) -> Check {

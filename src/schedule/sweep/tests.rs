@@ -114,7 +114,7 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
         else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.3\nfi";
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
-    let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap_err();
+    let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap().failure.unwrap();
     assert!(matches!(&stopped, Stop::CannotRun(what) if what.contains("full")), "{stopped}");
     let run = crate::record::run_folder::runs(&results, "x").remove(0);
     let rows = crate::record::TrialTable::read(&run.trials_table()).unwrap().rows;
@@ -134,7 +134,8 @@ fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
         instruments.pretended_lost = vec!["GPU-0".to_owned()];
         let ended = run(&request, instruments).map_err(|stop| stop.to_string());
         let folder = crate::record::run_folder::runs(results, "x").remove(0);
-        (ended.map(|report| report.end), crate::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
+        let ended = ended.and_then(|report| report.failure.map_or(Ok(report.end), |stop| Err(stop.to_string())));
+        (ended, crate::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
     };
     let (ended, rows) = lose(&place.path().join("two"), vec![gpu(0), gpu(1)]);
     assert_eq!(ended, Ok(End::Finished));

@@ -1,0 +1,194 @@
+//! Questions to a driver that may never answer. Each device is asked in a thread of its own and waited for so long: one that
+//! hangs is absent, with the reason in words, and the others are read all the same. A thread that hangs is left behind.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Absence, DeviceFacts, Gpu, Nvml, Reading,
+    nvml::{absence, facts, told},
+};
+
+/// How long a device is waited for. Everything of one takes less than half a second where the driver is well.
+pub const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Granted for each further device that is asked at the same time: they share the driver.
+const PER_FURTHER: Duration = Duration::from_secs(1);
+
+/// For a device that has hung once, to tell its name at least.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether the wait was given up.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How every reason of a driver that hangs begins.
+const SILENCE: &str = "the driver has not answered for ";
+
+/// How long answers are waited for, and who may end the wait.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    limit: Duration,
+    is_given_up: Arc<AtomicBool>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self::of(DRIVER_PATIENCE)
+    }
+}
+
+impl Patience {
+    /// Waits so long.
+    pub fn of(limit: Duration) -> Self {
+        Self { limit, is_given_up: Arc::default() }
+    }
+
+    /// As [`Patience::default`], until `is_given_up` is set: by a signal, say.
+    pub fn until(is_given_up: Arc<AtomicBool>) -> Self {
+        Self { is_given_up, ..Self::default() }
+    }
+
+    /// Does `work` in a thread of its own; `None` if it takes too long.
+    pub fn wait<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (sender, answers) = channel();
+        start(move || drop(sender.send(work())))?;
+        let deadline = Instant::now() + self.limit;
+        self.next(&answers, deadline)
+    }
+
+    /// Does `work` on every key at once, each in a thread of its own; `None` for those that take too long.
+    pub fn each<K, T>(&self, keys: Vec<K>, work: impl Fn(K) -> T + Send + Sync + 'static) -> Vec<Option<T>>
+    where
+        K: Send + 'static,
+        T: Send + 'static,
+    {
+        let deadline = Instant::now() + self.limit + PER_FURTHER * (keys.len().saturating_sub(1) as u32);
+        let mut found: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        let (sender, answers) = channel();
+        let work = Arc::new(work);
+        for (place, key) in keys.into_iter().enumerate() {
+            let (sender, work) = (sender.clone(), Arc::clone(&work));
+            let _ = start(move || drop(sender.send((place, work(key)))));
+        }
+        drop(sender);
+        while let Some((place, answer)) = self.next(&answers, deadline) {
+            found[place] = Some(answer);
+        }
+        found
+    }
+
+    /// The next answer; `None` at the deadline, when the wait is given up, and when there is no more to come.
+    fn next<T>(&self, answers: &std::sync::mpsc::Receiver<T>, deadline: Instant) -> Option<T> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(LOOK.min(left)) {
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if left.is_zero() || self.is_given_up.load(Ordering::Relaxed) => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Why there is no answer.
+    pub fn silence(&self) -> Absence {
+        Absence::Other(format!("{SILENCE}{} s", self.limit.as_secs_f64()))
+    }
+}
+
+fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
+    thread::Builder::new().name("driver call".to_owned()).spawn(work).ok().map(drop)
+}
+
+/// Which GPUs are read.
+#[derive(Clone, Debug)]
+pub enum Which {
+    All,
+    /// By nvidia-smi's indices.
+    Indices(Vec<u32>),
+}
+
+/// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver tells so much, its UUID and name;
+/// [`silence_of`] tells it from others.
+pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Vec<Gpu> {
+    let indices = match which {
+        Which::All => (0..patience.wait(move || nvml.device_count()).unwrap_or(0)).collect(),
+        Which::Indices(indices) => indices,
+    };
+    let found = patience.each(indices.clone(), move |index| Gpu::read_index(&nvml, index));
+    found.into_iter().zip(indices).map(|(gpu, index)| gpu.unwrap_or_else(|| silent(nvml, index, patience))).collect()
+}
+
+fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
+    let short = Patience { limit: SHORT, ..patience.clone() };
+    let mut gpu = Gpu::unread(&patience.silence());
+    gpu.index = Reading::Value(u64::from(index));
+    let uuid = short.wait(move || told(nvml.library().device_by_index(index).and_then(|device| device.uuid())));
+    let name = short.wait(move || told(nvml.library().device_by_index(index).and_then(|device| device.name())));
+    gpu.identity.uuid = uuid.unwrap_or_else(|| Reading::Absent(patience.silence()));
+    gpu.identity.name = name.unwrap_or_else(|| Reading::Absent(patience.silence()));
+    gpu
+}
+
+/// Why nothing was read of a GPU whose driver hangs; `None` for all others.
+pub fn silence_of(gpu: &Gpu) -> Option<&str> {
+    match gpu.memory.frame_buffer.total_bytes.absence() {
+        Some(Absence::Other(reason)) if reason.starts_with(SILENCE) => Some(reason),
+        _ => None,
+    }
+}
+
+/// Every GPU by its index: its facts, or why it cannot be used.
+pub fn list_devices(nvml: Nvml, patience: &Patience) -> Vec<(u32, Result<DeviceFacts, Absence>)> {
+    let Some(count) = patience.wait(move || nvml.device_count()) else { return vec![(0, Err(patience.silence()))] };
+    let indices: Vec<u32> = (0..count).collect();
+    let listed = patience.each(indices.clone(), move |index| device(&nvml, index));
+    indices.into_iter().zip(listed.into_iter().map(|found| found.unwrap_or_else(|| Err(patience.silence())))).collect()
+}
+
+fn device(nvml: &Nvml, index: u32) -> Result<DeviceFacts, Absence> {
+    let device = nvml.library().device_by_index(index).map_err(|error| absence(&error))?;
+    device.uuid().map_err(|error| absence(&error))?;
+    facts(index, &device).ok_or(Absence::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_is_none_and_the_others_answer() {
+        let patience = Patience::of(Duration::from_millis(200));
+        let (release, hang) = channel::<()>();
+        let hang = std::sync::Mutex::new(hang);
+        let work = move |key: u32| {
+            if key == 1 {
+                let _ = hang.lock().unwrap().recv();
+            }
+            key * 10
+        };
+        // Three keys: two seconds more than the limit.
+        assert_eq!(patience.each(vec![0, 1, 2], work), [Some(0), None, Some(20)]);
+        drop(release);
+        assert_eq!(patience.silence().to_string(), "the driver has not answered for 0.2 s");
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_ends_at_once() {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let patience = Patience::until(Arc::clone(&given_up));
+        let began = Instant::now();
+        let found = patience.wait(move || {
+            given_up.store(true, Ordering::Relaxed);
+            thread::sleep(DRIVER_PATIENCE * 2);
+        });
+        assert!(found.is_none() && began.elapsed() < DRIVER_PATIENCE, "{:?}", began.elapsed());
+    }
+}
