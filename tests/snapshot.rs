@@ -182,3 +182,39 @@ fn every_property_of_nvidia_smi_is_known() {
         assert!(known.contains(name), "{name}");
     }
 }
+
+/// What drivers before 510 lack: the list of processes with instances, and the memory with what is reserved.
+#[test]
+fn an_old_driver_is_asked_by_its_own_calls() {
+    let new = Scenario::read(Path::new("tests/scenarios/snapshot.yaml")).unwrap();
+    for (ending, instance) in [("_v2", "2"), ("", "N/A")] {
+        let mut old = new.clone();
+        let endings = ["_v3", "_v2", ""].into_iter().take_while(|newer| *newer != ending);
+        old.missing.extend(endings.map(|ending| format!("nvmlDeviceGetComputeRunningProcesses{ending}")));
+        old.missing.push("nvmlDeviceGetMemoryInfo_v2".to_owned());
+        let calls = &mut old.devices[0].calls;
+        let list = calls.remove("nvmlDeviceGetComputeRunningProcesses_v3").unwrap();
+        calls.insert(format!("nvmlDeviceGetComputeRunningProcesses{ending}"), list);
+        let memory = calls.remove("nvmlDeviceGetMemoryInfo_v2").unwrap();
+        calls.insert("nvmlDeviceGetMemoryInfo".to_owned(), memory);
+        let folder = tempfile::tempdir().unwrap();
+        let ended = with_driver(&install(folder.path(), &old).unwrap(), &["-i", "0"]);
+        let page = String::from_utf8(ended.stdout).unwrap();
+        let cell = |label: &str, after: &str| {
+            let rest = &page[page.find(after).unwrap()..];
+            let line = rest.lines().find(|line| line.trim_start().starts_with(label)).unwrap();
+            line.split_once(':').unwrap().1.trim().to_owned()
+        };
+        assert_eq!(cell("Used GPU Memory", "4242"), "2566 MiB", "{ending}");
+        assert_eq!(["Total", "Reserved", "Used"].map(|label| cell(label, "    FB Memory Usage\n")), ["143772 MiB", "N/A", "32363 MiB"]);
+        let before = &page[..page.find("4242").unwrap()];
+        let ids = before.lines().rev().find(|line| line.contains("GPU instance ID")).unwrap();
+        assert_eq!(ids.split_once(':').unwrap().1.trim(), instance, "{ending}");
+    }
+}
+
+#[test]
+fn a_machine_without_gpus_has_none_attached() {
+    let page = text(&[], &jiff::Zoned::now(), Naming::Full);
+    assert!(page.lines().any(|line| line.starts_with("Attached GPUs ") && line.ends_with(": 0")), "{page}");
+}

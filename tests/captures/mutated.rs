@@ -3,7 +3,7 @@
 //!
 //! A page of as many GPUs as there are cells is played at once, each GPU with one cell replaced.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, thread};
 
 use fake_nvml::convert::{self, Moment, Node, Page, Prefer};
 
@@ -39,9 +39,11 @@ fn a_cell_that_is_absent_is_absent_and_makes_up_no_other() {
     for capture in captures().into_iter().filter(|capture| capture.moment == Moment::Load) {
         let page = convert::page(&capture.text, capture.moment).unwrap();
         let labels = Labels::of_branch(page.branch());
-        for word in WORDS {
-            differences.extend(differences_of(&page, &labels, word).into_iter().map(|found| format!("{}: {found}", capture.name)));
-        }
+        let found = thread::scope(|scope| {
+            let words = WORDS.map(|word| scope.spawn(|| differences_of(&page, &labels, word)));
+            words.into_iter().flat_map(|word| word.join().unwrap()).collect::<Vec<_>>()
+        });
+        differences.extend(found.into_iter().map(|found| format!("{}: {found}", capture.name)));
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }

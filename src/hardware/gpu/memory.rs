@@ -1,6 +1,7 @@
 //! Memory of the board: frame buffer, the window the processor sees of it (BAR1), and what confidential computing protects.
 
 use nvml_wrapper::Device;
+use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t};
 
 use super::{Section, source::Source};
 use crate::hardware::{Reading, nvml::calls};
@@ -25,13 +26,8 @@ pub struct Memory {
 impl Section for Memory {
     fn read(source: &Source<'_>) -> Self {
         let protected = source.raw(calls::protected_memory);
-        let newer = source.raw(calls::memory);
-        let frame_buffer = match newer.is_offered() {
-            true => MemoryUse::frame_buffer(&newer),
-            false => MemoryUse::before_v2(newer, || source.raw(calls::memory_v1)),
-        };
         Self {
-            frame_buffer,
+            frame_buffer: MemoryUse::frame_buffer(source.raw(calls::memory), || source.raw(calls::memory_v1)),
             bar1: MemoryUse::bar1(&source.tell(Device::bar1_memory_info)),
             protected: MemoryUse::of(&protected, |memory| [memory.total, memory.used, memory.free]),
         }
@@ -39,18 +35,15 @@ impl Section for Memory {
 }
 
 impl MemoryUse {
-    pub(super) fn frame_buffer(info: &Reading<nvml_wrapper_sys::bindings::nvmlMemory_v2_t>) -> Self {
-        let without = Self::of(info, |memory| [memory.total, memory.used, memory.free]);
-        Self { reserved_bytes: info.as_ref().map(|memory| memory.reserved), ..without }
-    }
-
-    /// Drivers before 510 count what is reserved as used.
-    fn before_v2(
-        newer: Reading<nvml_wrapper_sys::bindings::nvmlMemory_v2_t>,
-        older: impl FnOnce() -> Reading<nvml_wrapper_sys::bindings::nvmlMemory_t>,
-    ) -> Self {
+    /// Drivers before 510 have only the older call, which counts what is reserved as used.
+    pub(super) fn frame_buffer(newer: Reading<nvmlMemory_v2_t>, older: impl FnOnce() -> Reading<nvmlMemory_t>) -> Self {
+        let without = Self::of(&newer, |memory| [memory.total, memory.used, memory.free]);
+        let whole = Self { reserved_bytes: newer.as_ref().map(|memory| memory.reserved), ..without };
+        if newer.is_offered() {
+            return whole;
+        }
         match older() {
-            Reading::Absent(_) => Self::frame_buffer(&newer),
+            Reading::Absent(_) => whole,
             found => Self::of(&found, |memory| [memory.total, memory.used, memory.free]),
         }
     }

@@ -58,7 +58,7 @@ fn one(nvml: &Nvml, index: u64, device: &Device<'_>) -> MigDevice {
         ofa_engines: share(|found| found.shared_ofa_count),
         jpeg_engines: share(|found| found.shared_jpeg_count),
         sram_uncorrected_volatile: calls::memory_errors(nvml, device, [1, 0, 7]),
-        memory: MemoryUse::frame_buffer(&calls::memory(nvml, device)),
+        memory: MemoryUse::frame_buffer(calls::memory(nvml, device), || calls::memory_v1(nvml, device)),
         bar1: MemoryUse::bar1(&told(device.bar1_memory_info())),
     }
 }
