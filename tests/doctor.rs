@@ -383,7 +383,7 @@ fn an_experiment_is_held_against_the_machine() {
     let ended = machine.doctor(&["x.yaml"]);
     assert!(ended.stdout.contains("a trial asks for 1000 loader workers"), "{ended:?}");
     let fewer = machine.doctor(&["x.yaml", "--set", "data.num_workers=1"]);
-    assert!(fewer.stdout.contains("at most 1 loader workers"), "{fewer:?}");
+    assert!(fewer.stdout.contains("at most 1 loader worker on"), "{fewer:?}");
     assert_eq!(machine.doctor(&["y.yaml"]).status, Some(2));
 }
 

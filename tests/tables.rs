@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use kiln::{
     plan::{Outcome, TrialId},
     record::{
-        columns::{TRIALS, markdown},
-        table::TableWriter,
+        SnapshotRow,
+        columns::{SNAPSHOTS, TRIALS, markdown},
+        table::{Table, TableWriter},
         trials::{TRIALS_TABLE, TableRow, TrialRow, TrialTable, TrialWriter},
     },
 };
@@ -126,6 +130,20 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let cell = |row: &TrialRow| serde_json::to_value(row).unwrap()[dropped].clone();
     assert_eq!((cell(&full), cell(&read.rows[0].fixed)), (json!("last"), Value::Null));
     assert_eq!(read.rows[0].fixed.reason.as_deref(), Some("x"));
+}
+
+#[test]
+fn the_committed_tables_of_earlier_versions_are_still_read() {
+    let folders = |path: &Path| -> Vec<PathBuf> { fs::read_dir(path).unwrap().flatten().map(|entry| entry.path()).collect() };
+    let runs = folders(Path::new("results")).into_iter().filter(|path| path.is_dir()).flat_map(|experiment| folders(&experiment));
+    let mut read = 0;
+    for run in runs.filter(|run| run.join("trials.csv").exists()) {
+        let trials = TrialTable::read(&run.join("trials.csv")).unwrap();
+        let snapshots: Vec<SnapshotRow> = Table::read(&run.join("snapshots.csv"), SNAPSHOTS.version).unwrap().rows().unwrap();
+        assert!(!trials.rows.is_empty() && !snapshots.is_empty(), "{}", run.display());
+        read += 1;
+    }
+    assert!(read > 0);
 }
 
 #[test]

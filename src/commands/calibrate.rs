@@ -87,7 +87,10 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
     let absence = match (devices.is_empty(), instruments.absence()) {
         (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         (true, Some(absence)) => absence,
-        (true, None) => "the NVIDIA driver reports no GPU".to_owned(),
+        (true, None) => match instruments.unusable().first() {
+            Some((index, why)) => format!("GPU {index} cannot be used: {why}"),
+            None => "the NVIDIA driver reports no GPU".to_owned(),
+        },
     };
     match chosen(asked, &Offer { visible: &visible, absence: &absence })? {
         Target::Gpus(gpus) => schedule::take_first_idle(&gpus, instruments, &schedule::locks_folder(), "`kiln calibrate`")

@@ -115,8 +115,8 @@ pub enum Which {
     Indices(Vec<u32>),
 }
 
-/// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver tells so much, its UUID and name;
-/// [`silence_of`] tells it from others.
+/// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver tells so much, its UUID, its name
+/// and the driver's version; [`silence_of`] tells it from others.
 pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Vec<Gpu> {
     let indices = match which {
         Which::All => (0..patience.wait(move || nvml.device_count()).unwrap_or(0)).collect(),
@@ -132,6 +132,10 @@ fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
     gpu.index = Reading::Value(u64::from(index));
     let uuid = short.wait(move || told(nvml.library().device_by_index(index).and_then(|device| device.uuid())));
     let name = short.wait(move || told(nvml.library().device_by_index(index).and_then(|device| device.name())));
+    let driver = short.wait(move || (nvml.driver_version(), nvml.cuda_version()));
+    if let Some((version, cuda)) = driver {
+        (gpu.driver.version, gpu.driver.cuda) = (version, cuda);
+    }
     gpu.identity.uuid = uuid.unwrap_or_else(|| Reading::Absent(patience.silence()));
     gpu.identity.name = name.unwrap_or_else(|| Reading::Absent(patience.silence()));
     gpu

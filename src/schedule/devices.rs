@@ -42,7 +42,7 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
     match (wanted, engine) {
         (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(Choice::Cpu { notice: None }),
         (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU alone; `run.devices` must be `auto` or `cpu`".to_owned()),
-        (Devices::Named(DeviceName::Auto), _) if visible.is_empty() && !offer.unusable.is_empty() => {
+        (Devices::Named(DeviceName::Auto), _) if offer.devices.is_empty() && !offer.unusable.is_empty() && !is_hidden_on_purpose(offer.visible) => {
             Err(format!("{}; `--device cpu` runs the trials on the CPU", nothing_visible(offer)))
         }
         (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => {
@@ -57,14 +57,19 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
     }
 }
 
+/// An empty `CUDA_VISIBLE_DEVICES` or -1 is what people write to keep the GPUs out.
+pub(super) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
+    visible.map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
+}
+
 fn nothing_visible(offer: Offer) -> String {
     if offer.devices.is_empty() && !offer.unusable.is_empty() {
         let each = offer.unusable.iter().map(|(index, why)| format!("GPU {index} cannot be used: {why}"));
         return each.collect::<Vec<_>>().join("; ");
     }
     match (offer.devices.is_empty(), offer.absence) {
-        (false, _) => match offer.visible.map(str::trim) {
-            Some(text) if !text.is_empty() && text != "-1" => {
+        (false, _) => match offer.visible {
+            Some(text) if !is_hidden_on_purpose(Some(text)) => {
                 format!("`CUDA_VISIBLE_DEVICES={text}` names none of {} here", counted(offer.devices.len(), "GPU"))
             }
             _ => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
@@ -184,6 +189,10 @@ mod tests {
         let refused = of("auto", &[]).unwrap_err();
         assert_eq!(refused, "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU");
         assert_eq!(of("cpu", &[]), Ok(Choice::Cpu { notice: None }));
+        for text in ["", "-1"] {
+            let hidden = Offer { devices: &[], unusable: &unusable, absence: None, visible: Some(text) };
+            assert!(matches!(choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden), Ok(Choice::Cpu { notice: Some(_) })));
+        }
     }
 
     #[test]

@@ -87,7 +87,10 @@ fn ask_git(arguments: &[&str]) -> Option<String> {
 fn devices(instruments: &Instruments) -> Value {
     match instruments.absence() {
         Some(absence) => json!({"none": absence}),
-        None => json!(instruments.devices()),
+        None => {
+            let unusable = instruments.unusable().iter().map(|(index, why)| json!({"index": index, "unusable": why}));
+            instruments.devices().iter().map(|device| json!(device)).chain(unusable).collect()
+        }
     }
 }
 

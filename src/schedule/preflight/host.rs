@@ -2,7 +2,11 @@
 //! facts to checks.
 
 use super::facts::{Facts, Wish};
-use crate::{hardware::Reading, record::Check, units::Bytes};
+use crate::{
+    hardware::Reading,
+    record::Check,
+    units::{Bytes, counted},
+};
 
 /// Below this a run's tables and checkpoints may not fit.
 const LITTLE_DISK_BYTES: u64 = 2 << 30;
@@ -58,11 +62,11 @@ fn cpu(facts: &Facts) -> Check {
 fn workers(wish: &Wish, facts: &Facts) -> Check {
     let (asked, usable) = (wish.most_workers, facts.host.usable_cores);
     if asked <= usable {
-        return Check::ok("num-workers", format!("at most {asked} loader workers on {}", cores(usable as f64)));
+        return Check::ok("num-workers", format!("at most {} on {}", counted(asked as usize, "loader worker"), cores(usable as f64)));
     }
     Check::warning(
         "num-workers",
-        format!("a trial asks for {asked} loader workers, but only {} may be used", cores(usable as f64)),
+        format!("a trial asks for {}, but only {} may be used", counted(asked as usize, "loader worker"), cores(usable as f64)),
         "more workers than cores take turns and slow the trainer down; lower `data.num_workers`, or raise the CPU limit",
     )
 }

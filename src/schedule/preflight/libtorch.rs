@@ -12,6 +12,7 @@ use crate::{
         Check,
         examination::{Build, CudaDriver, Libtorch, Product},
     },
+    schedule::devices::is_hidden_on_purpose,
     units::Seconds,
 };
 
@@ -191,7 +192,7 @@ fn missing_remedy(library: &str) -> &'static str {
 fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
     const NAME: &str = "cuda";
     let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child did not get so far") };
-    let is_hidden = visible::seen(facts).is_empty() && is_hidden_on_purpose(facts);
+    let is_hidden = is_hidden_on_purpose(facts.environment.cuda_visible_devices.as_deref());
     match (&libtorch.cuda, facts.gpus.len(), cuda.devices) {
         (Some(_), 1.., 0) if is_hidden => Check::ok(NAME, "built in; `CUDA_VISIBLE_DEVICES` hides every GPU, trials run on the CPU"),
         (None, 0, _) => Check::ok(NAME, "not built into this libtorch; there is no NVIDIA GPU that could use it"),
@@ -204,11 +205,6 @@ fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
         ),
         (Some(_), _, usable) => Check::ok(NAME, format!("available, libtorch sees {usable} {}", if usable == 1 { "device" } else { "devices" })),
     }
-}
-
-/// An empty value or -1 is what people write to keep the GPUs out.
-fn is_hidden_on_purpose(facts: &Facts) -> bool {
-    facts.environment.cuda_visible_devices.as_deref().map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
 }
 
 /// "nvidia-smi works but CUDA is not available."
