@@ -27,15 +27,20 @@ pub fn counted(number: usize, noun: &str) -> String {
 pub struct TimeSpan(pub Duration);
 
 impl TimeSpan {
+    /// So many thousandths of a second.
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(Duration::from_millis(milliseconds))
     }
 
+    /// So many seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// Reads `30m`, `500ms`, `1h 30m`; the error says what is allowed.
+    /// Reads `30m`, `500ms`, `1h 30m`.
+    ///
+    /// # Errors
+    /// In words: what was found, and what is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let refuse = || format!("`{text}` is no length of time; write a number with a unit, such as `500ms`, `2s`, `30m` or `1h 30m`");
         let span: jiff::SignedDuration = text.parse().map_err(|_| refuse())?;

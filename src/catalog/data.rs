@@ -22,10 +22,12 @@ pub enum Data {
     Generated(Generated),
 }
 
+/// No keys: a model that makes its own input reads no data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoData {}
 
+/// WikiText-2: its keys. Source: Merity et al. 2016 (arXiv 1609.07843).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wikitext2 {
@@ -41,6 +43,7 @@ pub struct Wikitext2 {
     pub loader: Loader,
 }
 
+/// Tiny Shakespeare: its keys. Source: Karpathy's char-rnn, 2015.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tinyshakespeare {
@@ -56,6 +59,7 @@ pub struct Tinyshakespeare {
     pub loader: Loader,
 }
 
+/// A text file of one's own: its keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TextFile {
@@ -74,6 +78,7 @@ pub struct TextFile {
     pub loader: Loader,
 }
 
+/// A text that the program makes itself: its keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Generated {
@@ -128,6 +133,7 @@ pub struct Loader {
     pub synthetic: bool,
 }
 
+/// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tokenizer {
@@ -137,6 +143,7 @@ pub enum Tokenizer {
     Byte,
 }
 
+/// In which order samples are drawn in an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampling {
@@ -154,6 +161,7 @@ pub enum NumWorkers {
     Auto(Auto),
 }
 
+/// The word `auto`: resolved on the machine that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Auto {
@@ -221,6 +229,7 @@ impl Default for Data {
 }
 
 impl Data {
+    /// As `data.kind` names it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None(_) => "none",
@@ -231,10 +240,12 @@ impl Data {
         }
     }
 
+    /// Whether there is a text to read, so that a model of text can be trained on it.
     pub fn is_text(&self) -> bool {
         !matches!(self, Self::None(_))
     }
 
+    /// `data.path` as it was given; `None` if it was not, or this kind has none.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Wikitext2(data) => data.path.as_deref(),
@@ -254,6 +265,7 @@ impl Data {
         }
     }
 
+    /// `None` where there is no text.
     pub fn tokenizer(&self) -> Option<Tokenizer> {
         match self {
             Self::None(_) => None,
@@ -264,6 +276,7 @@ impl Data {
         }
     }
 
+    /// How the text is cut into samples; `None` where there is no text.
     pub fn sampling(&self) -> Option<&TextSampling> {
         match self {
             Self::None(_) => None,
@@ -274,6 +287,7 @@ impl Data {
         }
     }
 
+    /// How batches are made; `None` where there is no text.
     pub fn loader(&self) -> Option<&Loader> {
         match self {
             Self::None(_) => None,
@@ -284,6 +298,7 @@ impl Data {
         }
     }
 
+    /// As [`Data::loader`], to be changed.
     pub fn loader_mut(&mut self) -> Option<&mut Loader> {
         match self {
             Self::None(_) => None,

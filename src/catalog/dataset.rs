@@ -19,6 +19,7 @@ pub struct Dataset {
     pub files: &'static [DatasetFile],
 }
 
+/// One published file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DatasetFile {
     pub name: &'static str,
@@ -52,6 +53,7 @@ pub const TINYSHAKESPEARE: Dataset = Dataset {
     files: &[DatasetFile { name: "input.txt", bytes: 1_115_394, sha256: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" }],
 };
 
+/// Every set that can be fetched.
 pub const ALL: [&Dataset; 2] = [&WIKITEXT2, &TINYSHAKESPEARE];
 
 /// The set of this name or folder.

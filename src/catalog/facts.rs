@@ -19,8 +19,11 @@ use super::{
 /// Changes when counting changes, so that old counts are not found.
 const CACHE_VERSION: &str = "facts-1";
 
-/// The facts of `data`; `Ok(None)` for `kind: none`, an error with the reason if the text cannot be had.
+/// The facts of `data`; `Ok(None)` for `kind: none`.
 /// `data_folder` is `$KILN_DATA`, `cache` where counts are kept ([`cache_folder`]).
+///
+/// # Errors
+/// The text is not there, cannot be read or cannot be made into tokens.
 pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<Option<DataFacts>, DataError> {
     if !data.is_text() {
         return Ok(None);

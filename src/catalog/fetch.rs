@@ -56,6 +56,7 @@ pub enum Progress {
     Checking,
 }
 
+/// Why a file could not be fetched, and what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("{url} is not there (HTTP {status}); the address may have moved, `--from` names another one")]
@@ -94,6 +95,10 @@ impl From<FetchError> for Trouble {
 }
 
 /// Downloads the file, going on from an earlier part if there is one.
+///
+/// # Errors
+/// The server does not give it within the patience, it is another file than the published one, or it cannot be kept. What came
+/// stays beside the destination.
 pub fn fetch(download: &Download, patience: Patience, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
     let part = Part::open(&download.destination)?;
     let session = Session { agent: agent(&download.url, patience), download, patience };

@@ -40,6 +40,7 @@ pub enum Model {
 pub type Contradiction = (&'static str, String);
 
 impl Model {
+    /// As `model.kind` names it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "gpt",

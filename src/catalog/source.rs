@@ -17,6 +17,9 @@ const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
 const DATA_FOLDER: &str = "data";
 
 /// Where the parts of `data` lie, in reading order: train and valid of WikiText-2, else one file. Empty for `generated`.
+///
+/// # Errors
+/// A part is in none of the places looked in, which are named; `kind: none` has no text.
 pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, DataError> {
     match data {
         Data::None(_) => Err(DataError::NoText),
@@ -31,6 +34,9 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
 }
 
 /// The `path` that names the same bytes from any directory: the folder of a known set, the file of `text`. `None` for `generated`.
+///
+/// # Errors
+/// As [`locate`], and where the current directory is gone.
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
@@ -94,6 +100,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
 }
 
 /// SHA-256 of a file's uncompressed bytes, as hex, and their number. `named` is the file, or what it will be called.
+///
+/// # Errors
+/// The file cannot be read, or is no whole archive.
 pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
     let mut reader = open(path, named)?;
     let mut hasher = Sha256::new();

@@ -56,6 +56,9 @@ pub struct LoadedText {
 }
 
 /// Reads and tokenizes what `data` names. `data_folder` is `$KILN_DATA`, if set.
+///
+/// # Errors
+/// The text is not there, cannot be read or cannot be made into tokens.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedText, DataError> {
     tokenize(data, read(data, data_folder)?)
 }

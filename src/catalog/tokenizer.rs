@@ -48,11 +48,15 @@ impl Vocabulary {
         }
     }
 
+    /// Whether there is no token at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The ids of a text, in order; the error is the first token that has none where there is no `<unk>`.
+    /// The ids of a text, in order.
+    ///
+    /// # Errors
+    /// The first token that has no id, where there is no `<unk>`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.0 {
             Entries::Words { ids, unknown, .. } => {

@@ -99,6 +99,7 @@ fn code_words(code: u32) -> Option<&'static str> {
 }
 
 impl<T> Reading<T> {
+    /// No value, for a reason of kiln's own.
     pub fn absent(reason: impl fmt::Display) -> Self {
         Self::Absent(Absence::Other(reason.to_string()))
     }
@@ -108,6 +109,7 @@ impl<T> Reading<T> {
         value.map_or_else(|| Self::absent(reason), Self::Value)
     }
 
+    /// The value, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),
@@ -115,6 +117,7 @@ impl<T> Reading<T> {
         }
     }
 
+    /// The value, if there is one; the reason is lost.
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::Value(value) => Some(value),
@@ -122,6 +125,7 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Why there is no value.
     pub fn absence(&self) -> Option<&Absence> {
         match self {
             Self::Value(_) => None,
@@ -141,6 +145,7 @@ impl<T> Reading<T> {
         self.absence().map(ToString::to_string)
     }
 
+    /// Changes the value; a reason stays.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
             Self::Value(value) => Reading::Value(change(value)),
@@ -148,6 +153,7 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Changes the value, or finds a reason why there is none after all.
     pub fn and_then<U>(self, change: impl FnOnce(T) -> Reading<U>) -> Reading<U> {
         match self {
             Self::Value(value) => change(value),
@@ -169,6 +175,7 @@ impl<T> Reading<T> {
         }
     }
 
+    /// The same, borrowed.
     pub fn as_ref(&self) -> Reading<&T> {
         match self {
             Self::Value(value) => Reading::Value(value),

@@ -49,6 +49,9 @@ impl Plan {
 ///
 /// `facts` tells what is known of a data section (`None`: unknown, the cells that need it stay empty); it is asked once per
 /// text. `devices_per_trial` is how many devices share one trial's batch.
+///
+/// # Errors
+/// Every fault of every point, each with the keys and axis values it comes from.
 pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>, devices_per_trial: u64) -> Result<Plan, Vec<PlanProblem>> {
     let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
     let sweep = expand_sweep(&experiment.sweep, |key| sections.get(key))?;

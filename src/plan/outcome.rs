@@ -25,9 +25,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every outcome, in the order above.
     pub const ALL: [Self; 8] =
         [Self::Completed, Self::Oom, Self::Diverged, Self::Failed, Self::TimedOut, Self::Skipped, Self::Killed, Self::Interrupted];
 
+    /// As tables and messages spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",

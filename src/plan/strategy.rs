@@ -17,6 +17,7 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// Gives the trials in this order.
     pub fn new(trials: impl IntoIterator<Item = Trial>) -> Self {
         Self { rest: trials.into_iter().collect() }
     }

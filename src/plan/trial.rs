@@ -21,6 +21,7 @@ impl fmt::Display for TrialId {
     }
 }
 
+/// One point of the sweep with one seed: everything that decides what is computed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub id: TrialId,

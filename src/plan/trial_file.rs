@@ -13,6 +13,7 @@ use crate::{
 /// Version of the file.
 pub const TRIAL_FILE: u32 = 1;
 
+/// What a child is told: `trial.yaml`, with every default filled in and every `auto` resolved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialFile {
     /// Format version, [`TRIAL_FILE`].

@@ -28,6 +28,7 @@ pub mod exit_status {
     pub const INTERRUPTED: i32 = 130;
 }
 
+/// One line of a child's standard output: JSON, with `event` saying which of these it is (`docs/child-protocol.md`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Message {

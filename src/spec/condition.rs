@@ -17,6 +17,7 @@ impl Operator {
     /// The longer ones first, so that `>=8` does not begin with `>`.
     const ALL: [Self; 6] = [Self::AtLeast, Self::AtMost, Self::Unequal, Self::Equal, Self::Above, Self::Below];
 
+    /// As it is written: `>=`.
     pub fn text(self) -> &'static str {
         match self {
             Self::AtLeast => ">=",

@@ -98,6 +98,7 @@ impl Default for Train {
     }
 }
 
+/// The number format of the arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Precision {
     #[serde(rename = "f32")]
@@ -108,6 +109,7 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// As `train.precision` and the tables spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -168,6 +170,7 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
+    /// Step size at the schedule's peak.
     pub fn learning_rate(&self) -> f64 {
         match self {
             Self::Adamw { learning_rate, .. } | Self::Sgd { learning_rate, .. } => *learning_rate,
@@ -294,6 +297,7 @@ impl Default for Evaluate {
     }
 }
 
+/// How often the validation text is gone through: every so many optimizer steps, or at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EvaluateEvery {
@@ -301,6 +305,7 @@ pub enum EvaluateEvery {
     Moment(EvaluateMoment),
 }
 
+/// A moment of the training: its end, or the end of each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EvaluateMoment {
@@ -327,6 +332,7 @@ pub struct Target {
     pub valid_loss: f64,
 }
 
+/// A number of libtorch's threads, or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CpuThreads {
@@ -437,6 +443,7 @@ pub struct RecordOptions {
     pub identity: Identity,
 }
 
+/// What of a machine's and its users' identity is written down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Identity {

@@ -49,6 +49,7 @@ impl Default for Run {
     }
 }
 
+/// What computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -59,6 +60,7 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// As `run.engine` and the tables spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Libtorch => "libtorch",
@@ -75,6 +77,7 @@ pub enum Devices {
     List(Vec<DeviceId>),
 }
 
+/// Devices by a word: one that is idle, the CPU, every GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceName {

@@ -145,6 +145,7 @@ impl Loader {
         self.shared.lock().is_paused = true;
     }
 
+    /// Lets workers go on after [`Loader::pause`].
     pub fn resume(&self) {
         self.shared.lock().is_paused = false;
         self.shared.changed.notify_all();

@@ -47,6 +47,7 @@ impl EpochOrder {
 }
 
 impl BatchSchedule {
+    /// Samples of one optimizer step.
     pub fn samples_per_step(&self) -> u64 {
         self.batch_size * self.grad_accumulation
     }
@@ -56,10 +57,12 @@ impl BatchSchedule {
         self.epoch().steps
     }
 
+    /// Batches that fill whole steps.
     pub fn batches_per_epoch(&self) -> u64 {
         self.steps_per_epoch() * self.grad_accumulation
     }
 
+    /// Batches of the whole training.
     pub fn total_batches(&self) -> u64 {
         self.total_steps * self.grad_accumulation
     }

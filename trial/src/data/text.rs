@@ -50,6 +50,7 @@ pub struct EvaluationWindows<'a> {
 }
 
 impl EvaluationWindows<'_> {
+    /// Targets over all windows: every token but the first.
     pub fn target_count(&self) -> u64 {
         self.tokens.len().saturating_sub(1) as u64
     }
@@ -58,6 +59,7 @@ impl EvaluationWindows<'_> {
         samples::evaluation_windows(self.tokens.len() as u64, self.seq_len as u64) as usize
     }
 
+    /// Batches that hold every window once.
     pub fn batch_count(&self) -> u64 {
         self.window_count().div_ceil(self.batch_size) as u64
     }

@@ -51,6 +51,7 @@ impl EngineDevice {
         self.plain.clone().autodiff()
     }
 
+    /// Whether it is a GPU.
     pub fn is_cuda(&self) -> bool {
         self.kind == ChildDevice::Cuda
     }
@@ -88,6 +89,7 @@ impl EngineDevice {
         None
     }
 
+    /// Begins the allocator's peaks anew; nothing on the CPU.
     pub fn reset_allocator_peaks(&self) {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {

@@ -13,6 +13,7 @@ use crate::engine::Arithmetic;
 /// Deviation of the initial weights. Source: GPT-2, nanoGPT.
 const DEVIATION: f64 = 0.02;
 
+/// The decoder-only transformer.
 #[derive(Module, Debug)]
 pub struct Gpt {
     token_table: Param<Tensor<2>>,    // [vocabulary, width]
@@ -48,6 +49,7 @@ struct FeedForward {
 }
 
 impl Gpt {
+    /// Random: from the seed of `init`.
     pub fn new(shape: &catalog::Gpt, vocabulary: usize, init: &Init) -> Self {
         let (width, seq_len) = (shape.d_model as usize, shape.seq_len as usize);
         Self {

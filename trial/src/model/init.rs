@@ -43,10 +43,12 @@ impl Init {
         self.parameter(values, shape)
     }
 
+    /// A parameter of zeros.
     pub fn zeros<const D: usize>(&self, shape: [usize; D]) -> Param<Tensor<D>> {
         Param::from_tensor(Tensor::zeros(shape, &self.device))
     }
 
+    /// A parameter of ones.
     pub fn ones<const D: usize>(&self, shape: [usize; D]) -> Param<Tensor<D>> {
         Param::from_tensor(Tensor::ones(shape, &self.device))
     }

@@ -42,10 +42,12 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
+    /// Weights of one; a bias of zeros, if there is one.
     pub fn new(init: &Init, width: usize, bias: bool) -> Self {
         Self { weight: init.ones([width]), bias: bias.then(|| init.zeros([width])) }
     }
 
+    /// x [.., width]; out [.., width].
     pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Arithmetic) -> Tensor<D> {
         with.layer_norm(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }

@@ -10,6 +10,7 @@ use kiln::catalog;
 use super::{Init, Linear};
 use crate::engine::Arithmetic;
 
+/// The multilayer perceptron over the last `context` tokens.
 #[derive(Module, Debug)]
 pub struct Mlp {
     token_table: Param<Tensor<2>>, // [vocabulary, width]
@@ -19,6 +20,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
+    /// Random: from the seed of `init`.
     pub fn new(shape: &catalog::Mlp, vocabulary: usize, init: &Init) -> Self {
         let (context, width, hidden) = (shape.context as usize, shape.d_model as usize, shape.hidden as usize);
         Self {

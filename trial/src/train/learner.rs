@@ -124,6 +124,7 @@ impl Learner {
         }
     }
 
+    /// The device, as its maker calls it.
     pub fn device_name(&self) -> String {
         self.device.name()
     }
@@ -259,6 +260,7 @@ impl Learner {
         self.device.allocator()
     }
 
+    /// Begins the allocator's peaks anew; nothing on the CPU.
     pub fn reset_allocator_peaks(&self) {
         self.device.reset_allocator_peaks();
     }
