@@ -79,6 +79,7 @@ fn to_json(planned: &Planned, ended: &HashMap<TrialId, Outcome>) -> serde_json::
         let mut value = serde_json::to_value(trial)?;
         value["axes"] = trial.axes.iter().cloned().collect::<Map<String, Value>>().into();
         let epoch = plan.epoch_of(trial);
+        value["expected_disk_bytes"] = trial.expected_disk_bytes().into();
         value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();
         value["dropped_samples_per_epoch"] = epoch.map(|epoch| epoch.dropped_samples()).into();
         if let Some(outcome) = ended.get(&trial.id) {

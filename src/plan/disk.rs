@@ -11,13 +11,15 @@ const EPOCH_ROW_BYTES: u64 = 160;
 /// trial.yaml, trial.json, stderr.txt and the trial's rows in trials.csv and snapshots.csv, in whole file blocks.
 const TRIAL_BYTES: u64 = 24 * 1024;
 
-/// Bytes one trial leaves behind; `None` while its steps are unknown.
-pub(super) fn trial_bytes(trial: &Trial) -> Option<u64> {
-    let steps = trial.steps?;
-    let evaluations = match trial.train.evaluate.every {
-        EvaluateEvery::Steps(every) => steps / every.max(1) + 1,
-        EvaluateEvery::Moment(EvaluateMoment::Epoch) => trial.train.epochs.unwrap_or(1) + 1,
-        EvaluateEvery::Moment(EvaluateMoment::End) => 1,
-    };
-    Some(TRIAL_BYTES.saturating_add(steps.saturating_mul(STEP_ROW_BYTES)).saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES)))
+impl Trial {
+    /// Bytes that the trial leaves under `results/`, hardware samples left out; `None` while its steps are unknown.
+    pub fn expected_disk_bytes(&self) -> Option<u64> {
+        let steps = self.steps?;
+        let evaluations = match self.train.evaluate.every {
+            EvaluateEvery::Steps(every) => steps / every.max(1) + 1,
+            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.train.epochs.unwrap_or(1) + 1,
+            EvaluateEvery::Moment(EvaluateMoment::End) => 1,
+        };
+        Some(TRIAL_BYTES.saturating_add(steps.saturating_mul(STEP_ROW_BYTES)).saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES)))
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::{
-    PlanProblem, Trial, TrialId, disk,
+    PlanProblem, Trial, TrialId,
     id::Identity,
     order::order_trials,
     points::{Choices, expand_sweep},
@@ -41,7 +41,7 @@ impl Plan {
 
     /// Bytes the run will need, hardware samples left out; `None` while some trial's steps are unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
-        self.trials.iter().map(disk::trial_bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
+        self.trials.iter().map(Trial::expected_disk_bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
     }
 }
 
