@@ -276,6 +276,11 @@ impl Data {
         }
     }
 
+    /// Whether each row of a batch goes on where it ended in the batch before.
+    pub fn is_contiguous(&self) -> bool {
+        self.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous)
+    }
+
     /// How the text is cut into samples; `None` where there is no text.
     pub fn sampling(&self) -> Option<&TextSampling> {
         match self {

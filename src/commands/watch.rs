@@ -26,7 +26,7 @@ use super::{
     machine::{named_gpus, nvml_library},
 };
 use crate::{
-    hardware::{DeviceFacts, GpuDesk, Nvml, Tick, host, sampler::HostSeries, within},
+    hardware::{DeviceFacts, GpuDesk, Nvml, Patience, Tick, host, sampler::HostSeries},
     record::{
         TableError,
         watch::{WatchWriter, Watched},
@@ -143,7 +143,7 @@ fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<Device
     let asked = Arc::clone(&nvml);
     let silent = || Stop::new(Status::CannotRun, format!("the NVIDIA driver did not answer within {} s", LIST_PATIENCE.as_secs()));
     let ids = args.ids.clone();
-    let devices = within(LIST_PATIENCE, move || chosen(&asked, &ids)).ok_or_else(silent)??;
+    let devices = Patience::of(LIST_PATIENCE).wait(move || chosen(&asked, &ids)).ok_or_else(silent)??;
     if devices.is_empty() && !args.host {
         return Err(nothing("the NVIDIA driver reports no GPU"));
     }

@@ -21,11 +21,13 @@ pub mod text;
 pub mod window;
 pub mod words;
 
+#[cfg(test)]
+pub(crate) use cgroup::tests::tree;
 pub use gpu::Gpu;
 pub use gpu_reader::{
     GpuLook,
     cost::{GroupCost, costs},
-    desk::{GpuDesk, within},
+    desk::GpuDesk,
     lost, power_now_watts,
 };
 pub use host::HostFacts;

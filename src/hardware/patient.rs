@@ -29,7 +29,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How every reason of a driver that hangs begins.
-const SILENCE: &str = "the driver has not answered for ";
+pub(super) const SILENCE: &str = "the driver has not answered for ";
 
 /// How long answers are waited for, and who may end the wait.
 #[derive(Clone, Debug)]
@@ -182,6 +182,13 @@ mod tests {
         assert_eq!(patience.each(vec![0, 1, 2], work), [Some(0), None, Some(20)]);
         drop(release);
         assert_eq!(patience.silence().to_string(), "the driver has not answered for 0.2 s");
+    }
+
+    #[test]
+    fn work_that_takes_too_long_is_left_behind() {
+        assert_eq!(Patience::of(Duration::from_secs(10)).wait(|| 7), Some(7));
+        let (_release, hang) = channel::<()>();
+        assert_eq!(Patience::of(Duration::from_millis(1)).wait(move || hang.recv().is_ok()), None);
     }
 
     #[test]

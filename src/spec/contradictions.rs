@@ -12,7 +12,7 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Data, Model, data::Sampling};
+use crate::catalog::{Data, Model};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 7] =
@@ -70,7 +70,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
         faults.push(fault("train.target", &["data", "train.target"], message));
     }
-    let contiguous = point.data.sampling().filter(|sampling| sampling.sampling == Sampling::Contiguous);
+    let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
         && stride != seq_len
     {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::{GpuLook, GpuReader, NvmlReader};
-use crate::hardware::Nvml;
+use crate::hardware::{Nvml, patient::SILENCE};
 
 /// The place to ask for a device's readings without ever hanging.
 pub struct GpuDesk {
@@ -117,18 +117,7 @@ impl GpuDesk {
 
 fn silent(since: Instant) -> GpuLook {
     let seconds = since.elapsed().as_secs_f64();
-    GpuLook { silent_seconds: Some(seconds), ..GpuLook::nothing(format!("the driver has not answered for {seconds:.1} s")) }
-}
-
-/// Does `work` in a thread of its own and waits so long for it; `None` if it takes longer, and then nobody waits for it any more.
-pub fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (sender, receiver) = channel();
-    let run = move || {
-        // Nobody listens any more after the time limit.
-        let _ = sender.send(work());
-    };
-    thread::Builder::new().name("driver call".to_owned()).spawn(run).ok()?;
-    receiver.recv_timeout(patience).ok()
+    GpuLook { silent_seconds: Some(seconds), ..GpuLook::nothing(format!("{SILENCE}{seconds:.1} s")) }
 }
 
 #[cfg(test)]
@@ -169,12 +158,5 @@ mod tests {
         }
         release.send(()).unwrap();
         assert!(desk.read("hangs", false).tick.is_some());
-    }
-
-    #[test]
-    fn work_that_takes_too_long_is_left_behind() {
-        assert_eq!(within(Duration::from_secs(10), || 7), Some(7));
-        let (_release, hang) = channel::<()>();
-        assert_eq!(within(Duration::from_millis(1), move || hang.recv().is_ok()), None);
     }
 }

@@ -252,16 +252,7 @@ fn wish(trials: &[Trial], cores: u64) -> Wish {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::hardware::tree;
 
     #[test]
     fn versions_of_module_and_library_come_from_the_files_of_the_driver() {

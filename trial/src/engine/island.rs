@@ -105,7 +105,10 @@ pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
         let (output, states, saved) = or_panic(lstm(&tensors, &states, with, save));
         last = Some(states);
-        Ran { output: TchTensor::new(output), saved, held: if save { inputs.to_vec() } else { Vec::new() } }
+        let output = TchTensor::new(output);
+        // libtorch's graph of the layers may read its output again.
+        let held = if save { inputs.iter().chain([&output]).cloned().collect() } else { Vec::new() };
+        Ran { output, saved, held }
     });
     let last = last.expect("the forward pass ran");
     (output, last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))))

@@ -7,7 +7,6 @@ use burn::{module::Module, tensor::Tensor};
 use kiln::{
     catalog::{
         self,
-        data::Sampling,
         random::{GAMMA, mix},
     },
     plan::TrialFile,
@@ -110,7 +109,7 @@ impl Learner {
             step_loss: None,
             losses: Vec::new(),
             evaluation: None,
-            carries_memory: file.data.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous),
+            carries_memory: file.data.is_contiguous(),
             memories: Vec::new(),
             evaluation_memory: None,
         })

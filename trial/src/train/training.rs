@@ -10,7 +10,6 @@ use std::{
 };
 
 use kiln::{
-    catalog::data::Sampling,
     plan::TrialFile,
     record::Message,
     spec::{EvaluateEvery, EvaluateMoment},
@@ -267,7 +266,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let Some(text) = &self.text else { return Ok(None) };
         let train = &self.file.train;
         let batch_size = (train.batch_size * train.evaluate.batch_multiple) as usize;
-        let is_contiguous = self.file.data.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous);
+        let is_contiguous = self.file.data.is_contiguous();
         let windows = EvaluationWindows { tokens: &text.valid, seq_len: self.plan.tokens_per_sample as usize, batch_size, is_contiguous };
         let mut batch = HostBatch::default();
         for index in 0..windows.batch_count() {
