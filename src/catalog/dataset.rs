@@ -2,7 +2,7 @@
 //!
 //! Hashes are over the uncompressed bytes, so a file kept as `.xz` or `.gz` is the same file.
 
-use super::data::{Data, DataFacts, Tokenizer};
+use super::data::{Counts, Data, DataFacts, Tokenizer};
 
 /// A public data set.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub fn known_facts(data: &Data, sha256: &str) -> Option<DataFacts> {
         (Data::Tinyshakespeare(_), Tokenizer::Byte, TINYSHAKESPEARE_READ) => (1_003_854, 111_540, 256),
         _ => return None,
     };
-    Some(DataFacts { train_tokens, valid_tokens, vocabulary, sha256: sha256.to_owned() })
+    Some(DataFacts { counts: Counts::Text { train_tokens, valid_tokens, vocabulary }, sha256: sha256.to_owned() })
 }
 
 #[cfg(test)]

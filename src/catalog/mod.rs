@@ -11,6 +11,8 @@ pub mod dataset;
 pub mod facts;
 pub mod fetch;
 pub mod generated;
+pub mod images;
+pub mod panel;
 pub mod random;
 pub mod samples;
 pub mod source;
@@ -20,7 +22,7 @@ pub mod tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use data::Data;
+pub use data::{Content, Data, InputShape};
 pub use gpt::Gpt;
 pub use lstm::Lstm;
 pub use matmul::Matmul;
@@ -50,7 +52,15 @@ impl Model {
         }
     }
 
-    /// Tokens of input per sample; `None` for a model that reads no text.
+    /// What its samples are made of.
+    pub fn reads(&self) -> Content {
+        match self {
+            Self::Gpt(_) | Self::Lstm(_) | Self::Mlp(_) => Content::Text,
+            Self::Matmul(_) => Content::Nothing,
+        }
+    }
+
+    /// Tokens, or rows of a panel, per sample; `None` for a model that reads neither.
     pub fn seq_len(&self) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.seq_len),
@@ -61,33 +71,34 @@ impl Model {
     }
 
     /// The vocabulary the model is built for: its own if it names one, else the data's; `None` if neither is known.
-    pub fn vocabulary(&self, data_vocabulary: Option<u64>) -> Option<u64> {
-        match self {
-            Self::Gpt(gpt) => gpt.vocabulary.or(data_vocabulary),
-            Self::Lstm(lstm) => lstm.vocabulary.or(data_vocabulary),
-            Self::Mlp(mlp) => mlp.vocabulary.or(data_vocabulary),
-            Self::Matmul(_) => None,
-        }
+    pub fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
+        let own = match self {
+            Self::Gpt(gpt) => gpt.vocabulary,
+            Self::Lstm(lstm) => lstm.vocabulary,
+            Self::Mlp(mlp) => mlp.vocabulary,
+            Self::Matmul(_) => return None,
+        };
+        own.or_else(|| input?.vocabulary())
     }
 
-    /// Trainable parameters, as the built model counts them; `None` while the vocabulary is unknown.
-    pub fn parameters(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+    /// Trainable parameters, as the built model counts them; `None` while what they depend on of the data is unknown.
+    pub fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
-            Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(data_vocabulary)?)),
-            Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(data_vocabulary)?)),
-            Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(data_vocabulary)?)),
+            Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
+            Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(input)?)),
+            Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(input)?)),
             Self::Matmul(_) => Some(0),
         }
     }
 
-    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while the vocabulary is unknown, and for
-    /// more than a `u64` holds.
+    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while what they depend on of the data is unknown,
+    /// and for more than a `u64` holds.
     /// Source: `docs/measurement.md` 8.
-    pub fn flops_per_sample(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+    pub fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
-            Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(data_vocabulary)?),
-            Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(data_vocabulary)?),
-            Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(data_vocabulary)?),
+            Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(input)?),
+            Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(input)?),
+            Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(input)?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
         }
     }

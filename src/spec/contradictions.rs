@@ -12,7 +12,7 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Data, Model};
+use crate::catalog::{Content, Data, Model};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 7] =
@@ -61,12 +61,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     let involved = ["model.kind", "data.kind"];
     let (model, data) = (point.model.kind(), point.data.kind());
     let mut faults = Vec::new();
-    let valid_fraction = match point.data {
-        Data::Text(data) => Some(data.valid_fraction),
-        Data::Generated(data) => Some(data.valid_fraction),
-        _ => None,
-    };
-    if valid_fraction == Some(0.0) && point.train.target.is_some() {
+    if point.data.valid_fraction() == Some(0.0) && point.train.target.is_some() {
         let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
         faults.push(fault("train.target", &["data", "train.target"], message));
     }
@@ -79,18 +74,23 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         );
         faults.push(fault("data.stride", &["data", "model"], message));
     }
-    match point.model.seq_len() {
-        Some(_) if !point.data.is_text() => {
-            let message = format!("model kind `{model}` reads text, but `data.kind` is `none`; name one, such as `data: {{kind: generated}}`");
-            faults.push(fault("data.kind", &involved, message));
-        }
-        None if point.data.is_text() => {
-            let message = format!("model kind `{model}` reads no data, but `data.kind` is `{data}`; remove the `data` section");
-            faults.push(fault("data.kind", &involved, message));
-        }
-        _ => {}
+    let (reads, holds) = (point.model.reads(), point.data.content());
+    let example = match reads {
+        Content::Nothing => "remove the `data` section".to_owned(),
+        Content::Text => such_as("generated"),
+        Content::Images => such_as("generated-images"),
+        Content::Panel => such_as("stocknet"),
+    };
+    if reads != holds {
+        let held = if holds == Content::Nothing { "`none`".to_owned() } else { format!("`{data}`, {}", holds.name()) };
+        let message = format!("model kind `{model}` reads {}, but `data.kind` is {held}; {example}", reads.name());
+        faults.push(fault("data.kind", &involved, message));
     }
     faults
+}
+
+fn such_as(kind: &str) -> String {
+    format!("name one that fits, such as `data: {{kind: {kind}}}`")
 }
 
 fn of_training(train: &Train) -> Vec<Fault> {
