@@ -13,6 +13,7 @@ pub mod dataset;
 pub mod facts;
 pub mod fetch;
 pub mod generated;
+pub mod generated_images;
 pub mod images;
 pub mod panel;
 pub mod random;
