@@ -9,7 +9,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{data::Data, dataset, text::DataError};
+use super::{data::Data, dataset, panel, text::DataError};
 
 /// Endings a file may have besides none.
 const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
@@ -35,8 +35,8 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
         Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
         Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
         Data::Cifar10(_) => locate_parts(data, data_folder, &["cifar-10-binary.tar"]),
-        Data::Stocknet(_) => locate_parts(data, data_folder, &["price-raw.tar"]),
-        Data::ImageFolder(_) | Data::PanelCsv(_) => {
+        Data::Stocknet(_) | Data::PanelCsv(_) => panel::locate(data, data_folder).map(|path| vec![path]),
+        Data::ImageFolder(_) => {
             let path = Path::new(data.path().unwrap_or_default());
             if path.exists() { Ok(vec![path.to_owned()]) } else { Err(not_found(data, vec![path.to_owned()])) }
         }
@@ -50,7 +50,7 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
-        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) => part,
+        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
     std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
@@ -93,7 +93,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 }
 
 /// Reads a file's uncompressed bytes as they are needed; the ending of `named` tells what to undo.
-fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
+pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
     let file = BufReader::new(File::open(path)?);
     Ok(match named.extension().and_then(|ending| ending.to_str()) {
         Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(file)),

@@ -13,7 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::{
     data::{Counts, Data, DataFacts, Tokenizer},
-    generated, source,
+    generated,
+    panel::PanelError,
+    source,
     tokenizer::Vocabulary,
 };
 
@@ -34,6 +36,8 @@ pub enum DataError {
     NoText,
     #[error("token {0:?} is not in the vocabulary")]
     UnknownToken(String),
+    #[error(transparent)]
+    Panel(#[from] PanelError),
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {

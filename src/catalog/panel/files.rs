@@ -1,0 +1,180 @@
+//! The CSV files of a panel, one per symbol: in a folder, or in an archive. What is in them is `rows`' matter.
+
+use std::{
+    borrow::Cow,
+    fs::{self, File},
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use super::PanelError;
+use crate::catalog::{source, text::DataError};
+
+/// Endings of the archives that are read.
+pub(super) const ARCHIVES: [&str; 4] = [".tar", ".tar.gz", ".tar.xz", ".zip"];
+const CSV: &str = ".csv";
+
+/// The file of one symbol.
+pub(super) struct CsvFile {
+    /// Its name without `.csv`.
+    pub(super) symbol: String,
+    /// Where it lies, for a reader of messages: of a file in an archive the archive's path goes before.
+    pub(super) path: PathBuf,
+    content: Content,
+}
+
+enum Content {
+    /// Not read yet.
+    OnDisk,
+    Read(Vec<u8>),
+}
+
+impl CsvFile {
+    pub(super) fn bytes(&self) -> Result<Cow<'_, [u8]>, DataError> {
+        match &self.content {
+            Content::Read(bytes) => Ok(Cow::Borrowed(bytes)),
+            Content::OnDisk => fs::read(&self.path).map(Cow::Owned).map_err(|error| DataError::Read { path: self.path.clone(), error }),
+        }
+    }
+}
+
+/// Where the files of a panel are.
+enum Place {
+    Folder(Vec<PathBuf>),
+    Archive(PathBuf),
+}
+
+/// Whether there is something at `path` that [`find`] would read.
+pub(in crate::catalog) fn is_there(path: &Path) -> bool {
+    path.is_file() || place(path).is_ok()
+}
+
+/// The first `limit` files of the panel at `path`, in byte order of their symbols.
+///
+/// Where the panel is an archive and some of its CSV files lie in a folder whose path ends in `inside`, only those count.
+///
+/// # Errors
+/// There is no CSV file, or files in several folders; a file cannot be read.
+pub(super) fn find(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Result<Vec<CsvFile>, DataError> {
+    let mut files = match place(path)? {
+        Place::Folder(paths) => paths.into_iter().map(on_disk).collect::<Result<_, _>>()?,
+        Place::Archive(archive) => of_one_folder(&archive, members(&archive)?, inside)?,
+    };
+    files.sort_by(|one, other| one.symbol.cmp(&other.symbol));
+    if let Some(pair) = files.windows(2).find(|pair| pair[0].symbol == pair[1].symbol) {
+        return Err(PanelError::Twice { path: path.to_owned(), file: format!("{}{CSV}", pair[0].symbol) }.into());
+    }
+    if files.is_empty() {
+        return Err(PanelError::NoFiles { path: path.to_owned() }.into());
+    }
+    files.truncate(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
+    Ok(files)
+}
+
+fn place(path: &Path) -> Result<Place, DataError> {
+    if !path.is_dir() {
+        return Ok(Place::Archive(path.to_owned()));
+    }
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.map_err(|error| DataError::Read { path: path.to_owned(), error })?;
+    let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
+    let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) = files.partition(|path| path.file_name().is_some_and(|name| is_csv(&name.to_string_lossy())));
+    if !csv.is_empty() {
+        return Ok(Place::Folder(csv));
+    }
+    let mut archives: Vec<PathBuf> = others.into_iter().filter(|path| ending(path).is_some()).collect();
+    match archives.len() {
+        0 => Err(PanelError::NoFiles { path: path.to_owned() }.into()),
+        1 => Ok(Place::Archive(archives.remove(0))),
+        _ => {
+            let mut names: Vec<String> = archives.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
+            names.sort();
+            Err(PanelError::SeveralArchives { path: path.to_owned(), archives: names }.into())
+        }
+    }
+}
+
+/// Hidden files are none: some systems write one beside each file.
+fn is_csv(name: &str) -> bool {
+    name.len() > CSV.len() && name.ends_with(CSV) && !name.starts_with('.')
+}
+
+/// Which kind of archive a name speaks of.
+fn ending(path: &Path) -> Option<&'static str> {
+    let name = path.file_name()?.to_str()?;
+    ARCHIVES.into_iter().find(|ending| name.ends_with(ending))
+}
+
+fn on_disk(path: PathBuf) -> Result<CsvFile, DataError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    match name.and_then(|name| name.strip_suffix(CSV)) {
+        Some(symbol) => Ok(CsvFile { symbol: symbol.to_owned(), path, content: Content::OnDisk }),
+        None => Err(PanelError::NameNotText { path }.into()),
+    }
+}
+
+/// A CSV file of an archive: the path in there, with `/`, and its bytes.
+type Member = (String, Vec<u8>);
+
+fn of_one_folder(archive: &Path, mut members: Vec<Member>, inside: Option<&str>) -> Result<Vec<CsvFile>, DataError> {
+    let lies_inside = |folder: &str, inside: &str| folder == inside || folder.ends_with(&format!("/{inside}"));
+    if let Some(inside) = inside.filter(|inside| members.iter().any(|(name, _)| lies_inside(split(name).0, inside))) {
+        members.retain(|(name, _)| lies_inside(split(name).0, inside));
+    }
+    let first = members.first().map(|(name, _)| split(name).0.to_owned()).unwrap_or_default();
+    if let Some((name, _)) = members.iter().find(|(name, _)| split(name).0 != first) {
+        let (one, other) = (members[0].0.clone(), name.clone());
+        return Err(PanelError::SeveralFolders { path: archive.to_owned(), one, other }.into());
+    }
+    let file = |(name, bytes): Member| {
+        let symbol = split(&name).1.strip_suffix(CSV).unwrap_or_default().to_owned();
+        CsvFile { symbol, path: archive.join(&name), content: Content::Read(bytes) }
+    };
+    Ok(members.into_iter().map(file).collect())
+}
+
+/// Folder and file name.
+fn split(member: &str) -> (&str, &str) {
+    member.rsplit_once('/').unwrap_or(("", member))
+}
+
+fn members(archive: &Path) -> Result<Vec<Member>, DataError> {
+    let members = match ending(archive) {
+        Some(".zip") => zip_members(archive),
+        Some(_) => tar_members(archive),
+        None => return Err(PanelError::NoArchive { path: archive.to_owned() }.into()),
+    };
+    members.map_err(|error| DataError::Read { path: archive.to_owned(), error })
+}
+
+fn tar_members(archive: &Path) -> io::Result<Vec<Member>> {
+    let mut tar = tar::Archive::new(source::open(archive, archive)?);
+    let mut members = Vec::new();
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if !entry.header().entry_type().is_file() || !is_csv(split(&name).1) {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        // An archive that was cut off would pass for one with a shorter file.
+        if (bytes.len() as u64) < entry.size() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it ends in the middle of {name}")));
+        }
+        members.push((name, bytes));
+    }
+    Ok(members)
+}
+
+fn zip_members(archive: &Path) -> io::Result<Vec<Member>> {
+    let mut zip = zip::ZipArchive::new(BufReader::new(File::open(archive)?))?;
+    let mut members = Vec::new();
+    for index in 0..zip.len() {
+        let Some(name) = zip.name_for_index(index).transpose()?.map(String::from).filter(|name| is_csv(split(name).1)) else { continue };
+        let mut bytes = Vec::new();
+        zip.by_index(index)?.read_to_end(&mut bytes)?;
+        members.push((name, bytes));
+    }
+    Ok(members)
+}

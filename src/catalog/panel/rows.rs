@@ -1,0 +1,236 @@
+//! The rows of one symbol: a CSV file in, dates and numbers out. Making returns of them is `returns`' matter.
+
+use std::path::Path;
+
+use csv::{ByteRecord, ReaderBuilder};
+use jiff::civil::DateTime;
+
+use super::PanelError;
+
+/// What a row that is not to be read says.
+const NULL: &[u8] = b"null";
+
+/// What is to be read of each file.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Name of the column of dates.
+    pub(super) date: String,
+    /// Names of the columns that the model sees, then the price's unless it is one of them.
+    pub(super) columns: Vec<String>,
+    /// Which of the columns is the price.
+    pub(super) price: usize,
+    /// Whether bad rows are left out; otherwise the first one is an error.
+    pub(super) skip_bad: bool,
+    /// What to do about a bad row, as an error says it.
+    pub(super) remedy: &'static str,
+}
+
+/// The rows of a symbol that are kept, in time order.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// Ascending, each once.
+    pub(super) dates: Vec<DateTime>,
+    /// [rows, columns], finite and at least 0; the price is above 0.
+    pub(super) values: Vec<f64>,
+    /// Rows of `null`.
+    pub(super) null: u64,
+    /// Bad rows that were left out.
+    pub(super) skipped: u64,
+}
+
+/// Why a row cannot be read: which cell is at fault, and what is wrong with it.
+struct Fault {
+    cell: usize,
+    what: What,
+}
+
+enum What {
+    CellCount,
+    NoDate,
+    NotAfter(DateTime),
+    NoNumber,
+    BelowZero,
+    NoPrice,
+}
+
+/// The cells of a file that are wanted.
+struct Cells<'a> {
+    names: &'a ByteRecord,
+    date: usize,
+    /// In the order of [`Wanted::columns`].
+    columns: Vec<usize>,
+    price: usize,
+}
+
+/// Reads the rows of one file; `file` is for messages.
+///
+/// # Errors
+/// The header or a wanted column is missing; a row is bad, unless bad rows are left out.
+pub(super) fn read(file: &Path, bytes: &[u8], wanted: &Wanted) -> Result<Rows, PanelError> {
+    let (names, mut reader) = open(file, bytes)?;
+    let cells = Cells::find(file, &names, wanted)?;
+    let mut rows = Rows::default();
+    let mut record = ByteRecord::new();
+    while let Ok(true) = reader.read_byte_record(&mut record) {
+        match cells.read(&record, &mut rows) {
+            Ok(()) => {}
+            Err(_) if wanted.skip_bad => rows.skipped += 1,
+            Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
+        }
+    }
+    Ok(rows)
+}
+
+/// The columns of numbers in a file: those whose cell in the first row without a `null` is a number. `None` if it has no such row.
+pub(super) fn number_columns(file: &Path, bytes: &[u8], date: &str) -> Result<Option<Vec<String>>, PanelError> {
+    let (names, mut reader) = open(file, bytes)?;
+    let mut record = ByteRecord::new();
+    while let Ok(true) = reader.read_byte_record(&mut record) {
+        if record.iter().any(is_null) {
+            continue;
+        }
+        let numbers = names.iter().zip(&record).filter(|(name, cell)| *name != date.as_bytes() && number(cell).is_some());
+        return Ok(Some(numbers.map(|(name, _)| text(name)).collect()));
+    }
+    Ok(None)
+}
+
+type Reader<'a> = csv::Reader<&'a [u8]>;
+
+/// The names of the columns, and a reader of the rows below them.
+fn open<'a>(file: &Path, bytes: &'a [u8]) -> Result<(ByteRecord, Reader<'a>), PanelError> {
+    // Reading memory cannot fail, and a row of another length is for the caller to judge.
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+    let mut names = ByteRecord::new();
+    match reader.read_byte_record(&mut names) {
+        Ok(true) => {
+            names.trim();
+            Ok((names, reader))
+        }
+        _ => Err(PanelError::NoHeader { file: file.to_owned() }),
+    }
+}
+
+fn text(cell: &[u8]) -> String {
+    String::from_utf8_lossy(cell).into_owned()
+}
+
+fn is_null(cell: &[u8]) -> bool {
+    cell.trim_ascii() == NULL
+}
+
+fn number(cell: &[u8]) -> Option<f64> {
+    std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn date(cell: &[u8]) -> Option<DateTime> {
+    std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
+}
+
+impl<'a> Cells<'a> {
+    fn find(file: &Path, names: &'a ByteRecord, wanted: &Wanted) -> Result<Self, PanelError> {
+        let find = |key, name: &str| find(file, names, key, name);
+        let key = |at: usize| if at == wanted.price { "data.price" } else { "data.columns" };
+        let columns = wanted.columns.iter().enumerate().map(|(at, name)| find(key(at), name)).collect::<Result<_, _>>()?;
+        Ok(Self { names, date: find("data.date", &wanted.date)?, columns, price: wanted.price })
+    }
+
+    /// Adds one row, or counts it as one of `null`. A bad row leaves `rows` as they were.
+    fn read(&self, record: &ByteRecord, rows: &mut Rows) -> Result<(), Fault> {
+        if record.len() != self.names.len() {
+            return Err(Fault { cell: 0, what: What::CellCount });
+        }
+        if self.columns.iter().chain([&self.date]).any(|cell| is_null(&record[*cell])) {
+            rows.null += 1;
+            return Ok(());
+        }
+        let date = date(&record[self.date]).ok_or(Fault { cell: self.date, what: What::NoDate })?;
+        if let Some(last) = rows.dates.last().filter(|last| date <= **last) {
+            return Err(Fault { cell: self.date, what: What::NotAfter(*last) });
+        }
+        let kept = rows.values.len();
+        self.read_numbers(record, &mut rows.values).inspect_err(|_| rows.values.truncate(kept))?;
+        rows.dates.push(date);
+        Ok(())
+    }
+
+    fn read_numbers(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<(), Fault> {
+        for (at, cell) in self.columns.iter().enumerate() {
+            let fault = |what| Fault { cell: *cell, what };
+            let value = number(&record[*cell]).ok_or_else(|| fault(What::NoNumber))?;
+            if at == self.price && value <= 0.0 {
+                return Err(fault(What::NoPrice));
+            }
+            if value < 0.0 {
+                return Err(fault(What::BelowZero));
+            }
+            values.push(value);
+        }
+        Ok(())
+    }
+
+    fn error(&self, file: &Path, bytes: &[u8], record: &ByteRecord, fault: Fault, wanted: &Wanted) -> PanelError {
+        let start = record.position().map_or(0, |position| position.byte() as usize);
+        let (line, column) = place(bytes, start, fault.cell);
+        let fault = self.describe(record, &fault);
+        PanelError::Row { file: file.to_owned(), line, column, fault, remedy: wanted.remedy }
+    }
+
+    fn describe(&self, record: &ByteRecord, fault: &Fault) -> String {
+        let found = match (text(&self.names[fault.cell]), record.get(fault.cell).unwrap_or_default().trim_ascii()) {
+            (name, b"") => format!("`{name}` is empty"),
+            (name, cell) => format!("`{name}` is `{}`", text(cell)),
+        };
+        match fault.what {
+            What::CellCount => format!("the row has {}, and the header names {}", counted(record.len(), "cell"), counted(self.names.len(), "column")),
+            What::NoDate => format!("{found}; it must be a date such as 2012-09-04"),
+            What::NotAfter(last) => format!("{found}, and the row before has `{}`; dates must ascend, each once", day(last)),
+            What::NoNumber => format!("{found}; it must be a number, or `null` to leave the row out"),
+            What::BelowZero => format!("{found}; it must be at least 0, for its log return is taken"),
+            What::NoPrice => format!("{found}; it must be above 0, for it is the price"),
+        }
+    }
+}
+
+fn find(file: &Path, names: &ByteRecord, key: &'static str, column: &str) -> Result<usize, PanelError> {
+    let mut found = names.iter().enumerate().filter(|(_, name)| *name == column.as_bytes()).map(|(at, _)| at);
+    match (found.next(), found.next()) {
+        (Some(at), None) => Ok(at),
+        (Some(_), Some(_)) => Err(PanelError::ColumnTwice { file: file.to_owned(), column: column.to_owned() }),
+        (None, _) => {
+            let there: Vec<String> = names.iter().map(text).collect();
+            let near = there.iter().map(|name| (strsim::osa_distance(&name.to_lowercase(), &column.to_lowercase()), name)).min();
+            let near = near.filter(|(distance, _)| *distance <= (column.chars().count() / 3).max(1));
+            let hint = near.map(|(_, name)| format!("; did you mean `{name}`?")).unwrap_or_default();
+            let there = there.iter().map(|name| format!("`{name}`")).collect();
+            Err(PanelError::NoColumn { file: file.to_owned(), key, column: column.to_owned(), there, hint })
+        }
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Without its time where that is midnight.
+fn day(date: DateTime) -> String {
+    if date == date.date().to_datetime(jiff::civil::Time::midnight()) { date.date().to_string() } else { date.to_string() }
+}
+
+/// Line and column, from 1, of a cell of the row that begins at byte `start`, or at the end of line before it.
+fn place(bytes: &[u8], start: usize, cell: usize) -> (usize, usize) {
+    let ends = bytes[start..].iter().take_while(|byte| b"\r\n".contains(byte)).count();
+    let start = start + ends;
+    let line = 1 + bytes[..start].iter().filter(|byte| **byte == b'\n').count();
+    let (mut at, mut column, mut quoted) = (0, 1, false);
+    for byte in &bytes[start..] {
+        if at == cell {
+            break;
+        }
+        quoted ^= *byte == b'"';
+        at += usize::from(*byte == b',' && !quoted);
+        // The bytes after the first of a character begin with the bits 10.
+        column += usize::from(byte & 0xC0 != 0x80);
+    }
+    (line, column)
+}
