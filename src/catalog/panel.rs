@@ -3,6 +3,8 @@
 //! In: a folder or an archive with one CSV file per symbol. Out: a [`LoadedPanel`], whose returns are cut into samples elsewhere.
 //! What each number is: `docs/data.md`.
 
+pub mod baseline;
+
 mod error;
 mod files;
 mod returns;
@@ -219,5 +221,7 @@ fn series(symbol: String, returns: &Returns, moments: &[Moments], features: usiz
     }
 }
 
+#[cfg(test)]
+mod packing;
 #[cfg(test)]
 mod tests;

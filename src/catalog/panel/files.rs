@@ -44,9 +44,9 @@ enum Place {
     Archive(PathBuf),
 }
 
-/// Whether there is something at `path` that [`find`] would read.
-pub(in crate::catalog) fn is_there(path: &Path) -> bool {
-    path.is_file() || place(path).is_ok()
+/// Whether a folder holds CSV files or an archive; one that holds several is for [`find`] to complain of.
+pub(super) fn is_there(folder: &Path) -> bool {
+    folder.is_dir() && !matches!(place(folder), Err(DataError::Panel(PanelError::NoFiles { .. })))
 }
 
 /// The first `limit` files of the panel at `path`, in byte order of their symbols.
@@ -177,4 +177,89 @@ fn zip_members(archive: &Path) -> io::Result<Vec<Member>> {
         members.push((name, bytes));
     }
     Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::panel::packing::{self, Packing};
+
+    fn found(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Vec<(String, String)> {
+        let files = find(path, inside, limit).unwrap();
+        files.iter().map(|file| (file.symbol.clone(), String::from_utf8(file.bytes().unwrap().into_owned()).unwrap())).collect()
+    }
+
+    fn fault(path: &Path, inside: Option<&str>) -> String {
+        find(path, inside, None).err().unwrap().to_string()
+    }
+
+    fn owned(files: &[(&str, &str)]) -> Vec<(String, String)> {
+        files.iter().map(|(symbol, text)| ((*symbol).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn folders_and_archives_hold_the_same_files_in_the_same_order() {
+        let files = [("raw/BRK-A.csv", "1"), ("raw/BRK.csv", "2"), ("raw/A.csv", "3"), ("raw/._A.csv", "x"), ("raw/notes.txt", "x")];
+        let expected = owned(&[("A", "3"), ("BRK", "2"), ("BRK-A", "1")]);
+        for packing in Packing::ALL {
+            let folder = tempfile::tempdir().unwrap();
+            let path = packing::pack(folder.path(), packing, &files);
+            assert_eq!(found(&path, None, None), expected, "{packing:?}");
+            assert_eq!(found(&path, None, Some(2)), expected[..2], "{packing:?}");
+            assert_eq!(found(&path, None, Some(9)), expected, "{packing:?}");
+            if packing != Packing::Folder {
+                assert_eq!(found(folder.path(), None, None), expected, "the folder that holds it, {packing:?}");
+                assert!(is_there(folder.path()));
+            }
+        }
+    }
+
+    #[test]
+    fn one_folder_of_an_archive_counts_and_may_be_named() {
+        let files = [("repo-master/price/raw/A.csv", "1"), ("repo-master/price/other/A.csv", "2"), ("repo-master/tweets/x", "")];
+        for packing in [Packing::Tar, Packing::Zip] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = packing::pack(folder.path(), packing, &files);
+            assert_eq!(found(&path, Some("price/raw"), None), owned(&[("A", "1")]));
+            let error = fault(&path, None);
+            assert!(error.contains("repo-master/price/raw/A.csv") && error.contains("repo-master/price/other/A.csv"), "{error}");
+            assert!(fault(&path, Some("elsewhere")).contains("several folders"));
+        }
+    }
+
+    #[test]
+    fn what_holds_no_panel_says_what_was_looked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(fault(folder.path(), None).ends_with("holds no CSV file; a panel has one per symbol, whose name ends in .csv"));
+        assert!(!is_there(folder.path()));
+        let path = packing::pack(folder.path(), Packing::Tar, &[("notes.txt", "x")]);
+        assert!(fault(&path, None).contains("holds no CSV file"));
+        packing::pack(folder.path(), Packing::Zip, &[("A.csv", "x")]);
+        assert!(fault(folder.path(), None).contains("several archives: panel.tar, panel.zip; name one of them"));
+        let stranger = folder.path().join("panel.rar");
+        fs::write(&stranger, "x").unwrap();
+        assert!(fault(&stranger, None).ends_with("its name must end in .tar, .tar.gz, .tar.xz, .zip"));
+    }
+
+    #[test]
+    fn a_symbol_is_there_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = packing::pack(folder.path(), Packing::Tar, &[("A.csv", "1"), ("B.csv", "1"), ("A.csv", "2")]);
+        assert!(fault(&path, None).ends_with("holds A.csv twice"));
+    }
+
+    #[test]
+    fn a_damaged_archive_is_an_error_with_its_path() {
+        let text = "2020-01-01,1\n".repeat(1000);
+        for packing in [Packing::Tar, Packing::TarGz, Packing::TarXz, Packing::Zip] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = packing::pack(folder.path(), packing, &[("A.csv", &text)]);
+            let whole = fs::read(&path).unwrap();
+            for length in [0, 1, whole.len() / 3, whole.len() / 2] {
+                fs::write(&path, &whole[..length]).unwrap();
+                let error = fault(&path, None);
+                assert!(error.contains("panel."), "{packing:?} of {length} bytes: {error}");
+            }
+        }
+    }
 }
