@@ -21,11 +21,13 @@ use super::{
 
 pub use super::source::{absolute_path, locate};
 
-/// Why a text could not be had.
+/// Why data could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error("{}", describe_absence(.kind, .looked, .fetch.as_ref()))]
     NotFound { kind: &'static str, looked: Vec<PathBuf>, fetch: Option<&'static str> },
+    #[error("{} {found}; expected {expected}", .path.display())]
+    Unfit { path: PathBuf, found: String, expected: String },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("{} is no UTF-8 text: byte {byte} of the uncompressed file; convert it, for example with `iconv -t utf-8`", .path.display())]
@@ -34,6 +36,8 @@ pub enum DataError {
     Empty { path: PathBuf },
     #[error("`data.kind` is none: there is no text to read")]
     NoText,
+    #[error("`data.kind` {kind} has no {wanted}")]
+    OtherContent { kind: &'static str, wanted: &'static str },
     #[error("token {0:?} is not in the vocabulary")]
     UnknownToken(String),
     #[error(transparent)]
@@ -46,7 +50,8 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
         Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
         None => "a relative `data.path` starts at the directory kiln starts in".to_owned(),
     };
-    format!("the text of `data.kind` {kind} was not found; looked for {} (each also with .gz and .xz); {remedy}", places.join(", "))
+    let endings = if ["image-folder", "panel-csv"].contains(&kind) { "" } else { " (each also with .gz and .xz)" };
+    format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
 }
 
 /// A text as token ids.
