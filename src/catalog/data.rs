@@ -462,6 +462,16 @@ impl InputShape {
     pub fn vocabulary(self) -> Option<u64> {
         if let Self::Text { vocabulary } = self { Some(vocabulary) } else { None }
     }
+
+    /// `None` where there are no images.
+    pub fn images(self) -> Option<ImageShape> {
+        if let Self::Images(shape) = self { Some(shape) } else { None }
+    }
+
+    /// `None` where there is no panel.
+    pub fn panel(self) -> Option<PanelShape> {
+        if let Self::Panel(shape) = self { Some(shape) } else { None }
+    }
 }
 
 impl DataFacts {

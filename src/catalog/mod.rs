@@ -5,6 +5,8 @@ mod gpt;
 mod lstm;
 mod matmul;
 mod mlp;
+mod panel_lstm;
+mod resnet;
 
 pub mod data;
 pub mod dataset;
@@ -28,6 +30,8 @@ pub use gpt::Gpt;
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
+pub use panel_lstm::PanelLstm;
+pub use resnet::{Resnet, Stem};
 
 /// The model to train: its kind and its shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +39,8 @@ pub use mlp::Mlp;
 pub enum Model {
     Gpt(Gpt),
     Lstm(Lstm),
+    PanelLstm(PanelLstm),
+    Resnet(Resnet),
     Mlp(Mlp),
     Matmul(Matmul),
 }
@@ -48,6 +54,8 @@ impl Model {
         match self {
             Self::Gpt(_) => "gpt",
             Self::Lstm(_) => "lstm",
+            Self::PanelLstm(_) => "panel-lstm",
+            Self::Resnet(_) => "resnet",
             Self::Mlp(_) => "mlp",
             Self::Matmul(_) => "matmul",
         }
@@ -57,6 +65,8 @@ impl Model {
     pub fn reads(&self) -> Content {
         match self {
             Self::Gpt(_) | Self::Lstm(_) | Self::Mlp(_) => Content::Text,
+            Self::PanelLstm(_) => Content::Panel,
+            Self::Resnet(_) => Content::Images,
             Self::Matmul(_) => Content::Nothing,
         }
     }
@@ -66,8 +76,9 @@ impl Model {
         match self {
             Self::Gpt(gpt) => Some(gpt.seq_len),
             Self::Lstm(lstm) => Some(lstm.seq_len),
+            Self::PanelLstm(lstm) => Some(lstm.seq_len),
             Self::Mlp(mlp) => Some(mlp.seq_len),
-            Self::Matmul(_) => None,
+            Self::Resnet(_) | Self::Matmul(_) => None,
         }
     }
 
@@ -77,7 +88,7 @@ impl Model {
             Self::Gpt(gpt) => gpt.vocabulary,
             Self::Lstm(lstm) => lstm.vocabulary,
             Self::Mlp(mlp) => mlp.vocabulary,
-            Self::Matmul(_) => return None,
+            Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) => return None,
         };
         own.or_else(|| input?.vocabulary())
     }
@@ -88,6 +99,8 @@ impl Model {
             Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
             Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(input)?)),
             Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(input)?)),
+            Self::PanelLstm(lstm) => Some(lstm.parameters(input?.panel()?)),
+            Self::Resnet(resnet) => resnet.parameters(input?.images()?),
             Self::Matmul(_) => Some(0),
         }
     }
@@ -100,16 +113,19 @@ impl Model {
             Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(input)?),
             Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(input)?),
             Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(input)?),
+            Self::PanelLstm(lstm) => lstm.flops_per_sample(input?.panel()?),
+            Self::Resnet(resnet) => resnet.flops_per_sample(input?.images()?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
         }
     }
 
-    /// The formula behind [`Model::flops_per_sample`], by its short name: per token, with the letters of `docs/measurement.md` 8; for
-    /// `matmul` per product of two N × N matrices.
+    /// The formula behind [`Model::flops_per_sample`], by its short name: per token or row, with the letters of `docs/measurement.md` 8;
+    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices.
     pub fn flops_formula(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "6N+12LHQT",
-            Self::Lstm(_) | Self::Mlp(_) => "6N",
+            Self::Lstm(_) | Self::Mlp(_) | Self::PanelLstm(_) => "6N",
+            Self::Resnet(_) => "6MAC",
             Self::Matmul(_) => "2N^3",
         }
     }
@@ -120,7 +136,8 @@ impl Model {
             Self::Gpt(gpt) => gpt.contradictions(),
             Self::Lstm(lstm) => lstm.contradictions(),
             Self::Mlp(mlp) => mlp.contradictions(),
-            Self::Matmul(_) => Vec::new(),
+            Self::Resnet(resnet) => resnet.contradictions(),
+            Self::PanelLstm(_) | Self::Matmul(_) => Vec::new(),
         }
     }
 }

@@ -17,8 +17,8 @@ const KEYS: &[(&str, &str)] = &[
 const VALUES: &[(&str, &[&str])] = &[
     ("train.precision", &["tf32", "bf16", "f16", "amp-f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
-    ("model.kind", &["resnet", "seq2seq", "custom"]),
-    ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),
+    ("model.kind", &["seq2seq", "custom"]),
+    ("data.kind", &["sft-jsonl", "chatlm"]),
     ("train.optimizer.kind", &["adafactor"]),
     ("train.learning_rate_schedule.kind", &["step"]),
 ];
