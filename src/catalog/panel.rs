@@ -21,7 +21,8 @@ use self::{
 };
 use super::{
     data::{Counts, Data, DataFacts, PanelShape, PanelSplit, SymbolReturns},
-    dataset, source,
+    dataset::{self, STOCKNET},
+    source,
     text::DataError,
 };
 
@@ -55,8 +56,7 @@ pub struct Series {
     pub train: usize,
 }
 
-/// StockNet's folder under `$KILN_DATA` or `data/`, and that of the prices in the published archive.
-const STOCKNET_FOLDER: &str = "stocknet-88";
+/// StockNet's folder of prices in the published archive.
 const STOCKNET_INSIDE: &str = "price/raw";
 const STOCKNET_COLUMNS: [&str; 6] = ["Open", "High", "Low", "Close", "Adj Close", "Volume"];
 
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
 /// # Errors
 /// The data is not there or cannot be read; a column is missing; a row cannot be read (file, line and column), unless `skip_bad`.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, DataError> {
-    let request = Request::of(data).ok_or(DataError::NoText)?;
+    let request = Request::of(data).ok_or(DataError::OtherContent { kind: data.kind(), wanted: "panel of series" })?;
     let path = locate(data, data_folder)?;
     let files = files::find(&path, request.inside, request.split.limit)?;
     let read = read(&path, files, &request)?;
@@ -139,7 +139,7 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
 /// None of the places looked in, which are named, holds a panel.
 pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
     let looked = match data {
-        Data::Stocknet(stocknet) => source::folders(STOCKNET_FOLDER, stocknet.path.as_deref(), data_folder),
+        Data::Stocknet(stocknet) => source::folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder),
         _ => data.path().map(PathBuf::from).into_iter().collect(),
     };
     // A place that is given is taken as it is: what is wrong with it says more than its absence.
@@ -147,6 +147,35 @@ pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf,
     let found = looked.iter().find(|path| if given { path.exists() } else { files::is_there(path) }).cloned();
     let fetch = dataset::of(data).map(|set| set.name);
     found.ok_or_else(|| PanelError::NotFound { kind: data.kind(), looked, fetch }.into())
+}
+
+/// Whether a folder holds a panel, as CSV files or in an archive.
+pub(super) fn is_in(folder: &Path) -> bool {
+    files::is_there(folder)
+}
+
+/// SHA-256 of StockNet's panel, as its facts have it, and how many bytes its files have: of those in a folder, or in an archive that
+/// is, or will be, called `named`.
+///
+/// # Errors
+/// There is no panel, or its files cannot be read.
+pub(super) fn published_sha256(path: &Path, named: &Path) -> Result<(String, u64), DataError> {
+    let inside = Some(STOCKNET_INSIDE);
+    let files = if path.is_dir() { files::find(path, inside, None)? } else { files::find_in_archive(path, named, inside)? };
+    let mut hasher = Sha256::new();
+    let mut count = 0;
+    for file in files {
+        let bytes = file.bytes()?;
+        hash(&mut hasher, &file.symbol, &bytes);
+        count += bytes.len() as u64;
+    }
+    Ok((hex::encode(hasher.finalize()), count))
+}
+
+/// A panel's hash is over the name of each file, a line's end, and its bytes, in the order of the symbols.
+fn hash(hasher: &mut Sha256, symbol: &str, bytes: &[u8]) {
+    hasher.update(format!("{symbol}.csv\n"));
+    hasher.update(bytes);
 }
 
 /// All symbols' rows, as they were read.
@@ -169,8 +198,7 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &Request<'_>) -> Result<Read,
     let (mut symbols, mut rows) = (Vec::new(), Vec::new());
     for file in files {
         let bytes = file.bytes()?;
-        hasher.update(format!("{}.csv\n", file.symbol));
-        hasher.update(&bytes);
+        hash(&mut hasher, &file.symbol, &bytes);
         rows.push(rows::read(&file.path, &bytes, &wanted)?);
         symbols.push(file.symbol);
     }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     data::Data,
-    dataset::{self, Checksum, Dataset},
+    dataset::{self, Checksum, Dataset, DatasetFile},
     panel,
     text::DataError,
 };
@@ -107,6 +107,14 @@ fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
     names.iter().map(|name| existing(&folder.join(name))).collect()
 }
 
+/// Where a published file lies in a folder: plain or compressed; of a panel the folder itself, if it holds one in whatever form.
+pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
+    match file.checksum {
+        Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
+        _ => existing(&folder.join(file.name)),
+    }
+}
+
 /// Whether a set that is published as an archive lies in this folder as the files that were in it.
 pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
     *set == dataset::CIFAR10 && [CIFAR10_BATCHES, CIFAR10_UNPACKED].iter().any(|names| whole(folder, names).is_some())
@@ -153,6 +161,7 @@ pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Resul
     match published {
         Checksum::Sha256(_) => sha256_of(path, named),
         Checksum::Md5(_) => digest_of::<Md5>(&mut File::open(path)?),
+        Checksum::Panel(_) => panel::published_sha256(path, named).map_err(io::Error::other),
     }
 }
 

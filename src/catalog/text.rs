@@ -50,7 +50,7 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
         Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
         None => "a relative `data.path` starts at the directory kiln starts in".to_owned(),
     };
-    let endings = if ["image-folder", "panel-csv"].contains(&kind) { "" } else { " (each also with .gz and .xz)" };
+    let endings = if kind == "image-folder" { "" } else { " (each also with .gz and .xz)" };
     format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
 }
 

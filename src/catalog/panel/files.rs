@@ -49,6 +49,11 @@ pub(super) fn is_there(folder: &Path) -> bool {
     folder.is_dir() && !matches!(place(folder), Err(DataError::Panel(PanelError::NoFiles { .. })))
 }
 
+/// The files of the panel in an archive, as [`find`] has them; the ending of `named` tells what to undo.
+pub(super) fn find_in_archive(archive: &Path, named: &Path, inside: Option<&str>) -> Result<Vec<CsvFile>, DataError> {
+    in_order(archive, of_one_folder(archive, members(archive, named)?, inside)?)
+}
+
 /// The first `limit` files of the panel at `path`, in byte order of their symbols.
 ///
 /// Where the panel is an archive and some of its CSV files lie in a folder whose path ends in `inside`, only those count.
@@ -57,9 +62,14 @@ pub(super) fn is_there(folder: &Path) -> bool {
 /// There is no CSV file, or files in several folders; a file cannot be read.
 pub(super) fn find(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Result<Vec<CsvFile>, DataError> {
     let mut files = match place(path)? {
-        Place::Folder(paths) => paths.into_iter().map(on_disk).collect::<Result<_, _>>()?,
-        Place::Archive(archive) => of_one_folder(&archive, members(&archive)?, inside)?,
+        Place::Folder(paths) => in_order(path, paths.into_iter().map(on_disk).collect::<Result<_, _>>()?)?,
+        Place::Archive(archive) => find_in_archive(&archive, &archive, inside)?,
     };
+    files.truncate(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
+    Ok(files)
+}
+
+fn in_order(path: &Path, mut files: Vec<CsvFile>) -> Result<Vec<CsvFile>, DataError> {
     files.sort_by(|one, other| one.symbol.cmp(&other.symbol));
     if let Some(pair) = files.windows(2).find(|pair| pair[0].symbol == pair[1].symbol) {
         return Err(PanelError::Twice { path: path.to_owned(), file: format!("{}{CSV}", pair[0].symbol) }.into());
@@ -67,7 +77,6 @@ pub(super) fn find(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Res
     if files.is_empty() {
         return Err(PanelError::NoFiles { path: path.to_owned() }.into());
     }
-    files.truncate(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
     Ok(files)
 }
 
@@ -138,17 +147,17 @@ fn split(member: &str) -> (&str, &str) {
     member.rsplit_once('/').unwrap_or(("", member))
 }
 
-fn members(archive: &Path) -> Result<Vec<Member>, DataError> {
-    let members = match ending(archive) {
+fn members(archive: &Path, named: &Path) -> Result<Vec<Member>, DataError> {
+    let members = match ending(named) {
         Some(".zip") => zip_members(archive),
-        Some(_) => tar_members(archive),
+        Some(_) => tar_members(archive, named),
         None => return Err(PanelError::NoArchive { path: archive.to_owned() }.into()),
     };
     members.map_err(|error| DataError::Read { path: archive.to_owned(), error })
 }
 
-fn tar_members(archive: &Path) -> io::Result<Vec<Member>> {
-    let mut tar = tar::Archive::new(source::open(archive, archive)?);
+fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
+    let mut tar = tar::Archive::new(source::open(archive, named)?);
     let mut members = Vec::new();
     for entry in tar.entries()? {
         let mut entry = entry?;

@@ -78,6 +78,9 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &Wanted) -> Result<Rows, P
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
         }
     }
+    // Rows of thousands of symbols are kept at once.
+    rows.dates.shrink_to_fit();
+    rows.values.shrink_to_fit();
     Ok(rows)
 }
 

@@ -227,7 +227,7 @@ fn bad_rows_stop_or_are_counted() {
 fn an_absent_panel_names_every_place_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let error = load(&data("{kind: stocknet}"), Some(folder.path())).unwrap_err().to_string();
-    for part in ["stocknet-88, data/stocknet-88", ".tar.xz", "KILN_DATA"] {
+    for part in ["stocknet-88, data/stocknet-88", ".tar.xz", "kiln data fetch stocknet", "KILN_DATA"] {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
     let error = load(&data("{kind: panel-csv, path: /nowhere/at/all, price: Close}"), None).unwrap_err().to_string();
@@ -239,7 +239,7 @@ fn an_absent_panel_names_every_place_and_the_remedy() {
 fn the_published_prices_are_found_as_csv_files_too() {
     let holder = tempfile::tempdir().unwrap();
     let text = "Date,Open,High,Low,Close,Adj Close,Volume\n2020-01-01,1,1,1,1,1,0\n2020-01-02,1,1,1,1,2,0\n";
-    let set = holder.path().join(STOCKNET_FOLDER);
+    let set = holder.path().join(STOCKNET.folder);
     fs::create_dir(&set).unwrap();
     fs::write(set.join("X.csv"), text).unwrap();
     let stocknet = data("{kind: stocknet}");
