@@ -207,7 +207,7 @@ mod tests {
     fn todays_defaults_are_the_frozen_ones() {
         let model = |kind: &str| serde_json::to_value(serde_json::from_value::<Model>(json!({"kind": kind})).unwrap()).unwrap();
         let data = |kind: &str| {
-            let path = if kind == "text" { json!({"kind": kind, "path": "p"}) } else { json!({"kind": kind}) };
+            let path = if ["text", "image-folder"].contains(&kind) { json!({"kind": kind, "path": "p"}) } else { json!({"kind": kind}) };
             serde_json::to_value(serde_json::from_value::<Data>(path).unwrap()).unwrap()
         };
         let train = |key: &str, kind: &str| {
@@ -223,7 +223,10 @@ mod tests {
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
             "model": kinds(&["gpt", "lstm", "mlp", "matmul"], &model),
-            "data": kinds(&["none", "wikitext2", "tinyshakespeare", "text", "generated"], &data),
+            "data": kinds(
+                &["none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder", "generated-images"],
+                &data
+            ),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),
             "train.optimizer": kinds(&["adamw", "sgd"], &|kind| train("optimizer", kind)),
             "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),

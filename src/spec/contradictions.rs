@@ -65,6 +65,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
         faults.push(fault("train.target", &["data", "train.target"], message));
     }
+    faults.extend(of_images(point));
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
         && stride != seq_len
@@ -85,6 +86,26 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         let held = if holds == Content::Nothing { "`none`".to_owned() } else { format!("`{data}`, {}", holds.name()) };
         let message = format!("model kind `{model}` reads {}, but `data.kind` is {held}; {example}", reads.name());
         faults.push(fault("data.kind", &involved, message));
+    }
+    faults
+}
+
+fn of_images(point: &Point<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let size = match point.data {
+        Data::FashionMnist(_) => 28,
+        Data::Cifar10(_) => 32,
+        Data::GeneratedImages(made) => made.image_size,
+        _ => return faults,
+    };
+    if matches!(point.data, Data::GeneratedImages(made) if made.valid_images == 0) && point.train.target.is_some() {
+        let message = "`train.target` needs a validation loss, but `data.valid_images` is 0";
+        faults.push(fault("train.target", &["data", "train.target"], message));
+    }
+    let padding = point.data.augmentation().map_or(0, |augmentation| augmentation.crop_padding);
+    if padding >= size {
+        let message = format!("`data.crop_padding` {padding} leaves crops that miss the image, which has {size} pixels a side; make it smaller");
+        faults.push(fault("data.crop_padding", &["data"], message));
     }
     faults
 }

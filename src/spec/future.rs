@@ -5,7 +5,6 @@ const KEYS: &[(&str, &str)] = &[
     ("train.checkpoint", "trials run from their start"),
     ("train.memory", "choose a smaller `train.batch_size`, with `train.grad_accumulation`"),
     ("train.label_smoothing", "remove it"),
-    ("data.augment", "remove it"),
     ("run.memory_limit", "remove it"),
     ("run.devices_per_trial", "a trial uses one device"),
     ("sweep.search", "list the values in `sweep.grid`"),
