@@ -387,12 +387,13 @@ impl Data {
         }
     }
 
-    /// What is done to training images at random; `None` where there are none, or files of any size.
+    /// What is done to training images at random; `None` where there are no images.
     pub fn augmentation(&self) -> Option<Augmentation> {
         match self {
             Self::FashionMnist(data) => Some(data.augmentation),
             Self::Cifar10(data) => Some(data.augmentation),
             Self::GeneratedImages(data) => Some(data.augmentation),
+            Self::ImageFolder(data) => Some(Augmentation { crop_padding: 0, flip: data.flip }),
             _ => None,
         }
     }
