@@ -319,7 +319,7 @@ fn the_list_names_every_set_with_its_licence() {
         "1.1 MiB",
         "generated",
         "fashion-mnist",
-        "29.5 MiB",
+        "29.4 MiB",
         "cifar10",
         "image-folder",
         "stocknet",

@@ -387,6 +387,17 @@ impl Data {
         }
     }
 
+    /// What is done to training images at random; `None` where there are no images.
+    pub fn augmentation(&self) -> Option<Augmentation> {
+        match self {
+            Self::FashionMnist(data) => Some(data.augmentation),
+            Self::Cifar10(data) => Some(data.augmentation),
+            Self::GeneratedImages(data) => Some(data.augmentation),
+            Self::ImageFolder(data) => Some(Augmentation { crop_padding: 0, flip: data.flip }),
+            _ => None,
+        }
+    }
+
     /// How a panel is split, and what is predicted; `None` where there is no panel.
     pub fn panel_split(&self) -> Option<&PanelSplit> {
         match self {

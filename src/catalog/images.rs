@@ -49,6 +49,14 @@ pub struct Normalization {
     pub deviation: [f32; 3],
 }
 
+impl Normalization {
+    /// The number for each of the 256 values of a pixel of this channel.
+    pub fn table(&self, channel: usize) -> [f32; 256] {
+        let (mean, deviation) = (self.mean[channel.min(2)], self.deviation[channel.min(2)]);
+        std::array::from_fn(|value| (value as f32 / 255.0 - mean) / deviation)
+    }
+}
+
 /// Reads, or lists, the images that `data` names. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors

@@ -214,7 +214,7 @@ mod tests {
         let model = |kind: &str| serde_json::to_value(serde_json::from_value::<Model>(json!({"kind": kind})).unwrap()).unwrap();
         let data = |kind: &str| {
             let given = match kind {
-                "text" => json!({"kind": kind, "path": "p"}),
+                "text" | "image-folder" => json!({"kind": kind, "path": "p"}),
                 "panel-csv" => json!({"kind": kind, "path": "p", "price": "Close"}),
                 _ => json!({"kind": kind}),
             };
@@ -233,7 +233,13 @@ mod tests {
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
             "model": kinds(&["gpt", "lstm", "mlp", "matmul"], &model),
-            "data": kinds(&["none", "wikitext2", "tinyshakespeare", "text", "generated", "panel-csv", "stocknet"], &data),
+            "data": kinds(
+                &[
+                    "none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder",
+                    "generated-images", "panel-csv", "stocknet",
+                ],
+                &data
+            ),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),
             "train.optimizer": kinds(&["adamw", "sgd"], &|kind| train("optimizer", kind)),
             "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),

@@ -112,7 +112,7 @@ fn trials(left: &Left) -> String {
 
 pub(crate) fn all() -> Vec<Case> {
     // What takes longest comes first.
-    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_panels(), of_training(), of_optimizer(), of_measure(), of_sweep()]
+    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_images(), of_panels(), of_training(), of_optimizer(), of_measure(), of_sweep()]
         .into_iter()
         .flatten()
         .collect()
@@ -238,6 +238,48 @@ fn of_panels() -> Vec<Case> {
             of("valid_fraction", [AS_IT_IS, "0.3"], SAMPLES),
             of("limit", [AS_IT_IS, "2"], PARAMETERS),
         ]);
+        cases.extend(of_loader(kind, &file));
+    }
+    cases
+}
+
+const RESNET: &str = "{kind: resnet, depth: 18, width: 4, stem: small}";
+
+fn of_images() -> Vec<Case> {
+    let made = "{kind: generated-images, images: 64, valid_images: 8, image_size: 16}";
+    let kinds = [
+        ("fashion-mnist", "{kind: fashion-mnist, path: one}", ["one", "two"]),
+        ("cifar10", "{kind: cifar10, path: one}", ["one", "two"]),
+        ("image-folder", "{kind: image-folder, path: one/folder, image_size: 16}", ["one/folder", "two/folder"]),
+        ("generated-images", made, [AS_IT_IS; 2]),
+    ];
+    let valid_loss = Shows::Differ(|left| left.measured("valid_loss"));
+    let of_made =
+        |key: &str, value, shows| case(&format!("data.{key}"), &training(RESNET, made, ""), [AS_IT_IS, value], shows).of("generated-images");
+    let folder = training(RESNET, kinds[2].1, "");
+    let of_folder = |key: &str, values, shows| case(&format!("data.{key}"), &folder, values, shows).of("image-folder");
+    let mut cases = vec![
+        of_made("images", "32", SAMPLES),
+        of_made("valid_images", "4", valid_loss),
+        of_made("image_size", "32", LOSSES),
+        of_made("channels", "1", PARAMETERS),
+        of_made("classes", "5", PARAMETERS),
+        of_folder("image_size", [AS_IT_IS, "32"], LOSSES),
+        of_folder("crop", [AS_IT_IS, "center"], LOSSES),
+        of_folder("valid_fraction", [AS_IT_IS, "0.5"], SAMPLES),
+        // A file that is no image fails the trial, or is left out.
+        of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["2", "0"])).with(&["data.path=one/spoilt"]),
+    ];
+    for (kind, data, paths) in kinds {
+        let file = training(RESNET, data, "");
+        let of = |key: &str, values, shows| case(&format!("data.{key}"), &file, values, shows).of(kind);
+        if kind != "generated-images" {
+            cases.push(of("path", paths, LOSSES));
+        }
+        if kind != "image-folder" {
+            cases.push(of("crop_padding", [AS_IT_IS, "4"], LOSSES));
+        }
+        cases.push(of("flip", [AS_IT_IS, "true"], LOSSES));
         cases.extend(of_loader(kind, &file));
     }
     cases

@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::Value;
 
+use super::{images, panels};
+
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Child {
@@ -89,7 +91,7 @@ fn nvml() -> &'static Path {
     path
 }
 
-/// Two fragments, and two folders with the files of every kind of text and two panels each.
+/// Two fragments, and two folders with the files of every kind of text, of images and of panels.
 fn write_files(folder: &Path) {
     fs::create_dir(folder.join("base")).unwrap();
     fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
@@ -101,27 +103,8 @@ fn write_files(folder: &Path) {
         for (file, lines) in [("input.txt", 150), ("train.txt", 150), ("valid.txt", 20)] {
             fs::write(folder.join(name).join(file), text(lines)).unwrap();
         }
-        write_panels(&folder.join(name), words.len() + name.len() + words[0].len());
-    }
-}
-
-/// `prices`, three symbols of 60 days, and `spoilt-prices`, the same with a cell that is no number. `Day` is a second date, far later
-/// than the first for symbol C.
-fn write_panels(folder: &Path, seed: usize) {
-    for panel in ["prices", "spoilt-prices"] {
-        fs::create_dir(folder.join(panel)).unwrap();
-        for (number, symbol) in ["A", "B", "C"].iter().enumerate() {
-            let row = |day: usize| {
-                let price = |salt: usize| 10.0 + ((day * day * 7 + day * salt * seed + number) % 23) as f64 / 10.0;
-                let close = if panel == "prices" || (day, number) != (9, 1) { price(1).to_string() } else { "none".to_owned() };
-                let (month, day_of_month) = (1 + day / 28, 1 + day % 28);
-                let date = |year: usize| format!("{year}-{month:02}-{day_of_month:02}");
-                let (open, high, low, adjusted, volume) = (price(2), price(3), price(4), price(5), day * seed % 5 * 100);
-                format!("{},{},{open},{high},{low},{close},{adjusted},{volume}\n", date(2020), date(2020 + number / 2))
-            };
-            let text = format!("Date,Day,Open,High,Low,Close,Adj Close,Volume\n{}", (0..60).map(row).collect::<String>());
-            fs::write(folder.join(panel).join(format!("{symbol}.csv")), text).unwrap();
-        }
+        images::write(&folder.join(name), words[0].len());
+        panels::write(&folder.join(name), words[0].len());
     }
 }
 
