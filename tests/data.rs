@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use kiln::catalog::fetch::{Download, FetchError, Patience, Progress, fetch};
+use kiln::catalog::{
+    dataset::Checksum,
+    fetch::{Download, FetchError, Patience, Progress, fetch},
+};
 use sha2::{Digest, Sha256};
 
 /// How the server answers, one entry per request; the last one also answers all further requests.
@@ -35,6 +38,11 @@ struct Server {
 
 impl Server {
     fn start(body: Vec<u8>, answers: &[Answer]) -> Self {
+        Self::start_each(vec![body], answers)
+    }
+
+    /// A server that gives the next body to each request, and the last one to all further ones.
+    fn start_each(bodies: Vec<Vec<u8>>, answers: &[Answer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -43,7 +51,7 @@ impl Server {
             for (number, stream) in listener.incoming().enumerate() {
                 let answer = answers[number.min(answers.len() - 1)];
                 // A client that went away is the client's business.
-                let _ = respond(stream.unwrap(), &body, answer, &seen);
+                let _ = respond(stream.unwrap(), &bodies[number.min(bodies.len() - 1)], answer, &seen);
             }
         });
         Self { address, requests }
@@ -96,6 +104,10 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
+fn checksum(bytes: &[u8]) -> Checksum {
+    Checksum::Sha256(sha256(bytes).into())
+}
+
 fn body() -> Vec<u8> {
     (0..300_000_u32).flat_map(|number| number.to_le_bytes()).collect()
 }
@@ -122,7 +134,7 @@ fn fetch_from(answers: &[Answer], part: Option<(&[u8], Option<&str>)>, expected:
             std::fs::write(folder.path().join("set/file.txt.part.etag"), etag).unwrap();
         }
     }
-    let download = Download { url: format!("{}/set/file.txt", server.address), destination: destination.clone(), sha256: sha256(expected) };
+    let download = Download { url: format!("{}/set/file.txt", server.address), destination: destination.clone(), checksum: checksum(expected) };
     let mut progress = Vec::new();
     let result = fetch(&download, QUICK, &mut |step| progress.push(step));
     Fetched { result, progress, requests: server.requests(), destination, _folder: folder }
@@ -209,6 +221,42 @@ fn another_file_than_published_is_kept_aside() {
     assert_eq!(names_beside(&fetched.destination), ["file.txt.bad"]);
 }
 
+/// Fetches what a server has as `name`.
+fn fetch_named(name: &str, sent: Vec<u8>, checksum: Checksum) -> (tempfile::TempDir, Result<(), FetchError>) {
+    let server = Server::start(sent, &[Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    let download = Download { url: format!("{}/{name}", server.address), destination: folder.path().join(name), checksum };
+    let result = fetch(&download, QUICK, &mut |_| {});
+    (folder, result)
+}
+
+fn gz(bytes: &[u8]) -> Vec<u8> {
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(bytes).unwrap();
+    gz.finish().unwrap()
+}
+
+#[test]
+fn a_compressed_file_stays_as_published_and_is_known_by_what_is_in_it() {
+    let (folder, result) = fetch_named("file.gz", gz(&body()), checksum(&body()));
+    result.unwrap();
+    assert_eq!(std::fs::read(folder.path().join("file.gz")).unwrap(), gz(&body()));
+    let (folder, result) = fetch_named("file.gz", body(), checksum(&body()));
+    assert!(matches!(result, Err(FetchError::WrongHash { .. })), "{result:?}");
+    assert_eq!(names_beside(&folder.path().join("file.gz")), ["file.gz.bad"]);
+}
+
+#[test]
+fn an_md5_is_of_the_file_as_it_was_sent() {
+    // RFC 1321, A.5.
+    let of_abc = || Checksum::Md5("900150983cd24fb0d6963f7d28e17f72".into());
+    let (folder, result) = fetch_named("archive.tar.gz", b"abc".to_vec(), of_abc());
+    result.unwrap();
+    assert_eq!(names_beside(&folder.path().join("archive.tar.gz")), ["archive.tar.gz"]);
+    let error = fetch_named("archive.tar.gz", b"abd".to_vec(), of_abc()).1.unwrap_err().to_string();
+    assert!(error.contains("the published file has 900150983cd24fb0d6963f7d28e17f72") && error.contains("has md5 "), "{error}");
+}
+
 #[test]
 fn an_absent_file_is_said_at_once_and_a_busy_server_is_asked_again() {
     let fetched = fetch_from(&[Answer::Status(404)], None, &body());
@@ -228,7 +276,7 @@ fn an_absent_file_is_said_at_once_and_a_busy_server_is_asked_again() {
 fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();
-    let download = Download { url: format!("http://127.0.0.1:{port}/x"), destination: folder.path().join("x"), sha256: sha256(b"") };
+    let download = Download { url: format!("http://127.0.0.1:{port}/x"), destination: folder.path().join("x"), checksum: checksum(b"") };
     let error = fetch(&download, QUICK, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("is there a network?"), "{error}");
 }
@@ -238,7 +286,7 @@ fn two_at_once_do_not_write_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let held = std::fs::File::create(folder.path().join("x.part")).unwrap();
     held.try_lock().unwrap();
-    let download = Download { url: "http://127.0.0.1:1/x".to_owned(), destination: folder.path().join("x"), sha256: sha256(b"") };
+    let download = Download { url: "http://127.0.0.1:1/x".to_owned(), destination: folder.path().join("x"), checksum: checksum(b"") };
     assert!(matches!(fetch(&download, QUICK, &mut |_| {}), Err(FetchError::Busy { .. })));
 }
 
@@ -264,7 +312,19 @@ fn the_list_names_every_set_with_its_licence() {
     let folder = tempfile::tempdir().unwrap();
     let output = kiln(folder.path(), None, &["data", "list"]);
     assert!(output.status.success());
-    for part in ["wikitext2", "CC BY-SA 3.0", "tinyshakespeare", "1.1 MiB", "generated"] {
+    for part in [
+        "wikitext2",
+        "CC BY-SA 3.0",
+        "tinyshakespeare",
+        "1.1 MiB",
+        "generated",
+        "fashion-mnist",
+        "29.4 MiB",
+        "cifar10",
+        "image-folder",
+        "stocknet",
+        "panel-csv",
+    ] {
         assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
     }
 }
@@ -275,8 +335,8 @@ fn an_unknown_set_is_bad_input_with_a_suggestion() {
     let output = kiln(folder.path(), None, &["data", "fetch", "wikitext"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "unknown data set `wikitext`; did you mean `wikitext2`?\n");
-    let output = kiln(folder.path(), None, &["data", "verify", "mnist"]);
-    assert_eq!(stderr(&output), "unknown data set `mnist`; known are wikitext2, tinyshakespeare\n");
+    let output = kiln(folder.path(), None, &["data", "verify", "imagenet"]);
+    assert_eq!(stderr(&output), "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, cifar10, stocknet\n");
 }
 
 #[test]
@@ -311,6 +371,130 @@ fn verify_tells_absent_and_changed_files() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("not overwritten"), "{}", stderr(&output));
     assert_eq!(std::fs::read(set.join("input.txt")).unwrap(), b"First Citizen:");
+}
+
+#[test]
+fn images_are_fetched_in_their_published_form_and_verified() {
+    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let names = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"];
+    let bodies = names.map(|name| std::fs::read(real.join("fashion-mnist").join(name)).unwrap());
+    let server = Server::start_each(bodies.to_vec(), &[Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    let output = kiln(folder.path(), None, &["data", "fetch", "fashion-mnist", "--from", &server.address]);
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    assert_eq!(server.requests(), names.map(|name| format!("GET /fashion-mnist/{name} HTTP/1.1 None")));
+    let set = folder.path().join("data/fashion-mnist");
+    assert_eq!(names_beside(&set.join("x")), ["t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz", names[0], names[1]]);
+    assert!(kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]).status.success());
+    // Unpacked, it is the same file.
+    let mut labels = Vec::new();
+    Read::read_to_end(&mut flate2::read::GzDecoder::new(bodies[1].as_slice()), &mut labels).unwrap();
+    std::fs::remove_file(set.join(names[1])).unwrap();
+    std::fs::write(set.join("train-labels-idx1-ubyte"), &labels).unwrap();
+    assert!(kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]).status.success());
+    labels.pop();
+    std::fs::write(set.join("train-labels-idx1-ubyte"), &labels).unwrap();
+    let output = kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]);
+    assert!(output.status.code() == Some(1) && stdout(&output).contains("is another file: 60007 bytes with sha256"), "{}", stdout(&output));
+}
+
+#[test]
+fn an_archive_is_held_against_its_md5_and_what_was_in_it_counts_as_here() {
+    let server = Server::start(b"no archive".to_vec(), &[Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(server.requests(), ["GET /cifar-10/cifar-10-binary.tar.gz HTTP/1.1 None"]);
+    assert!(stderr(&output).contains("the published file has c32a1d4ab5d03f1284b67883e8d87530"), "{}", stderr(&output));
+    let set = folder.path().join("data/cifar-10");
+    std::fs::write(set.join("cifar-10-binary.tar"), b"unpacked by half").unwrap();
+    let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
+    assert!(output.status.code() == Some(1) && stdout(&output).contains("only `cifar-10-binary.tar.gz` can be held"), "{}", stdout(&output));
+    std::fs::remove_file(set.join("cifar-10-binary.tar")).unwrap();
+    std::fs::create_dir(set.join("cifar-10-batches-bin")).unwrap();
+    for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+        std::fs::write(set.join(format!("cifar-10-batches-bin/{name}.bin")), b"").unwrap();
+    }
+    let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
+    assert!(output.status.success() && stdout(&output).contains("data/cifar-10 holds it unpacked"), "{}", stdout(&output));
+    let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
+    assert!(output.status.success() && stdout(&output).contains("is here already, unpacked"), "{}", stdout(&output));
+    assert_eq!(server.requests().len(), 1);
+}
+
+/// A repository as its host packs it, with the published prices in it: their archive of `price/raw`, unpacked.
+fn repository(prices: &[u8]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let mut add = |path: &str, bytes: &[u8]| {
+        zip.start_file(path, zip::write::SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    };
+    add("stocknet-dataset-master/README.md", b"# stocknet-dataset");
+    add("stocknet-dataset-master/price/preprocessed/AAPL.txt", b"2017-09-01\t0.0");
+    add("stocknet-dataset-master/tweet/notes.csv", b"no prices");
+    let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(prices));
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let (path, mut bytes) = (entry.path().unwrap().display().to_string(), Vec::new());
+        entry.read_to_end(&mut bytes).unwrap();
+        if entry.header().entry_type().is_file() {
+            add(&format!("stocknet-dataset-master/price/{path}"), &bytes);
+        }
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn prices_are_fetched_inside_their_repository_and_verified_in_any_form() {
+    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let output = kiln(&real, Some(&real), &["data", "verify", "stocknet"]);
+    assert!(output.status.success() && stdout(&output).contains("stocknet-88 is as published"), "{}", stdout(&output));
+    let prices = std::fs::read(real.join("stocknet-88/price-raw.tar.xz")).unwrap();
+    let repository = repository(&prices);
+    let server = Server::start(repository.clone(), &[Answer::CutAfter(100_000), Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    for (requests, word) in [(2, "master.zip fetched"), (2, "is here already")] {
+        let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+        assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
+        assert_eq!(server.requests().len(), requests);
+    }
+    assert_eq!(server.requests()[0], "GET /stocknet-88/master.zip HTTP/1.1 None");
+    let set = folder.path().join("data/stocknet-88");
+    assert_eq!(names_beside(&set.join("x")), ["master.zip"]);
+    assert!(kiln(folder.path(), None, &["data", "verify", "stocknet"]).status.success());
+    let read = |data: &str, folder: Option<&Path>| {
+        let data: kiln::catalog::Data = serde_yaml::from_str(data).unwrap();
+        kiln::catalog::panel::load(&data, folder).unwrap()
+    };
+    let (fetched, packed) = (read("{kind: stocknet}", Some(&folder.path().join("data"))), read("{kind: stocknet}", Some(&real)));
+    assert_eq!((&fetched.facts, fetched.target_mean), (&packed.facts, packed.target_mean));
+    assert_eq!(fetched.symbols[87].features, packed.symbols[87].features);
+    // Another repository is not taken for it, and one that is there is not written over.
+    std::fs::rename(set.join("master.zip"), folder.path().join("away.zip")).unwrap();
+    std::fs::write(set.join("A.csv"), "Date,Open\n").unwrap();
+    let output = kiln(folder.path(), None, &["data", "verify", "stocknet"]);
+    assert!(output.status.code() == Some(1) && stdout(&output).contains("is another file: 10 bytes with sha256"), "{}", stdout(&output));
+    let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("not overwritten"), "{}", stderr(&output));
+}
+
+#[test]
+fn another_archive_is_not_taken_for_the_prices() {
+    let empty = liblzma::write::XzEncoder::new(Vec::new(), 1).finish().unwrap();
+    for body in [b"no archive at all".to_vec(), repository(&empty)] {
+        let server = Server::start(body, &[Answer::Ranges]);
+        let folder = tempfile::tempdir().unwrap();
+        let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("the published file has c5b586fa"), "{}", stderr(&output));
+        assert_eq!(names_beside(&folder.path().join("data/stocknet-88/x")), ["master.zip.bad"]);
+    }
 }
 
 #[test]

@@ -390,9 +390,9 @@ impl Data {
     /// What is done to training images at random; `None` where there are no images.
     pub fn augmentation(&self) -> Option<Augmentation> {
         match self {
-            Self::FashionMnist(data) => Some(data.augmentation.clone()),
-            Self::Cifar10(data) => Some(data.augmentation.clone()),
-            Self::GeneratedImages(data) => Some(data.augmentation.clone()),
+            Self::FashionMnist(data) => Some(data.augmentation),
+            Self::Cifar10(data) => Some(data.augmentation),
+            Self::GeneratedImages(data) => Some(data.augmentation),
             Self::ImageFolder(data) => Some(Augmentation { crop_padding: 0, flip: data.flip }),
             _ => None,
         }
@@ -447,7 +447,7 @@ impl Data {
 pub struct DataFacts {
     #[serde(flatten)]
     pub counts: Counts,
-    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths.
+    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths, of a panel over names and bytes.
     pub sha256: String,
 }
 

@@ -1,6 +1,8 @@
 //! The public data sets kiln knows: where they come from, what they weigh, under which licence, and what is in them.
 //!
-//! Hashes are over the uncompressed bytes, so a file kept as `.xz` or `.gz` is the same file.
+//! SHA-256 is over the uncompressed bytes, so a file kept as `.xz` or `.gz` is the same file.
+
+use std::borrow::Cow;
 
 use super::data::{Counts, Data, DataFacts, Tokenizer};
 
@@ -22,11 +24,56 @@ pub struct Dataset {
 /// One published file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DatasetFile {
+    /// Without the ending of its compression.
     pub name: &'static str,
-    /// Length of the uncompressed file.
-    pub bytes: u64,
-    /// Of the uncompressed file, as hex.
-    pub sha256: &'static str,
+    /// What is appended to the name where it is published: nothing, or `.gz`.
+    pub ending: &'static str,
+    /// Length of the file as it is published, where that is known.
+    pub bytes: Option<u64>,
+    pub checksum: Checksum,
+}
+
+/// What a file is held against, as hex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// Of the uncompressed bytes.
+    Sha256(Cow<'static, str>),
+    /// Of the file as it is published, compressed or not; for files of which nothing better is known.
+    Md5(Cow<'static, str>),
+    /// SHA-256 of the panel that is in the file, as [`super::data::DataFacts`] has it; for archives that are packed anew at each download.
+    Panel(Cow<'static, str>),
+}
+
+impl Checksum {
+    /// As messages name it.
+    pub fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Sha256(_) | Self::Panel(_) => "sha256",
+            Self::Md5(_) => "md5",
+        }
+    }
+
+    pub fn hex(&self) -> &str {
+        let (Self::Sha256(hex) | Self::Md5(hex) | Self::Panel(hex)) = self;
+        hex
+    }
+}
+
+impl DatasetFile {
+    /// A file that is published as it is read.
+    const fn plain(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
+        Self { name, ending: "", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
+    }
+
+    /// A file that is published with `.gz`; `bytes` is its length there, `sha256` of what is in it.
+    const fn gz(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
+        Self { name, ending: ".gz", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
+    }
+
+    /// As it is called where it is published.
+    pub fn published_name(&self) -> String {
+        format!("{}{}", self.name, self.ending)
+    }
 }
 
 /// Token version of Merity et al. 2016 ("Pointer Sentinel Mixture Models"), as pytorch/examples carries it.
@@ -37,11 +84,13 @@ pub const WIKITEXT2: Dataset = Dataset {
     licence: "CC BY-SA 3.0, GFDL",
     address: "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/",
     files: &[
-        DatasetFile { name: "train.txt", bytes: 10_797_148, sha256: "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f" },
-        DatasetFile { name: "valid.txt", bytes: 1_121_681, sha256: "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8" },
-        DatasetFile { name: "test.txt", bytes: 1_256_449, sha256: "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0" },
+        DatasetFile::plain("train.txt", 10_797_148, "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"),
+        DatasetFile::plain("valid.txt", 1_121_681, "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
+        DatasetFile::plain("test.txt", 1_256_449, "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
     ],
 };
+
+const TINYSHAKESPEARE_SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
 
 /// Karpathy's char-rnn file; the text is in the public domain.
 pub const TINYSHAKESPEARE: Dataset = Dataset {
@@ -50,7 +99,7 @@ pub const TINYSHAKESPEARE: Dataset = Dataset {
     about: "tiny Shakespeare, characters of plays",
     licence: "MIT (text: public domain)",
     address: "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
-    files: &[DatasetFile { name: "input.txt", bytes: 1_115_394, sha256: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" }],
+    files: &[DatasetFile::plain("input.txt", 1_115_394, TINYSHAKESPEARE_SHA256)],
 };
 
 /// Xiao et al. 2017 (arXiv 1708.07747).
@@ -61,19 +110,45 @@ pub const FASHION_MNIST: Dataset = Dataset {
     licence: "MIT",
     address: "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     files: &[
-        DatasetFile {
-            name: "train-images-idx3-ubyte",
-            bytes: 47_040_016,
-            sha256: "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        },
-        DatasetFile { name: "train-labels-idx1-ubyte", bytes: 60_008, sha256: "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9" },
-        DatasetFile { name: "t10k-images-idx3-ubyte", bytes: 7_840_016, sha256: "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b" },
-        DatasetFile { name: "t10k-labels-idx1-ubyte", bytes: 10_008, sha256: "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34" },
+        DatasetFile::gz("train-images-idx3-ubyte", 26_421_880, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+        DatasetFile::gz("train-labels-idx1-ubyte", 29_515, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+        DatasetFile::gz("t10k-images-idx3-ubyte", 4_422_102, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+        DatasetFile::gz("t10k-labels-idx1-ubyte", 5_148, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ],
 };
 
+/// Krizhevsky 2009, binary version. No licence is stated where it is published.
+pub const CIFAR10: Dataset = Dataset {
+    name: "cifar10",
+    folder: "cifar-10",
+    about: "CIFAR-10, small images of things and animals",
+    licence: "none stated",
+    address: "https://www.cs.toronto.edu/~kriz/",
+    files: &[DatasetFile {
+        name: "cifar-10-binary.tar",
+        ending: ".gz",
+        bytes: Some(170_052_171),
+        checksum: Checksum::Md5(Cow::Borrowed("c32a1d4ab5d03f1284b67883e8d87530")),
+    }],
+};
+
+/// Xu & Cohen 2018 ("Stock Movement Prediction from Tweets and Historical Prices"): the repository with the prices in it.
+pub const STOCKNET: Dataset = Dataset {
+    name: "stocknet",
+    folder: "stocknet-88",
+    about: "StockNet, daily prices of 88 US stocks",
+    licence: "MIT",
+    address: "https://github.com/yumoxu/stocknet-dataset/archive/",
+    files: &[DatasetFile {
+        name: "master.zip",
+        ending: "",
+        bytes: None,
+        checksum: Checksum::Panel(Cow::Borrowed("c5b586fa3c8964c62b679800eafe9cb324ba1b84a4557ff138e5bbe0f95a6faf")),
+    }],
+};
+
 /// Every set that can be fetched.
-pub const ALL: [&Dataset; 3] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST];
+pub const ALL: [&Dataset; 5] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST, &CIFAR10, &STOCKNET];
 
 /// The set of this name or folder.
 pub fn find(name: &str) -> Option<&'static Dataset> {
@@ -86,15 +161,15 @@ pub fn of(data: &Data) -> Option<&'static Dataset> {
 }
 
 impl Dataset {
-    /// Length of all its files, uncompressed.
-    pub fn bytes(&self) -> u64 {
+    /// Length of all its files, as they are published; `None` if that of one is not known.
+    pub fn bytes(&self) -> Option<u64> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 }
 
 /// SHA-256 over train.txt and valid.txt, one after the other: all that is read of WikiText-2.
 const WIKITEXT2_READ: &str = "a3e69cc54f723bd3d0f75df3cd2343194915c15e671713d4bff1eb31aa733856";
-const TINYSHAKESPEARE_READ: &str = TINYSHAKESPEARE.files[0].sha256;
+const TINYSHAKESPEARE_READ: &str = TINYSHAKESPEARE_SHA256;
 
 /// What is known of the published bytes under a tokenizer; `None` means it has to be counted. Word counts of WikiText-2 are
 /// Merity et al.'s; tests count the others again where the data is at hand.
@@ -126,7 +201,9 @@ mod tests {
         for set in ALL {
             assert!(set.address.starts_with("https://") && set.address.ends_with('/'));
             for file in set.files {
-                assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|byte| byte.is_ascii_hexdigit()));
+                let digits = if matches!(file.checksum, Checksum::Md5(_)) { 32 } else { 64 };
+                let hex = file.checksum.hex();
+                assert!(hex.len() == digits && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Downloads one published file: resumed after a cut, tried again with growing waits, checked by its SHA-256, put in place by a
+//! Downloads one published file: resumed after a cut, tried again with growing waits, checked by its published sum, put in place by a
 //! rename. While it grows it is `<name>.part`, with the server's ETag beside it in `<name>.part.etag`.
 //!
 //! Out: the finished file, or a [`FetchError`]; progress goes to a callback. Which files to fetch is the command's business.
@@ -17,6 +17,7 @@ use ureq::{
 };
 
 use self::part::Part;
+use super::dataset::Checksum;
 use crate::units::Bytes;
 
 /// What to fetch and where to.
@@ -24,8 +25,7 @@ use crate::units::Bytes;
 pub struct Download {
     pub url: String,
     pub destination: PathBuf,
-    /// Of the uncompressed bytes, as hex.
-    pub sha256: String,
+    pub checksum: Checksum,
 }
 
 /// How stubborn to be.
@@ -67,8 +67,8 @@ pub enum FetchError {
     Unreachable { url: String, reason: String },
     #[error("{url} broke off {attempts} times, the last time: {reason}; what came is kept, the same command goes on from there")]
     BrokenOff { url: String, attempts: u32, reason: String },
-    #[error("{url} has sha256 {found}, and the published file has {expected}; what came is kept as {}", .kept.display())]
-    WrongHash { url: String, found: String, expected: String, kept: PathBuf },
+    #[error("{url} has {} {found}, and the published file has {}; what came is kept as {}", .expected.algorithm(), .expected.hex(), .kept.display())]
+    WrongHash { url: String, found: String, expected: Checksum, kept: PathBuf },
     #[error("the disk is full at {}: {} of it came, {} are missing; free some room, the same command goes on from there", .path.display(), Bytes(*.done), missing(.total, .done))]
     DiskFull { path: PathBuf, done: u64, total: Option<u64> },
     #[error("{} is being fetched by another kiln", .path.display())]

@@ -1,5 +1,7 @@
 //! Labelled images: found, read and split into training and validation. Decoding files, augmenting and normalizing is the workers' matter.
 
+mod cifar;
+mod folder;
 mod idx;
 
 use std::path::{Path, PathBuf};
@@ -62,6 +64,8 @@ impl Normalization {
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, DataError> {
     match data {
         Data::FashionMnist(_) => idx::load(data, data_folder),
+        Data::Cifar10(_) => cifar::load(data, data_folder),
+        Data::ImageFolder(folder) => folder::load(data, folder),
         Data::GeneratedImages(made) => Ok(generated(made)),
         _ => Err(DataError::OtherContent { kind: data.kind(), wanted: "images" }),
     }
@@ -79,8 +83,9 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
 pub fn normalization(data: &Data) -> Normalization {
     match data {
         Data::FashionMnist(_) => idx::NORMALIZATION,
+        Data::Cifar10(_) => cifar::NORMALIZATION,
         Data::GeneratedImages(_) => generated_images::NORMALIZATION,
-        _ => Normalization { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] },
+        _ => folder::NORMALIZATION,
     }
 }
 
@@ -99,6 +104,10 @@ fn generated(made: &GeneratedImages) -> LoadedImages {
     let parts = [made.images, made.valid_images]
         .map(|count| Images { labels: (0..count).map(|index| generated_images::label(index, classes)).collect(), pixels: Pixels::Generated });
     LoadedImages::of(shape, parts, generated_images::sha256(shape))
+}
+
+fn unfit<T>(path: &Path, found: String, expected: String) -> Result<T, DataError> {
+    Err(DataError::Unfit { path: path.to_owned(), found, expected })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Where the bytes of a text lie, and how they are read: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
-//! `data/<folder>`. Splitting and tokenizing them is `text`'s.
+//! Where the bytes of data lie, and how they are read: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
+//! `data/<folder>`. What they mean is the matter of `text`, `images` and `panel`.
 
 use std::{
     fs::File,
@@ -7,9 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::{data::Data, dataset, text::DataError};
+use super::{
+    data::Data,
+    dataset::{self, Checksum, Dataset, DatasetFile},
+    panel,
+    text::DataError,
+};
 
 /// Endings a file may have besides none.
 const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
@@ -19,7 +25,22 @@ const DATA_FOLDER: &str = "data";
 /// Training images and labels, then those of the test set.
 const FASHION_MNIST_FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
 
-/// Where the parts of `data` lie, in reading order: train and valid of WikiText-2, else one file. Empty for `generated`.
+/// CIFAR-10's files of records, in reading order: five that train and one that validates.
+pub(super) const CIFAR10_BATCHES: [&str; 6] =
+    ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"];
+/// The same where the archive was unpacked.
+const CIFAR10_UNPACKED: [&str; 6] = [
+    "cifar-10-batches-bin/data_batch_1.bin",
+    "cifar-10-batches-bin/data_batch_2.bin",
+    "cifar-10-batches-bin/data_batch_3.bin",
+    "cifar-10-batches-bin/data_batch_4.bin",
+    "cifar-10-batches-bin/data_batch_5.bin",
+    "cifar-10-batches-bin/test_batch.bin",
+];
+const CIFAR10_ARCHIVE: &str = "cifar-10-binary.tar";
+
+/// Where the parts of `data` lie, in reading order: the files of a known set, else one file or folder. Empty for what the program makes
+/// itself.
 ///
 /// # Errors
 /// A part is in none of the places looked in, which are named; `kind: none` has no text.
@@ -34,9 +55,9 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
         Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
         Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
         Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
-        Data::Cifar10(_) => locate_parts(data, data_folder, &["cifar-10-binary.tar"]),
-        Data::Stocknet(_) => locate_parts(data, data_folder, &["price-raw.tar"]),
-        Data::ImageFolder(_) | Data::PanelCsv(_) => {
+        Data::Cifar10(_) => locate_either(data, data_folder, &[&CIFAR10_BATCHES, &CIFAR10_UNPACKED, &[CIFAR10_ARCHIVE]]),
+        Data::Stocknet(_) | Data::PanelCsv(_) => panel::locate(data, data_folder).map(|path| vec![path]),
+        Data::ImageFolder(_) => {
             let path = Path::new(data.path().unwrap_or_default());
             if path.exists() { Ok(vec![path.to_owned()]) } else { Err(not_found(data, vec![path.to_owned()])) }
         }
@@ -50,7 +71,7 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
-        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) => part,
+        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
     std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
@@ -66,15 +87,37 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
 }
 
 fn locate_parts(data: &Data, data_folder: Option<&Path>, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {
+    locate_either(data, data_folder, &[names])
+}
+
+/// The first of several forms of a set, each a list of names, that is whole in one folder; an earlier folder comes first.
+fn locate_either(data: &Data, data_folder: Option<&Path>, forms: &[&[&str]]) -> Result<Vec<PathBuf>, DataError> {
     let set_folder = dataset::of(data).map_or("", |set| set.folder);
     let folders = folders(set_folder, data.path(), data_folder);
-    for folder in &folders {
-        let parts: Option<Vec<PathBuf>> = names.iter().map(|name| existing(&folder.join(name))).collect();
-        if let Some(parts) = parts {
-            return Ok(parts);
-        }
+    let found = folders.iter().find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
+    // Of several forms the first name of each tells enough.
+    let told = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
+    let looked =
+        || folders.iter().flat_map(|folder| forms.iter().flat_map(|names| names[..told(names)].iter().map(|name| folder.join(name)))).collect();
+    found.ok_or_else(|| not_found(data, looked()))
+}
+
+/// All of these files, if each is in the folder.
+fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
+    names.iter().map(|name| existing(&folder.join(name))).collect()
+}
+
+/// Where a published file lies in a folder: plain or compressed; of a panel the folder itself, if it holds one in whatever form.
+pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
+    match file.checksum {
+        Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
+        _ => existing(&folder.join(file.name)),
     }
-    Err(not_found(data, folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).collect()))
+}
+
+/// Whether a set that is published as an archive lies in this folder as the files that were in it.
+pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
+    *set == dataset::CIFAR10 && [CIFAR10_BATCHES, CIFAR10_UNPACKED].iter().any(|names| whole(folder, names).is_some())
 }
 
 fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
@@ -93,7 +136,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 }
 
 /// Reads a file's uncompressed bytes as they are needed; the ending of `named` tells what to undo.
-fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
+pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
     let file = BufReader::new(File::open(path)?);
     Ok(match named.extension().and_then(|ending| ending.to_str()) {
         Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
@@ -109,13 +152,29 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     result.map(|_| bytes).map_err(|error| DataError::Read { path: path.to_owned(), error })
 }
 
-/// SHA-256 of a file's uncompressed bytes, as hex, and their number. `named` is the file, or what it will be called.
+/// The sum of a file that goes with a published one, as hex, and the number of bytes it is over. `named` is the file, or what it will be
+/// called: its ending tells what to undo.
 ///
 /// # Errors
 /// The file cannot be read, or is no whole archive.
+pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Result<(String, u64)> {
+    match published {
+        Checksum::Sha256(_) => sha256_of(path, named),
+        Checksum::Md5(_) => digest_of::<Md5>(&mut File::open(path)?),
+        Checksum::Panel(_) => panel::published_sha256(path, named).map_err(io::Error::other),
+    }
+}
+
+/// SHA-256 of a file's uncompressed bytes, as hex, and their number. `named` is as in [`checksum_of`].
+///
+/// # Errors
+/// As [`checksum_of`].
 pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
-    let mut reader = open(path, named)?;
-    let mut hasher = Sha256::new();
+    digest_of::<Sha256>(&mut open(path, named)?)
+}
+
+fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String, u64)> {
+    let mut hasher = D::new();
     let mut buffer = vec![0; 1 << 16];
     let mut bytes = 0;
     loop {
@@ -158,6 +217,11 @@ mod tests {
         assert_eq!(sums[0].1, text.len() as u64);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
         assert_eq!(read(&folder.path().join("c.xz")).unwrap(), text);
+        let md5 = |name| checksum_of(&folder.path().join(name), Path::new(name), &Checksum::Md5("".into())).unwrap();
+        assert_eq!(md5("a").1, text.len() as u64);
+        assert_ne!(md5("a"), md5("b.gz"), "MD5 is of the file as it is");
+        std::fs::write(folder.path().join("abc"), "abc").unwrap();
+        assert_eq!(md5("abc").0, "900150983cd24fb0d6963f7d28e17f72", "RFC 1321, A.5");
     }
 
     #[test]

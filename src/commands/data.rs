@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Status, Stop, machine::can_draw, print};
 use crate::{
     catalog::{
-        dataset::{self, Dataset, DatasetFile},
+        dataset::{self, Checksum, Dataset, DatasetFile},
         fetch::{self, Download, Patience, Progress},
         source,
     },
@@ -32,7 +32,7 @@ enum DataVerb {
     List,
     /// Download data sets; goes on where an earlier download stopped.
     Fetch(FetchArgs),
-    /// Hold files against the published sha256, plain, .gz or .xz.
+    /// Hold files against what is published of them: sha256, plain, .gz or .xz, else md5.
     Verify {
         /// Data sets; all that are here if none is named.
         names: Vec<String>,
@@ -69,17 +69,25 @@ fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     table.load_style(presets::NOTHING).set_header(["data.kind", "what", "size", "licence", "here"]);
     for set in dataset::ALL {
         let here = place_of(set, data_folder).map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
-        table.add_row([set.name, set.about, &Bytes(set.bytes()).to_string(), set.licence, &here]);
+        table.add_row([set.name, set.about, &size(set.bytes()), set.licence, &here]);
     }
     table.add_row(["generated", "a text that kiln makes itself", "any", "–", "nothing to fetch"]);
     table.add_row(["text", "a file of your own", "any", "yours", "`data.path`"]);
+    table.add_row(["generated-images", "images that kiln makes itself", "any", "–", "nothing to fetch"]);
+    table.add_row(["image-folder", "a folder of PNG and JPEG files of your own", "any", "yours", "`data.path`"]);
+    table.add_row(["panel-csv", "CSV files of your own, one per symbol", "any", "yours", "`data.path`"]);
     print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks what is here.\n", table.trim_fmt()))?;
     Ok(Status::Success)
 }
 
-/// The first folder that holds any file of the set.
+fn size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "not known".to_owned(), |bytes| Bytes(bytes).to_string())
+}
+
+/// The first folder that holds any file of the set, or what was in its archive.
 fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
-    let has_some = |folder: &PathBuf| set.files.iter().any(|file| source::existing(&folder.join(file.name)).is_some());
+    let has_file = |folder: &Path| set.files.iter().any(|file| source::present(file, folder).is_some());
+    let has_some = |folder: &PathBuf| has_file(folder) || source::is_unpacked(set, folder);
     source::folders(set.folder, None, data_folder).into_iter().find(has_some)
 }
 
@@ -106,23 +114,27 @@ fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, St
 }
 
 fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<(), Stop> {
-    let destination = folder.join(file.name);
-    if let Some(present) = source::existing(&destination) {
+    if let Some(present) = source::present(file, folder) {
         check_file(&present, file)
             .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; move it away and fetch again, it is not overwritten")))?;
-        return print(&format!("{} is here already, sha256 as published\n", present.display()));
+        return print(&format!("{} is here already, {} as published\n", present.display(), file.checksum.algorithm()));
     }
+    if source::is_unpacked(set, folder) {
+        return print(&format!("{} is here already, unpacked\n", folder.display()));
+    }
+    let name = file.published_name();
     let url = match &args.from {
-        Some(mirror) => format!("{}/{}/{}", mirror.trim_end_matches('/'), set.folder, file.name),
-        None => format!("{}{}", set.address, file.name),
+        Some(mirror) => format!("{}/{}/{name}", mirror.trim_end_matches('/'), set.folder),
+        None => format!("{}{name}", set.address),
     };
-    let download = Download { url, destination, sha256: file.sha256.to_owned() };
+    let download = Download { url, destination: folder.join(name), checksum: file.checksum.clone() };
     let patience = Patience { attempts: args.attempts, ..Patience::default() };
     let mut bar = Bar::new(file);
     let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
     bar.clear();
     ended.map_err(|error| Stop::new(Status::Failed, error))?;
-    print(&format!("{} fetched ({}), sha256 as published\n", download.destination.display(), Bytes(file.bytes)))
+    let size = size(std::fs::metadata(&download.destination).ok().map(|file| file.len()));
+    print(&format!("{} fetched ({size}), {} as published\n", download.destination.display(), file.checksum.algorithm()))
 }
 
 /// From one line of progress to the next, where there is no bar.
@@ -139,7 +151,7 @@ impl Bar {
         if !can_draw(std::io::stderr().is_terminal()) {
             return Self::Lines { last: None };
         }
-        let bar = ProgressBar::new(file.bytes);
+        let bar = file.bytes.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}") {
             bar.set_style(style);
         }
@@ -153,13 +165,16 @@ impl Bar {
         }
         match (self, progress) {
             (Self::Drawn(bar), Progress::Bytes { done, total }) => {
-                bar.set_length(total.unwrap_or(file.bytes));
+                if let Some(total) = total {
+                    bar.set_length(total);
+                }
                 bar.set_position(done);
             }
             (Self::Drawn(bar), _) => bar.set_message("checking"),
             (Self::Lines { last }, Progress::Bytes { done, total }) if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) => {
                 *last = Some(Instant::now());
-                say_plainly(&format!("{}: {} of {}", file.name, Bytes(done), Bytes(total.unwrap_or(file.bytes))));
+                let of_total = total.or(file.bytes).map(|total| format!(" of {}", Bytes(total))).unwrap_or_default();
+                say_plainly(&format!("{}: {}{of_total}", file.name, Bytes(done)));
             }
             (Self::Lines { .. }, _) => {}
         }
@@ -210,8 +225,9 @@ fn worse(one: Status, other: Status) -> Status {
 fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in set.files {
-        let line = match source::existing(&folder.join(file.name)) {
-            None => Err(format!("{} is missing", folder.join(file.name).display())),
+        let line = match source::present(file, folder) {
+            None if source::is_unpacked(set, folder) => Ok(format!("{} holds it unpacked; only the archive can be verified", folder.display())),
+            None => Err(format!("{} is missing", folder.join(file.published_name()).display())),
             Some(path) => check_file(&path, file).map(|()| format!("{} is as published", path.display())),
         };
         if line.is_err() {
@@ -224,9 +240,13 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
 }
 
 fn check_file(path: &Path, file: &DatasetFile) -> Result<(), String> {
-    let (found, bytes) = source::sha256_of(path, path).map_err(|error| format!("{} could not be read: {error}", path.display()))?;
-    if found == file.sha256 {
+    let (name, algorithm, published) = (file.published_name(), file.checksum.algorithm(), file.checksum.hex());
+    if matches!(file.checksum, Checksum::Md5(_)) && !path.ends_with(&name) {
+        return Err(format!("{} is not packed as it is published; only `{name}` can be held against its md5", path.display()));
+    }
+    let (found, bytes) = source::checksum_of(path, path, &file.checksum).map_err(|error| format!("{} could not be read: {error}", path.display()))?;
+    if found == published {
         return Ok(());
     }
-    Err(format!("{} is another file: {bytes} bytes with sha256 {found}, published are {} with {}", path.display(), file.bytes, file.sha256))
+    Err(format!("{} is another file: {bytes} bytes with {algorithm} {found}, published is {published}", path.display()))
 }

@@ -70,6 +70,8 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         let message = format!("`label_smoothing` is for classes, and model kind `{model}` has none; remove it");
         faults.push(fault("train.label_smoothing", &["model.kind", "train.label_smoothing"], message));
     }
+    faults.extend(of_images(point));
+    faults.extend(of_panel(point.data));
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
         && stride != seq_len
@@ -92,6 +94,38 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         faults.push(fault("data.kind", &involved, message));
     }
     faults
+}
+
+fn of_images(point: &Point<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let size = match point.data {
+        Data::FashionMnist(_) => 28,
+        Data::Cifar10(_) => 32,
+        Data::GeneratedImages(made) => made.image_size,
+        _ => return faults,
+    };
+    if matches!(point.data, Data::GeneratedImages(made) if made.valid_images == 0) && point.train.target.is_some() {
+        let message = "`train.target` needs a validation loss, but `data.valid_images` is 0";
+        faults.push(fault("train.target", &["data", "train.target"], message));
+    }
+    let padding = point.data.augmentation().map_or(0, |augmentation| augmentation.crop_padding);
+    if padding >= size {
+        let message = format!("`data.crop_padding` {padding} leaves crops that miss the image, which has {size} pixels a side; make it smaller");
+        faults.push(fault("data.crop_padding", &["data"], message));
+    }
+    faults
+}
+
+/// A column of dates holds no numbers.
+fn of_panel(data: &Data) -> Vec<Fault> {
+    let Data::PanelCsv(panel) = data else { return Vec::new() };
+    let listed = panel.columns.iter().flatten().any(|column| *column == panel.date);
+    let say = |key: &str| {
+        let message = format!("`{key}` names `{}`, which `data.date` says is the column of dates; name columns of numbers", panel.date);
+        fault(key, &["data"], message)
+    };
+    let named = [("data.price", panel.price == panel.date), ("data.columns", listed)];
+    named.into_iter().filter(|(_, names_dates)| *names_dates).map(|(key, _)| say(key)).collect()
 }
 
 fn such_as(kind: &str) -> String {

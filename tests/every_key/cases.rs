@@ -112,7 +112,10 @@ fn trials(left: &Left) -> String {
 
 pub(crate) fn all() -> Vec<Case> {
     // What takes longest comes first.
-    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_training(), of_optimizer(), of_measure(), of_sweep()].into_iter().flatten().collect()
+    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_images(), of_panels(), of_training(), of_optimizer(), of_measure(), of_sweep()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn of_top() -> Vec<Case> {
@@ -205,17 +208,96 @@ fn of_text() -> Vec<Case> {
             of("tokenizer", [AS_IT_IS, tokenizer], PARAMETERS),
             of("stride", [AS_IT_IS, "8"], SAMPLES),
             of("sampling", [AS_IT_IS, "random"], LOSSES),
-            of("num_workers", [AS_IT_IS, "2"], Shows::Are(|left| left.measured("loader_threads"), ["0", "2"])),
-            of("prefetch", ["1", "4"], Shows::Holds(|one, other| batches(one) == Some(1) && batches(other) > Some(1))).with(&["data.num_workers=1"]),
-            of("persistent_workers", [AS_IT_IS, "false"], Shows::Are(|left| left.measured("loader_threads"), ["1", "3"]))
-                .with(&["data.num_workers=1", "train.epochs=3"]),
-            // What it does is a GPU's matter (`scripts/check-gpu.sh`); on the CPU a note says that it does nothing.
-            // One batch again and again: the losses of later steps are those of a text that is being learned by heart.
-            of("synthetic", [AS_IT_IS, "true"], LOSSES),
-            of("pin_memory", [AS_IT_IS, "true"], Shows::Holds(|one, other| !pins(one) && pins(other))),
         ]);
+        cases.extend(of_loader(kind, &file));
     }
     cases
+}
+
+const PANEL_LSTM: &str = "{kind: panel-lstm, seq_len: 4, symbol_width: 2, hidden: 4, num_layers: 1}";
+
+fn of_panels() -> Vec<Case> {
+    let kinds = [("panel-csv", "{kind: panel-csv, path: one/prices, price: Close}"), ("stocknet", "{kind: stocknet, path: one/prices}")];
+    let own = training(PANEL_LSTM, kinds[0].1, "");
+    let of_own = |key: &str, values, shows| case(&format!("data.{key}"), &own, values, shows).of("panel-csv");
+    let mut cases = vec![
+        // By its other column of dates most of one symbol's rows are late ones, which validate.
+        of_own("date", [AS_IT_IS, "Day"], SAMPLES),
+        of_own("price", ["Close", "Open"], LOSSES),
+        of_own("columns", [AS_IT_IS, "[Close, Volume]"], PARAMETERS),
+        // A price that is no number is an error, or its row is left out.
+        of_own("skip_bad", [AS_IT_IS, "true"], Shows::Holds(|strict, lenient| strict.succeeded().is_err() && lenient.succeeded().is_ok()))
+            .with(&["data.path=one/spoilt-prices"]),
+    ];
+    for (kind, data) in kinds {
+        let file = training(PANEL_LSTM, data, "");
+        let of = |key: &str, values, shows| case(&format!("data.{key}"), &file, values, shows).of(kind);
+        cases.extend([
+            of("path", ["one/prices", "two/prices"], LOSSES),
+            of("target", [AS_IT_IS, "direction"], LOSSES),
+            of("valid_fraction", [AS_IT_IS, "0.3"], SAMPLES),
+            of("limit", [AS_IT_IS, "2"], PARAMETERS),
+        ]);
+        cases.extend(of_loader(kind, &file));
+    }
+    cases
+}
+
+const RESNET: &str = "{kind: resnet, depth: 18, width: 4, stem: small}";
+
+fn of_images() -> Vec<Case> {
+    let made = "{kind: generated-images, images: 64, valid_images: 8, image_size: 16}";
+    let kinds = [
+        ("fashion-mnist", "{kind: fashion-mnist, path: one}", ["one", "two"]),
+        ("cifar10", "{kind: cifar10, path: one}", ["one", "two"]),
+        ("image-folder", "{kind: image-folder, path: one/folder, image_size: 16}", ["one/folder", "two/folder"]),
+        ("generated-images", made, [AS_IT_IS; 2]),
+    ];
+    let valid_loss = Shows::Differ(|left| left.measured("valid_loss"));
+    let of_made =
+        |key: &str, value, shows| case(&format!("data.{key}"), &training(RESNET, made, ""), [AS_IT_IS, value], shows).of("generated-images");
+    let folder = training(RESNET, kinds[2].1, "");
+    let of_folder = |key: &str, values, shows| case(&format!("data.{key}"), &folder, values, shows).of("image-folder");
+    let mut cases = vec![
+        of_made("images", "32", SAMPLES),
+        of_made("valid_images", "4", valid_loss),
+        of_made("image_size", "32", LOSSES),
+        of_made("channels", "1", PARAMETERS),
+        of_made("classes", "5", PARAMETERS),
+        of_folder("image_size", [AS_IT_IS, "32"], LOSSES),
+        of_folder("crop", [AS_IT_IS, "center"], LOSSES),
+        of_folder("valid_fraction", [AS_IT_IS, "0.5"], SAMPLES),
+        // A file that is no image fails the trial, or is left out.
+        of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["2", "0"])).with(&["data.path=one/spoilt"]),
+    ];
+    for (kind, data, paths) in kinds {
+        let file = training(RESNET, data, "");
+        let of = |key: &str, values, shows| case(&format!("data.{key}"), &file, values, shows).of(kind);
+        if kind != "generated-images" {
+            cases.push(of("path", paths, LOSSES));
+        }
+        if kind != "image-folder" {
+            cases.push(of("crop_padding", [AS_IT_IS, "4"], LOSSES));
+        }
+        cases.push(of("flip", [AS_IT_IS, "true"], LOSSES));
+        cases.extend(of_loader(kind, &file));
+    }
+    cases
+}
+
+/// The keys of the loader, which every kind of data has.
+fn of_loader(kind: &str, file: &str) -> Vec<Case> {
+    let of = |key: &str, values, shows| case(&format!("data.{key}"), file, values, shows).of(kind);
+    vec![
+        of("num_workers", [AS_IT_IS, "2"], Shows::Are(|left| left.measured("loader_threads"), ["0", "2"])),
+        of("prefetch", ["1", "4"], Shows::Holds(|one, other| batches(one) == Some(1) && batches(other) > Some(1))).with(&["data.num_workers=1"]),
+        of("persistent_workers", [AS_IT_IS, "false"], Shows::Are(|left| left.measured("loader_threads"), ["1", "3"]))
+            .with(&["data.num_workers=1", "train.epochs=3"]),
+        // One batch again and again: the losses of later steps are those of data that is being learned by heart.
+        of("synthetic", [AS_IT_IS, "true"], LOSSES),
+        // What it does is a GPU's matter (`scripts/check-gpu.sh`); on the CPU a note says that it does nothing.
+        of("pin_memory", [AS_IT_IS, "true"], Shows::Holds(|one, other| !pins(one) && pins(other))),
+    ]
 }
 
 /// Whether the row speaks of pinned memory.

@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::Value;
 
+use super::{images, panels};
+
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Child {
@@ -89,7 +91,7 @@ fn nvml() -> &'static Path {
     path
 }
 
-/// Two fragments, and two folders with the files of every kind of text.
+/// Two fragments, and two folders with the files of every kind of text, of images and of panels.
 fn write_files(folder: &Path) {
     fs::create_dir(folder.join("base")).unwrap();
     fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
@@ -101,6 +103,8 @@ fn write_files(folder: &Path) {
         for (file, lines) in [("input.txt", 150), ("train.txt", 150), ("valid.txt", 20)] {
             fs::write(folder.join(name).join(file), text(lines)).unwrap();
         }
+        images::write(&folder.join(name), words[0].len());
+        panels::write(&folder.join(name), words[0].len());
     }
 }
 

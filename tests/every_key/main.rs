@@ -7,8 +7,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod cases;
+mod images;
 mod keys;
 mod left;
+mod panels;
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -31,7 +31,7 @@ pub struct Cifar10 {
     pub loader: Loader,
 }
 
-/// A folder of PNG and JPEG files of your own, one folder per class, in `train` and `valid` or together.
+/// A folder of PNG and JPEG files of your own, one folder per class, in `train` and `valid` or together. See `docs/data.md`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageFolder {
@@ -51,7 +51,7 @@ pub struct ImageFolder {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
-    /// Whether files that are no images are left out and counted; otherwise the first one fails the trial.
+    /// Whether files that are no images, by their name or their first bytes, are left out and counted; otherwise the first one is an error.
     #[serde(default)]
     pub skip_bad: bool,
     #[serde(flatten)]
@@ -89,7 +89,7 @@ pub struct GeneratedImages {
 }
 
 /// What is done to training images at random; validation images stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Augmentation {
     /// Pixels of black around each training image, out of which a piece of its old size is cut at random; 0 leaves it whole.
     #[serde(default)]

@@ -69,15 +69,16 @@ impl Part {
     pub(super) fn finish(self, download: &Download) -> Result<(), FetchError> {
         self.file.sync_all().map_err(|error| self.failed(error, None))?;
         // A damaged compressed file has no uncompressed bytes to hash: it is as wrong as any other.
-        let found = source::sha256_of(&self.path, &download.destination).map_or_else(|error| error.to_string(), |(sha256, _)| sha256);
-        let right = found == download.sha256;
+        let summed = source::checksum_of(&self.path, &download.destination, &download.checksum);
+        let found = summed.map_or_else(|error| error.to_string(), |(sum, _)| sum);
+        let right = found == download.checksum.hex();
         let place = if right { download.destination.clone() } else { beside(&download.destination, ".bad") };
         let placed = fs::rename(&self.path, &place).and_then(|()| remove(&beside(&self.path, ".etag")));
         placed.map_err(|error| FetchError::Write { path: place.clone(), error })?;
         if right {
             return Ok(());
         }
-        Err(FetchError::WrongHash { url: download.url.clone(), found, expected: download.sha256.clone(), kept: place })
+        Err(FetchError::WrongHash { url: download.url.clone(), found, expected: download.checksum.clone(), kept: place })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{Images, LoadedImages, Normalization, Pixels};
+use super::{Images, LoadedImages, Normalization, Pixels, unfit};
 use crate::catalog::{
     data::{Data, ImageShape},
     source,
@@ -97,10 +97,6 @@ fn held(path: &Path, bytes: usize, count: u32, each: usize, what: &str) -> Resul
         return unfit(path, format!("has {word}{bytes} bytes after its header"), format!("{expected} for the {count} {what} it tells of"));
     }
     Ok(())
-}
-
-fn unfit<T>(path: &Path, found: String, expected: String) -> Result<T, DataError> {
-    Err(DataError::Unfit { path: path.to_owned(), found, expected })
 }
 
 #[cfg(test)]
