@@ -221,7 +221,7 @@ fn of_panels() -> Vec<Case> {
     let own = training(PANEL_LSTM, kinds[0].1, "");
     let of_own = |key: &str, values, shows| case(&format!("data.{key}"), &own, values, shows).of("panel-csv");
     let mut cases = vec![
-        // By its other column of dates most of one symbol's rows are late ones, which validate.
+        // By the other column of dates one symbol's rows lie a year later, so that all of the others' train.
         of_own("date", [AS_IT_IS, "Day"], SAMPLES),
         of_own("price", ["Close", "Open"], LOSSES),
         of_own("columns", [AS_IT_IS, "[Close, Volume]"], PARAMETERS),

@@ -6,7 +6,9 @@ use kiln::{
     catalog::{
         Content, Data,
         data::{DataFacts, Sampling},
-        images, panel, text,
+        images,
+        panel::{self, baseline::Baselines},
+        text,
     },
     plan::TrialFile,
 };
