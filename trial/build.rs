@@ -17,8 +17,17 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 8] =
-        ["runtime.cpp", "device.cpp", "libraries.cpp", "operations.cpp", "attention.cpp", "recurrent.cpp", "optimizer.cpp", "probe.cpp"];
+    const SOURCES: [&str; 9] = [
+        "runtime.cpp",
+        "device.cpp",
+        "libraries.cpp",
+        "operations.cpp",
+        "attention.cpp",
+        "recurrent.cpp",
+        "optimizer.cpp",
+        "scaler.cpp",
+        "probe.cpp",
+    ];
 
     pub(super) fn build() {
         println!("cargo:rerun-if-env-changed=LIBTORCH");

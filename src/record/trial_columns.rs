@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 82] = [
+pub(super) const COLUMNS: [Column; 83] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -104,5 +104,6 @@ pub(super) const COLUMNS: [Column; 82] = [
         "",
         "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per product for `matmul` (`2N^3`).",
     ),
-    column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`."),
+    column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`, `f16` for `amp-f16`."),
+    column("skipped_steps", "", "Steps that `amp-f16` left out because a gradient overflowed; empty in other precisions."),
 ];

@@ -16,7 +16,7 @@ use super::{
 use crate::plan::{Outcome, TrialId};
 
 /// Version of the table, in every row.
-pub const TRIALS_TABLE: &str = "trials/2";
+pub const TRIALS_TABLE: &str = "trials/3";
 
 /// The fixed columns, in this order; the axes follow, one column each, named by their dotted keys. An unknown value is an
 /// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` says what each means.
@@ -107,6 +107,8 @@ pub struct TrialRow {
     pub allocator_retries: Option<u64>,
     pub flops_formula: Option<String>,
     pub peak_dtype: Option<String>,
+    // From here on: since `trials/3`.
+    pub skipped_steps: Option<u64>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

@@ -138,6 +138,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         allocator_retries: result.and_then(|result| result.allocator_retries),
         flops_formula: flops_per_sample.map(|_| trial.model.flops_formula().to_owned()),
         peak_dtype: facts.peak.as_ref().map(|_| peaks::dtype(trial.train.precision.name()).to_owned()),
+        skipped_steps: result.and_then(|result| result.skipped_steps),
     }
 }
 

@@ -15,7 +15,6 @@ const KEYS: &[(&str, &str)] = &[
 
 /// Values that are planned.
 const VALUES: &[(&str, &[&str])] = &[
-    ("train.precision", &["tf32", "bf16", "f16", "amp-f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
     ("model.kind", &["resnet", "seq2seq", "custom"]),
     ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),

@@ -8,6 +8,7 @@ mod layers;
 mod lstm;
 mod matmul;
 mod mlp;
+mod stored;
 
 use burn::{
     module::Module,
@@ -22,6 +23,7 @@ pub use layers::{LayerNorm, Linear};
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
+pub use stored::stored;
 
 use crate::{
     engine::{Arithmetic, LstmState},

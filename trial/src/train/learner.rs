@@ -22,7 +22,7 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Matmul, Memory, Network, with_values},
+    model::{GivenValues, Init, Matmul, Memory, Network, stored, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -37,6 +37,8 @@ pub struct Learner {
     step_loss: Option<Tensor<1>>,
     /// One mean loss per finished step, on the device.
     losses: Vec<Tensor<1>>,
+    /// As last read.
+    skipped_steps: Option<u64>,
     /// Sum of losses on the device, and number of targets, of the evaluation under way.
     evaluation: Option<(Tensor<1>, u64)>,
     /// Whether a recurrent network goes on where the batch before ended.
@@ -82,6 +84,7 @@ impl Learner {
         };
         let arithmetic = Arithmetic::new(file.engine, train.precision)?;
         let device = EngineDevice::open(file.engine, file.device, threads)?;
+        device.set_precision(train.precision)?;
         let init = Init { seed: train.seed, device: device.with_gradients() };
         let work = guard_result(|| match &file.model {
             catalog::Model::Matmul(shape) => {
@@ -94,7 +97,8 @@ impl Learner {
                     Some(values) => with_values(drawn, values),
                     None => drawn,
                 };
-                let updater = Updater::new(&network, file.engine, &train.optimizer, train.clip_norm);
+                let network = stored(network, train.precision);
+                let updater = Updater::new(&network, file.engine, train);
                 Ok(Work::Training { network: Some(Box::new(network)), updater })
             }
         })?;
@@ -108,6 +112,7 @@ impl Learner {
             seed: train.seed,
             step_loss: None,
             losses: Vec::new(),
+            skipped_steps: None,
             evaluation: None,
             carries_memory: file.data.is_contiguous(),
             memories: Vec::new(),
@@ -171,7 +176,7 @@ impl Learner {
             if carries_memory {
                 memories[micro as usize] = memory;
             }
-            let gradients = loss.backward();
+            let gradients = updater.scaled(loss.clone()).backward();
             updater.accumulate(network, gradients)?;
             let loss = loss.detach().inner();
             *step_loss = Some(match step_loss.take() {
@@ -211,7 +216,16 @@ impl Learner {
         if losses.is_empty() {
             return Ok(Vec::new());
         }
-        guard_result(|| read(Tensor::cat(losses, 0)))
+        let losses = guard_result(|| read(Tensor::cat(losses, 0)))?;
+        if let Work::Training { updater, .. } = &self.work {
+            self.skipped_steps = guard_result(|| updater.skipped_steps())?;
+        }
+        Ok(losses)
+    }
+
+    /// Steps that `amp-f16` left out because a gradient overflowed, as of the last losses read; `None` in other precisions.
+    pub fn skipped_steps(&self) -> Option<u64> {
+        self.skipped_steps
     }
 
     /// Adds a batch to the evaluation under way: no gradient, no dropout, no wait.

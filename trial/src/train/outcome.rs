@@ -56,6 +56,7 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         peak_allocated_bytes: None,
         peak_reserved_bytes: None,
         allocator_retries: None,
+        skipped_steps: None,
         copied_from: None,
         device_name: None,
         cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
@@ -90,6 +91,7 @@ impl Trained<'_> {
         result.left_out_steps = timing.left_out_steps();
         result.train_loss = ledger.train_loss();
         result.valid_loss = measured.valid_loss;
+        result.skipped_steps = measured.skipped_steps;
         result.evaluation_seconds = measured.evaluation_seconds;
         result.seconds_to_target = measured.seconds_to_target;
         if let Some(peaks) = measured.allocator {
