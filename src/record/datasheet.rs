@@ -43,11 +43,7 @@ const BOARDS: [Board; 41] = [
     board(&["H100 PCIe"], 51.0, 756.5),
     board(&["H100 NVL"], 60.0, 835.5),
     // A100 datasheet; every form has the same figures. The 64 GB board has more SMs and is left out.
-    board(
-        &["A100-SXM4-40GB", "A100-SXM4-80GB", "A100-SXM-40GB", "A100-SXM-80GB", "A100-PCIE-40GB", "A100-PCIE-80GB", "A100 80GB PCIe"],
-        19.5,
-        312.0,
-    ),
+    board(&["A100-SXM4-40GB", "A100-SXM4-80GB", "A100-SXM-40GB", "A100-SXM-80GB", "A100-PCIE-40GB", "A100-PCIE-80GB", "A100 80GB PCIe"], 19.5, 312.0),
     // Datasheets of A30, A10 and A40.
     board(&["A30"], 10.3, 165.0),
     board(&["A10"], 31.2, 125.0),

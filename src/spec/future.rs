@@ -15,6 +15,7 @@ const KEYS: &[(&str, &str)] = &[
 
 /// Values that are planned.
 const VALUES: &[(&str, &[&str])] = &[
+    ("train.precision", &["f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
     ("model.kind", &["resnet", "seq2seq", "custom"]),
     ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),

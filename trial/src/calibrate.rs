@@ -60,13 +60,7 @@ pub fn calibrate(device: ChildDevice, cpu_threads: u64) -> Result<Calibration, T
             Err(error) => return Err(error),
         }
     }
-    Ok(Calibration {
-        kiln_calibration: 1,
-        libtorch: libraries().remove("libtorch"),
-        device_name: device.name(),
-        cpu_threads,
-        peaks,
-    })
+    Ok(Calibration { kiln_calibration: 1, libtorch: libraries().remove("libtorch"), device_name: device.name(), cpu_threads, peaks })
 }
 
 fn peak(device: &EngineDevice, precision: Precision) -> Result<Peak, TrialError> {

@@ -26,7 +26,8 @@ impl EngineDevice {
 
     fn refuse_tf32(&self) -> Result<(), TrialError> {
         if !self.is_cuda() {
-            let text = "`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU";
+            let text =
+                "`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU";
             return Err(TrialError::Bad(text.to_owned()));
         }
         #[cfg(feature = "libtorch")]
@@ -41,7 +42,9 @@ impl EngineDevice {
 
 #[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "there is no CUDA without libtorch"))]
 fn too_old(capability: &str) -> String {
-    format!("`train.precision` tf32 needs a GPU of compute capability 8.0 or newer, and this one has {capability}; set `train.precision` to f32 or amp-f16")
+    format!(
+        "`train.precision` tf32 needs a GPU of compute capability 8.0 or newer, and this one has {capability}; set `train.precision` to f32 or amp-f16"
+    )
 }
 
 /// A capability that cannot be read is not held against the device.

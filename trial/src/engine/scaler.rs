@@ -10,15 +10,7 @@ use crate::error::TrialError;
 
 unsafe extern "C" {
     fn kiln_unscale(gradients: *const Handle, count: c_int, scale: Handle, found: Handle) -> c_int;
-    fn kiln_update_scale(
-        scale: Handle,
-        good_steps: Handle,
-        found: Handle,
-        skipped: Handle,
-        growth: f64,
-        back_off: f64,
-        interval: i64,
-    ) -> c_int;
+    fn kiln_update_scale(scale: Handle, good_steps: Handle, found: Handle, skipped: Handle, growth: f64, back_off: f64, interval: i64) -> c_int;
 }
 
 /// How the scale of the loss moves.
