@@ -52,7 +52,7 @@ fn over_500_steps_amp_bf16_stays_within_1_percent_of_f32() {
     }
 }
 
-/// Fewer steps: libtorch multiplies f16 on the CPU without the processor's vectors.
+/// Fewer steps: f16 is slow on a CPU without f16 arithmetic of its own.
 #[test]
 fn over_200_steps_amp_f16_stays_within_1_percent_of_f32_and_tells_its_skipped_steps() {
     let (distance, skipped) = distance(GPT, "amp-f16", 200);

@@ -11,7 +11,7 @@ use std::{
 use tch::Tensor;
 use torch_sys::C_tensor;
 
-use super::{AllocatorStats, error_from_text, operations::Products};
+use super::{AllocatorStats, error_from_text, precision::Products};
 use crate::error::TrialError;
 
 pub(super) type Handle = *mut C_tensor;

@@ -3,6 +3,7 @@
 use burn::tensor::{Bool, Distribution, Int, Tensor, activation, module};
 use kiln::spec::{Engine, Precision};
 
+use super::precision::Products;
 #[cfg(feature = "libtorch")]
 use super::{
     island::{Input, island, lstm_island},
@@ -38,37 +39,6 @@ impl LstmState {
     pub fn of_rows(self, rows: usize) -> Self {
         let [hidden, cell] = [self.hidden, self.cell].map(|state| if state.dims()[1] == rows { state } else { state.narrow(1, 0, rows) });
         Self { hidden, cell }
-    }
-}
-
-/// The number format of matrix products. The numbers are those of the shim's `product_kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Products {
-    /// That of the input: everything is in one format.
-    OfInput = 0,
-    /// Everything that holds a parameter, and the loss, stays f32.
-    Bf16 = 1,
-    /// Likewise.
-    F16 = 2,
-}
-
-impl Products {
-    fn of(precision: Precision) -> Self {
-        match precision {
-            Precision::F32 | Precision::Tf32 | Precision::Bf16 => Self::OfInput,
-            Precision::AmpBf16 => Self::Bf16,
-            Precision::AmpF16 => Self::F16,
-        }
-    }
-
-    /// `None` is that of the input.
-    #[cfg(feature = "libtorch")]
-    pub(super) fn kind(self) -> Option<tch::Kind> {
-        match self {
-            Self::OfInput => None,
-            Self::Bf16 => Some(tch::Kind::BFloat16),
-            Self::F16 => Some(tch::Kind::Half),
-        }
     }
 }
 

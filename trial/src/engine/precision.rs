@@ -1,5 +1,5 @@
-//! Which precisions a device has. In come a precision and the open device; what it lacks is refused by name, and libtorch's
-//! switch for TF32 is set.
+//! What a precision asks of the engine: the number format of its products, and a device that has it. In come a precision and
+//! the open device; what it lacks is refused by name, and libtorch's switch for TF32 is set.
 
 use kiln::spec::Precision;
 
@@ -8,6 +8,37 @@ use crate::error::TrialError;
 
 /// First compute capability with TF32: NVIDIA A100 white paper (2020), "TF32 Tensor Cores".
 const OLDEST_WITH_TF32: (u32, u32) = (8, 0);
+
+/// The number format of matrix products. The numbers are those of the shim's `product_kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Products {
+    /// That of the input: everything is in one format.
+    OfInput = 0,
+    /// Everything that holds a parameter, and the loss, stays f32.
+    Bf16 = 1,
+    /// Likewise.
+    F16 = 2,
+}
+
+impl Products {
+    pub(super) fn of(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 | Precision::Tf32 | Precision::Bf16 => Self::OfInput,
+            Precision::AmpBf16 => Self::Bf16,
+            Precision::AmpF16 => Self::F16,
+        }
+    }
+
+    /// `None` is that of the input.
+    #[cfg(feature = "libtorch")]
+    pub(super) fn kind(self) -> Option<tch::Kind> {
+        match self {
+            Self::OfInput => None,
+            Self::Bf16 => Some(tch::Kind::BFloat16),
+            Self::F16 => Some(tch::Kind::Half),
+        }
+    }
+}
 
 impl EngineDevice {
     /// Makes this device compute in `precision` from now on.

@@ -34,7 +34,7 @@ int guarded(Work work) {
   }
 }
 
-// The dtype of matrix products: 0 that of `input`, 1 bf16, 2 f16. The numbers are those of `Products` in operations.rs.
+// The dtype of matrix products: 0 that of `input`, 1 bf16, 2 f16. The numbers are those of `Products` in precision.rs.
 inline at::ScalarType product_kind(int products, const Tensor &input) {
   if (products == 1) return at::kBFloat16;
   return products == 2 ? at::kHalf : input.scalar_type();
