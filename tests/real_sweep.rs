@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
-use kiln::catalog::{Data, dataset};
+use kiln::catalog::{Data, data::Counts, dataset};
 use serde_json::Value;
 
 /// As in tests/experiments/wikitext2-short.yaml.
@@ -126,7 +126,7 @@ fn the_text_was_the_published_one(result: &Value) {
     let data: Data = serde_yaml::from_str("{kind: wikitext2}").unwrap();
     let facts = dataset::known_facts(&data, result["data_sha256"].as_str().unwrap());
     let facts = facts.unwrap_or_else(|| panic!("the catalog does not know {}", result["data_sha256"]));
-    assert_eq!((facts.train_tokens, facts.valid_tokens, facts.vocabulary), (2_088_628, 217_646, VOCABULARY as u64));
+    assert_eq!(facts.counts, Counts::Text { train_tokens: 2_088_628, valid_tokens: 217_646, vocabulary: VOCABULARY as u64 });
     assert_eq!(result["train_samples"], (2_088_628 - 25) / 24 + 1);
     assert_eq!(result["libraries"]["libtorch"], "2.11.0", "as loaded: {}", result["libraries"]);
 }

@@ -17,13 +17,14 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 10] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
         "operations.cpp",
         "attention.cpp",
         "recurrent.cpp",
+        "convolution.cpp",
         "optimizer.cpp",
         "scaler.cpp",
         "probe.cpp",

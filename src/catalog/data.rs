@@ -1,9 +1,17 @@
-//! The `data` section: which text a trial reads, how it is cut into samples, and how it is loaded.
+//! The `data` section: what a trial reads, how it is cut into samples, and how it is loaded.
+
+mod images;
+mod panel;
 
 use std::{borrow::Cow, fmt};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use super::samples::sample_count;
+
+pub use images::{Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape};
+pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 
 /// What the model reads: its kind, where it lies, how it is cut into samples and loaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +28,43 @@ pub enum Data {
     Text(TextFile),
     /// A small text that the program makes itself: the same on every machine, nothing to download.
     Generated(Generated),
+    /// Fashion-MNIST: 60,000 training and 10,000 test images of 28 × 28 greys, 10 classes.
+    FashionMnist(FashionMnist),
+    /// CIFAR-10: 50,000 training and 10,000 test images of 32 × 32 colours, 10 classes.
+    #[serde(rename = "cifar10")]
+    Cifar10(Cifar10),
+    /// A folder of PNG and JPEG files of your own, one folder per class.
+    ImageFolder(ImageFolder),
+    /// Images that the program makes itself: the same on every machine, nothing to download.
+    GeneratedImages(GeneratedImages),
+    /// Series of your own, one CSV file per symbol.
+    PanelCsv(PanelCsv),
+    /// StockNet's daily prices of 88 US stocks, as a panel.
+    Stocknet(Stocknet),
+}
+
+/// What a sample is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Nothing,
+    /// Token ids.
+    Text,
+    /// Labelled images.
+    Images,
+    /// Windows of many series.
+    Panel,
+}
+
+impl Content {
+    /// As a sentence about a model or a data kind says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "no data",
+            Self::Text => "text",
+            Self::Images => "images",
+            Self::Panel => "a panel of series",
+        }
+    }
 }
 
 /// No keys: a model that makes its own input reads no data.
@@ -100,7 +145,7 @@ pub struct Generated {
 }
 
 /// How text is cut into samples of `seq_len + 1` tokens.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TextSampling {
     /// Tokens from one sample's start to the next; the model's `seq_len` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,6 +267,12 @@ fn yes() -> bool {
     true
 }
 
+impl Default for Loader {
+    fn default() -> Self {
+        Self { num_workers: NumWorkers::default(), prefetch: prefetch(), persistent_workers: yes(), pin_memory: false, synthetic: false }
+    }
+}
+
 impl Default for Data {
     fn default() -> Self {
         Self::None(NoData {})
@@ -237,12 +288,23 @@ impl Data {
             Self::Tinyshakespeare(_) => "tinyshakespeare",
             Self::Text(_) => "text",
             Self::Generated(_) => "generated",
+            Self::FashionMnist(_) => "fashion-mnist",
+            Self::Cifar10(_) => "cifar10",
+            Self::ImageFolder(_) => "image-folder",
+            Self::GeneratedImages(_) => "generated-images",
+            Self::PanelCsv(_) => "panel-csv",
+            Self::Stocknet(_) => "stocknet",
         }
     }
 
-    /// Whether there is a text to read, so that a model of text can be trained on it.
-    pub fn is_text(&self) -> bool {
-        !matches!(self, Self::None(_))
+    /// What a sample is made of.
+    pub fn content(&self) -> Content {
+        match self {
+            Self::None(_) => Content::Nothing,
+            Self::Wikitext2(_) | Self::Tinyshakespeare(_) | Self::Text(_) | Self::Generated(_) => Content::Text,
+            Self::FashionMnist(_) | Self::Cifar10(_) | Self::ImageFolder(_) | Self::GeneratedImages(_) => Content::Images,
+            Self::PanelCsv(_) | Self::Stocknet(_) => Content::Panel,
+        }
     }
 
     /// `data.path` as it was given; `None` if it was not, or this kind has none.
@@ -250,8 +312,13 @@ impl Data {
         match self {
             Self::Wikitext2(data) => data.path.as_deref(),
             Self::Tinyshakespeare(data) => data.path.as_deref(),
+            Self::FashionMnist(data) => data.path.as_deref(),
+            Self::Cifar10(data) => data.path.as_deref(),
+            Self::Stocknet(data) => data.path.as_deref(),
             Self::Text(data) => Some(&data.path),
-            Self::None(_) | Self::Generated(_) => None,
+            Self::ImageFolder(data) => Some(&data.path),
+            Self::PanelCsv(data) => Some(&data.path),
+            Self::None(_) | Self::Generated(_) | Self::GeneratedImages(_) => None,
         }
     }
 
@@ -260,19 +327,36 @@ impl Data {
         match self {
             Self::Wikitext2(data) => data.path = Some(path),
             Self::Tinyshakespeare(data) => data.path = Some(path),
+            Self::FashionMnist(data) => data.path = Some(path),
+            Self::Cifar10(data) => data.path = Some(path),
+            Self::Stocknet(data) => data.path = Some(path),
             Self::Text(data) => data.path = path,
-            Self::None(_) | Self::Generated(_) => {}
+            Self::ImageFolder(data) => data.path = path,
+            Self::PanelCsv(data) => data.path = path,
+            Self::None(_) | Self::Generated(_) | Self::GeneratedImages(_) => {}
+        }
+    }
+
+    /// Share of the data that is kept for validation; `None` where the set brings its own split.
+    pub fn valid_fraction(&self) -> Option<f64> {
+        match self {
+            Self::Text(data) => Some(data.valid_fraction),
+            Self::Generated(data) => Some(data.valid_fraction),
+            Self::ImageFolder(data) => Some(data.valid_fraction),
+            Self::PanelCsv(data) => Some(data.split.valid_fraction),
+            Self::Stocknet(data) => Some(data.split.valid_fraction),
+            _ => None,
         }
     }
 
     /// `None` where there is no text.
     pub fn tokenizer(&self) -> Option<Tokenizer> {
         match self {
-            Self::None(_) => None,
             Self::Wikitext2(data) => Some(data.tokenizer),
             Self::Tinyshakespeare(data) => Some(data.tokenizer),
             Self::Text(data) => Some(data.tokenizer),
             Self::Generated(data) => Some(data.tokenizer),
+            _ => None,
         }
     }
 
@@ -284,15 +368,46 @@ impl Data {
     /// How the text is cut into samples; `None` where there is no text.
     pub fn sampling(&self) -> Option<&TextSampling> {
         match self {
-            Self::None(_) => None,
             Self::Wikitext2(data) => Some(&data.sampling),
             Self::Tinyshakespeare(data) => Some(&data.sampling),
             Self::Text(data) => Some(&data.sampling),
             Self::Generated(data) => Some(&data.sampling),
+            _ => None,
         }
     }
 
-    /// How batches are made; `None` where there is no text.
+    /// As [`Data::sampling`], to be changed.
+    pub fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
+        match self {
+            Self::Wikitext2(data) => Some(&mut data.sampling),
+            Self::Tinyshakespeare(data) => Some(&mut data.sampling),
+            Self::Text(data) => Some(&mut data.sampling),
+            Self::Generated(data) => Some(&mut data.sampling),
+            _ => None,
+        }
+    }
+
+    /// What is done to training images at random; `None` where there are no images.
+    pub fn augmentation(&self) -> Option<Augmentation> {
+        match self {
+            Self::FashionMnist(data) => Some(data.augmentation.clone()),
+            Self::Cifar10(data) => Some(data.augmentation.clone()),
+            Self::GeneratedImages(data) => Some(data.augmentation.clone()),
+            Self::ImageFolder(data) => Some(Augmentation { crop_padding: 0, flip: data.flip }),
+            _ => None,
+        }
+    }
+
+    /// How a panel is split, and what is predicted; `None` where there is no panel.
+    pub fn panel_split(&self) -> Option<&PanelSplit> {
+        match self {
+            Self::PanelCsv(data) => Some(&data.split),
+            Self::Stocknet(data) => Some(&data.split),
+            _ => None,
+        }
+    }
+
+    /// How batches are made; `None` where there is no data.
     pub fn loader(&self) -> Option<&Loader> {
         match self {
             Self::None(_) => None,
@@ -300,6 +415,12 @@ impl Data {
             Self::Tinyshakespeare(data) => Some(&data.loader),
             Self::Text(data) => Some(&data.loader),
             Self::Generated(data) => Some(&data.loader),
+            Self::FashionMnist(data) => Some(&data.loader),
+            Self::Cifar10(data) => Some(&data.loader),
+            Self::ImageFolder(data) => Some(&data.loader),
+            Self::GeneratedImages(data) => Some(&data.loader),
+            Self::PanelCsv(data) => Some(&data.loader),
+            Self::Stocknet(data) => Some(&data.loader),
         }
     }
 
@@ -311,16 +432,78 @@ impl Data {
             Self::Tinyshakespeare(data) => Some(&mut data.loader),
             Self::Text(data) => Some(&mut data.loader),
             Self::Generated(data) => Some(&mut data.loader),
+            Self::FashionMnist(data) => Some(&mut data.loader),
+            Self::Cifar10(data) => Some(&mut data.loader),
+            Self::ImageFolder(data) => Some(&mut data.loader),
+            Self::GeneratedImages(data) => Some(&mut data.loader),
+            Self::PanelCsv(data) => Some(&mut data.loader),
+            Self::Stocknet(data) => Some(&mut data.loader),
         }
     }
 }
 
-/// What is known of a data set under one tokenizer without training on it.
+/// What is known of a data set without training on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFacts {
-    pub train_tokens: u64,
-    pub valid_tokens: u64,
-    pub vocabulary: u64,
-    /// SHA-256 over the uncompressed bytes of every part that is read, as hex.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths.
     pub sha256: String,
+}
+
+/// How much data there is, and what a model must know of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "content", rename_all = "lowercase")]
+pub enum Counts {
+    Text { train_tokens: u64, valid_tokens: u64, vocabulary: u64 },
+    Images { train_images: u64, valid_images: u64, shape: ImageShape },
+    Panel { features: u64, symbols: Vec<SymbolReturns> },
+}
+
+/// What a model must know of its data to be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputShape {
+    Text { vocabulary: u64 },
+    Images(ImageShape),
+    Panel(PanelShape),
+}
+
+impl InputShape {
+    /// `None` where there is no text.
+    pub fn vocabulary(self) -> Option<u64> {
+        if let Self::Text { vocabulary } = self { Some(vocabulary) } else { None }
+    }
+
+    /// `None` where there are no images.
+    pub fn images(self) -> Option<ImageShape> {
+        if let Self::Images(shape) = self { Some(shape) } else { None }
+    }
+
+    /// `None` where there is no panel.
+    pub fn panel(self) -> Option<PanelShape> {
+        if let Self::Panel(shape) = self { Some(shape) } else { None }
+    }
+}
+
+impl DataFacts {
+    /// What a model must know to be built.
+    pub fn input_shape(&self) -> InputShape {
+        match &self.counts {
+            Counts::Text { vocabulary, .. } => InputShape::Text { vocabulary: *vocabulary },
+            Counts::Images { shape, .. } => InputShape::Images(*shape),
+            Counts::Panel { features, symbols } => InputShape::Panel(PanelShape { features: *features, symbols: symbols.len() as u64 }),
+        }
+    }
+
+    /// Training samples of an epoch for a model that reads `seq_len` tokens or rows at once; `None` where such a model reads nothing.
+    pub fn train_samples(&self, data: &Data, seq_len: Option<u64>) -> Option<u64> {
+        match &self.counts {
+            Counts::Text { train_tokens, .. } => {
+                let seq_len = seq_len?;
+                Some(sample_count(*train_tokens, seq_len, data.sampling()?.stride.unwrap_or(seq_len)))
+            }
+            Counts::Images { train_images, .. } => Some(*train_images),
+            Counts::Panel { symbols, .. } => Some(symbols.iter().map(|symbol| symbol.train_samples(seq_len.unwrap_or(1))).sum()),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Hashes are over the uncompressed bytes, so a file kept as `.xz` or `.gz` is the same file.
 
-use super::data::{Data, DataFacts, Tokenizer};
+use super::data::{Counts, Data, DataFacts, Tokenizer};
 
 /// A public data set.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,8 +53,27 @@ pub const TINYSHAKESPEARE: Dataset = Dataset {
     files: &[DatasetFile { name: "input.txt", bytes: 1_115_394, sha256: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" }],
 };
 
+/// Xiao et al. 2017 (arXiv 1708.07747).
+pub const FASHION_MNIST: Dataset = Dataset {
+    name: "fashion-mnist",
+    folder: "fashion-mnist",
+    about: "Fashion-MNIST, images of clothes",
+    licence: "MIT",
+    address: "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    files: &[
+        DatasetFile {
+            name: "train-images-idx3-ubyte",
+            bytes: 47_040_016,
+            sha256: "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        },
+        DatasetFile { name: "train-labels-idx1-ubyte", bytes: 60_008, sha256: "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9" },
+        DatasetFile { name: "t10k-images-idx3-ubyte", bytes: 7_840_016, sha256: "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b" },
+        DatasetFile { name: "t10k-labels-idx1-ubyte", bytes: 10_008, sha256: "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34" },
+    ],
+};
+
 /// Every set that can be fetched.
-pub const ALL: [&Dataset; 2] = [&WIKITEXT2, &TINYSHAKESPEARE];
+pub const ALL: [&Dataset; 3] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST];
 
 /// The set of this name or folder.
 pub fn find(name: &str) -> Option<&'static Dataset> {
@@ -88,7 +107,7 @@ pub fn known_facts(data: &Data, sha256: &str) -> Option<DataFacts> {
         (Data::Tinyshakespeare(_), Tokenizer::Byte, TINYSHAKESPEARE_READ) => (1_003_854, 111_540, 256),
         _ => return None,
     };
-    Some(DataFacts { train_tokens, valid_tokens, vocabulary, sha256: sha256.to_owned() })
+    Some(DataFacts { counts: Counts::Text { train_tokens, valid_tokens, vocabulary }, sha256: sha256.to_owned() })
 }
 
 #[cfg(test)]

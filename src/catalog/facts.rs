@@ -1,6 +1,7 @@
-//! How many tokens a text has and how large its vocabulary is: constants for the published sets, counted once for others.
+//! How much data there is and what a model must know of it: constants for published texts, counted once for others, looked at
+//! each time for images and panels.
 //!
-//! The bytes are always hashed (that is quick); only texts that nobody has counted here are tokenized, and the counts are kept
+//! A text's bytes are always hashed (that is quick); only texts that nobody has counted here are tokenized, and the counts are kept
 //! in a cache folder under the hash. A cache that cannot be read or written costs time, never an error.
 
 use std::{
@@ -11,13 +12,13 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    data::{Data, DataFacts},
-    dataset,
+    data::{Content, Data, DataFacts},
+    dataset, images, panel,
     text::{self, DataError, SplitText},
 };
 
 /// Changes when counting changes, so that old counts are not found.
-const CACHE_VERSION: &str = "facts-1";
+const CACHE_VERSION: &str = "facts-2";
 
 /// The facts of `data`; `Ok(None)` for `kind: none`.
 /// `data_folder` is `$KILN_DATA`, `cache` where counts are kept ([`cache_folder`]).
@@ -25,18 +26,24 @@ const CACHE_VERSION: &str = "facts-1";
 /// # Errors
 /// The text is not there, cannot be read or cannot be made into tokens.
 pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<Option<DataFacts>, DataError> {
-    if !data.is_text() {
-        return Ok(None);
+    match data.content() {
+        Content::Nothing => Ok(None),
+        Content::Text => text_facts(data, data_folder, cache).map(Some),
+        Content::Images => images::facts(data, data_folder).map(Some),
+        Content::Panel => panel::facts(data, data_folder).map(Some),
     }
+}
+
+fn text_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
     let text = text::read(data, data_folder)?;
     if let Some(known) = dataset::known_facts(data, &text.sha256) {
-        return Ok(Some(known));
+        return Ok(known);
     }
     let entry = cache.map(|folder| folder.join(format!("{}.json", cache_key(data, &text.sha256))));
     if let Some(kept) = entry.as_deref().and_then(read_entry).filter(|kept| kept.sha256 == text.sha256) {
-        return Ok(Some(kept));
+        return Ok(kept);
     }
-    count(data, text, entry.as_deref()).map(Some)
+    count(data, text, entry.as_deref())
 }
 
 fn count(data: &Data, text: SplitText, entry: Option<&Path>) -> Result<DataFacts, DataError> {
@@ -56,11 +63,7 @@ pub fn cache_folder(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> O
 
 /// What the counts depend on besides the bytes: the tokenizer and where the text is cut.
 fn cache_key(data: &Data, sha256: &str) -> String {
-    let share = match data {
-        Data::Text(text) => text.valid_fraction,
-        Data::Generated(made) => made.valid_fraction,
-        _ => 0.0,
-    };
+    let share = data.valid_fraction().unwrap_or_default();
     let key = format!("{CACHE_VERSION} {} {:?} {share} {sha256}", data.kind(), data.tokenizer());
     format!("{CACHE_VERSION}-{}", hex::encode(&Sha256::digest(key.as_bytes())[..16]))
 }
@@ -82,6 +85,7 @@ fn write_entry(path: &Path, facts: &DataFacts) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::data::Counts;
 
     fn own_text(folder: &Path, text: &str, keys: &str) -> Data {
         let path = folder.join("own.txt");
@@ -95,9 +99,9 @@ mod tests {
         let cache = folder.path().join("cache");
         let data = own_text(folder.path(), "abcabcabca", "");
         let counted = facts(&data, None, Some(&cache)).unwrap().unwrap();
-        assert_eq!((counted.train_tokens, counted.valid_tokens, counted.vocabulary), (9, 1, 3));
+        assert_eq!(counted.counts, Counts::Text { train_tokens: 9, valid_tokens: 1, vocabulary: 3 });
         let entry = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
-        let planted = DataFacts { vocabulary: 99, ..counted.clone() };
+        let planted = DataFacts { counts: Counts::Text { train_tokens: 9, valid_tokens: 1, vocabulary: 99 }, ..counted.clone() };
         fs::write(&entry, serde_json::to_vec(&planted).unwrap()).unwrap();
         assert_eq!(facts(&data, None, Some(&cache)).unwrap().unwrap(), planted, "the second time nothing is counted");
         fs::write(&entry, "half an ent").unwrap();
@@ -108,7 +112,11 @@ mod tests {
     fn another_tokenizer_or_split_or_text_is_counted_for_itself() {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache");
-        let valid_tokens = |text: &str, keys: &str| facts(&own_text(folder.path(), text, keys), None, Some(&cache)).unwrap().unwrap().valid_tokens;
+        let valid_tokens = |text: &str, keys: &str| {
+            let found = facts(&own_text(folder.path(), text, keys), None, Some(&cache)).unwrap().unwrap();
+            let Counts::Text { valid_tokens, .. } = found.counts else { panic!("{found:?}") };
+            valid_tokens
+        };
         assert_eq!(valid_tokens("abcabcabca", ""), 1);
         assert_eq!(valid_tokens("abcabcabca", ", valid_fraction: 0.5"), 5);
         assert_eq!(valid_tokens("abcabcabca", ", tokenizer: word"), 0);

@@ -120,8 +120,8 @@ mod tests {
     fn the_largest_shape_that_the_keys_allow_has_no_wrong_figure() {
         let largest = Gpt { d_model: 1_048_576, num_layers: 4096, num_heads: 4096, seq_len: 1_048_576, tie_head: false, bias: true, ..gpt2_124m() };
         let model = crate::catalog::Model::Gpt(largest);
-        assert_eq!(model.flops_per_sample(Some(16_777_216)), None, "about 3e23 is no u64");
-        assert_eq!(model.parameters(Some(16_777_216)), Some(54_079_535_248_834_560));
+        assert_eq!(model.flops_per_sample(Some(crate::catalog::InputShape::Text { vocabulary: 16_777_216 })), None, "about 3e23 is no u64");
+        assert_eq!(model.parameters(Some(crate::catalog::InputShape::Text { vocabulary: 16_777_216 })), Some(54_079_535_248_834_560));
     }
 
     #[test]

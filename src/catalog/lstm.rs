@@ -99,7 +99,11 @@ mod tests {
         assert_eq!(published(true).flops_per_sample(33_278), Some(6 * (layers + 33_278 * 200) * 35));
         assert_eq!(published(false).flops_per_sample(33_278), published(true).flops_per_sample(33_278));
         let largest = Lstm { d_model: 1_048_576, hidden: 1_048_576, num_layers: 256, seq_len: 1_048_576, ..published(false) };
-        assert_eq!(crate::catalog::Model::Lstm(largest).flops_per_sample(Some(16_777_216)), None, "about 1e22 is no u64");
+        assert_eq!(
+            crate::catalog::Model::Lstm(largest).flops_per_sample(Some(crate::catalog::InputShape::Text { vocabulary: 16_777_216 })),
+            None,
+            "about 1e22 is no u64"
+        );
     }
 
     #[test]

@@ -86,7 +86,11 @@ mod tests {
     #[test]
     fn the_largest_shape_that_the_keys_allow_has_no_wrong_figure() {
         let largest = Mlp { context: 4096, d_model: 65_536, hidden: 1_048_576, seq_len: 1_048_576, vocabulary: None };
-        assert_eq!(crate::catalog::Model::Mlp(largest).flops_per_sample(Some(16_777_216)), None, "about 2e21 is no u64");
+        assert_eq!(
+            crate::catalog::Model::Mlp(largest).flops_per_sample(Some(crate::catalog::InputShape::Text { vocabulary: 16_777_216 })),
+            None,
+            "about 2e21 is no u64"
+        );
     }
 
     #[test]

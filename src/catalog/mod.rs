@@ -5,12 +5,17 @@ mod gpt;
 mod lstm;
 mod matmul;
 mod mlp;
+mod panel_lstm;
+mod resnet;
 
 pub mod data;
 pub mod dataset;
 pub mod facts;
 pub mod fetch;
 pub mod generated;
+pub mod generated_images;
+pub mod images;
+pub mod panel;
 pub mod random;
 pub mod samples;
 pub mod source;
@@ -20,11 +25,13 @@ pub mod tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use data::Data;
+pub use data::{Content, Data, InputShape};
 pub use gpt::Gpt;
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
+pub use panel_lstm::PanelLstm;
+pub use resnet::{Resnet, Stem};
 
 /// The model to train: its kind and its shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +39,8 @@ pub use mlp::Mlp;
 pub enum Model {
     Gpt(Gpt),
     Lstm(Lstm),
+    PanelLstm(PanelLstm),
+    Resnet(Resnet),
     Mlp(Mlp),
     Matmul(Matmul),
 }
@@ -45,59 +54,78 @@ impl Model {
         match self {
             Self::Gpt(_) => "gpt",
             Self::Lstm(_) => "lstm",
+            Self::PanelLstm(_) => "panel-lstm",
+            Self::Resnet(_) => "resnet",
             Self::Mlp(_) => "mlp",
             Self::Matmul(_) => "matmul",
         }
     }
 
-    /// Tokens of input per sample; `None` for a model that reads no text.
+    /// What its samples are made of.
+    pub fn reads(&self) -> Content {
+        match self {
+            Self::Gpt(_) | Self::Lstm(_) | Self::Mlp(_) => Content::Text,
+            Self::PanelLstm(_) => Content::Panel,
+            Self::Resnet(_) => Content::Images,
+            Self::Matmul(_) => Content::Nothing,
+        }
+    }
+
+    /// Tokens, or rows of a panel, per sample; `None` for a model that reads neither.
     pub fn seq_len(&self) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.seq_len),
             Self::Lstm(lstm) => Some(lstm.seq_len),
+            Self::PanelLstm(lstm) => Some(lstm.seq_len),
             Self::Mlp(mlp) => Some(mlp.seq_len),
-            Self::Matmul(_) => None,
+            Self::Resnet(_) | Self::Matmul(_) => None,
         }
     }
 
     /// The vocabulary the model is built for: its own if it names one, else the data's; `None` if neither is known.
-    pub fn vocabulary(&self, data_vocabulary: Option<u64>) -> Option<u64> {
-        match self {
-            Self::Gpt(gpt) => gpt.vocabulary.or(data_vocabulary),
-            Self::Lstm(lstm) => lstm.vocabulary.or(data_vocabulary),
-            Self::Mlp(mlp) => mlp.vocabulary.or(data_vocabulary),
-            Self::Matmul(_) => None,
-        }
+    pub fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
+        let own = match self {
+            Self::Gpt(gpt) => gpt.vocabulary,
+            Self::Lstm(lstm) => lstm.vocabulary,
+            Self::Mlp(mlp) => mlp.vocabulary,
+            Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) => return None,
+        };
+        own.or_else(|| input?.vocabulary())
     }
 
-    /// Trainable parameters, as the built model counts them; `None` while the vocabulary is unknown.
-    pub fn parameters(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+    /// Trainable parameters, as the built model counts them; `None` while what they depend on of the data is unknown.
+    pub fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
-            Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(data_vocabulary)?)),
-            Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(data_vocabulary)?)),
-            Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(data_vocabulary)?)),
+            Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
+            Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(input)?)),
+            Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(input)?)),
+            Self::PanelLstm(lstm) => Some(lstm.parameters(input?.panel()?)),
+            Self::Resnet(resnet) => resnet.parameters(input?.images()?),
             Self::Matmul(_) => Some(0),
         }
     }
 
-    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while the vocabulary is unknown, and for
-    /// more than a `u64` holds.
+    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while what they depend on of the data is unknown,
+    /// and for more than a `u64` holds.
     /// Source: `docs/measurement.md` 8.
-    pub fn flops_per_sample(&self, data_vocabulary: Option<u64>) -> Option<u64> {
+    pub fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
-            Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(data_vocabulary)?),
-            Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(data_vocabulary)?),
-            Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(data_vocabulary)?),
+            Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(input)?),
+            Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(input)?),
+            Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(input)?),
+            Self::PanelLstm(lstm) => lstm.flops_per_sample(input?.panel()?),
+            Self::Resnet(resnet) => resnet.flops_per_sample(input?.images()?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
         }
     }
 
-    /// The formula behind [`Model::flops_per_sample`], by its short name: per token, with the letters of `docs/measurement.md` 8; for
-    /// `matmul` per product of two N × N matrices.
+    /// The formula behind [`Model::flops_per_sample`], by its short name: per token or row, with the letters of `docs/measurement.md` 8;
+    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices.
     pub fn flops_formula(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "6N+12LHQT",
-            Self::Lstm(_) | Self::Mlp(_) => "6N",
+            Self::Lstm(_) | Self::Mlp(_) | Self::PanelLstm(_) => "6N",
+            Self::Resnet(_) => "6MAC",
             Self::Matmul(_) => "2N^3",
         }
     }
@@ -108,7 +136,8 @@ impl Model {
             Self::Gpt(gpt) => gpt.contradictions(),
             Self::Lstm(lstm) => lstm.contradictions(),
             Self::Mlp(mlp) => mlp.contradictions(),
-            Self::Matmul(_) => Vec::new(),
+            Self::Resnet(resnet) => resnet.contradictions(),
+            Self::PanelLstm(_) | Self::Matmul(_) => Vec::new(),
         }
     }
 }

@@ -1,46 +1,9 @@
-//! How a stream of tokens is cut into samples and how many steps that makes: arithmetic that the plan and the child share.
+//! How many samples data makes, and how many steps those make: arithmetic that the plan and the child share.
 //!
-//! A sample is `seq_len + 1` tokens (input and, one on, target). Training drops what fills no whole batch, and whole batches
+//! A sample of text is `seq_len + 1` tokens (input and, one on, target). Training drops what fills no whole batch, and whole batches
 //! that fill no whole accumulation, at the end of each epoch. Evaluation covers every target once, remainder included.
 
-use super::data::{Sampling, TextSampling};
-
-/// What decides how many steps an epoch has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Training tokens.
-    pub tokens: u64,
-    pub seq_len: u64,
-    /// Tokens from one sample's start to the next.
-    pub stride: u64,
-    pub sampling: Sampling,
-    /// Examples in one forward pass, over all devices of the trial.
-    pub batch_size: u64,
-    pub grad_accumulation: u64,
-}
-
-impl Cut {
-    /// `stride` is the sampling's own, else `seq_len`.
-    pub fn new(tokens: u64, seq_len: u64, sampling: &TextSampling, batch_size: u64, grad_accumulation: u64) -> Self {
-        let stride = sampling.stride.unwrap_or(seq_len);
-        Self { tokens, seq_len, stride, sampling: sampling.sampling, batch_size, grad_accumulation }
-    }
-
-    /// Samples of one epoch, before what fills no step is dropped.
-    pub fn samples(&self) -> u64 {
-        sample_count(self.tokens, self.seq_len, self.stride)
-    }
-
-    /// Examples in one optimizer step.
-    pub fn effective_batch_size(&self) -> u64 {
-        self.batch_size.saturating_mul(self.grad_accumulation)
-    }
-
-    /// What one pass over the training data comes to.
-    pub fn epoch(&self) -> Epoch {
-        Epoch::of(self.samples(), self.sampling, self.batch_size, self.grad_accumulation)
-    }
-}
+use super::data::Sampling;
 
 /// One pass over the training data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +56,9 @@ pub fn total_steps(steps: Option<u64>, epochs: Option<u64>, steps_per_epoch: u64
 mod tests {
     use super::*;
 
-    fn cut(tokens: u64) -> Cut {
-        Cut { tokens, seq_len: 4, stride: 4, sampling: Sampling::Shuffled, batch_size: 3, grad_accumulation: 2 }
+    /// Of samples of 5 tokens, three in a batch and two batches in a step.
+    fn epoch(tokens: u64, sampling: Sampling) -> Epoch {
+        Epoch::of(sample_count(tokens, 4, 4), sampling, 3, 2)
     }
 
     #[test]
@@ -110,21 +74,21 @@ mod tests {
     #[test]
     fn every_sample_is_trained_on_or_counted_as_dropped() {
         for tokens in 0..300 {
-            let cut = cut(tokens);
-            let epoch = cut.epoch();
+            let epoch = epoch(tokens, Sampling::Shuffled);
             assert_eq!(epoch.steps * 6 + epoch.dropped_samples(), epoch.samples);
             assert!(epoch.dropped_partial_batch < 3 && epoch.dropped_partial_accumulation.is_multiple_of(3) && epoch.dropped_samples() < 6);
         }
         // 11 samples: one step of 6, a whole batch of 3 that fills no step, 2 in no whole batch.
-        assert_eq!(cut(45).epoch(), Epoch { samples: 11, steps: 1, dropped_partial_batch: 2, dropped_partial_accumulation: 3 });
+        let expected = Epoch { samples: 11, steps: 1, dropped_partial_batch: 2, dropped_partial_accumulation: 3 };
+        assert_eq!(epoch(45, Sampling::Shuffled), expected);
     }
 
     #[test]
     fn random_sampling_makes_as_many_steps_and_leaves_nothing_over() {
         for tokens in 0..300 {
-            let random = Cut { sampling: Sampling::Random, ..cut(tokens) };
-            assert_eq!(random.epoch().steps, cut(tokens).epoch().steps);
-            assert_eq!(random.epoch().dropped_samples(), 0);
+            let random = epoch(tokens, Sampling::Random);
+            assert_eq!(random.steps, epoch(tokens, Sampling::Shuffled).steps);
+            assert_eq!(random.dropped_samples(), 0);
         }
     }
 

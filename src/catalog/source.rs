@@ -16,6 +16,9 @@ const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
 /// The folder, beside the experiment's, that is looked in last.
 const DATA_FOLDER: &str = "data";
 
+/// Training images and labels, then those of the test set.
+const FASHION_MNIST_FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+
 /// Where the parts of `data` lie, in reading order: train and valid of WikiText-2, else one file. Empty for `generated`.
 ///
 /// # Errors
@@ -23,13 +26,20 @@ const DATA_FOLDER: &str = "data";
 pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, DataError> {
     match data {
         Data::None(_) => Err(DataError::NoText),
-        Data::Generated(_) => Ok(Vec::new()),
+        Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
         Data::Text(text) => {
             let path = Path::new(&text.path);
             existing(path).map(|found| vec![found]).ok_or_else(|| not_found(data, vec![path.to_owned()]))
         }
         Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
         Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
+        Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
+        Data::Cifar10(_) => locate_parts(data, data_folder, &["cifar-10-binary.tar"]),
+        Data::Stocknet(_) => locate_parts(data, data_folder, &["price-raw.tar"]),
+        Data::ImageFolder(_) | Data::PanelCsv(_) => {
+            let path = Path::new(data.path().unwrap_or_default());
+            if path.exists() { Ok(vec![path.to_owned()]) } else { Err(not_found(data, vec![path.to_owned()])) }
+        }
     }
 }
 
@@ -40,7 +50,7 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
-        Data::Text(_) => part,
+        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
     std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })

@@ -12,18 +12,20 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    data::{Data, DataFacts, Tokenizer},
+    data::{Counts, Data, DataFacts, Tokenizer},
     generated, source,
     tokenizer::Vocabulary,
 };
 
 pub use super::source::{absolute_path, locate};
 
-/// Why a text could not be had.
+/// Why data could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error("{}", describe_absence(.kind, .looked, .fetch.as_ref()))]
     NotFound { kind: &'static str, looked: Vec<PathBuf>, fetch: Option<&'static str> },
+    #[error("{} {found}; expected {expected}", .path.display())]
+    Unfit { path: PathBuf, found: String, expected: String },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("{} is no UTF-8 text: byte {byte} of the uncompressed file; convert it, for example with `iconv -t utf-8`", .path.display())]
@@ -32,6 +34,8 @@ pub enum DataError {
     Empty { path: PathBuf },
     #[error("`data.kind` is none: there is no text to read")]
     NoText,
+    #[error("`data.kind` {kind} has no {wanted}")]
+    OtherContent { kind: &'static str, wanted: &'static str },
     #[error("token {0:?} is not in the vocabulary")]
     UnknownToken(String),
 }
@@ -42,7 +46,8 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
         Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
         None => "a relative `data.path` starts at the directory kiln starts in".to_owned(),
     };
-    format!("the text of `data.kind` {kind} was not found; looked for {} (each also with .gz and .xz); {remedy}", places.join(", "))
+    let endings = if ["image-folder", "panel-csv"].contains(&kind) { "" } else { " (each also with .gz and .xz)" };
+    format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
 }
 
 /// A text as token ids.
@@ -76,8 +81,8 @@ pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataE
     let vocabulary = Vocabulary::build(tokenizer, &text.train, &text.valid);
     let train = vocabulary.encode(&text.train).map_err(DataError::UnknownToken)?;
     let valid = vocabulary.encode(&text.valid).map_err(DataError::UnknownToken)?;
-    let facts =
-        DataFacts { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: vocabulary.len() as u64, sha256: text.sha256 };
+    let counts = Counts::Text { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: vocabulary.len() as u64 };
+    let facts = DataFacts { counts, sha256: text.sha256 };
     Ok(LoadedText { train, valid, vocabulary, facts })
 }
 
@@ -151,17 +156,17 @@ mod tests {
     fn the_end_of_a_text_is_kept_for_validation() {
         let (_folder, data) = text_file("abcdefghé0".as_bytes(), ", valid_fraction: 0.2");
         let loaded = load(&data, None).unwrap();
-        assert_eq!((loaded.facts.train_tokens, loaded.facts.valid_tokens), (8, 2));
         assert_eq!(loaded.vocabulary.decode(&loaded.train), "abcdefgh");
-        assert_eq!(loaded.facts.vocabulary, 9, "eight characters and <unk> for the two that only validation has");
+        let counts = Counts::Text { train_tokens: 8, valid_tokens: 2, vocabulary: 9 };
+        assert_eq!(loaded.facts.counts, counts, "eight characters and <unk> for the two that only validation has");
         assert_eq!(loaded.facts.sha256, hex::encode(Sha256::digest("abcdefghé0".as_bytes())));
     }
 
     #[test]
     fn no_share_for_validation_leaves_it_empty() {
         let (_folder, data) = text_file(b"abc", ", valid_fraction: 0");
-        let facts = load(&data, None).unwrap().facts;
-        assert_eq!((facts.train_tokens, facts.valid_tokens), (3, 0));
+        let counts = load(&data, None).unwrap().facts.counts;
+        assert_eq!(counts, Counts::Text { train_tokens: 3, valid_tokens: 0, vocabulary: 3 });
     }
 
     #[test]
@@ -187,7 +192,7 @@ mod tests {
             eprintln!("skipped: KILN_DATA is not set");
             return;
         };
-        for (yaml, train, valid, vocabulary) in [
+        for (yaml, train_tokens, valid_tokens, vocabulary) in [
             ("{kind: wikitext2}", 2_088_628, 217_646, 33_278),
             ("{kind: wikitext2, tokenizer: character}", 10_780_437, 1_120_192, 283),
             ("{kind: wikitext2, tokenizer: byte}", 10_797_148, 1_121_681, 256),
@@ -196,7 +201,7 @@ mod tests {
         ] {
             let data = data(yaml);
             let facts = load(&data, Some(&folder)).unwrap().facts;
-            assert_eq!((facts.train_tokens, facts.valid_tokens, facts.vocabulary), (train, valid, vocabulary), "{yaml}");
+            assert_eq!(facts.counts, Counts::Text { train_tokens, valid_tokens, vocabulary }, "{yaml}");
             assert_eq!(crate::catalog::dataset::known_facts(&data, &facts.sha256), Some(facts), "{yaml}");
         }
     }

@@ -13,7 +13,11 @@ use super::{
     settings::{Sections, Settings},
 };
 use crate::{
-    catalog::{Data, data::DataFacts, samples::Epoch},
+    catalog::{
+        Data,
+        data::{DataFacts, Loader, TextSampling},
+        samples::Epoch,
+    },
     spec::{Experiment, Order},
 };
 
@@ -120,7 +124,7 @@ impl Planner<'_> {
         if !faults.is_empty() {
             return self.refuse(axes, faults);
         }
-        self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts.train_tokens, self.devices)));
+        self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts, self.devices)));
         if settings.train.seed.saturating_add(repeats - 1) > LAST_SEED {
             let message = format!("`train.seed` {} and {repeats} repeats go past the last seed, {LAST_SEED}", settings.train.seed);
             return self.refuse(axes, vec![("train.seed".to_owned(), message)]);
@@ -140,7 +144,7 @@ impl Planner<'_> {
 
     /// The point's trial with its first seed, and without number and id.
     fn first_trial(&self, point: u64, axes: &[(String, Value)], settings: Settings, facts: Option<&DataFacts>) -> Trial {
-        let vocabulary = facts.map(|facts| facts.vocabulary);
+        let input = facts.map(DataFacts::input_shape);
         let train = &settings.train;
         Trial {
             id: TrialId(String::new()),
@@ -148,8 +152,8 @@ impl Planner<'_> {
             point,
             repeat: 0,
             axes: axes.to_vec(),
-            parameters: settings.model.parameters(vocabulary),
-            flops_per_sample: settings.model.flops_per_sample(vocabulary),
+            parameters: settings.model.parameters(input),
+            flops_per_sample: settings.model.flops_per_sample(input),
             effective_batch_size: train.batch_size.saturating_mul(train.grad_accumulation).saturating_mul(self.devices),
             steps: settings.steps(facts, self.devices),
             model: settings.model,
@@ -161,7 +165,7 @@ impl Planner<'_> {
     }
 
     fn facts_of(&mut self, data: &Data) -> Option<DataFacts> {
-        let key = text_key(data);
+        let key = source_key(data);
         if !self.known.contains_key(&key) {
             self.known.insert(key.clone(), (self.facts)(data));
         }
@@ -181,15 +185,16 @@ fn repeat(first: &Trial, mut identity: Identity, repeats: u64) -> Vec<Trial> {
     trials
 }
 
-/// What a text's facts depend on: not how it is cut or loaded.
-fn text_key(data: &Data) -> String {
-    let fraction = match data {
-        Data::Text(text) => text.valid_fraction,
-        Data::Generated(made) => made.valid_fraction,
-        _ => 0.0,
-    };
-    let characters = if let Data::Generated(made) = data { made.characters } else { 0 };
-    format!("{} {:?} {fraction} {characters} {:?}", data.kind(), data.tokenizer(), data.path())
+/// What the facts of data depend on: not how it is cut or loaded.
+fn source_key(data: &Data) -> String {
+    let mut data = data.clone();
+    if let Some(loader) = data.loader_mut() {
+        *loader = Loader::default();
+    }
+    if let Some(sampling) = data.sampling_mut() {
+        *sampling = TextSampling::default();
+    }
+    format!("{data:?}")
 }
 
 /// Which point has an id already.

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     catalog::{
-        Data, Model,
-        data::DataFacts,
-        samples::{self, Cut, Epoch},
+        Content, Data, Model,
+        data::{Counts, DataFacts},
+        samples::{self, Epoch},
     },
     spec::{self, Devices, Engine, Experiment, Train},
 };
@@ -72,14 +72,11 @@ impl Settings {
         }
     }
 
-    /// What training data of this many tokens becomes; `None` for a model that reads no text.
-    pub(super) fn epoch(&self, tokens: u64, devices: u64) -> Option<Epoch> {
-        Some(self.cut(tokens, devices)?.epoch())
-    }
-
-    fn cut(&self, tokens: u64, devices: u64) -> Option<Cut> {
-        let batch = self.train.batch_size.saturating_mul(devices);
-        Some(Cut::new(tokens, self.model.seq_len()?, self.data.sampling()?, batch, self.train.grad_accumulation))
+    /// What one pass over the training data comes to; `None` for a model that reads none.
+    pub(super) fn epoch(&self, facts: &DataFacts, devices: u64) -> Option<Epoch> {
+        let samples = facts.train_samples(&self.data, self.model.seq_len())?;
+        let sampling = self.data.sampling().map(|text| text.sampling).unwrap_or_default();
+        Some(Epoch::of(samples, sampling, self.train.batch_size.saturating_mul(devices), self.train.grad_accumulation))
     }
 
     /// Optimizer steps; `None` while they depend on data of unknown size.
@@ -87,7 +84,7 @@ impl Settings {
         if self.train.steps.is_some() {
             return self.train.steps;
         }
-        let epoch = self.epoch(facts?.train_tokens, devices)?;
+        let epoch = self.epoch(facts?, devices)?;
         samples::total_steps(None, self.train.epochs, epoch.steps)
     }
 
@@ -105,29 +102,35 @@ impl Settings {
 
     fn epochs_without_data(&self) -> Option<Fault> {
         let message = || format!("model kind `{}` reads no data, so it has no epochs; give `train.steps`", self.model.kind());
-        (self.model.seq_len().is_none() && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
+        (self.model.reads() == Content::Nothing && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
     }
 
     fn too_little_data(&self, facts: &DataFacts, devices: u64) -> Option<Fault> {
-        let cut = self.cut(facts.train_tokens, devices)?;
-        (cut.epoch().steps == 0).then(|| {
+        let epoch = self.epoch(facts, devices)?;
+        (epoch.steps == 0).then(|| {
+            let step = self.train.batch_size.saturating_mul(self.train.grad_accumulation).saturating_mul(devices);
+            let seq_len = self.model.seq_len().unwrap_or_default();
+            let (size, total, or_shorter) = match &facts.counts {
+                Counts::Text { train_tokens, .. } => {
+                    (format!(" of {seq_len} + 1 tokens"), format!(" ({train_tokens} tokens)"), " or `model.seq_len`")
+                }
+                Counts::Panel { .. } => (format!(" of {seq_len} + 1 rows"), String::new(), " or `model.seq_len`"),
+                Counts::Images { .. } => (String::new(), String::new(), ""),
+            };
+            let comma = if or_shorter.is_empty() { " or" } else { "," };
             let message = format!(
-                "one step takes {} samples of {} + 1 tokens, and the training data has {} ({} tokens); lower `train.batch_size`, \
-                 `train.grad_accumulation` or `model.seq_len`",
-                cut.effective_batch_size(),
-                cut.seq_len,
-                cut.samples(),
-                cut.tokens
+                "one step takes {step} samples{size}, and the training data has {}{total}; lower `train.batch_size`{comma} \
+                 `train.grad_accumulation`{or_shorter}",
+                epoch.samples,
             );
             ("train.batch_size".to_owned(), message)
         })
     }
 
     fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<Fault> {
-        let vocabulary = self.model.vocabulary(None)?;
-        (vocabulary < facts.vocabulary).then(|| {
-            let message =
-                format!("`model.vocabulary` is {vocabulary}, and the data has {} tokens; give at least that, or leave it out", facts.vocabulary);
+        let (own, data) = (self.model.vocabulary(None)?, facts.input_shape().vocabulary()?);
+        (own < data).then(|| {
+            let message = format!("`model.vocabulary` is {own}, and the data has {data} tokens; give at least that, or leave it out");
             ("model.vocabulary".to_owned(), message)
         })
     }

@@ -176,16 +176,20 @@ const STEP_COLUMNS: [Column; 9] = [
     column("is_warmup", "", "`true` for a step left out of timing."),
 ];
 
-const EPOCH_COLUMNS: [Column; 9] = [
+const EPOCH_COLUMNS: [Column; 13] = [
     KILN_TABLE,
     column("run_seconds", "s", "Time since the run's start mark, at the end of the evaluation."),
     column("epoch", "", "Pass over the training data, from 1."),
     column("step", "", "Optimizer steps made so far."),
     column("train_loss", "nats", "Mean training loss since the row before."),
     column("valid_loss", "nats", "Mean loss over every target of the validation data, once."),
-    column("valid_perplexity", "", "e to the power of `valid_loss`."),
+    column("valid_perplexity", "", "e to the power of `valid_loss`; of text."),
     column("evaluation_seconds", "s", "Wall time of the evaluation, cut out of the measured window."),
     column("samples", "", "Training samples seen so far."),
+    column("valid_top1", "of 1", "Share of validation images whose label has the highest output."),
+    column("valid_top5", "of 1", "Share of validation images whose label has one of the five highest outputs; empty under six classes."),
+    column("valid_mean_absolute_error", "", "Mean absolute error of the validation log returns of a panel."),
+    column("valid_hit_rate", "of 1", "Share of a panel's validation returns whose direction (above 0 or not) was right."),
 ];
 
 /// `docs/tables.md`, whole.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of the table, in every row.
-pub const EPOCHS_TABLE: &str = "epochs/1";
+pub const EPOCHS_TABLE: &str = "epochs/2";
 
 /// One epoch's end or one evaluation; both at once are one row. An unknown value is an empty cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,12 +19,20 @@ pub struct EpochRow {
     pub train_loss: Option<f64>,
     /// Mean over every validation target, nats per token; empty where none was made here.
     pub valid_loss: Option<f64>,
-    /// e to the power of `valid_loss`; empty where that is too large for a number.
+    /// e to the power of `valid_loss`; empty where that is too large for a number, and for what is no text.
     pub valid_perplexity: Option<f64>,
     /// Wall time of this evaluation, a wait for the device at both ends.
     pub evaluation_seconds: Option<f64>,
     /// Samples trained on so far.
     pub samples: u64,
+    /// Share of validation images whose label has the highest output.
+    pub valid_top1: Option<f64>,
+    /// Share of validation images whose label has one of the five highest outputs.
+    pub valid_top5: Option<f64>,
+    /// Mean absolute error of validation log returns.
+    pub valid_mean_absolute_error: Option<f64>,
+    /// Share of validation returns whose direction was right.
+    pub valid_hit_rate: Option<f64>,
 }
 
 #[cfg(test)]
@@ -44,12 +52,16 @@ mod tests {
             valid_perplexity: None,
             evaluation_seconds: None,
             samples: 320,
+            valid_top1: Some(0.75),
+            valid_top5: None,
+            valid_mean_absolute_error: None,
+            valid_hit_rate: None,
         };
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.serialize(&row).unwrap();
         let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
         assert_eq!(text.lines().next().unwrap(), EPOCHS.names().join(","));
-        assert_eq!(text.lines().nth(1).unwrap(), "epochs/1,9.5,2,40,2.5,,,,320");
+        assert_eq!(text.lines().nth(1).unwrap(), "epochs/2,9.5,2,40,2.5,,,,320,0.75,,,");
         let back: EpochRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
         assert_eq!(back, row);
     }

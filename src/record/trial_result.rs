@@ -63,6 +63,27 @@ pub struct TrialResult {
     pub train_loss: Option<f64>,
     #[serde(default)]
     pub valid_loss: Option<f64>,
+    /// Shares of validation images whose label has the highest output, and one of the five highest.
+    #[serde(default)]
+    pub valid_top1: Option<f64>,
+    #[serde(default)]
+    pub valid_top5: Option<f64>,
+    /// Of validation log returns.
+    #[serde(default)]
+    pub valid_mean_absolute_error: Option<f64>,
+    /// Share of validation returns whose direction was right.
+    #[serde(default)]
+    pub valid_hit_rate: Option<f64>,
+    /// The same of guesses that need no model: no change; the direction before; the commoner direction in training.
+    #[serde(default)]
+    pub persistence_mean_absolute_error: Option<f64>,
+    #[serde(default)]
+    pub persistence_hit_rate: Option<f64>,
+    #[serde(default)]
+    pub majority_hit_rate: Option<f64>,
+    /// What was left out of the data (rows of `null`, files that are no images), and how much of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out_of_data: BTreeMap<String, u64>,
     /// From the start of training until `train.target` was reached, evaluation included.
     #[serde(default)]
     pub seconds_to_target: Option<f64>,

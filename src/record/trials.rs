@@ -108,6 +108,13 @@ pub struct TrialRow {
     pub flops_formula: Option<String>,
     pub peak_dtype: Option<String>,
     // From here on: since `trials/3`.
+    pub valid_top1: Option<f64>,
+    pub valid_top5: Option<f64>,
+    pub valid_mean_absolute_error: Option<f64>,
+    pub valid_hit_rate: Option<f64>,
+    pub persistence_mean_absolute_error: Option<f64>,
+    pub persistence_hit_rate: Option<f64>,
+    pub majority_hit_rate: Option<f64>,
     pub skipped_steps: Option<u64>,
 }
 

@@ -138,6 +138,13 @@ fn fixed(facts: &Facts) -> TrialRow {
         allocator_retries: result.and_then(|result| result.allocator_retries),
         flops_formula: flops_per_sample.map(|_| trial.model.flops_formula().to_owned()),
         peak_dtype: facts.peak.as_ref().map(|_| peaks::dtype(trial.train.precision.name()).to_owned()),
+        valid_top1: of(|r| r.valid_top1),
+        valid_top5: of(|r| r.valid_top5),
+        valid_mean_absolute_error: of(|r| r.valid_mean_absolute_error),
+        valid_hit_rate: of(|r| r.valid_hit_rate),
+        persistence_mean_absolute_error: of(|r| r.persistence_mean_absolute_error),
+        persistence_hit_rate: of(|r| r.persistence_hit_rate),
+        majority_hit_rate: of(|r| r.majority_hit_rate),
         skipped_steps: result.and_then(|result| result.skipped_steps),
     }
 }

@@ -12,11 +12,11 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Data, Model};
+use crate::catalog::{Content, Data, Model};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
-pub(super) const IGNORED_BY_MATMUL: [&str; 7] =
-    ["epochs", "grad_accumulation", "optimizer", "learning_rate_schedule", "clip_norm", "evaluate", "target"];
+pub(super) const IGNORED_BY_MATMUL: [&str; 9] =
+    ["epochs", "grad_accumulation", "optimizer", "learning_rate_schedule", "clip_norm", "label_smoothing", "evaluate", "target", "early_stop"];
 
 /// One point of a sweep, everything resolved.
 #[derive(Clone, Copy, Debug)]
@@ -61,14 +61,14 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     let involved = ["model.kind", "data.kind"];
     let (model, data) = (point.model.kind(), point.data.kind());
     let mut faults = Vec::new();
-    let valid_fraction = match point.data {
-        Data::Text(data) => Some(data.valid_fraction),
-        Data::Generated(data) => Some(data.valid_fraction),
-        _ => None,
-    };
-    if valid_fraction == Some(0.0) && point.train.target.is_some() {
-        let message = "`train.target` needs a validation loss, but `data.valid_fraction` is 0";
-        faults.push(fault("train.target", &["data", "train.target"], message));
+    let needs_validation = [("train.target", point.train.target.is_some()), ("train.early_stop", point.train.early_stop.is_some())];
+    for (key, _) in needs_validation.into_iter().filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0)) {
+        let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
+        faults.push(fault(key, &["data", key], message));
+    }
+    if point.model.reads() == Content::Panel && point.train.label_smoothing > 0.0 {
+        let message = format!("`label_smoothing` is for classes, and model kind `{model}` has none; remove it");
+        faults.push(fault("train.label_smoothing", &["model.kind", "train.label_smoothing"], message));
     }
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
@@ -79,18 +79,23 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         );
         faults.push(fault("data.stride", &["data", "model"], message));
     }
-    match point.model.seq_len() {
-        Some(_) if !point.data.is_text() => {
-            let message = format!("model kind `{model}` reads text, but `data.kind` is `none`; name one, such as `data: {{kind: generated}}`");
-            faults.push(fault("data.kind", &involved, message));
-        }
-        None if point.data.is_text() => {
-            let message = format!("model kind `{model}` reads no data, but `data.kind` is `{data}`; remove the `data` section");
-            faults.push(fault("data.kind", &involved, message));
-        }
-        _ => {}
+    let (reads, holds) = (point.model.reads(), point.data.content());
+    let example = match reads {
+        Content::Nothing => "remove the `data` section".to_owned(),
+        Content::Text => such_as("generated"),
+        Content::Images => such_as("generated-images"),
+        Content::Panel => such_as("stocknet"),
+    };
+    if reads != holds {
+        let held = if holds == Content::Nothing { "`none`".to_owned() } else { format!("`{data}`, {}", holds.name()) };
+        let message = format!("model kind `{model}` reads {}, but `data.kind` is {held}; {example}", reads.name());
+        faults.push(fault("data.kind", &involved, message));
     }
     faults
+}
+
+fn such_as(kind: &str) -> String {
+    format!("name one that fits, such as `data: {{kind: {kind}}}`")
 }
 
 fn of_training(train: &Train) -> Vec<Fault> {
@@ -105,6 +110,11 @@ fn of_training(train: &Train) -> Vec<Fault> {
         let message =
             "`plateau` looks at the validation loss on the way, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
         faults.push(fault("train.learning_rate_schedule.kind", &["train.evaluate", "train.learning_rate_schedule"], message));
+    }
+    if train.early_stop.is_some() && train.evaluate.every == EvaluateEvery::Moment(EvaluateMoment::End) {
+        let message =
+            "`early_stop` looks at the validation loss on the way, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
+        faults.push(fault("train.early_stop", &["train.evaluate", "train.early_stop"], message));
     }
     if let Some(steps) = train.steps.filter(|steps| warmup_steps > *steps) {
         let message = format!("the learning rate would still rise at the end: `warmup_steps` {warmup_steps} is more than `train.steps` {steps}");

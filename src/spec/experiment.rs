@@ -68,6 +68,9 @@ pub struct Train {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
+    /// Share of each target that all classes, or all tokens, share in the training loss; validation is without.
+    #[schemars(range(min = 0.0, max = 0.9))]
+    pub label_smoothing: f64,
     /// Seed of weights, order, dropout; repeats use seed, seed + 1, ….
     #[schemars(range(min = 0, max = 4_294_967_295_u64))]
     pub seed: u64,
@@ -75,6 +78,9 @@ pub struct Train {
     /// What to reach; the seconds until then are recorded, training goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
+    /// When training ends before its last step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<EarlyStop>,
     /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
     pub cpu_threads: CpuThreads,
 }
@@ -90,9 +96,11 @@ impl Default for Train {
             optimizer: Optimizer::default(),
             learning_rate_schedule: LearningRateSchedule::default(),
             clip_norm: None,
+            label_smoothing: 0.0,
             seed: 1,
             evaluate: Evaluate::default(),
             target: None,
+            early_stop: None,
             cpu_threads: CpuThreads::Auto(Auto::Auto),
         }
     }
@@ -342,6 +350,15 @@ pub struct Target {
     /// Validation loss, in nats per token, at or below which the target is reached.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub valid_loss: f64,
+}
+
+/// When training ends before its last step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStop {
+    /// Evaluations in a row without a new lowest validation loss, after which training ends.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub patience: u64,
 }
 
 /// A number of libtorch's threads, or `auto`.

@@ -4,8 +4,7 @@
 const KEYS: &[(&str, &str)] = &[
     ("train.checkpoint", "trials run from their start"),
     ("train.memory", "choose a smaller `train.batch_size`, with `train.grad_accumulation`"),
-    ("train.label_smoothing", "remove it"),
-    ("data.augment", "remove it"),
+    ("data.augment", "see `data.flip` and `data.crop_padding` of image kinds"),
     ("run.memory_limit", "remove it"),
     ("run.devices_per_trial", "a trial uses one device"),
     ("sweep.search", "list the values in `sweep.grid`"),
@@ -17,8 +16,8 @@ const KEYS: &[(&str, &str)] = &[
 const VALUES: &[(&str, &[&str])] = &[
     ("train.precision", &["f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
-    ("model.kind", &["resnet", "seq2seq", "custom"]),
-    ("data.kind", &["fashion-mnist", "cifar10", "image-folder", "panel-csv", "stocknet", "sft-jsonl", "chatlm"]),
+    ("model.kind", &["seq2seq", "custom"]),
+    ("data.kind", &["sft-jsonl", "chatlm"]),
     ("train.optimizer.kind", &["adafactor"]),
     ("train.learning_rate_schedule.kind", &["step"]),
 ];

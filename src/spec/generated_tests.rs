@@ -131,8 +131,10 @@ fn every_key_left_empty_is_found() {
 fn another(known: &KnownKey, now: &Value) -> Option<String> {
     let value = match shape(known) {
         Shape::Integer { min, max } if min == max => return None,
-        Shape::Integer { min, .. } => match now.as_u64() {
-            Some(now) if now > 0 => (now * 2).to_string(),
+        Shape::Integer { .. } if known.path == "model.depth" => "34".to_owned(),
+        Shape::Integer { min, max } => match now.as_u64() {
+            Some(now) if now > 0 && i128::from(now) * 2 <= max => (now * 2).to_string(),
+            Some(now) if now > 0 => min.to_string(),
             _ => (min + 1).to_string(),
         },
         Shape::Number(range) => (range.max.unwrap_or(2.5) * 0.5).to_string(),
@@ -148,11 +150,17 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
 }
 
 /// What a kind of the map needs beside it.
-fn beside_kind(kind: &str) -> Option<String> {
+fn beside_kind(kind: &str) -> &'static [&'static str] {
     match kind {
-        "data.kind=text" => Some("data.path=a.txt".to_owned()),
-        "train.learning_rate_schedule.kind=plateau" => Some("train.evaluate.every=10".to_owned()),
-        _ => None,
+        "data.kind=text" => &["data.path=a.txt"],
+        "data.kind=fashion-mnist" | "data.kind=cifar10" | "data.kind=generated-images" => &["model.kind=resnet"],
+        "data.kind=image-folder" => &["model.kind=resnet", "data.path=images"],
+        "data.kind=stocknet" => &["model.kind=panel-lstm"],
+        "data.kind=panel-csv" => &["model.kind=panel-lstm", "data.path=prices", "data.price=Close"],
+        "model.kind=resnet" => &["data.kind=generated-images"],
+        "model.kind=panel-lstm" => &["data.kind=stocknet"],
+        "train.learning_rate_schedule.kind=plateau" => &["train.evaluate.every=10"],
+        _ => &[],
     }
 }
 
@@ -165,8 +173,8 @@ fn beside(known: &KnownKey) -> Vec<String> {
         _ => &[],
     };
     let kind = known.kind.as_ref().map(|(map, kind)| format!("{map}.kind={kind}"));
-    let needed = kind.as_deref().and_then(beside_kind);
-    kind.into_iter().chain(needed).chain(more.iter().map(|argument| (*argument).to_owned())).collect()
+    let needed = kind.as_deref().map(beside_kind).unwrap_or_default();
+    kind.into_iter().chain(needed.iter().chain(more).map(|argument| (*argument).to_owned())).collect()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{cell::Cell, collections::HashSet, time::Instant};
 
 use super::*;
+use crate::catalog::{Content, data::Counts};
 use crate::plan::{Grid, Outcome, Strategy};
 
 const DESIGN: &str = "
@@ -25,7 +26,8 @@ sweep:
 ";
 
 fn facts(data: &Data) -> Option<DataFacts> {
-    data.is_text().then(|| DataFacts { train_tokens: 2_088_628, valid_tokens: 217_646, vocabulary: 33_278, sha256: String::new() })
+    let counts = Counts::Text { train_tokens: 2_088_628, valid_tokens: 217_646, vocabulary: 33_278 };
+    (data.content() == Content::Text).then(|| DataFacts { counts, sha256: String::new() })
 }
 
 fn read(yaml: &str) -> Experiment {

@@ -1,29 +1,147 @@
-//! One batch of text in host memory: what workers fill, the trainer copies to the device, and the loader uses again.
+//! One batch in host memory: what workers fill, the trainer copies to the device, and the loader uses again.
+
+use kiln::catalog::data::{ImageShape, PanelShape};
 
 use crate::engine::IGNORED_TARGET;
 
-/// Token ids of `rows` samples. The buffers are used again, so their allocations last as long as the loader.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Some samples. The buffers are used again, so their allocations last as long as the loader.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostBatch {
+    pub rows: usize,
+    pub samples: Samples,
+}
+
+/// What the samples of a batch are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Samples {
+    Text(TextSamples),
+    Images(ImageSamples),
+    Panel(PanelSamples),
+}
+
+/// Token ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextSamples {
     /// [rows, seq_len], row after row.
     pub inputs: Vec<i64>,
     /// [rows, seq_len]; [`IGNORED_TARGET`] counts in no loss.
     pub targets: Vec<i64>,
-    pub rows: usize,
     pub seq_len: usize,
 }
 
+/// Labelled images.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImageSamples {
+    /// [rows, channels, height, width], normalized.
+    pub pixels: Vec<f32>,
+    /// [rows].
+    pub labels: Vec<i64>,
+    pub shape: ImageShape,
+}
+
+/// Windows of a panel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PanelSamples {
+    /// [rows, seq_len, features].
+    pub features: Vec<f32>,
+    /// [rows].
+    pub symbols: Vec<i64>,
+    /// [rows].
+    pub targets: Vec<f32>,
+    pub seq_len: usize,
+    pub shape: PanelShape,
+    pub scale: TargetScale,
+}
+
+/// What the targets of a panel are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TargetScale {
+    /// Returns less `mean`, over `deviation`.
+    Returns { mean: f64, deviation: f64 },
+    /// 1 if the return is above 0, else 0.
+    Directions,
+}
+
+impl Default for Samples {
+    fn default() -> Self {
+        Self::Text(TextSamples::default())
+    }
+}
+
 impl HostBatch {
-    /// Takes this shape, every token 0 and every target ignored.
-    pub fn reset(&mut self, rows: usize, seq_len: usize) {
+    /// Takes the shape of text: every token 0 and every target ignored.
+    pub fn lay_out_text(&mut self, rows: usize, seq_len: usize) {
         self.rows = rows;
-        self.seq_len = seq_len;
-        self.inputs.clear();
-        self.inputs.resize(rows * seq_len, 0);
-        self.targets.clear();
-        self.targets.resize(rows * seq_len, IGNORED_TARGET);
+        let mut text = match std::mem::take(&mut self.samples) {
+            Samples::Text(text) => text,
+            _ => TextSamples::default(),
+        };
+        text.seq_len = seq_len;
+        refill(&mut text.inputs, rows * seq_len, 0);
+        refill(&mut text.targets, rows * seq_len, IGNORED_TARGET);
+        self.samples = Samples::Text(text);
     }
 
+    /// Takes the shape of images: every value and label 0.
+    pub fn lay_out_images(&mut self, rows: usize, shape: ImageShape) {
+        self.rows = rows;
+        let (mut pixels, mut labels) = match std::mem::take(&mut self.samples) {
+            Samples::Images(images) => (images.pixels, images.labels),
+            _ => Default::default(),
+        };
+        refill(&mut pixels, rows * image_len(shape), 0.0);
+        refill(&mut labels, rows, 0);
+        self.samples = Samples::Images(ImageSamples { pixels, labels, shape });
+    }
+
+    /// Takes the shape of windows of a panel: every value 0.
+    pub fn lay_out_panel(&mut self, rows: usize, seq_len: usize, shape: PanelShape, scale: TargetScale) {
+        self.rows = rows;
+        let (mut features, mut symbols, mut targets) = match std::mem::take(&mut self.samples) {
+            Samples::Panel(panel) => (panel.features, panel.symbols, panel.targets),
+            _ => Default::default(),
+        };
+        refill(&mut features, rows * seq_len * shape.features as usize, 0.0);
+        refill(&mut symbols, rows, 0);
+        refill(&mut targets, rows, 0.0);
+        self.samples = Samples::Panel(PanelSamples { features, symbols, targets, seq_len, shape, scale });
+    }
+
+    /// Targets that count in the loss.
+    pub fn counted_targets(&self) -> u64 {
+        match &self.samples {
+            Samples::Text(text) => text.targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64,
+            Samples::Images(_) | Samples::Panel(_) => self.rows as u64,
+        }
+    }
+
+    /// The text; `None` if it holds something else.
+    pub fn text_mut(&mut self) -> Option<&mut TextSamples> {
+        if let Samples::Text(text) = &mut self.samples { Some(text) } else { None }
+    }
+
+    /// The images; `None` if it holds something else.
+    pub fn images_mut(&mut self) -> Option<&mut ImageSamples> {
+        if let Samples::Images(images) = &mut self.samples { Some(images) } else { None }
+    }
+
+    /// The panel; `None` if it holds something else.
+    pub fn panel_mut(&mut self) -> Option<&mut PanelSamples> {
+        if let Samples::Panel(panel) = &mut self.samples { Some(panel) } else { None }
+    }
+}
+
+/// Numbers of one image.
+pub(super) fn image_len(shape: ImageShape) -> usize {
+    (shape.channels * shape.height * shape.width) as usize
+}
+
+fn refill<T: Copy>(values: &mut Vec<T>, count: usize, value: T) {
+    values.clear();
+    values.resize(count, value);
+}
+
+impl TextSamples {
     /// Writes row `row` from tokens: each but the last is an input, each but the first the target of the one before it.
     /// Tokens past `seq_len + 1` are left out; missing ones stay ignored.
     pub fn fill_row(&mut self, row: usize, tokens: &[u32]) {
@@ -34,11 +152,6 @@ impl HostBatch {
             self.targets[start + offset] = i64::from(*target);
         }
     }
-
-    /// Targets that count in the loss.
-    pub fn counted_targets(&self) -> u64 {
-        self.targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64
-    }
 }
 
 #[cfg(test)]
@@ -48,13 +161,31 @@ mod tests {
     #[test]
     fn a_short_row_is_padded_with_ignored_targets_and_a_used_buffer_keeps_nothing() {
         let mut batch = HostBatch::default();
-        batch.reset(1, 3);
-        batch.fill_row(0, &[4, 5, 6, 7]);
-        assert_eq!((batch.inputs.as_slice(), batch.targets.as_slice()), ([4, 5, 6].as_slice(), [5, 6, 7].as_slice()));
-        batch.reset(2, 3);
-        batch.fill_row(1, &[8, 9]);
-        assert_eq!(batch.inputs, [0, 0, 0, 8, 0, 0]);
-        assert_eq!(batch.targets, [IGNORED_TARGET, IGNORED_TARGET, IGNORED_TARGET, 9, IGNORED_TARGET, IGNORED_TARGET]);
+        batch.lay_out_text(1, 3);
+        let text = batch.text_mut().unwrap();
+        text.fill_row(0, &[4, 5, 6, 7]);
+        assert_eq!((text.inputs.as_slice(), text.targets.as_slice()), ([4, 5, 6].as_slice(), [5, 6, 7].as_slice()));
+        batch.lay_out_text(2, 3);
+        let text = batch.text_mut().unwrap();
+        text.fill_row(1, &[8, 9]);
+        assert_eq!(text.inputs, [0, 0, 0, 8, 0, 0]);
+        assert_eq!(text.targets, [IGNORED_TARGET, IGNORED_TARGET, IGNORED_TARGET, 9, IGNORED_TARGET, IGNORED_TARGET]);
         assert_eq!(batch.counted_targets(), 1);
+    }
+
+    #[test]
+    fn a_buffer_of_one_kind_becomes_one_of_another() {
+        let mut batch = HostBatch::default();
+        let shape = ImageShape { channels: 3, height: 4, width: 5, classes: 2 };
+        batch.lay_out_images(2, shape);
+        assert_eq!((batch.images_mut().unwrap().pixels.len(), batch.counted_targets()), (120, 2));
+        batch.images_mut().unwrap().pixels[7] = 1.0;
+        let buffer = batch.images_mut().unwrap().pixels.as_ptr();
+        batch.lay_out_images(1, shape);
+        let pixels = &batch.images_mut().unwrap().pixels;
+        assert!(pixels.iter().all(|value| *value == 0.0) && pixels.as_ptr() == buffer, "the buffer is used again");
+        batch.lay_out_panel(3, 4, PanelShape { features: 6, symbols: 9 }, TargetScale::Directions);
+        assert_eq!((batch.panel_mut().unwrap().features.len(), batch.counted_targets()), (72, 3));
+        assert!(batch.text_mut().is_none() && batch.images_mut().is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! The loader: threads make whole batches ahead of need, the trainer takes them in order.
 //!
-//! In: a [`Source`] and a [`BatchSchedule`]. Out: batches 0, 1, 2, …, each with the time the trainer was blocked for it (data
+//! In: a [`Source`] and a schedule. Out: batches 0, 1, 2, …, each with the time the trainer was blocked for it (data
 //! wait) and the time its maker was busy (load time). What a batch holds depends on its number alone, so the number of
 //! workers changes no sample, no order and no result.
 //!
@@ -23,7 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BatchSchedule, HostBatch, LoadError, Source, schedule::EpochOrder};
+use super::{
+    BatchSchedule, EvaluationSchedule, HostBatch, LoadError, Source,
+    schedule::{Schedule, TrainingOrder},
+};
 use crate::error::panic_text;
 
 /// How batches are made. None of it changes what they hold.
@@ -62,7 +65,7 @@ pub struct LoadedBatch {
 
 struct Shared {
     source: Arc<dyn Source>,
-    schedule: BatchSchedule,
+    schedule: Box<dyn Schedule>,
     state: Mutex<State>,
     /// A buffer came back, the limit rose, or the loader closed: workers look again.
     changed: Condvar,
@@ -71,7 +74,6 @@ struct Shared {
     is_closed: AtomicBool,
     in_memory: AtomicUsize,
     peak: AtomicUsize,
-    orders: Mutex<BTreeMap<u64, Arc<EpochOrder>>>,
 }
 
 struct State {
@@ -91,8 +93,17 @@ struct Made {
 }
 
 impl Loader {
-    /// Starts no thread yet; the first [`Loader::next_batch`] does.
+    /// The batches of a training. Starts no thread yet; the first [`Loader::next_batch`] does.
     pub fn new(source: Arc<dyn Source>, schedule: BatchSchedule, options: LoaderOptions) -> Self {
+        Self::with(source, Box::new(TrainingOrder::new(schedule)), options)
+    }
+
+    /// The batches of one evaluation.
+    pub fn evaluating(source: Arc<dyn Source>, schedule: EvaluationSchedule, options: LoaderOptions) -> Self {
+        Self::with(source, Box::new(schedule), options)
+    }
+
+    fn with(source: Arc<dyn Source>, schedule: Box<dyn Schedule>, options: LoaderOptions) -> Self {
         let buffers = (options.num_workers * options.prefetch).max(1);
         let state = State { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, is_paused: false, ready: BTreeMap::new() };
         let shared = Shared {
@@ -104,7 +115,6 @@ impl Loader {
             is_closed: AtomicBool::new(false),
             in_memory: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
-            orders: Mutex::new(BTreeMap::new()),
         };
         Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0, only: None }
     }
@@ -149,6 +159,11 @@ impl Loader {
     pub fn resume(&self) {
         self.shared.lock().is_paused = false;
         self.shared.changed.notify_all();
+    }
+
+    /// Batches that it makes in all.
+    pub fn total_batches(&self) -> u64 {
+        self.shared.schedule.total_batches()
     }
 
     /// The most batches that were in host memory at once, those being made included.
@@ -285,27 +300,14 @@ impl Shared {
 
     fn make(&self, number: u64, mut batch: HostBatch) -> Result<Made, LoadError> {
         let started = Instant::now();
-        let (epoch, first) = self.schedule.place(number);
-        let order = self.order(epoch);
-        let rows = self.schedule.batch_size as usize;
-        batch.reset(rows, self.source.seq_len());
-        for row in 0..rows {
+        let draws = self.schedule.draws(number);
+        self.source.lay_out(draws.len(), &mut batch);
+        for (row, draw) in draws.into_iter().enumerate() {
             if self.is_closed.load(Ordering::Relaxed) {
                 break; // Nobody will take this batch.
             }
-            let sample = order.sample(first + row as u64);
-            self.source.write(sample, row, &mut batch).map_err(|reason| LoadError::Sample { sample, batch: number, reason })?;
+            self.source.write(draw, row, &mut batch).map_err(|reason| LoadError::Sample { sample: draw.sample, batch: number, reason })?;
         }
         Ok(Made { batch, load: started.elapsed() })
-    }
-
-    /// The order of an epoch, made once by whoever needs it first; the two newest are kept.
-    fn order(&self, epoch: u64) -> Arc<EpochOrder> {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        let order = Arc::clone(orders.entry(epoch).or_insert_with(|| Arc::new(self.schedule.order(epoch))));
-        while orders.len() > 2 {
-            orders.pop_first();
-        }
-        order
     }
 }

@@ -1,31 +1,48 @@
-//! Data inside the child: token files become samples, samples become batches, batches wait in bounded host memory.
+//! Data inside the child: files become samples, samples become batches, batches wait in bounded host memory.
 //!
 //! In: the trial file's `data` section. Out: [`HostBatch`]es in an order that depends on the seed and the epoch alone. How
 //! they reach the device and what is learned from them is left to `train`.
 
 mod batch;
+mod images;
 mod loader;
+mod open;
 mod order;
+mod panel;
 mod schedule;
 mod text;
 
-pub use batch::HostBatch;
+pub use batch::{HostBatch, ImageSamples, PanelSamples, Samples, TargetScale, TextSamples};
+pub use images::ImageSource;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
-pub use schedule::BatchSchedule;
-pub(crate) use text::load_text;
-pub use text::{EvaluationWindows, TextWindows};
+pub(crate) use open::{Opened, open};
+pub use panel::PanelWindows;
+pub use schedule::{BatchSchedule, EvaluationSchedule};
+pub use text::{TextWindows, ValidationWindows};
+
+/// One draw of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// From 0; what is done to a sample at random depends on it.
+    pub epoch: u64,
+    /// Below [`Source::sample_count`].
+    pub sample: u64,
+}
 
 /// Samples that can be made one by one, from any thread.
 pub trait Source: Send + Sync + 'static {
     /// How many samples there are.
     fn sample_count(&self) -> u64;
 
-    /// Tokens of input per sample.
-    fn seq_len(&self) -> usize;
+    /// Gives the batch room for so many samples.
+    fn lay_out(&self, rows: usize, batch: &mut HostBatch);
 
-    /// Writes sample `sample` (below [`Source::sample_count`]) into row `row`. The error is in words.
-    fn write(&self, sample: u64, row: usize, batch: &mut HostBatch) -> Result<(), String>;
+    /// Writes one sample into row `row` of a batch that was laid out here. The error is in words.
+    fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String>;
 }
+
+/// A source was given a batch that another kind of source laid out.
+const OTHER_KIND: &str = "the batch was laid out for another kind of data; this is a fault of kiln-trial";
 
 /// Why the loader has no batch.
 #[derive(Debug, thiserror::Error)]

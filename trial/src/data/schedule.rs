@@ -1,8 +1,24 @@
 //! Which samples make up which batch, and how many batches an epoch has. Batches are numbered through all epochs from 0.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use kiln::catalog::{data::Sampling, samples::Epoch};
 
-use super::order::Stream;
+use super::{Draw, order::Stream};
+
+/// Which samples a loader puts into which batch.
+pub(super) trait Schedule: Send + Sync {
+    fn total_batches(&self) -> u64;
+
+    /// What a loader whose threads do not live across epochs makes at most with the same threads.
+    fn batches_per_epoch(&self) -> u64;
+
+    /// The samples of a batch, row by row.
+    fn draws(&self, batch: u64) -> Vec<Draw>;
+}
 
 /// The batches of a whole training, as numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +101,79 @@ impl BatchSchedule {
             Sampling::Random => EpochOrder::Random { stream, source_samples: self.source_samples },
             Sampling::Contiguous => EpochOrder::Contiguous { rows: self.samples_per_step(), steps: self.steps_per_epoch() },
         }
+    }
+}
+
+/// A training's schedule at work: it keeps the orders of the newest epochs.
+pub(super) struct TrainingOrder {
+    schedule: BatchSchedule,
+    orders: Mutex<BTreeMap<u64, Arc<EpochOrder>>>,
+}
+
+impl TrainingOrder {
+    pub(super) fn new(schedule: BatchSchedule) -> Self {
+        Self { schedule, orders: Mutex::default() }
+    }
+
+    /// The order of an epoch, made once by whoever needs it first; the two newest are kept.
+    fn order(&self, epoch: u64) -> Arc<EpochOrder> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = Arc::clone(orders.entry(epoch).or_insert_with(|| Arc::new(self.schedule.order(epoch))));
+        while orders.len() > 2 {
+            orders.pop_first();
+        }
+        order
+    }
+}
+
+impl Schedule for TrainingOrder {
+    fn total_batches(&self) -> u64 {
+        self.schedule.total_batches()
+    }
+
+    fn batches_per_epoch(&self) -> u64 {
+        self.schedule.batches_per_epoch()
+    }
+
+    fn draws(&self, batch: u64) -> Vec<Draw> {
+        let (epoch, first) = self.schedule.place(batch);
+        let order = self.order(epoch);
+        (first..first + self.schedule.batch_size).map(|place| Draw { epoch, sample: order.sample(place) }).collect()
+    }
+}
+
+/// One pass over validation samples: each once, the last batch with fewer rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvaluationSchedule {
+    pub samples: u64,
+    /// Rows of every batch but the last.
+    pub batch_size: u64,
+    /// Whether each row goes on where the same row of the batch before ended; else the rows of a batch follow one another.
+    pub is_contiguous: bool,
+}
+
+impl EvaluationSchedule {
+    /// The first rows have one sample more where they do not divide evenly, so that the last batch lacks rows at its end.
+    fn first_of_row(&self, row: u64) -> u64 {
+        let rows = self.batch_size.min(self.samples).max(1);
+        row * (self.samples / rows) + row.min(self.samples % rows)
+    }
+}
+
+impl Schedule for EvaluationSchedule {
+    fn total_batches(&self) -> u64 {
+        self.samples.div_ceil(self.batch_size.max(1))
+    }
+
+    fn batches_per_epoch(&self) -> u64 {
+        self.total_batches()
+    }
+
+    fn draws(&self, batch: u64) -> Vec<Draw> {
+        let first = batch * self.batch_size;
+        let rows = self.batch_size.min(self.samples.saturating_sub(first));
+        let sample = |row: u64| if self.is_contiguous { self.first_of_row(row) + batch } else { first + row };
+        (0..rows).map(|row| Draw { epoch: 0, sample: sample(row) }).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 //! CUDA from the CPU in these matters is here and in the shim.
 
 use std::{
-    ffi::{CString, c_char, c_int},
+    ffi::{CString, c_char, c_int, c_void},
     fmt,
     path::Path,
     ptr::{self, NonNull},
@@ -24,7 +24,7 @@ struct CEvent {
 
 unsafe extern "C" {
     fn kiln_load_cuda(path: *const c_char, is_real: *mut c_int) -> c_int;
-    fn kiln_copy_batch(inputs: *const i64, targets: *const i64, count: i64, to_cuda: c_int, pinned: c_int, out: *mut Handle) -> c_int;
+    fn kiln_copy(values: *const c_void, count: i64, is_float: c_int, to_cuda: c_int, pinned: c_int, out: *mut Handle) -> c_int;
     fn kiln_record_moment(moment: *mut *mut CEvent) -> c_int;
     fn kiln_seconds_between(from: *mut CEvent, to: *mut CEvent, seconds: *mut f64) -> c_int;
     fn kiln_forget_moment(moment: *mut CEvent);
@@ -76,17 +76,27 @@ pub(super) struct Route {
     pub(super) pinned: bool,
 }
 
-/// Inputs and targets side by side on the device, [2, count]. Does not wait for the copy.
+/// A kind of number that batches are made of.
+pub(super) trait Number {
+    const IS_FLOAT: bool;
+}
+
+impl Number for f32 {
+    const IS_FLOAT: bool = true;
+}
+
+impl Number for i64 {
+    const IS_FLOAT: bool = false;
+}
+
+/// The values on the device, [count]. Does not wait for the copy.
 ///
 /// Errors: too little memory; no pinned memory without CUDA.
-pub(super) fn copy_batch(inputs: &[i64], targets: &[i64], route: Route) -> Result<Tensor, TrialError> {
-    if inputs.len() != targets.len() {
-        return Err(TrialError::Failed(format!("a batch has {} inputs and {} targets; this is a fault of kiln-trial", inputs.len(), targets.len())));
-    }
+pub(super) fn copy<T: Number>(values: &[T], route: Route) -> Result<Tensor, TrialError> {
     let mut out = ptr::null_mut();
     let (to_cuda, pinned) = (c_int::from(route.to_cuda), c_int::from(route.pinned));
-    // SAFETY: two lists of the length given, read during the call; `out` is a place.
-    checked(unsafe { kiln_copy_batch(inputs.as_ptr(), targets.as_ptr(), inputs.len() as i64, to_cuda, pinned, &raw mut out) })?;
+    // SAFETY: a list of the length and the kind of numbers given, read during the call; `out` is a place.
+    checked(unsafe { kiln_copy(values.as_ptr().cast(), values.len() as i64, c_int::from(T::IS_FLOAT), to_cuda, pinned, &raw mut out) })?;
     // SAFETY: on success `out` is a new handle.
     Ok(unsafe { Tensor::from_ptr(out) })
 }
@@ -150,17 +160,8 @@ mod tests {
         if has_cuda() {
             return;
         }
-        let error = copy_batch(&[1], &[2], Route { to_cuda: false, pinned: true }).unwrap_err().to_string();
+        let error = copy(&[1_i64], Route { to_cuda: false, pinned: true }).unwrap_err().to_string();
         assert!(error.contains("pin"), "{error}");
-    }
-
-    #[test]
-    fn a_batch_arrives_as_inputs_over_targets() {
-        let route = Route { to_cuda: false, pinned: false };
-        let both = copy_batch(&[1, 2, 3], &[4, 5, 6], route).unwrap();
-        assert_eq!((both.size(), Vec::<i64>::try_from(both.flatten(0, 1)).unwrap()), (vec![2, 3], vec![1, 2, 3, 4, 5, 6]));
-        assert_eq!(copy_batch(&[], &[], route).unwrap().size(), [2, 0]);
-        assert!(copy_batch(&[1], &[], route).is_err());
     }
 
     #[test]

@@ -1,22 +1,13 @@
-//! Batches of tokens on their way to the device. In come numbers on the host, out go tensors on the device; from what kind of
-//! host memory they were copied is remembered for the result.
+//! Batches on their way to the device. In come numbers on the host, out go tensors on the device; from what kind of host memory
+//! they were copied is remembered for the result.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Element, Int, Tensor, TensorData};
 use kiln::spec::Engine;
 
 use super::EngineDevice;
 use crate::error::TrialError;
-
-/// A batch as its loader made it: both [rows, seq_len], row after row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tokens<'a> {
-    pub(crate) inputs: &'a [i64],
-    pub(crate) targets: &'a [i64],
-    pub(crate) rows: usize,
-    pub(crate) seq_len: usize,
-}
 
 /// Copies batches to one device.
 #[derive(Debug)]
@@ -47,46 +38,49 @@ impl HostCopy {
         self.note.as_deref()
     }
 
-    /// Inputs [rows, seq_len] and targets [rows × seq_len] on the device. Does not wait for a copy from pinned memory.
-    pub(crate) fn copy(&mut self, tokens: Tokens<'_>) -> Result<(Tensor<2, Int>, Tensor<1, Int>), TrialError> {
+    /// Token ids, labels or symbols of this shape on the device. Does not wait for a copy from pinned memory.
+    pub(crate) fn whole_numbers<const D: usize>(&mut self, values: &[i64], shape: [usize; D]) -> Result<Tensor<D, Int>, TrialError> {
         #[cfg(feature = "libtorch")]
         if self.engine == Engine::Libtorch {
-            return Ok(split(self.copied(tokens)?, tokens));
+            use burn::backend::LibTorch;
+            let copied = self.copied(values, shape)?;
+            return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(copied)));
         }
+        Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
+    }
+
+    /// Pixels, features or targets of this shape on the device. Does not wait for a copy from pinned memory.
+    pub(crate) fn numbers<const D: usize>(&mut self, values: &[f32], shape: [usize; D]) -> Result<Tensor<D>, TrialError> {
+        #[cfg(feature = "libtorch")]
+        if self.engine == Engine::Libtorch {
+            use burn::backend::LibTorch;
+            let copied = self.copied(values, shape)?;
+            return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(copied)));
+        }
+        Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
+    }
+
+    fn on_flex<T: Element, const D: usize>(&self, values: &[T], shape: [usize; D]) -> TensorData {
         debug_assert!(self.engine == Engine::Flex, "libtorch copies through its own allocator");
-        let Tokens { inputs, targets, rows, seq_len } = tokens;
-        let inputs = Tensor::from_data(TensorData::new(inputs.to_vec(), [rows, seq_len]), &self.device);
-        Ok((inputs, Tensor::from_data(TensorData::new(targets.to_vec(), [rows * seq_len]), &self.device)))
+        TensorData::new(values.to_vec(), shape)
     }
 
     /// Pinned memory is limited by the system: where there is none to be had, copies go on from pageable memory.
     #[cfg(feature = "libtorch")]
-    fn copied(&mut self, tokens: Tokens<'_>) -> Result<tch::Tensor, TrialError> {
-        use super::cuda::{Route, copy_batch};
-        let copy = |pinned| copy_batch(tokens.inputs, tokens.targets, Route { to_cuda: self.to_cuda, pinned });
+    fn copied<T: super::cuda::Number, const D: usize>(&mut self, values: &[T], shape: [usize; D]) -> Result<tch::Tensor, TrialError> {
+        use super::cuda::{Route, copy};
+        let shape = shape.map(|side| side as i64);
         if self.pinned {
-            match copy(true) {
-                Ok(found) => return Ok(found),
+            match copy(values, Route { to_cuda: self.to_cuda, pinned: true }) {
+                Ok(found) => return Ok(found.reshape(shape)),
                 Err(error) => {
                     self.pinned = false;
                     self.note = Some(format!("batches are copied from pageable memory, pinned memory failed: {error}"));
                 }
             }
         }
-        copy_batch(tokens.inputs, tokens.targets, Route { to_cuda: self.to_cuda, pinned: false })
+        copy(values, Route { to_cuda: self.to_cuda, pinned: false }).map(|found| found.reshape(shape))
     }
-}
-
-/// Takes the two rows of [2, rows × seq_len] apart, on the device.
-#[cfg(feature = "libtorch")]
-fn split(both: tch::Tensor, tokens: Tokens<'_>) -> (Tensor<2, Int>, Tensor<1, Int>) {
-    use burn::backend::LibTorch;
-    use burn_tch::TchTensor;
-    let whole = TchTensor::new(both);
-    // The halves share memory; burn must know, or it writes over one as if nobody held the other.
-    let half = |at: i64| TchTensor::partial(whole.tensor.get(at), whole.storage.clone());
-    let inputs = Tensor::<1, Int>::from_primitive::<LibTorch>(half(0));
-    (inputs.reshape([tokens.rows, tokens.seq_len]), Tensor::from_primitive::<LibTorch>(half(1)))
 }
 
 #[cfg(test)]
@@ -95,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    const TOKENS: Tokens<'_> = Tokens { inputs: &[1, 2, 3, 4, 5, 6], targets: &[2, 3, 4, 5, 6, 7], rows: 2, seq_len: 3 };
+    const TOKENS: [i64; 6] = [1, 2, 3, 4, 5, 6];
 
     fn engines() -> Vec<Engine> {
         if cfg!(feature = "libtorch") { vec![Engine::Libtorch, Engine::Flex] } else { vec![Engine::Flex] }
@@ -105,27 +99,31 @@ mod tests {
         HostCopy::new(&EngineDevice::open(engine, ChildDevice::Cpu, 1).unwrap(), pin_memory)
     }
 
-    fn numbers(copy: &mut HostCopy) -> (Vec<i64>, Vec<i64>) {
-        let (inputs, targets) = copy.copy(TOKENS).unwrap();
-        assert_eq!((inputs.dims(), targets.dims()), ([2, 3], [6]));
-        (inputs.into_data().iter::<i64>().collect(), targets.into_data().iter::<i64>().collect())
+    fn tokens(copy: &mut HostCopy) -> Vec<i64> {
+        let tokens = copy.whole_numbers(&TOKENS, [2, 3]).unwrap();
+        assert_eq!(tokens.dims(), [2, 3]);
+        tokens.into_data().iter::<i64>().collect()
     }
 
     #[test]
-    fn inputs_and_targets_arrive_in_their_shapes_on_each_engine() {
+    fn numbers_arrive_in_their_shapes_on_each_engine() {
         for engine in engines() {
-            let (inputs, targets) = numbers(&mut on_cpu(engine, false));
-            assert_eq!((inputs.as_slice(), targets.as_slice()), (TOKENS.inputs, TOKENS.targets), "{engine:?}");
+            let mut copy = on_cpu(engine, false);
+            assert_eq!(tokens(&mut copy), TOKENS, "{engine:?}");
+            let pixels = copy.numbers(&[0.5, -1.0, 2.0, 0.25], [1, 2, 2, 1]).unwrap();
+            assert_eq!(pixels.dims(), [1, 2, 2, 1]);
+            assert_eq!(pixels.into_data().iter::<f32>().collect::<Vec<_>>(), [0.5, -1.0, 2.0, 0.25], "{engine:?}");
+            assert_eq!(copy.numbers(&[], [0, 3]).unwrap().dims(), [0, 3]);
         }
     }
 
     #[test]
-    fn writing_over_one_half_leaves_the_other() {
+    fn the_host_may_write_over_what_it_gave() {
         for engine in engines() {
-            let (inputs, targets) = on_cpu(engine, false).copy(TOKENS).unwrap();
-            let changed = inputs.mul_scalar(0).add_scalar(9);
-            assert_eq!(targets.into_data().iter::<i64>().collect::<Vec<_>>(), TOKENS.targets, "{engine:?}");
-            assert!(changed.into_data().iter::<i64>().all(|value| value == 9));
+            let mut values = vec![1.0_f32; 100];
+            let copied = on_cpu(engine, false).numbers(&values, [100]).unwrap();
+            values.fill(2.0);
+            assert!(copied.into_data().iter::<f32>().all(|value| value == 1.0), "{engine:?}");
         }
     }
 
@@ -133,7 +131,7 @@ mod tests {
     fn on_the_cpu_pin_memory_changes_nothing_and_a_note_says_so() {
         for engine in engines() {
             let (mut with, mut without) = (on_cpu(engine, true), on_cpu(engine, false));
-            assert_eq!(numbers(&mut with), numbers(&mut without));
+            assert_eq!(tokens(&mut with), tokens(&mut without));
             assert_eq!((with.copied_from(), without.copied_from()), (None, None));
             assert_eq!((with.note().is_some(), without.note()), (true, None));
         }
@@ -146,7 +144,7 @@ mod tests {
             return; // Pinned memory works there; `scripts/check-gpu.sh` looks at it.
         }
         let mut copy = HostCopy { pinned: true, ..on_cpu(Engine::Libtorch, false) };
-        assert_eq!(numbers(&mut copy).0, TOKENS.inputs);
+        assert_eq!(tokens(&mut copy), TOKENS);
         assert!(!copy.pinned && copy.note().unwrap().contains("pinned memory failed"), "{:?}", copy.note());
     }
 }

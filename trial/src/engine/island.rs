@@ -19,7 +19,7 @@ use burn::{
 };
 use burn_tch::TchTensor;
 
-use super::libtorch::{LstmSettings, Operation, Saved, forward, lstm};
+use super::libtorch::{ConvSettings, LstmSettings, Operation, Saved, conv_norm, forward, lstm};
 use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
@@ -74,7 +74,7 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
         // A product in another dtype than its input's keeps its own copy.
         Operation::Linear { products } if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) => Vec::new(),
         Operation::Linear { .. } | Operation::LayerNorm { .. } | Operation::Gelu => vec![inputs[0].clone()],
-        Operation::CausalAttention { .. } => vec![inputs[0].clone(), output.clone()],
+        Operation::CausalAttention { .. } | Operation::MaxPool => vec![inputs[0].clone(), output.clone()],
         Operation::Embedding | Operation::Dropout { .. } | Operation::Residual | Operation::CrossEntropy { .. } => Vec::new(),
     }
 }
@@ -112,6 +112,21 @@ pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>
     });
     let last = last.expect("the forward pass ran");
     (output, last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))))
+}
+
+/// Convolution, norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and, if it has one, the residual.
+/// `stats`, running mean and variance [channels], are moved in training. Out [batch, out, height, width].
+pub(super) fn conv_norm_island<const N: usize>(inputs: [Input; N], stats: &[Tensor<1>; 2], with: ConvSettings) -> Tensor<4> {
+    let stats = [0, 1].map(|at: usize| stats[at].clone().try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
+    let with = ConvSettings { of_input: inputs[0].is_autodiff(), ..with };
+    around(inputs, |inputs, save| {
+        let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
+        let (output, saved) = or_panic(conv_norm(&tensors, &stats, with, save));
+        let output = TchTensor::new(output);
+        // The rectifier's backward pass reads its output, the convolution's its input.
+        let held = if save { vec![inputs[0].clone(), output.clone()] } else { Vec::new() };
+        Ran { output, saved, held }
+    })
 }
 
 fn around<const N: usize, const D: usize>(inputs: [Input; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tensor<D> {
@@ -182,7 +197,7 @@ fn tracked<const N: usize>(inputs: [Tracked; N], run: impl FnOnce(&[TchTensor], 
 
 fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, save: bool) -> (TchTensor, Option<Saved>) {
     let operation = match operation {
-        Operation::CrossEntropy { .. } => Operation::CrossEntropy { reuse: inputs[0].can_mut() },
+        Operation::CrossEntropy { smoothing, .. } => Operation::CrossEntropy { reuse: inputs[0].can_mut(), smoothing },
         other => other,
     };
     let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
@@ -198,7 +213,7 @@ mod tests {
     fn a_second_backward_pass_over_one_forward_pass_is_an_error() {
         let logits = tch::Tensor::from_slice(&[1.0_f32, 2.0, 3.0]).reshape([1, 3]);
         let targets = tch::Tensor::from_slice(&[2_i64]);
-        let (loss, saved) = forward(Operation::CrossEntropy { reuse: false }, &[&logits], Some(&targets), true).unwrap();
+        let (loss, saved) = forward(Operation::CrossEntropy { reuse: false, smoothing: 0.0 }, &[&logits], Some(&targets), true).unwrap();
         let state = State::new(saved.unwrap(), Vec::new());
         let copy = state.clone();
         let first = state.backward(&loss.ones_like(), 1).unwrap();

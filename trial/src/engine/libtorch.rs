@@ -37,7 +37,25 @@ unsafe extern "C" {
     fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_dropout(x: Handle, probability: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_residual(stream: Handle, branch: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
-    fn kiln_cross_entropy(logits: Handle, targets: Handle, reuse: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_cross_entropy(logits: Handle, targets: Handle, reuse: c_int, smoothing: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_max_pool(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_conv_norm(
+        x: Handle,
+        weight: Handle,
+        gain: Handle,
+        shift: Handle,
+        residual: Handle,
+        running_mean: Handle,
+        running_variance: Handle,
+        stride: i64,
+        padding: i64,
+        relu: c_int,
+        training: c_int,
+        products: c_int,
+        of_input: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
     fn kiln_causal_attention(qkv: Handle, heads: i64, dropout: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_lstm(
         inputs: *const Handle,
@@ -170,7 +188,10 @@ pub(super) enum Operation {
     /// `[logits]` and targets; `reuse` says that nobody else holds the logits.
     CrossEntropy {
         reuse: bool,
+        smoothing: f64,
     },
+    /// `[x]`.
+    MaxPool,
     /// `[queries, keys and values side by side]`.
     CausalAttention {
         heads: i64,
@@ -195,7 +216,8 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
             Operation::Gelu => kiln_gelu(input(0), out_place, saved),
             Operation::Dropout { probability } => kiln_dropout(input(0), probability, out_place, saved),
             Operation::Residual => kiln_residual(input(0), input(1), out_place, saved),
-            Operation::CrossEntropy { reuse } => kiln_cross_entropy(input(0), indices, c_int::from(reuse), out_place, saved),
+            Operation::CrossEntropy { reuse, smoothing } => kiln_cross_entropy(input(0), indices, c_int::from(reuse), smoothing, out_place, saved),
+            Operation::MaxPool => kiln_max_pool(input(0), out_place, saved),
             Operation::CausalAttention { heads, dropout } => kiln_causal_attention(input(0), heads, dropout, out_place, saved),
         }
     };
@@ -249,6 +271,52 @@ pub(super) fn lstm(
     // SAFETY: on success the three are new handles.
     let [out, hidden, cell] = places.map(|place| unsafe { Tensor::from_ptr(place) });
     Ok((out, [hidden, cell], saved))
+}
+
+/// How a convolution and what follows it compute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ConvSettings {
+    pub(super) stride: i64,
+    pub(super) padding: i64,
+    pub(super) relu: bool,
+    pub(super) training: bool,
+    pub(super) products: Products,
+    /// Whether x needs a gradient.
+    pub(super) of_input: bool,
+}
+
+/// The forward pass of a convolution, its norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and, if it has
+/// one, the residual. `stats`, running mean and variance, are moved in training.
+pub(super) fn conv_norm(inputs: &[&Tensor], stats: &[Tensor; 2], with: ConvSettings, save: bool) -> Result<(Tensor, Option<Saved>), TrialError> {
+    let input = |at: usize| inputs.get(at).map_or(ptr::null_mut(), |tensor| handle(tensor));
+    let mut out = ptr::null_mut();
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save { &raw mut state } else { ptr::null_mut() };
+    // SAFETY: the handles are borrowed from live tensors for the call; the residual's may be null; the statistics belong to the
+    // caller, who lets them be written; the rest are places.
+    let code = unsafe {
+        kiln_conv_norm(
+            input(0),
+            input(1),
+            input(2),
+            input(3),
+            input(4),
+            handle(&stats[0]),
+            handle(&stats[1]),
+            with.stride,
+            with.padding,
+            c_int::from(with.relu),
+            c_int::from(with.training),
+            with.products as c_int,
+            c_int::from(with.of_input),
+            &raw mut out,
+            saved,
+        )
+    };
+    let saved = NonNull::new(state).map(Saved);
+    checked(code)?;
+    // SAFETY: on success `out` is a new handle.
+    Ok((unsafe { Tensor::from_ptr(out) }, saved))
 }
 
 /// AdamW's numbers for one update of one group.

@@ -1,13 +1,18 @@
 //! The operations that models are written in: one meaning, two engines.
 
-use burn::tensor::{Bool, Distribution, Int, Tensor, activation, module};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::{
+    Bool, Device, Distribution, Int, Tensor, activation, module,
+    ops::{ConvOptions, MaxPoolOptions},
+};
 use kiln::spec::{Engine, Precision};
 
 use super::precision::Products;
 #[cfg(feature = "libtorch")]
 use super::{
-    island::{Input, island, lstm_island},
-    libtorch::{LstmSettings, Operation},
+    island::{Input, conv_norm_island, island, lstm_island},
+    libtorch::{ConvSettings, LstmSettings, Operation},
 };
 use crate::error::TrialError;
 
@@ -39,6 +44,55 @@ impl LstmState {
     pub fn of_rows(self, rows: usize) -> Self {
         let [hidden, cell] = [self.hidden, self.cell].map(|state| if state.dims()[1] == rows { state } else { state.narrow(1, 0, rows) });
         Self { hidden, cell }
+    }
+}
+
+/// The weights of a convolution and of the norm after it, with the norm's running statistics.
+#[derive(Clone, Debug)]
+pub struct ConvNormWeights {
+    pub weight: Tensor<4>, // [out, in, kernel, kernel]
+    pub gain: Tensor<1>,   // [out]
+    pub shift: Tensor<1>,  // [out]
+    pub stats: RunningStats,
+}
+
+/// Steps between pieces, and zeros around the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvGeometry {
+    pub stride: usize,
+    pub padding: usize,
+}
+
+/// What follows a convolution's norm.
+#[derive(Clone, Debug)]
+pub enum After {
+    Nothing,
+    Relu,
+    /// The sum with this, as large as the output, then the rectifier.
+    SumRelu(Tensor<4>),
+}
+
+/// Mean and variance [channels] of a norm over the batches so far: no parameters, in f32, and of one network whatever its copies.
+#[derive(Clone, Debug)]
+pub struct RunningStats(Arc<Mutex<[Tensor<1>; 2]>>);
+
+/// Share of a batch's statistics in the running ones, and what is added to a variance. Source: PyTorch's defaults.
+const MOMENTUM: f64 = 0.1;
+const NORM_EPSILON: f64 = 1e-5;
+
+impl RunningStats {
+    /// Mean 0 and variance 1 for so many channels; `device` takes no gradients.
+    pub fn new(channels: usize, device: &Device) -> Self {
+        Self(Arc::new(Mutex::new([Tensor::zeros([channels], device), Tensor::ones([channels], device)])))
+    }
+
+    /// Mean and variance.
+    pub fn get(&self) -> [Tensor<1>; 2] {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, stats: [Tensor<1>; 2]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
 }
 
@@ -246,17 +300,78 @@ impl Arithmetic {
         (Tensor::stack(outputs, 1), last)
     }
 
-    /// Sum of the cross entropies, in nats and f32, of logits [rows, classes] and targets [rows]; targets of
-    /// [`IGNORED_TARGET`] are left out. Out [1].
-    pub fn cross_entropy(self, logits: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
+    /// A convolution without bias, batch norm, and what follows. x [batch, in, height, width]; out [batch, out, …]. In training
+    /// the norm is the batch's own and moves the running statistics, which serve in evaluation.
+    pub fn conv_norm(self, x: Tensor<4>, weights: ConvNormWeights, geometry: ConvGeometry, after: After) -> Tensor<4> {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {
-            return island(Operation::CrossEntropy { reuse: false }, [logits.into()], Some(targets));
+            let with = ConvSettings {
+                stride: geometry.stride as i64,
+                padding: geometry.padding as i64,
+                relu: !matches!(after, After::Nothing),
+                training: self.training,
+                products: self.products,
+                of_input: true,
+            };
+            let ConvNormWeights { weight, gain, shift, stats } = weights;
+            // The tensors are the statistics' own: they are written in place.
+            let stats = stats.get();
+            return match after {
+                After::SumRelu(residual) => conv_norm_island([x.into(), weight.into(), gain.into(), shift.into(), residual.into()], &stats, with),
+                _ => conv_norm_island([x.into(), weight.into(), gain.into(), shift.into()], &stats, with),
+            };
+        }
+        let options = ConvOptions::new([geometry.stride; 2], [geometry.padding; 2], [1; 2], 1);
+        let made = module::conv2d(x, weights.weight, None, options);
+        let normed = self.batch_norm(made, weights.gain, weights.shift, &weights.stats);
+        match after {
+            After::Nothing => normed,
+            After::Relu => activation::relu(normed),
+            After::SumRelu(residual) => activation::relu(normed + residual),
+        }
+    }
+
+    fn batch_norm(self, x: Tensor<4>, gain: Tensor<1>, shift: Tensor<1>, stats: &RunningStats) -> Tensor<4> {
+        let [batch, channels, height, width] = x.dims();
+        let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
+        let [mean, variance] = if self.training {
+            let flat = x.clone().swap_dims(0, 1).reshape([channels, batch * height * width]);
+            let (variance, mean) = flat.var_mean_bias(1); // [channels, 1]
+            let [mean, variance] = [mean, variance].map(|values| values.reshape([channels]));
+            let count = (batch * height * width) as f64;
+            let unbiased = plain(variance.clone()) * (count / (count - 1.0).max(1.0));
+            let [old_mean, old_variance] = stats.get();
+            let moved = |old: Tensor<1>, new: Tensor<1>| old * (1.0 - MOMENTUM) + new * MOMENTUM;
+            stats.set([moved(old_mean, plain(mean.clone())), moved(old_variance, unbiased)]);
+            [mean, variance]
+        } else {
+            stats.get()
+        };
+        (x - per_channel(mean)) / (per_channel(variance) + NORM_EPSILON).sqrt() * per_channel(gain) + per_channel(shift)
+    }
+
+    /// The largest of each 3 × 3 piece, every second one: [batch, channels, height, width] to half its height and width.
+    pub fn max_pool(self, x: Tensor<4>) -> Tensor<4> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::MaxPool, [x.into()], None);
+        }
+        module::max_pool2d(x, MaxPoolOptions::new([3; 2]).with_stride([2; 2]).with_padding([1; 2]))
+    }
+
+    /// Sum of the cross entropies, in nats and f32, of logits [rows, classes] and targets [rows]; targets of
+    /// [`IGNORED_TARGET`] are left out. `smoothing` of each target is shared by all classes. Out [1].
+    pub fn cross_entropy(self, logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64) -> Tensor<1> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::CrossEntropy { reuse: false, smoothing }, [logits.into()], Some(targets));
         }
         let counted = targets.clone().not_equal_elem(IGNORED_TARGET).float().unsqueeze_dim::<2>(1); // [rows, 1]
         let named = targets.clamp_min(0).unsqueeze_dim::<2>(1);
-        let chosen = activation::log_softmax(logits, 1).gather(1, named); // [rows, 1]
-        (chosen * counted).sum().neg()
+        let all = activation::log_softmax(logits, 1);
+        let chosen = all.clone().gather(1, named); // [rows, 1]
+        let shared = chosen * (1.0 - smoothing) + all.mean_dim(1) * smoothing;
+        (shared * counted).sum().neg()
     }
 }
 
@@ -386,7 +501,7 @@ mod tests {
         agree("cross entropy", |engine| {
             let logits = values([4, 9], 1, engine);
             let targets = Tensor::<1, Int>::from_data([2, IGNORED_TARGET, 8, 0], &device(engine).inner());
-            both_ways(arithmetic(engine).cross_entropy(logits.clone(), targets), &[&leaf(&logits)])
+            both_ways(arithmetic(engine).cross_entropy(logits.clone(), targets, 0.0), &[&leaf(&logits)])
         });
     }
 
@@ -395,7 +510,7 @@ mod tests {
         let logits = values([4, 9], 1, Engine::Libtorch) * 2.0;
         let before = numbers(logits.clone());
         let targets = Tensor::<1, Int>::from_data([2, 1, 8, 0], &Device::libtorch());
-        let loss = arithmetic(Engine::Libtorch).cross_entropy(logits.clone(), targets);
+        let loss = arithmetic(Engine::Libtorch).cross_entropy(logits.clone(), targets, 0.0);
         drop(loss.backward());
         assert_eq!(numbers(logits), before);
     }
@@ -437,7 +552,7 @@ mod tests {
         let head = values([9, 8], 6, Engine::Libtorch);
         let logits = with.linear(stream, head.clone(), None).reshape([6, 9]);
         assert_eq!(logits.dtype(), narrow);
-        let loss = with.cross_entropy(logits, Tensor::<1, Int>::from_data([1, 2, 3, 4, 5, 6], &Device::libtorch()));
+        let loss = with.cross_entropy(logits, Tensor::<1, Int>::from_data([1, 2, 3, 4, 5, 6], &Device::libtorch()), 0.0);
         assert_eq!(loss.dtype(), DType::F32);
         let gradients = loss.backward();
         assert_eq!(x.grad(&gradients).unwrap().dtype(), DType::F32);

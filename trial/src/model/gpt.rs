@@ -158,7 +158,7 @@ mod tests {
         let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
         let logits = gpt.forward(Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device), with);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
-        with.cross_entropy(logits.reshape([12, 20]), targets).backward()
+        with.cross_entropy(logits.reshape([12, 20]), targets, 0.0).backward()
     }
 
     #[test]

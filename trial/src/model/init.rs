@@ -53,6 +53,11 @@ impl Init {
         Param::from_tensor(Tensor::ones(shape, &self.device))
     }
 
+    /// Where what is no parameter lives.
+    pub fn plain_device(&self) -> Device {
+        self.device.clone().inner()
+    }
+
     fn parameter<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<D>> {
         Param::from_tensor(Tensor::from_data(TensorData::new(values, shape), &self.device))
     }

@@ -23,8 +23,9 @@ pub struct Lstm {
     dropout: f64,
 }
 
+/// One LSTM layer.
 #[derive(Module, Debug)]
-struct Layer {
+pub(super) struct Layer {
     input_weight: Param<Tensor<2>>, // [4 × hidden, in]
     state_weight: Param<Tensor<2>>, // [4 × hidden, hidden]
     bias_input: Param<Tensor<1>>,   // [4 × hidden]
@@ -57,7 +58,7 @@ impl Lstm {
 
 impl Layer {
     /// PyTorch's default: everything uniform within 1 / √hidden.
-    fn new(layer: u64, inputs: usize, hidden: usize, init: &Init) -> Self {
+    pub(super) fn new(layer: u64, inputs: usize, hidden: usize, init: &Init) -> Self {
         let bound = 1.0 / (hidden as f64).sqrt();
         let name = |part: &str| format!("layers.{layer}.{part}");
         Self {
@@ -68,7 +69,7 @@ impl Layer {
         }
     }
 
-    fn weights(&self) -> LstmWeights {
+    pub(super) fn weights(&self) -> LstmWeights {
         LstmWeights {
             input: self.input_weight.val(),
             state: self.state_weight.val(),

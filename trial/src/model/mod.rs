@@ -8,13 +8,15 @@ mod layers;
 mod lstm;
 mod matmul;
 mod mlp;
+mod panel_lstm;
+mod resnet;
 mod stored;
 
 use burn::{
     module::Module,
     tensor::{Int, Tensor},
 };
-use kiln::catalog;
+use kiln::catalog::{self, InputShape};
 
 pub use given::{GivenValues, with_values};
 pub use gpt::Gpt;
@@ -23,6 +25,8 @@ pub use layers::{LayerNorm, Linear};
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
+pub use panel_lstm::PanelLstm;
+pub use resnet::Resnet;
 pub use stored::stored;
 
 use crate::{
@@ -30,58 +34,89 @@ use crate::{
     error::TrialError,
 };
 
-/// A model that is trained on tokens.
+/// A model that is trained.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per process")]
 pub enum Network {
     Gpt(Gpt),
     Lstm(Lstm),
+    PanelLstm(PanelLstm),
+    Resnet(Resnet),
     Mlp(Mlp),
+}
+
+/// What goes into a network.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Tokens [batch, time].
+    Text(Tensor<2, Int>),
+    /// [batch, channels, height, width].
+    Images(Tensor<4>),
+    /// Features [batch, time, features] and symbols [batch].
+    Panel { features: Tensor<3>, symbols: Tensor<1, Int> },
 }
 
 /// What a recurrent network remembers of the windows before; always `None` for the others.
 pub type Memory = Option<LstmState>;
 
+const KINDS_FIT: &str = "the plan lets a model read only the kind of data it is for";
+
 impl Network {
-    /// Errors: the vocabulary is neither named nor known from the data, or is smaller than the data's; `matmul` is not trained.
-    pub fn new(shape: &catalog::Model, data_vocabulary: Option<u64>, init: &Init) -> Result<Self, TrialError> {
-        let vocabulary = vocabulary(shape, data_vocabulary)?;
+    /// Errors: what the model must know of its data is unknown or does not fit; `matmul` is not trained.
+    pub fn new(shape: &catalog::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
         match shape {
-            catalog::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary, init))),
-            catalog::Model::Lstm(lstm) => Ok(Self::Lstm(Lstm::new(lstm, vocabulary, init))),
-            catalog::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary, init))),
+            catalog::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary(shape, input)?, init))),
+            catalog::Model::Lstm(lstm) => Ok(Self::Lstm(Lstm::new(lstm, vocabulary(shape, input)?, init))),
+            catalog::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary(shape, input)?, init))),
+            catalog::Model::Resnet(resnet) => {
+                let images = input.and_then(InputShape::images).ok_or_else(|| unfit(shape))?;
+                if let Some((_, text)) = shape.contradictions().into_iter().next() {
+                    return Err(TrialError::Bad(text));
+                }
+                Ok(Self::Resnet(Resnet::new(resnet, images, init)))
+            }
+            catalog::Model::PanelLstm(lstm) => {
+                let panel = input.and_then(InputShape::panel).ok_or_else(|| unfit(shape))?;
+                Ok(Self::PanelLstm(PanelLstm::new(lstm, panel, init)))
+            }
             catalog::Model::Matmul(_) => Err(TrialError::Bad("`model.kind` matmul has no parameters to train".to_owned())),
         }
     }
 
-    /// tokens [batch, time]; out: logits [batch, time, vocabulary]. A recurrent network begins from `memory` and leaves there what it
-    /// remembers. Random: dropout.
-    pub fn forward(&self, tokens: Tensor<2, Int>, memory: &mut Memory, with: Arithmetic) -> Tensor<3> {
-        match self {
-            Self::Gpt(gpt) => gpt.forward(tokens, with),
-            Self::Lstm(lstm) => {
+    /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A recurrent language model begins from `memory` and
+    /// leaves there what it remembers. Random: dropout.
+    pub fn forward(&self, input: Input, memory: &mut Memory, with: Arithmetic) -> Tensor<2> {
+        match (self, input) {
+            (Self::Gpt(gpt), Input::Text(tokens)) => by_target(gpt.forward(tokens, with)),
+            (Self::Lstm(lstm), Input::Text(tokens)) => {
                 let [batch, _] = tokens.dims();
                 let (logits, after) = lstm.forward(tokens, memory.take().map(|before| before.of_rows(batch)), with);
                 *memory = Some(after);
-                logits
+                by_target(logits)
             }
-            Self::Mlp(mlp) => mlp.forward(tokens, with),
+            (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, with)),
+            (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, with),
+            (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => lstm.forward(features, symbols, with),
+            _ => unreachable!("{KINDS_FIT}"),
         }
-    }
-
-    /// Sum of the losses, in nats, over the targets [batch × time] that are not ignored; out [1]. `memory` as in
-    /// [`Network::forward`].
-    pub fn loss(&self, tokens: Tensor<2, Int>, targets: Tensor<1, Int>, memory: &mut Memory, with: Arithmetic) -> Tensor<1> {
-        let logits = self.forward(tokens, memory, with);
-        let [batch, time, vocabulary] = logits.dims();
-        with.cross_entropy(logits.reshape([batch * time, vocabulary]), targets)
     }
 }
 
-fn vocabulary(shape: &catalog::Model, data_vocabulary: Option<u64>) -> Result<usize, TrialError> {
-    let Some(vocabulary) = shape.vocabulary(data_vocabulary) else {
+/// [batch, time, outputs] as [batch × time, outputs].
+fn by_target(outputs: Tensor<3>) -> Tensor<2> {
+    let [batch, time, width] = outputs.dims();
+    outputs.reshape([batch * time, width])
+}
+
+fn unfit(shape: &catalog::Model) -> TrialError {
+    TrialError::Bad(format!("`model.kind` {} reads {}, and `data.kind` names none", shape.kind(), shape.reads().name()))
+}
+
+fn vocabulary(shape: &catalog::Model, input: Option<InputShape>) -> Result<usize, TrialError> {
+    let Some(vocabulary) = shape.vocabulary(input) else {
         return Err(TrialError::Bad("`model.vocabulary` is not given and the data does not tell it".to_owned()));
     };
-    match data_vocabulary {
+    match input.and_then(InputShape::vocabulary) {
         Some(data) if data > vocabulary => {
             Err(TrialError::Bad(format!("`model.vocabulary` is {vocabulary}, but the data has {data} different tokens; give at least {data}")))
         }
@@ -92,14 +127,19 @@ fn vocabulary(shape: &catalog::Model, data_vocabulary: Option<u64>) -> Result<us
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
+    use kiln::catalog::data::{ImageShape, PanelShape};
 
     use super::*;
 
-    fn built(text: &str, data_vocabulary: Option<u64>) -> (catalog::Model, u64) {
+    fn built(text: &str, input: InputShape) -> (catalog::Model, u64) {
         let shape: catalog::Model = serde_yaml::from_str(text).unwrap();
         let init = Init { seed: 1, device: Device::flex().autodiff() };
-        let network = Network::new(&shape, data_vocabulary, &init).unwrap();
+        let network = Network::new(&shape, Some(input), &init).unwrap();
         (shape, network.num_params() as u64)
+    }
+
+    fn of_text(vocabulary: u64) -> InputShape {
+        InputShape::Text { vocabulary }
     }
 
     #[test]
@@ -116,8 +156,29 @@ mod tests {
             "{kind: mlp, context: 3, d_model: 5, hidden: 7, seq_len: 9}",
             "{kind: mlp, context: 1, d_model: 16, hidden: 64, vocabulary: 300}",
         ] {
-            let (shape, parameters) = built(text, Some(101));
-            assert_eq!(Some(parameters), shape.parameters(Some(101)), "{text}");
+            let (shape, parameters) = built(text, of_text(101));
+            assert_eq!(Some(parameters), shape.parameters(Some(of_text(101))), "{text}");
+        }
+        let images = InputShape::Images(ImageShape { channels: 1, height: 28, width: 28, classes: 7 });
+        for text in ["{kind: resnet, depth: 18, width: 4, stem: small}", "{kind: resnet, depth: 34, width: 3}", "{kind: resnet, depth: 50, width: 2}"]
+        {
+            let (shape, parameters) = built(text, images);
+            assert_eq!(Some(parameters), shape.parameters(Some(images)), "{text}");
+        }
+        let panel = InputShape::Panel(PanelShape { features: 6, symbols: 9 });
+        for text in
+            ["{kind: panel-lstm}", "{kind: panel-lstm, symbol_width: 3, hidden: 5, num_layers: 1}", "{kind: panel-lstm, hidden: 12, num_layers: 5}"]
+        {
+            let (shape, parameters) = built(text, panel);
+            assert_eq!(Some(parameters), shape.parameters(Some(panel)), "{text}");
+        }
+    }
+
+    #[test]
+    fn resnets_have_their_published_parameters_at_full_size() {
+        let imagenet = InputShape::Images(ImageShape { channels: 3, height: 224, width: 224, classes: 1000 });
+        for (depth, parameters) in [(18, 11_689_512), (50, 25_557_032), (152, 60_192_808)] {
+            assert_eq!(built(&format!("{{kind: resnet, depth: {depth}}}"), imagenet).1, parameters);
         }
     }
 
@@ -125,11 +186,12 @@ mod tests {
     fn a_gpt_starts_near_the_loss_of_guessing() {
         let shape: catalog::Model = serde_yaml::from_str("{kind: gpt, d_model: 32, num_layers: 2, num_heads: 4, seq_len: 8}").unwrap();
         let device = Device::flex();
-        let network = Network::new(&shape, Some(65), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
+        let network = Network::new(&shape, Some(of_text(65)), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
         let tokens = Tensor::from_data([[1, 2, 3, 4, 5, 6, 7, 8]], &device);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 8, 9], &device);
         let with = Arithmetic::new(kiln::spec::Engine::Flex, kiln::spec::Precision::F32).unwrap();
-        let loss = network.loss(tokens, targets, &mut None, with).into_data().iter::<f64>().next().unwrap() / 8.0;
+        let loss =
+            with.cross_entropy(network.forward(Input::Text(tokens), &mut None, with), targets, 0.0).into_data().iter::<f64>().next().unwrap() / 8.0;
         assert!((loss - 65.0_f64.ln()).abs() < 0.1, "{loss}");
     }
 
@@ -142,11 +204,11 @@ mod tests {
         ] {
             let shape: catalog::Model = serde_yaml::from_str(text).unwrap();
             let device = Device::flex();
-            let network = Network::new(&shape, Some(20), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
+            let network = Network::new(&shape, Some(of_text(20)), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
             let with = Arithmetic::new(kiln::spec::Engine::Flex, kiln::spec::Precision::F32).unwrap();
             let logits = |tokens: [i64; 6]| -> Vec<f32> {
                 let tokens = Tensor::<1, Int>::from_data(tokens, &device).unsqueeze();
-                network.forward(tokens, &mut None, with).into_data().try_to_vec().unwrap()
+                network.forward(Input::Text(tokens), &mut None, with).into_data().try_to_vec().unwrap()
             };
             let (first, second) = (logits([1, 2, 3, 4, 5, 6]), logits([1, 2, 3, 4, 9, 9]));
             assert_eq!(first[..4 * 20], second[..4 * 20], "{text}");
@@ -159,7 +221,7 @@ mod tests {
         let shape: catalog::Model = serde_yaml::from_str("{kind: gpt, d_model: 64, num_layers: 8, num_heads: 2, seq_len: 6}").unwrap();
         let deviations = |seed| {
             let init = Init { seed, device: Device::flex().autodiff() };
-            let Network::Gpt(gpt) = Network::new(&shape, Some(20), &init).unwrap() else { panic!("a gpt was asked for") };
+            let Network::Gpt(gpt) = Network::new(&shape, Some(of_text(20)), &init).unwrap() else { panic!("a gpt was asked for") };
             gpt.deviations()
         };
         let [widening, projection] = deviations(1);

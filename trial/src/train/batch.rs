@@ -1,18 +1,20 @@
-//! Batches of tokens on the device.
+//! Batches on the device.
 
 use burn::tensor::{Int, Tensor};
 
+use super::objective::Target;
 use crate::{
     TrialError,
-    data::HostBatch,
-    engine::{HostCopy, Tokens},
+    data::{HostBatch, Samples, TargetScale},
+    engine::HostCopy,
+    model::Input,
 };
 
 /// A batch on the device.
 #[derive(Clone, Debug)]
 pub struct DeviceBatch {
-    pub(super) inputs: Tensor<2, Int>,  // [rows, time]
-    pub(super) targets: Tensor<1, Int>, // [rows × time]
+    pub(super) input: Input,
+    pub(super) target: Target,
     /// Targets that count in the loss.
     pub counted_targets: u64,
     pub rows: usize,
@@ -21,8 +23,28 @@ pub struct DeviceBatch {
 impl DeviceBatch {
     /// Copies the batch.
     pub(super) fn new(batch: &HostBatch, copy: &mut HostCopy) -> Result<Self, TrialError> {
-        let HostBatch { inputs, targets, rows, seq_len } = batch;
-        let (inputs, targets) = copy.copy(Tokens { inputs, targets, rows: *rows, seq_len: *seq_len })?;
-        Ok(Self { inputs, targets, counted_targets: batch.counted_targets(), rows: *rows })
+        let rows = batch.rows;
+        let (input, target) = match &batch.samples {
+            Samples::Text(text) => {
+                let tokens: Tensor<2, Int> = copy.whole_numbers(&text.inputs, [rows, text.seq_len])?;
+                (Input::Text(tokens), Target::Classes(copy.whole_numbers(&text.targets, [rows * text.seq_len])?))
+            }
+            Samples::Images(images) => {
+                let shape = images.shape;
+                let pixels = copy.numbers(&images.pixels, [rows, shape.channels as usize, shape.height as usize, shape.width as usize])?;
+                (Input::Images(pixels), Target::Labels(copy.whole_numbers(&images.labels, [rows])?))
+            }
+            Samples::Panel(panel) => {
+                let features = copy.numbers(&panel.features, [rows, panel.seq_len, panel.shape.features as usize])?;
+                let symbols = copy.whole_numbers(&panel.symbols, [rows])?;
+                let targets = copy.numbers(&panel.targets, [rows])?;
+                let target = match panel.scale {
+                    TargetScale::Returns { mean, deviation } => Target::Returns { normalized: targets, mean, deviation },
+                    TargetScale::Directions => Target::Directions(targets),
+                };
+                (Input::Panel { features, symbols }, target)
+            }
+        };
+        Ok(Self { input, target, counted_targets: batch.counted_targets(), rows })
     }
 }

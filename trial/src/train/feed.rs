@@ -1,20 +1,16 @@
-//! What a training is fed with: the trial's data becomes a loader, a number of steps and the validation text.
+//! What a training is fed with: the trial's data becomes a loader, a number of steps and the validation data.
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
 use kiln::{
-    catalog::{
-        data::{DataFacts, Sampling},
-        samples,
-        text::LoadedText,
-    },
+    catalog::{Content, samples},
     plan::TrialFile,
     spec::Train,
 };
 
 use crate::{
     TrialError,
-    data::{BatchSchedule, Loader, LoaderOptions, Source, TextWindows},
+    data::{BatchSchedule, EvaluationSchedule, Loader, LoaderOptions, Opened, Source},
 };
 
 /// How many steps there are, and what is in one.
@@ -26,6 +22,8 @@ pub(crate) struct StepPlan {
     pub(crate) samples_per_step: u64,
     /// Tokens of input per sample; 0 for a model that reads no text.
     pub(crate) tokens_per_sample: u64,
+    /// Outputs of a sample that are held against something.
+    pub(crate) targets_per_sample: u64,
 }
 
 impl StepPlan {
@@ -43,12 +41,25 @@ impl StepPlan {
     }
 }
 
-/// Data of a model that reads text.
-pub(crate) struct TextFeed {
-    pub(crate) schedule: BatchSchedule,
+/// What a training is fed with.
+pub(crate) struct Feed {
     pub(crate) loader: Loader,
-    pub(crate) valid: Vec<u32>,
-    pub(crate) facts: DataFacts,
+    /// `None` where nothing is kept for validation.
+    pub(crate) validation: Option<Validation>,
+}
+
+/// Validation data, gone through again at each evaluation.
+pub(crate) struct Validation {
+    source: Arc<dyn Source>,
+    schedule: EvaluationSchedule,
+    options: LoaderOptions,
+}
+
+impl Validation {
+    /// The batches of one evaluation.
+    pub(crate) fn loader(&self) -> Loader {
+        Loader::evaluating(Arc::clone(&self.source), self.schedule, self.options)
+    }
 }
 
 /// The plan of a model that reads no data.
@@ -56,50 +67,61 @@ pub(crate) fn plan_products(train: &Train) -> Result<StepPlan, TrialError> {
     let total_steps =
         train.steps.ok_or_else(|| TrialError::Bad("`train.steps` is missing; a model without data has no epochs to count".to_string()))?;
     let samples_per_step = train.batch_size * train.grad_accumulation;
-    Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0 })
+    Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0, targets_per_sample: 0 })
 }
 
-/// The plan and the data of a model that reads `seq_len` tokens a sample.
+/// The plan of a model that reads data, the schedule of its batches, and what makes them.
 ///
 /// Errors: fewer samples than one step, neither steps nor epochs.
-pub(crate) fn plan_text(file: &TrialFile, text: LoadedText, seq_len: u64) -> Result<(StepPlan, TextFeed), TrialError> {
-    let sampling = file.data.sampling().ok_or_else(|| TrialError::Bad(format!("`model.kind` {} needs data", file.model.kind())))?;
-    let seq_len = seq_len as usize;
-    let strided = TextWindows { tokens: Arc::new(text.train), seq_len, stride: sampling.stride.map_or(seq_len, |stride| stride.max(1) as usize) };
-    let epoch_samples = strided.sample_count();
-    let source = match sampling.sampling {
-        Sampling::Shuffled | Sampling::Contiguous => strided,
-        Sampling::Random => TextWindows { stride: 1, ..strided },
-    };
+pub(crate) fn plan_feed(file: &TrialFile, data: &Opened) -> Result<(StepPlan, BatchSchedule, Feed), TrialError> {
     let train = &file.train;
     let mut schedule = BatchSchedule {
-        source_samples: source.sample_count(),
-        epoch_samples,
+        source_samples: data.train.sample_count(),
+        epoch_samples: data.epoch_samples,
         batch_size: train.batch_size,
         grad_accumulation: train.grad_accumulation,
         total_steps: 0,
-        sampling: sampling.sampling,
+        sampling: data.sampling,
         seed: train.seed,
     };
     if schedule.steps_per_epoch() == 0 {
-        return Err(TrialError::Bad(format!(
-            "the training text has {epoch_samples} samples of {} tokens, fewer than the {} of one step (`batch_size` {} × `grad_accumulation` {}); \
-             try a smaller `batch_size`, `seq_len` or `stride`",
-            seq_len + 1,
-            schedule.samples_per_step(),
-            train.batch_size,
-            train.grad_accumulation
-        )));
+        return Err(too_little(file, &schedule));
     }
     schedule.total_steps = total_steps(train, schedule.steps_per_epoch())?;
+    let tokens = if file.model.reads() == Content::Text { file.model.seq_len().unwrap_or_default() } else { 0 };
     let plan = StepPlan {
         total_steps: schedule.total_steps,
         steps_per_epoch: Some(schedule.steps_per_epoch()),
         samples_per_step: schedule.samples_per_step(),
-        tokens_per_sample: seq_len as u64,
+        tokens_per_sample: tokens,
+        targets_per_sample: tokens.max(1),
     };
-    let loader = Loader::new(Arc::new(source), schedule.clone(), loader_options(file));
-    Ok((plan, TextFeed { schedule, loader, valid: text.valid, facts: text.facts }))
+    let loader = Loader::new(Arc::clone(&data.train), schedule.clone(), loader_options(file));
+    Ok((plan, schedule, Feed { loader, validation: validation(file, data) }))
+}
+
+fn too_little(file: &TrialFile, schedule: &BatchSchedule) -> TrialError {
+    let (batch_size, accumulation) = (schedule.batch_size, schedule.grad_accumulation);
+    let smaller = if file.model.seq_len().is_some() { "a smaller `batch_size` or `seq_len`" } else { "a smaller `batch_size`" };
+    TrialError::Bad(format!(
+        "the training data has {} samples, fewer than the {} of one step (`batch_size` {batch_size} × `grad_accumulation` {accumulation}); try {smaller}",
+        schedule.epoch_samples,
+        schedule.samples_per_step(),
+    ))
+}
+
+fn validation(file: &TrialFile, data: &Opened) -> Option<Validation> {
+    let samples = data.valid.sample_count();
+    let schedule = EvaluationSchedule {
+        samples,
+        batch_size: file.train.batch_size.saturating_mul(file.train.evaluate.batch_multiple),
+        is_contiguous: file.data.is_contiguous(),
+    };
+    // Only images take time to make.
+    let is_slow = file.model.reads() == Content::Images;
+    let options = loader_options(file);
+    let options = LoaderOptions { num_workers: if is_slow { options.num_workers } else { 0 }, synthetic: false, ..options };
+    (samples > 0).then(|| Validation { source: Arc::clone(&data.valid), schedule, options })
 }
 
 fn total_steps(train: &Train, steps_per_epoch: u64) -> Result<u64, TrialError> {
@@ -129,7 +151,7 @@ mod tests {
     use super::*;
 
     fn plan(steps_per_epoch: u64) -> StepPlan {
-        StepPlan { total_steps: 10, steps_per_epoch: Some(steps_per_epoch), samples_per_step: 4, tokens_per_sample: 8 }
+        StepPlan { total_steps: 10, steps_per_epoch: Some(steps_per_epoch), samples_per_step: 4, tokens_per_sample: 8, targets_per_sample: 8 }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use burn::{module::Module, tensor::Tensor};
 use kiln::{
     catalog::{
-        self,
+        self, InputShape,
         random::{GAMMA, mix},
     },
     plan::TrialFile,
@@ -15,6 +15,7 @@ use kiln::{
 
 use super::{
     DeviceBatch, HostBatch,
+    objective::{Scores, Target},
     optimizer::{self, NamedValues, Updater},
     step_clock::{StepClock, WallClock},
     trainee::Copying,
@@ -39,13 +40,25 @@ pub struct Learner {
     losses: Vec<Tensor<1>>,
     /// As last read.
     skipped_steps: Option<u64>,
-    /// Sum of losses on the device, and number of targets, of the evaluation under way.
-    evaluation: Option<(Tensor<1>, u64)>,
+    evaluation: Option<Evaluated>,
+    /// Share of a class's target that all classes share in training.
+    label_smoothing: f64,
     /// Whether a recurrent network goes on where the batch before ended.
     carries_memory: bool,
     /// What it remembers, by micro-batch of a step: their rows go on separately.
     memories: Vec<Memory>,
     evaluation_memory: Memory,
+}
+
+/// The evaluation under way.
+#[derive(Debug)]
+struct Evaluated {
+    /// On the device; see [`Target::sums`].
+    sums: Tensor<1>,
+    targets: u64,
+    /// Of the first batch: it tells what the sums are.
+    target: Target,
+    outputs: usize,
 }
 
 #[derive(Debug)]
@@ -68,16 +81,16 @@ impl Learner {
     /// Opens the device and builds the model with its initial weights. Random: from `train.seed`.
     ///
     /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little memory.
-    pub fn build(file: &TrialFile, data_vocabulary: Option<u64>) -> Result<Self, TrialError> {
-        Self::build_from(file, data_vocabulary, None)
+    pub fn build(file: &TrialFile, input: Option<InputShape>) -> Result<Self, TrialError> {
+        Self::build_from(file, input, None)
     }
 
     /// The same with these values in the place of the initial weights, for comparisons with other programs.
-    pub fn build_with(file: &TrialFile, data_vocabulary: Option<u64>, values: &GivenValues) -> Result<Self, TrialError> {
-        Self::build_from(file, data_vocabulary, Some(values))
+    pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues) -> Result<Self, TrialError> {
+        Self::build_from(file, input, Some(values))
     }
 
-    fn build_from(file: &TrialFile, data_vocabulary: Option<u64>, values: Option<&GivenValues>) -> Result<Self, TrialError> {
+    fn build_from(file: &TrialFile, input: Option<InputShape>, values: Option<&GivenValues>) -> Result<Self, TrialError> {
         let train = &file.train;
         let CpuThreads::Count(threads) = train.cpu_threads else {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
@@ -92,7 +105,7 @@ impl Learner {
                 Ok(Work::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
             }
             shape => {
-                let drawn = Network::new(shape, data_vocabulary, &init)?;
+                let drawn = Network::new(shape, input, &init)?;
                 let network = match values {
                     Some(values) => with_values(drawn, values),
                     None => drawn,
@@ -114,6 +127,7 @@ impl Learner {
             losses: Vec::new(),
             skipped_steps: None,
             evaluation: None,
+            label_smoothing: train.label_smoothing,
             carries_memory: file.data.is_contiguous(),
             memories: Vec::new(),
             evaluation_memory: None,
@@ -165,14 +179,15 @@ impl Learner {
         }
         let seed = mixed_seed(self.seed, step, micro);
         let mut memory = self.memory_of(micro);
-        let carries_memory = self.carries_memory;
+        let (carries_memory, smoothing) = (self.carries_memory, self.label_smoothing);
         let Self { device, work: Work::Training { network, updater }, arithmetic, step_loss, memories, .. } = self else {
             return Err(not_trained());
         };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
             device.seed(seed);
-            let loss = network.loss(batch.inputs, batch.targets, &mut memory, *arithmetic) / total_targets as f64;
+            let outputs = network.forward(batch.input, &mut memory, *arithmetic);
+            let loss = batch.target.loss(outputs, smoothing, *arithmetic) / total_targets as f64;
             if carries_memory {
                 memories[micro as usize] = memory;
             }
@@ -235,24 +250,37 @@ impl Learner {
         let arithmetic = self.arithmetic.evaluating();
         let counted = batch.counted_targets;
         let mut memory = self.evaluation_memory.take();
-        let loss = guard(|| network.valid().loss(batch.inputs, batch.targets, &mut memory, arithmetic))?;
+        let DeviceBatch { input, target, .. } = batch;
+        let (sums, outputs) = guard(|| {
+            let outputs = network.valid().forward(input, &mut memory, arithmetic);
+            let [_, width] = outputs.dims();
+            (target.sums(outputs, arithmetic), width)
+        })?;
         self.evaluation_memory = memory.filter(|_| self.carries_memory);
         self.evaluation = Some(match self.evaluation.take() {
-            Some((sum, targets)) => (sum + loss, targets + counted),
-            None => (loss, counted),
+            Some(so_far) => Evaluated { sums: so_far.sums + sums, targets: so_far.targets + counted, ..so_far },
+            None => Evaluated { sums, targets: counted, target, outputs },
         });
         Ok(())
     }
 
-    /// Mean loss, in nats per target, of what was evaluated since the last call. Waits for the device.
+    /// Mean loss, in nats per target, and the scores of what was evaluated since the last call. Waits for the device.
     ///
     /// Errors: no target was evaluated.
-    pub fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+    pub(crate) fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
         self.evaluation_memory = None;
         match self.evaluation.take() {
-            Some((sum, targets)) if targets > 0 => Ok(guard_result(|| read(sum))?[0] / targets as f64),
+            Some(Evaluated { sums, targets, target, outputs }) if targets > 0 => {
+                let sums = guard_result(|| read(sums))?;
+                Ok(target.scores(&sums, targets, outputs))
+            }
             _ => Err(TrialError::Failed("the validation data has no target to predict".to_owned())),
         }
+    }
+
+    /// The mean loss of [`Learner::evaluate`]'s batches since the last call, for comparisons. Waits for the device.
+    pub fn finish_evaluation_loss(&mut self) -> Result<f64, TrialError> {
+        self.finish_evaluation().map(|scores| scores.loss)
     }
 
     /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kiln::record::{EpochRow, StepRow, epochs::EPOCHS_TABLE, steps::STEPS_TABLE};
 
-use super::{step_clock::StepSeconds, tables::Tables};
+use super::{feed::StepPlan, objective::Scores, step_clock::StepSeconds, tables::Tables};
 use crate::TrialError;
 
 /// One step made; its loss is not read yet.
@@ -31,7 +31,7 @@ pub(crate) struct Divergence {
 /// What one evaluation adds to its row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evaluation {
-    pub(crate) loss: f64,
+    pub(crate) scores: Scores,
     pub(crate) seconds: f64,
 }
 
@@ -55,10 +55,12 @@ pub(crate) struct Ledger {
     row_steps: u64,
     run_anchor_nanoseconds: i64,
     samples_per_step: u64,
+    /// Whether the loss is of tokens, so that it has a perplexity.
+    is_text: bool,
 }
 
 impl Ledger {
-    pub(crate) fn new(log_every: u64, run_anchor_nanoseconds: i64, samples_per_step: u64) -> Self {
+    pub(crate) fn new(log_every: u64, run_anchor_nanoseconds: i64, plan: StepPlan) -> Self {
         Self {
             open: Vec::new(),
             recent: VecDeque::new(),
@@ -66,7 +68,8 @@ impl Ledger {
             row_sum: 0.0,
             row_steps: 0,
             run_anchor_nanoseconds,
-            samples_per_step,
+            samples_per_step: plan.samples_per_step,
+            is_text: plan.tokens_per_sample > 0,
         }
     }
 
@@ -118,7 +121,8 @@ impl Ledger {
     /// Writes a row of `epochs.csv` and starts the next one's mean.
     pub(crate) fn add_epoch(&mut self, place: Place, evaluation: Option<Evaluation>, tables: &mut Tables) -> Result<(), TrialError> {
         let mean = self.row_sum / self.row_steps as f64;
-        let valid_loss = evaluation.map(|evaluation| evaluation.loss);
+        let scores = evaluation.map(|evaluation| evaluation.scores);
+        let valid_loss = scores.map(|scores| scores.loss);
         (self.row_sum, self.row_steps) = (0.0, 0);
         tables.add_epoch(&EpochRow {
             kiln_table: EPOCHS_TABLE.to_string(),
@@ -127,7 +131,11 @@ impl Ledger {
             step: place.step,
             train_loss: mean.is_finite().then_some(mean),
             valid_loss,
-            valid_perplexity: valid_loss.map(f64::exp).filter(|perplexity| perplexity.is_finite()),
+            valid_perplexity: valid_loss.filter(|_| self.is_text).map(f64::exp).filter(|perplexity| perplexity.is_finite()),
+            valid_top1: scores.and_then(|scores| scores.top1),
+            valid_top5: scores.and_then(|scores| scores.top5),
+            valid_mean_absolute_error: scores.and_then(|scores| scores.mean_absolute_error),
+            valid_hit_rate: scores.and_then(|scores| scores.hit_rate),
             evaluation_seconds: evaluation.map(|evaluation| evaluation.seconds),
             samples: place.step * self.samples_per_step,
         })
@@ -170,6 +178,7 @@ mod tests {
         OpenStep { epoch: 1, step, ended: step * 1_000_000_000, learning_rate: Some(0.5), is_warmup: step < 3, wait_seconds: 0.25, ends_row }
     }
 
+    const PLAN: StepPlan = StepPlan { total_steps: 4, steps_per_epoch: None, samples_per_step: 8, tokens_per_sample: 16, targets_per_sample: 16 };
     const TIME: StepSeconds = StepSeconds { step: Some(0.5), copy: None };
 
     fn read<R: serde::de::DeserializeOwned>(folder: &std::path::Path, name: &str) -> Vec<R> {
@@ -180,14 +189,20 @@ mod tests {
     fn each_step_gets_its_own_loss_and_an_epochs_row_their_mean() {
         let folder = tempfile::tempdir().unwrap();
         let mut tables = Tables::create(folder.path()).unwrap();
-        let mut ledger = Ledger::new(2, -2_000_000_000, 8);
+        let mut ledger = Ledger::new(2, -2_000_000_000, PLAN);
         (1..=4).for_each(|number| ledger.open(step(number, number == 3)));
         assert_eq!(ledger.settle(&[4.0, 3.0, 2.0, 1.0], &[TIME; 4], &mut tables).unwrap(), None);
         assert_eq!((ledger.train_loss(), ledger.newest_loss()), (Some(1.5), Some(1.0)));
         let steps: Vec<StepRow> = read(folder.path(), "steps.csv");
         assert_eq!(steps.iter().map(|row| row.loss.unwrap()).collect::<Vec<f64>>(), [4.0, 3.0, 2.0, 1.0]);
         assert_eq!((steps[0].run_seconds, steps[1].is_warmup, steps[2].is_warmup), (3.0, true, false));
-        ledger.add_epoch(Place { epoch: 2, step: 4, at: 5_000_000_000 }, Some(Evaluation { loss: 2.0, seconds: 1.0 }), &mut tables).unwrap();
+        ledger
+            .add_epoch(
+                Place { epoch: 2, step: 4, at: 5_000_000_000 },
+                Some(Evaluation { scores: Scores { loss: 2.0, ..Scores::default() }, seconds: 1.0 }),
+                &mut tables,
+            )
+            .unwrap();
         tables.sync().unwrap();
         let epochs: Vec<EpochRow> = read(folder.path(), "epochs.csv");
         assert_eq!((epochs[0].step, epochs[0].train_loss, epochs[0].samples, epochs[0].valid_loss), (3, Some(3.0), 24, None));
@@ -198,7 +213,7 @@ mod tests {
     fn a_loss_that_is_no_number_is_found_at_its_step_and_leaves_an_empty_cell() {
         let folder = tempfile::tempdir().unwrap();
         let mut tables = Tables::create(folder.path()).unwrap();
-        let mut ledger = Ledger::new(10, 0, 8);
+        let mut ledger = Ledger::new(10, 0, PLAN);
         (1..=3).for_each(|number| ledger.open(step(number, false)));
         let divergence = ledger.settle(&[1.0, f64::INFINITY, f64::NAN], &[TIME, StepSeconds::default(), TIME], &mut tables).unwrap();
         assert_eq!(divergence, Some(Divergence { step: 2, loss: f64::INFINITY }));

@@ -10,6 +10,7 @@ mod interrupt;
 mod learner;
 mod ledger;
 mod messages;
+mod objective;
 mod optimizer;
 mod outcome;
 mod schedule;
@@ -19,10 +20,10 @@ mod timing;
 mod trainee;
 mod training;
 
-use std::{io::Write, sync::atomic::AtomicBool};
+use std::{collections::BTreeMap, io::Write, sync::atomic::AtomicBool};
 
 use kiln::{
-    catalog::samples::Epoch,
+    catalog::{InputShape, samples::Epoch},
     plan::TrialFile,
     record::{Message, TrialResult, message::PROTOCOL},
 };
@@ -36,7 +37,7 @@ pub use outcome::Ended;
 
 use self::{
     clock::monotonic_nanoseconds,
-    feed::{StepPlan, TextFeed, plan_products, plan_text},
+    feed::{Feed, StepPlan, plan_feed, plan_products},
     ledger::Ledger,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
@@ -45,9 +46,9 @@ use self::{
     tables::Tables,
     timing::Timing,
     trainee::Trainee,
-    training::{Ending, Measured, Text, Training},
+    training::{EarlyStop, Ending, Measured, Training},
 };
-use crate::{TrialError, data::load_text, engine::guard_result};
+use crate::{TrialError, data, engine::guard_result};
 
 /// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
 ///
@@ -76,10 +77,10 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let Prepared { plan, text, vocabulary, notice } = prepare(file, result)?;
-    let learner = Learner::build(file, vocabulary)?;
+    let Prepared { plan, feed, input, notice } = prepare(file, result)?;
+    let learner = Learner::build(file, input)?;
     result.parameters = Some(learner.parameters());
-    result.flops_per_sample = file.model.flops_per_sample(vocabulary);
+    result.flops_per_sample = file.model.flops_per_sample(input);
     result.device_name = Some(learner.device_name());
     result.cpu_threads = Some(learner.cpu_threads());
     result.libraries = learner.libraries();
@@ -93,13 +94,13 @@ fn train<W: Write>(
     })?;
     notice.map_or(Ok(()), |text| messages.send(&Message::Notice { text }))?;
     let clock = learner.step_clock(monotonic_nanoseconds());
-    train_with(file, Setting { plan, text, tables, messages, is_interrupted, clock }, learner, result)
+    train_with(file, Setting { plan, feed, tables, messages, is_interrupted, clock }, learner, result)
 }
 
 /// What a training needs beside its file and its trainee.
 struct Setting<'a, 'b, W: Write> {
     plan: StepPlan,
-    text: Option<Text>,
+    feed: Option<Feed>,
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
     is_interrupted: &'a AtomicBool,
@@ -112,7 +113,7 @@ fn train_with<T: Trainee, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, text, tables, messages, is_interrupted, mut clock } = setting;
+    let Setting { plan, feed, tables, messages, is_interrupted, mut clock } = setting;
     let now = monotonic_nanoseconds();
     messages.restart(now);
     clock.restart(now);
@@ -120,24 +121,25 @@ fn train_with<T: Trainee, W: Write>(
         file,
         plan,
         trainee,
-        text,
+        feed,
         timing: Timing::new(&file.measure, now),
         clock,
-        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan.samples_per_step),
+        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan),
         tables,
         messages,
         is_interrupted,
         measured: Measured::default(),
         plateau: Plateau::new(&file.train.learning_rate_schedule),
+        early_stop: EarlyStop::new(file.train.early_stop.as_ref()),
     };
     let ended = guard_result(|| training.train());
     if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
         // The allocator's figures lie on the host; reading them touches no device.
         training.measured.raise_allocator(training.trainee.allocator_peaks());
     }
-    let Training { timing, clock, ledger, measured, text, trainee, .. } = &training;
-    result.loader_threads = text.as_ref().map(|text| text.loader.threads_started());
-    result.peak_batches_in_memory = text.as_ref().map(|text| text.loader.peak_batches() as u64);
+    let Training { timing, clock, ledger, measured, feed, trainee, .. } = &training;
+    result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
+    result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
     let (clock_failure, copying) = (clock.failure(), trainee.copying());
     Trained { plan, timing, ledger, measured: *measured, clock_failure, copying }.fill(result);
     if ended.is_err() {
@@ -153,36 +155,38 @@ fn train_with<T: Trainee, W: Write>(
 /// What is known before the model is built.
 struct Prepared {
     plan: StepPlan,
-    text: Option<Text>,
-    vocabulary: Option<u64>,
+    feed: Option<Feed>,
+    input: Option<InputShape>,
     notice: Option<String>,
 }
 
-/// Reads the data, plans the steps, and says what is dropped.
+/// Reads the data, plans the steps, and says what is left out.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
-    let Some(seq_len) = file.model.seq_len() else {
-        return Ok(Prepared { plan: plan_products(&file.train)?, text: None, vocabulary: None, notice: None });
+    let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
+        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, input: None, notice: None });
     };
-    let text = load_text(file).map_err(TrialError::Bad)?;
-    let vocabulary = text.facts.vocabulary;
-    if let Some(own) = file.model.vocabulary(Some(vocabulary)).filter(|own| *own < vocabulary) {
-        return Err(TrialError::Bad(format!("`model.vocabulary` {own} is smaller than the data's {vocabulary}; leave it out or make it larger")));
-    }
-    let (plan, TextFeed { schedule, loader, valid, facts }) = plan_text(file, text, seq_len)?;
+    let input = opened.facts.input_shape();
+    let (plan, schedule, feed) = plan_feed(file, &opened)?;
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
-    result.data_sha256 = Some(facts.sha256).filter(|hash| !hash.is_empty());
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
         result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
     }
-    Ok(Prepared { plan, text: Some(Text { loader, valid }), vocabulary: Some(vocabulary), notice: dropped_notice(epoch) })
+    let notice = left_out_notice(epoch, &opened.left_out);
+    result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
+    result.left_out_of_data = opened.left_out;
+    Ok(Prepared { plan, feed: Some(feed), input: Some(input), notice })
 }
 
-fn dropped_notice(epoch: Epoch) -> Option<String> {
-    let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
-    let text = format!("each epoch leaves out {batch} samples that fill no batch and {step} more that fill no step");
-    (epoch.dropped_samples() > 0).then_some(text)
+/// What of the data is not trained on, in words.
+fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
+    let mut parts: Vec<String> = of_data.iter().map(|(what, count)| format!("the data leaves out {count} {what}")).collect();
+    if epoch.dropped_samples() > 0 {
+        let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
+        parts.push(format!("each epoch leaves out {batch} samples that fill no batch and {step} more that fill no step"));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn hello() -> Message {

@@ -52,6 +52,14 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         checkpoint_seconds: None,
         train_loss: None,
         valid_loss: None,
+        valid_top1: None,
+        valid_top5: None,
+        valid_mean_absolute_error: None,
+        valid_hit_rate: None,
+        persistence_mean_absolute_error: None,
+        persistence_hit_rate: None,
+        majority_hit_rate: None,
+        left_out_of_data: Default::default(),
         seconds_to_target: None,
         peak_allocated_bytes: None,
         peak_reserved_bytes: None,
@@ -90,8 +98,14 @@ impl Trained<'_> {
         result.steps = measured.steps;
         result.left_out_steps = timing.left_out_steps();
         result.train_loss = ledger.train_loss();
-        result.valid_loss = measured.valid_loss;
         result.skipped_steps = measured.skipped_steps;
+        if let Some(scores) = measured.scores {
+            result.valid_loss = Some(scores.loss);
+            result.valid_top1 = scores.top1;
+            result.valid_top5 = scores.top5;
+            result.valid_mean_absolute_error = scores.mean_absolute_error;
+            result.valid_hit_rate = scores.hit_rate;
+        }
         result.evaluation_seconds = measured.evaluation_seconds;
         result.seconds_to_target = measured.seconds_to_target;
         if let Some(peaks) = measured.allocator {
@@ -118,6 +132,8 @@ impl Trained<'_> {
         result.samples_per_second = Some(samples / figures.seconds);
         if self.plan.tokens_per_sample > 0 {
             result.tokens_per_second = Some(samples * self.plan.tokens_per_sample as f64 / figures.seconds);
+        }
+        if self.plan.steps_per_epoch.is_some() {
             result.data_wait_fraction = Some(figures.data_wait_fraction);
             result.load_seconds = Some(figures.load_seconds);
             result.transfer_fraction = figures.transfer_fraction;
@@ -146,6 +162,9 @@ fn note(result: &mut TrialResult, column: &str, reason: String) {
 pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result<Ending, TrialError>) -> i32 {
     let (outcome, reason, status) = match ended {
         Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
+        Ok(Ending::StoppedEarly(reason)) => {
+            (Outcome::Completed, Some(format!("stopped early at step {}: {reason}", result.steps)), exit_status::RESULT)
+        }
         Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
             let reason = format!("a signal asked the trial to stop; it did after step {}", result.steps);

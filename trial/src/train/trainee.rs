@@ -1,6 +1,6 @@
 //! What the training loop asks of a model on its device. The learner is the real one; tests bring one of known cost.
 
-use super::{DeviceBatch, Learner};
+use super::{DeviceBatch, Learner, objective::Scores};
 use crate::{TrialError, data::HostBatch};
 
 /// Memory figures of the device's allocator since they were last reset.
@@ -41,8 +41,8 @@ pub(crate) trait Trainee {
 
     fn evaluate(&mut self, batch: Self::Batch) -> Result<(), TrialError>;
 
-    /// Waits. Mean loss over every target evaluated since the last call.
-    fn finish_evaluation(&mut self) -> Result<f64, TrialError>;
+    /// Waits. Mean loss and scores over every target evaluated since the last call.
+    fn finish_evaluation(&mut self) -> Result<Scores, TrialError>;
 
     /// Waits until the device has done all it was given.
     fn wait(&mut self) -> Result<(), TrialError>;
@@ -100,7 +100,7 @@ impl Trainee for Learner {
         Self::evaluate(self, batch)
     }
 
-    fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
+    fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
         Self::finish_evaluation(self)
     }
 

@@ -12,37 +12,31 @@ use std::{
 use kiln::{
     plan::TrialFile,
     record::Message,
-    spec::{EvaluateEvery, EvaluateMoment},
+    spec::{self, EvaluateEvery, EvaluateMoment},
 };
 
 use super::{
     clock::{monotonic_nanoseconds, seconds_between},
-    feed::StepPlan,
+    feed::{Feed, StepPlan},
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
+    objective::Scores,
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
     timing::{DataCost, Timing},
     trainee::{AllocatorPeaks, Trainee},
 };
-use crate::{
-    TrialError,
-    data::{EvaluationWindows, HostBatch, Loader},
-};
+use crate::TrialError;
 
 /// How a training came to its end without an error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ending {
     Completed,
+    /// Completed before its last step, for this reason.
+    StoppedEarly(String),
     Diverged(String),
     Interrupted,
-}
-
-/// Batches and validation text of a model that reads text.
-pub(crate) struct Text {
-    pub(crate) loader: Loader,
-    pub(crate) valid: Vec<u32>,
 }
 
 /// One training under way.
@@ -51,7 +45,7 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) plan: StepPlan,
     pub(crate) trainee: T,
     /// `None` for a model that only makes matrix products.
-    pub(crate) text: Option<Text>,
+    pub(crate) feed: Option<Feed>,
     pub(crate) timing: Timing,
     pub(crate) clock: Box<dyn StepClock>,
     pub(crate) ledger: Ledger,
@@ -60,6 +54,30 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) is_interrupted: &'a AtomicBool,
     pub(crate) measured: Measured,
     pub(crate) plateau: Plateau,
+    pub(crate) early_stop: EarlyStop,
+}
+
+/// Ends a training whose validation loss has stopped falling.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EarlyStop {
+    /// `None` never ends it.
+    patience: Option<u64>,
+    lowest: f64,
+    stalled: u64,
+}
+
+impl EarlyStop {
+    pub(crate) fn new(asked: Option<&spec::EarlyStop>) -> Self {
+        Self { patience: asked.map(|stop| stop.patience), lowest: f64::INFINITY, stalled: 0 }
+    }
+
+    /// Takes in the loss of one evaluation; the reason to end, if there is one.
+    fn hear(&mut self, loss: f64) -> Option<String> {
+        self.stalled = if loss < self.lowest { 0 } else { self.stalled + 1 };
+        self.lowest = self.lowest.min(loss);
+        let patience = self.patience.filter(|patience| self.stalled >= *patience)?;
+        Some(format!("{patience} evaluations in a row found no lower validation loss than {:.4} (`train.early_stop`)", self.lowest))
+    }
 }
 
 /// What the loop measured beside the window.
@@ -68,7 +86,8 @@ pub(crate) struct Measured {
     /// Steps made.
     pub(crate) steps: u64,
     pub(crate) evaluation_seconds: Option<f64>,
-    pub(crate) valid_loss: Option<f64>,
+    /// Of the last evaluation.
+    pub(crate) scores: Option<Scores>,
     pub(crate) seconds_to_target: Option<f64>,
     pub(crate) allocator: Option<AllocatorPeaks>,
     /// As of the last losses read.
@@ -133,7 +152,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     /// One optimizer update, or one round of matrix products.
     fn make_step(&mut self, step: u64) -> Result<(), TrialError> {
         let mut cost = DataCost::default();
-        let rate = if self.text.is_some() {
+        let rate = if self.feed.is_some() {
             if self.plan.begins_epoch(step) {
                 self.trainee.begin_epoch();
             }
@@ -151,16 +170,16 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     }
 
     fn make_micro_step(&mut self, step: u64, micro: u64, cost: &mut DataCost) -> Result<(), TrialError> {
-        let Some(text) = &mut self.text else { return Ok(()) };
-        let batch = text.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
+        let Some(feed) = &mut self.feed else { return Ok(()) };
+        let batch = feed.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
         cost.wait_seconds += batch.wait.as_secs_f64();
         cost.load_seconds += batch.load.as_secs_f64();
         self.clock.begin_copy(monotonic_nanoseconds());
         let on_device = self.trainee.to_device(&batch)?;
         self.clock.end_copy(monotonic_nanoseconds());
         drop(batch); // Its buffer goes back to the workers before the step is computed.
-        // Training windows are whole: every target counts.
-        let total_targets = self.plan.samples_per_step * self.plan.tokens_per_sample;
+        // Training samples are whole: every target counts.
+        let total_targets = self.plan.samples_per_step * self.plan.targets_per_sample;
         self.trainee.micro_step(on_device, step, micro, total_targets)
     }
 
@@ -186,10 +205,10 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     /// Waits. Reads the losses and times of the steps since the last call and writes their rows.
     fn settle(&mut self) -> Result<Option<Divergence>, TrialError> {
-        if self.text.is_none() {
+        if self.feed.is_none() {
             self.trainee.wait()?; // No loss to read, but the host must not run far ahead of the device.
         }
-        let losses = if self.text.is_some() { self.trainee.take_losses()? } else { Vec::new() };
+        let losses = if self.feed.is_some() { self.trainee.take_losses()? } else { Vec::new() };
         self.measured.skipped_steps = self.trainee.skipped_steps();
         let times = self.clock.take();
         for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
@@ -224,7 +243,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     }
 
     fn has_validation(&self) -> bool {
-        self.text.as_ref().is_some_and(|text| text.valid.len() > 1)
+        self.feed.as_ref().is_some_and(|feed| feed.validation.is_some())
     }
 
     fn evaluation_is_due(&self, step: u64) -> bool {
@@ -236,7 +255,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.has_validation() && (by_plan || step == self.plan.total_steps)
     }
 
-    /// Goes through the validation text after `step`; an ending, if it brings one. Its time is cut out of the window.
+    /// Goes through the validation data after `step`; an ending, if it brings one. Its time is cut out of the window.
     fn evaluate(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
         if let Some(divergence) = self.settle()? {
             return Ok(Some(diverged(divergence)));
@@ -247,7 +266,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         }
         let from = monotonic_nanoseconds();
         self.pause_loader(true);
-        let loss = self.validation_loss(step)?;
+        let scores = self.validate(step)?;
         self.trainee.wait()?;
         self.trainee.reset_allocator_peaks();
         let to = monotonic_nanoseconds();
@@ -257,41 +276,43 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.messages.restart(to);
         let seconds = seconds_between(from, to);
         *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
-        match loss {
+        match scores {
             None => Ok(Some(Ending::Interrupted)),
-            Some(loss) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!("the validation loss after step {step} is {loss}")))),
-            Some(loss) => self.record_evaluation(step, to, Evaluation { loss, seconds }).map(|()| None),
+            Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!("the validation loss after step {step} is {loss}")))),
+            Some(scores) => {
+                self.record_evaluation(step, to, Evaluation { scores, seconds })?;
+                Ok(self.early_stop.hear(scores.loss).filter(|_| step < self.plan.total_steps).map(Ending::StoppedEarly))
+            }
         }
     }
 
     /// Waits. `None` if interrupted.
-    fn validation_loss(&mut self, step: u64) -> Result<Option<f64>, TrialError> {
-        let Some(text) = &self.text else { return Ok(None) };
-        let train = &self.file.train;
-        let batch_size = (train.batch_size * train.evaluate.batch_multiple) as usize;
-        let is_contiguous = self.file.data.is_contiguous();
-        let windows = EvaluationWindows { tokens: &text.valid, seq_len: self.plan.tokens_per_sample as usize, batch_size, is_contiguous };
-        let mut batch = HostBatch::default();
-        for index in 0..windows.batch_count() {
-            if self.is_interrupted.load(Ordering::SeqCst) {
+    fn validate(&mut self, step: u64) -> Result<Option<Scores>, TrialError> {
+        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else { return Ok(None) };
+        let mut loader = validation.loader();
+        let batches = loader.total_batches();
+        for index in 0..batches {
+            if self.is_interrupted() {
                 return Ok(None);
             }
-            windows.fill(index, &mut batch);
+            let batch = loader.next_batch().map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
             let on_device = self.trainee.to_device(&batch)?;
+            drop(batch);
             self.trainee.evaluate(on_device)?;
-            self.messages.evaluating(step, index + 1, windows.batch_count(), monotonic_nanoseconds())?;
+            self.messages.evaluating(step, index + 1, batches, monotonic_nanoseconds())?;
         }
         self.trainee.finish_evaluation().map(Some)
     }
 
     fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {
-        self.measured.valid_loss = Some(evaluation.loss);
-        self.plateau.hear(evaluation.loss);
+        let loss = evaluation.scores.loss;
+        self.measured.scores = Some(evaluation.scores);
+        self.plateau.hear(loss);
         let place = Place { epoch: self.plan.epoch(step), step, at };
         self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
         self.tables.flush()?;
-        self.messages.send(&Message::Evaluated { step, valid_loss: evaluation.loss })?;
-        let is_reached = self.file.train.target.as_ref().is_some_and(|target| evaluation.loss <= target.valid_loss);
+        self.messages.send(&Message::Evaluated { step, valid_loss: loss })?;
+        let is_reached = self.file.train.target.as_ref().is_some_and(|target| loss <= target.valid_loss);
         if is_reached && self.measured.seconds_to_target.is_none() {
             self.measured.seconds_to_target = Some(self.timing.seconds_since_start(at));
             self.messages.send(&Message::TargetReached { step, monotonic_nanoseconds: at })?;
@@ -300,9 +321,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     }
 
     fn pause_loader(&self, is_paused: bool) {
-        match &self.text {
-            Some(text) if is_paused => text.loader.pause(),
-            Some(text) => text.loader.resume(),
+        match &self.feed {
+            Some(feed) if is_paused => feed.loader.pause(),
+            Some(feed) => feed.loader.resume(),
             None => {}
         }
     }

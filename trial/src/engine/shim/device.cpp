@@ -35,20 +35,17 @@ int kiln_load_cuda(const char *path, int *is_real) {
   });
 }
 
-// Inputs and targets, `count` numbers each, in one buffer [2, count] on the device; on the CPU in a buffer of libtorch's own.
-// Does not wait for the copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it
-// out again before the copy is done: copies without waiting record an event with it. From pageable memory the driver copies
-// aside before it returns, after a wait for the stream if the buffer is larger than 64 KiB.
-int kiln_copy_batch(const int64_t *inputs, const int64_t *targets, int64_t count, int to_cuda, int pinned, Tensor **out) {
+// `count` values (f32, else i64) in a buffer [count] on the device; on the CPU in a buffer of libtorch's own. Does not wait for the
+// copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it out again before the
+// copy is done: copies without waiting record an event with it. From pageable memory the driver copies aside before it returns,
+// after a wait for the stream if the buffer is larger than 64 KiB.
+int kiln_copy(const void *values, int64_t count, int is_float, int to_cuda, int pinned, Tensor **out) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto host = at::empty({2, count}, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned != 0));
-    auto bytes = (size_t)count * sizeof(int64_t);
-    if (bytes > 0) {
-      std::memcpy(host.data_ptr<int64_t>(), inputs, bytes);
-      std::memcpy(host.data_ptr<int64_t>() + count, targets, bytes);
-    }
-    give(out, to_cuda ? host.to(cuda, at::kLong, /*non_blocking=*/true) : host);
+    auto kind = is_float ? at::kFloat : at::kLong;
+    auto host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0));
+    if (count > 0) std::memcpy(host.data_ptr(), values, host.nbytes());
+    give(out, to_cuda ? host.to(cuda, kind, /*non_blocking=*/true) : host);
   });
 }
 

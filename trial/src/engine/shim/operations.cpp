@@ -68,13 +68,16 @@ constexpr int64_t IGNORED = -100;
 
 struct SavedCrossEntropy : Saved {
   Tensor log_probabilities, targets;  // [n, classes] f32, [n]
+  double smoothing;
   at::ScalarType logits_kind;
 
-  // Softmax minus one-hot, made in place of the log-probabilities: the largest buffer of a language model exists once.
+  // Softmax minus the smoothed one-hot, made in place of the log-probabilities: the largest buffer of a language model exists once.
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto counted = targets.ne(IGNORED).to(at::kFloat).mul_(gradient.reshape({1})).unsqueeze(1);  // [n, 1]
-    auto of_logits = log_probabilities.exp_().mul_(counted);
-    of_logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1), counted.neg());
+    auto of_logits = log_probabilities.exp_();
+    if (smoothing > 0) of_logits.sub_(smoothing / of_logits.size(1));
+    of_logits.mul_(counted);
+    of_logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1), counted.mul(smoothing - 1.0));
     return {as_kind(of_logits, logits_kind)};
   }
 };
@@ -87,7 +90,7 @@ extern "C" {
 int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto kind = product_kind(products, *x);
+    auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     auto weight = as_kind(*w, kind);
     auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());
@@ -181,19 +184,26 @@ int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
   });
 }
 
-// Sum of the cross entropies of logits [n, classes] and targets [n] in f32, those of target -100 left out; out [1].
-// With `reuse` nobody else holds the logits' memory, and it is written over.
-int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, Tensor **out, Saved **saved) {
+// Sum of the cross entropies of logits [n, classes] and targets [n] in f32, those of target -100 left out; out [1]. `smoothing` of
+// each target is shared by all classes. With `reuse` nobody else holds the logits' memory, and it is written over.
+int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smoothing, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     auto values = as_kind(*logits, at::kFloat);
     bool own = reuse || !values.is_same(*logits);
     auto log_probabilities = own && values.is_contiguous() ? at::_log_softmax_out(values, values, -1, false) : at::_log_softmax(values, -1, false);
-    give(out, at::nll_loss(log_probabilities, *targets, {}, at::Reduction::Sum, IGNORED).reshape({1}));
+    auto loss = at::nll_loss(log_probabilities, *targets, {}, at::Reduction::Sum, IGNORED).reshape({1});
+    if (smoothing > 0) {
+      auto counted = targets->ne(IGNORED).to(at::kFloat);
+      auto of_all = log_probabilities.mean(1).mul_(counted).sum().reshape({1});
+      loss = loss.mul_(1.0 - smoothing).sub_(of_all, smoothing);
+    }
+    give(out, loss);
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedCrossEntropy>();
     state->log_probabilities = log_probabilities;
     state->targets = *targets;
+    state->smoothing = smoothing;
     state->logits_kind = logits->scalar_type();
     keep(saved, std::move(state));
   });

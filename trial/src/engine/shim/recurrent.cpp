@@ -1,23 +1,6 @@
 // LSTM layers by libtorch's own kernels (cuDNN on CUDA). Their backward pass is libtorch's autograd over a graph of this one
 // operation, which is freed with it.
-#include <torch/csrc/autograd/autograd.h>
-
-#include "shim.h"
-
-namespace {
-
-// An operation recorded by libtorch's autograd.
-struct SavedGraph : Saved {
-  std::vector<Tensor> inputs;  // leaves of the graph
-  Tensor output;
-
-  std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto of_output = gradient.scalar_type() == output.scalar_type() ? gradient : gradient.to(output.scalar_type());
-    return torch::autograd::grad({output}, inputs, {of_output}, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
-  }
-};
-
-}  // namespace
+#include "graph.h"
 
 extern "C" {
 
@@ -28,7 +11,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, do
               Tensor **last_hidden, Tensor **last_cell, Saved **saved) {
   return guarded([&] {
     c10::AutoGradMode mode(saved != nullptr);
-    auto kind = product_kind(products, *inputs[0]);
+    auto kind = product_kind(products, *inputs[1]);
     auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
     std::vector<Tensor> leaves, used;
     for (int at = 0; at < count; at++) {

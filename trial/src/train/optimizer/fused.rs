@@ -164,14 +164,18 @@ impl Taken for tch::Tensor {
 mod tests {
     use burn::{
         module::{Module, ModuleVisitor, Param},
-        tensor::{DType, Device},
+        tensor::{DType, Device, TensorData},
     };
-    use kiln::spec::{Engine, Precision};
+    use kiln::{
+        catalog::data::{ImageShape, InputShape, PanelShape},
+        spec::{Engine, Precision},
+    };
 
     use super::*;
     use crate::{
         engine::Arithmetic,
-        model::{Init, stored},
+        model::{Init, Input, stored},
+        train::objective::Target,
     };
 
     fn group(parameter: &[f32], gradient: &[f32]) -> Group {
@@ -232,24 +236,49 @@ mod tests {
         Train { precision, optimizer: serde_yaml::from_str(optimizer).unwrap(), clip_norm: Some(1.0), ..Train::default() }
     }
 
+    const RESNET: &str = "kind: resnet, depth: 18, width: 4, stem: small";
+    const PANEL: &str = "kind: panel-lstm, hidden: 8, num_layers: 2";
+
     fn network(shape: &str, precision: Precision) -> Network {
+        let input = match shape {
+            RESNET => InputShape::Images(ImageShape { channels: 1, height: 8, width: 8, classes: 10 }),
+            PANEL => InputShape::Panel(PanelShape { features: 3, symbols: 5 }),
+            _ => InputShape::Text { vocabulary: 20 },
+        };
         let init = Init { seed: 1, device: Device::libtorch().autodiff() };
-        let network = Network::new(&serde_yaml::from_str(&format!("{{{shape}}}")).unwrap(), Some(20), &init).unwrap();
+        let network = Network::new(&serde_yaml::from_str(&format!("{{{shape}}}")).unwrap(), Some(input), &init).unwrap();
         stored(network, precision)
+    }
+
+    fn batch(network: &Network) -> (Input, Target) {
+        let device = Device::libtorch();
+        let classes = |labels: [i64; 4]| Tensor::from_data(labels, &device);
+        match network {
+            Network::Resnet(_) => {
+                let pixels = (0..4 * 64).map(|at| ((at * 37) % 64) as f32 / 32.0 - 1.0).collect();
+                (Input::Images(Tensor::from_data(TensorData::new(pixels, [4, 1, 8, 8]), &device)), Target::Labels(classes([2, 3, 4, 5])))
+            }
+            Network::PanelLstm(_) => {
+                let features = Tensor::from_data([[[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]], [[1.0, 0.0, -0.5], [0.7, -0.7, 0.2]]], &device);
+                let input = Input::Panel { features, symbols: Tensor::from_data([1, 3], &device) };
+                (input, Target::Directions(Tensor::from_data([1.0, 0.0], &device)))
+            }
+            _ => (Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), Target::Classes(classes([2, 3, 4, 5]))),
+        }
     }
 
     /// Divided by many targets, as of a large batch, so that its gradients stay in the range of f16.
     fn loss(network: &Network, precision: Precision) -> Tensor<1> {
         let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
-        let device = Device::libtorch();
-        network.loss(Tensor::from_data([[1, 2, 3, 4]], &device), Tensor::from_data([2, 3, 4, 5], &device), &mut None, with) / 64.0
+        let (input, target) = batch(network);
+        target.loss(network.forward(input, &mut None, with), 0.0, with) / 64.0
     }
 
     #[test]
     fn parameters_gradients_and_moments_are_f32_but_under_bf16_and_the_loss_always_is() {
         let untied = format!("{GPT}, tie_head: false");
         for precision in [Precision::F32, Precision::AmpBf16, Precision::AmpF16, Precision::Bf16] {
-            [GPT, &untied, MLP, LSTM].into_iter().for_each(|shape| has_dtypes(shape, precision));
+            [GPT, &untied, MLP, LSTM, RESNET, PANEL].into_iter().for_each(|shape| has_dtypes(shape, precision));
         }
     }
 

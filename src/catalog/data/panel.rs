@@ -1,0 +1,118 @@
+//! Data of many series side by side, one file of rows per symbol: the keys of each kind.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Loader, tenth};
+
+/// Series of your own: a folder or an archive with one CSV file per symbol, a date and numbers in each row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PanelCsv {
+    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz); a relative path is resolved against the directory kiln starts in.
+    pub path: String,
+    /// Column that holds the date (2012-09-04); rows ascend by it.
+    #[serde(default = "date")]
+    pub date: String,
+    /// Column whose next log return is predicted; its values are positive.
+    pub price: String,
+    /// Columns that the model sees as log returns, each normalized over all training rows; every column of numbers if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<String>>,
+    /// Whether rows that cannot be read are left out and counted; otherwise the first one is an error. Rows of `null` always are.
+    #[serde(default)]
+    pub skip_bad: bool,
+    #[serde(flatten)]
+    pub split: PanelSplit,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+/// StockNet's daily prices of 88 US stocks, 2012-09-04 to 2017-09-01, as a panel. Source: Xu & Cohen 2018 (ACL).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stocknet {
+    /// Folder that holds the archive or the CSV files; else `$KILN_DATA/stocknet-88`, else `data/stocknet-88`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(flatten)]
+    pub split: PanelSplit,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+/// What is predicted from which symbols, and where validation begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PanelSplit {
+    /// `return` predicts the next row's log return of the price, `direction` whether it is above 0.
+    #[serde(default)]
+    pub target: PanelTarget,
+    /// Share of the dates, from the last, whose returns validate; nothing of theirs is trained on.
+    #[serde(default = "tenth")]
+    #[schemars(range(min = 0.0, max = 0.5))]
+    pub valid_fraction: f64,
+    /// Symbols that are read, first ones of the alphabet; all of them if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub limit: Option<u64>,
+}
+
+/// What is predicted of the next row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PanelTarget {
+    /// Its log return; the loss is the squared error in units of the training returns' deviation.
+    #[default]
+    Return,
+    /// Whether its log return is above 0; the loss is the cross entropy.
+    Direction,
+}
+
+/// How many numbers a row has for the model, and how many symbols there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PanelShape {
+    pub features: u64,
+    pub symbols: u64,
+}
+
+/// Log returns of one symbol in time order: the first `train` train, the rest validates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SymbolReturns {
+    pub train: u64,
+    pub all: u64,
+}
+
+impl SymbolReturns {
+    /// Training samples: `seq_len` returns in, the next one as target, the target among the first `train`.
+    pub fn train_samples(self, seq_len: u64) -> u64 {
+        self.train.saturating_sub(seq_len)
+    }
+
+    /// Validation samples: their targets lie after the training returns, their windows may reach back into them.
+    pub fn valid_samples(self, seq_len: u64) -> u64 {
+        self.all.saturating_sub(self.train.max(seq_len))
+    }
+}
+
+fn date() -> String {
+    "Date".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_return_that_has_a_whole_window_before_it_is_a_target_once() {
+        for all in 0..12 {
+            for train in 0..=all {
+                let returns = SymbolReturns { train, all };
+                for seq_len in 1..6 {
+                    let targets = (0..all).filter(|at| *at >= seq_len);
+                    let (early, late): (Vec<u64>, Vec<u64>) = targets.partition(|at| *at < train);
+                    assert_eq!((returns.train_samples(seq_len), returns.valid_samples(seq_len)), (early.len() as u64, late.len() as u64));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! From the trial's `data` section to its samples.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use kiln::{
+    catalog::{
+        Content, Data,
+        data::{DataFacts, Sampling},
+        images, panel, text,
+    },
+    plan::TrialFile,
+};
+
+use super::{ImageSource, PanelWindows, Source, TextWindows, ValidationWindows};
+
+/// Data that a model can be trained on.
+pub(crate) struct Opened {
+    pub(crate) train: Arc<dyn Source>,
+    /// Samples of one epoch, before what fills no step is dropped.
+    pub(crate) epoch_samples: u64,
+    pub(crate) sampling: Sampling,
+    pub(crate) valid: Arc<dyn Source>,
+    pub(crate) facts: DataFacts,
+    /// What was left out of the data, and how much of it.
+    pub(crate) left_out: BTreeMap<String, u64>,
+}
+
+/// Opens what the trial names; `None` for a model that reads no data. The error is in words.
+pub(crate) fn open(file: &TrialFile) -> Result<Option<Opened>, String> {
+    let folder = file.data_folder.as_deref();
+    let seq_len = file.model.seq_len().unwrap_or_default() as usize;
+    match file.model.reads() {
+        Content::Nothing => Ok(None),
+        Content::Text => open_text(&file.data, folder, seq_len).map(Some),
+        Content::Images => open_images(&file.data, folder, file.train.seed).map(Some),
+        Content::Panel => open_panel(&file.data, folder, seq_len).map(Some),
+    }
+}
+
+fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
+    let found = text::load(data, folder).map_err(|error| error.to_string())?;
+    let cut = data.sampling().cloned().unwrap_or_default();
+    let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
+    let strided = TextWindows { tokens: Arc::new(found.train), seq_len, stride };
+    let epoch_samples = strided.sample_count();
+    let train = if cut.sampling == Sampling::Random { TextWindows { stride: 1, ..strided } } else { strided };
+    Ok(Opened {
+        train: Arc::new(train),
+        epoch_samples,
+        sampling: cut.sampling,
+        valid: Arc::new(ValidationWindows { tokens: Arc::new(found.valid), seq_len }),
+        facts: found.facts,
+        left_out: BTreeMap::new(),
+    })
+}
+
+fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, String> {
+    let found = images::load(data, folder).map_err(|error| error.to_string())?;
+    let (facts, left_out) = (found.facts.clone(), found.skipped_files);
+    let [train, valid] = ImageSource::both(data, found, seed);
+    Ok(Opened {
+        epoch_samples: train.sample_count(),
+        train: Arc::new(train),
+        sampling: Sampling::Shuffled,
+        valid: Arc::new(valid),
+        facts,
+        left_out: counted([("files that are no images", left_out)]),
+    })
+}
+
+fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
+    let found = Arc::new(panel::load(data, folder).map_err(|error| error.to_string())?);
+    let target = data.panel_split().map(|split| split.target).unwrap_or_default();
+    let [train, valid] = PanelWindows::both(&found, seq_len, target);
+    Ok(Opened {
+        epoch_samples: train.sample_count(),
+        train: Arc::new(train),
+        sampling: Sampling::Shuffled,
+        valid: Arc::new(valid),
+        facts: found.facts.clone(),
+        left_out: counted([("rows of `null`", found.null_rows), ("rows that cannot be read", found.skipped_rows)]),
+    })
+}
+
+fn counted<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    counts.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| (what.to_owned(), count)).collect()
+}

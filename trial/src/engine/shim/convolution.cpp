@@ -1,0 +1,48 @@
+// Convolution with what follows it in a residual network, and pooling, by libtorch's own kernels (cuDNN on CUDA). Their backward pass
+// is libtorch's autograd over a graph of these operations, which is freed with it.
+#include "graph.h"
+
+extern "C" {
+
+// relu(norm(convolution of x) + residual), each of the two last where asked for. x [batch, in, height, width], weight [out, in, k, k],
+// gain and shift [out], residual as the output or null; the running mean and variance [out] are used in evaluation, moved in
+// training. `products` names the dtype of the convolution and of the output;
+// the norm's numbers are f32 in any case.
+int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tensor *residual, Tensor *running_mean, Tensor *running_variance,
+                   int64_t stride, int64_t padding, int relu, int training, int products, int of_input, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::AutoGradMode mode(saved != nullptr);
+    auto graph = std::make_unique<SavedGraph>();
+    auto leaf = [&](Tensor *tensor, bool needs_gradient) {
+      graph->inputs.push_back(tensor->detach().set_requires_grad(saved != nullptr && needs_gradient));
+      return graph->inputs.back();
+    };
+    auto kind = product_kind(products, *weight);
+    auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
+    auto image = cast(leaf(x, of_input));
+    auto made = at::conv2d(image, cast(leaf(weight, true)), {}, {stride, stride}, {padding, padding});
+    auto f32 = [](const Tensor &tensor) { return tensor.to(at::kFloat); };
+    auto normed = at::batch_norm(made, f32(leaf(gain, true)), f32(leaf(shift, true)), *running_mean, *running_variance, training != 0,
+                                 /*momentum=*/0.1, /*eps=*/1e-5, /*cudnn_enabled=*/true);
+    // Nobody else has the norm's output, so both may write over it, as PyTorch's models do.
+    if (residual != nullptr) normed = normed.add_(cast(leaf(residual, true)));
+    if (relu) normed = normed.relu_();
+    give(out, normed.detach());
+    if (saved == nullptr) return;
+    graph->output = normed;
+    keep(saved, std::move(graph));
+  });
+}
+
+// The largest of each 3 × 3 piece, every second one: [batch, channels, height, width] to half its height and width.
+int kiln_max_pool(Tensor *x, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::AutoGradMode mode(saved != nullptr);
+    auto graph = std::make_unique<SavedGraph>();
+    graph->inputs.push_back(x->detach().set_requires_grad(saved != nullptr));
+    graph->output = at::max_pool2d(graph->inputs[0], {3, 3}, {2, 2}, {1, 1});
+    give(out, graph->output.detach());
+    if (saved != nullptr) keep(saved, std::move(graph));
+  });
+}
+}
