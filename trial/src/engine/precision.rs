@@ -12,8 +12,8 @@ const OLDEST_WITH_TF32: (u32, u32) = (8, 0);
 /// The number format of matrix products. The numbers are those of the shim's `product_kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Products {
-    /// That of the input: everything is in one format.
-    OfInput = 0,
+    /// That of the weights: everything is in one format.
+    OfWeights = 0,
     /// Everything that holds a parameter, and the loss, stays f32.
     Bf16 = 1,
     /// Likewise.
@@ -23,17 +23,17 @@ pub(super) enum Products {
 impl Products {
     pub(super) fn of(precision: Precision) -> Self {
         match precision {
-            Precision::F32 | Precision::Tf32 | Precision::Bf16 => Self::OfInput,
+            Precision::F32 | Precision::Tf32 | Precision::Bf16 => Self::OfWeights,
             Precision::AmpBf16 => Self::Bf16,
             Precision::AmpF16 => Self::F16,
         }
     }
 
-    /// `None` is that of the input.
+    /// `None` is that of the weights.
     #[cfg(feature = "libtorch")]
     pub(super) fn kind(self) -> Option<tch::Kind> {
         match self {
-            Self::OfInput => None,
+            Self::OfWeights => None,
             Self::Bf16 => Some(tch::Kind::BFloat16),
             Self::F16 => Some(tch::Kind::Half),
         }

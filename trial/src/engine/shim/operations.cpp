@@ -87,7 +87,7 @@ extern "C" {
 int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto kind = product_kind(products, *x);
+    auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     auto weight = as_kind(*w, kind);
     auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());

@@ -28,7 +28,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, do
               Tensor **last_hidden, Tensor **last_cell, Saved **saved) {
   return guarded([&] {
     c10::AutoGradMode mode(saved != nullptr);
-    auto kind = product_kind(products, *inputs[0]);
+    auto kind = product_kind(products, *inputs[1]);
     auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
     std::vector<Tensor> leaves, used;
     for (int at = 0; at < count; at++) {
