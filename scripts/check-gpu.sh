@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a GPU can show, each part checked by its tables: calibrate, quickstart, matrix products, pinned copies, a short
+# What only a GPU can show, each part checked by its tables: calibrate, quickstart, matrix products, pinned copies, each precision, a short
 # WikiText-2 sweep. Some minutes. In: the path of kiln (in a bundle: its run.sh, the default). A part that fails does not stop
 # the others. Exit status 1 if one failed, 3 where there is no GPU or no python3, which reads the tables.
 set -uo pipefail
@@ -53,6 +53,9 @@ for row in rows:
     share = timed / number("window_seconds")
     want(0.9 < share < 1.1, f"{trial}: timed steps make up {share:.3f} of the window")
     result = json.load(open(os.path.join(run, "trials", trial, row["attempt"], "trial.json")))
+    tf32 = "true" if row["precision"] == "tf32" else "false"
+    want(result["flags"].get("tf32_matmul") == tf32, f"{trial}: precision {row['precision']} with flags {result['flags']}")
+    want((row["skipped_steps"] != "") == (row["precision"] == "amp-f16" and copied != "none"), f"{trial}: {row['skipped_steps']!r} skipped steps")
     if copied != "none":
         want(0 < number("transfer_fraction") < 1, f"{trial}: transfer_fraction {row['transfer_fraction']!r}: {row['notes']}")
         want(result.get("copied_from") == copied, f"{trial}: copied from {result.get('copied_from')}, {copied} was asked for: {row['notes']}")
@@ -78,6 +81,9 @@ one_trial=(--set train.batch_size=32 --set data.num_workers=2 --set sweep.repeat
 part calibrate "$kiln" calibrate
 part quickstart sweep pageable quickstart experiments/quickstart.yaml
 part "pinned copies" sweep pinned quickstart experiments/quickstart.yaml "${one_trial[@]}" --set data.pin_memory=true
+for precision in tf32 bf16 amp-bf16 amp-f16; do
+  part "$precision" sweep pageable quickstart experiments/quickstart.yaml "${one_trial[@]}" --set train.precision=$precision
+done
 if [ -d "$data/wikitext-2" ]; then
   export KILN_DATA=$data
   part wikitext2 sweep pinned wikitext2-gpt-batch experiments/wikitext2-gpt-batch.yaml --set train.steps=300

@@ -17,7 +17,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 10] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
@@ -26,6 +26,7 @@ mod libtorch {
         "recurrent.cpp",
         "convolution.cpp",
         "optimizer.cpp",
+        "scaler.cpp",
         "probe.cpp",
     ];
 

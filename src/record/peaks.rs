@@ -30,7 +30,7 @@ pub struct MeasuredPeak {
     pub device: DeviceKey,
     /// Version of libtorch, as trials record it.
     pub libtorch: String,
-    /// `f32`, `amp-bf16`.
+    /// `f32`, `tf32`, `amp-bf16`, `amp-f16`; those that multiply in one number format have one peak.
     pub precision: String,
     /// FLOP/s.
     pub flops: f64,
@@ -39,13 +39,13 @@ pub struct MeasuredPeak {
 }
 
 impl MeasuredPeak {
-    /// Whether both were measured on the same device and driver, with the same libtorch, at the same precision.
+    /// Whether both were measured on the same device and driver, with the same libtorch, in the same number format.
     fn is_of_the_same(&self, other: &Self) -> bool {
         self.is_of(&other.device, &other.libtorch, &other.precision)
     }
 
     fn is_of(&self, device: &DeviceKey, libtorch: &str, precision: &str) -> bool {
-        self.device.is_same(device) && self.libtorch == libtorch && self.precision == precision
+        self.device.is_same(device) && self.libtorch == libtorch && dtype(&self.precision) == dtype(precision)
     }
 }
 
@@ -189,6 +189,17 @@ mod tests {
         }
         assert_eq!(found(&DeviceKey { device: "GPU-2".to_owned(), ..gpu() }, Some("2.11.0")), TABLE, "another board of the same name");
         assert_eq!(lookup(Some(&path), &gpu(), Some("2.11.0"), "amp-bf16").unwrap().source, "table", "another precision");
+    }
+
+    #[test]
+    fn precisions_that_multiply_in_one_format_share_its_peak() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peaks.json");
+        let of = |precision: &str, flops| MeasuredPeak { precision: precision.to_owned(), ..measured(flops, "2.11.0") };
+        keep(&path, &[of("f32", 1e13), of("tf32", 2e13), of("amp-bf16", 3e13), of("amp-f16", 4e13)]).unwrap();
+        let found = |precision| lookup(Some(&path), &gpu(), Some("2.11.0"), precision).unwrap().flops;
+        assert_eq!(["f32", "tf32", "bf16", "amp-bf16", "amp-f16"].map(found), [1e13, 2e13, 3e13, 3e13, 4e13]);
+        assert_eq!(["f32", "tf32", "bf16", "amp-bf16", "amp-f16"].map(dtype), ["f32", "tf32", "bf16", "bf16", "f16"]);
     }
 
     #[test]

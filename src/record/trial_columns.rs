@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 89] = [
+pub(super) const COLUMNS: [Column; 90] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -104,7 +104,7 @@ pub(super) const COLUMNS: [Column; 89] = [
         "",
         "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per product for `matmul` (`2N^3`).",
     ),
-    column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`."),
+    column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`, `f16` for `amp-f16`."),
     column("valid_top1", "of 1", "Share of validation images whose label has the highest output, at the end."),
     column("valid_top5", "of 1", "Share of validation images whose label has one of the five highest outputs; empty under six classes."),
     column("valid_mean_absolute_error", "", "Mean absolute error of the validation log returns of a panel, at the end."),
@@ -112,4 +112,5 @@ pub(super) const COLUMNS: [Column; 89] = [
     column("persistence_mean_absolute_error", "", "The same error of the guess that the price stays as it is."),
     column("persistence_hit_rate", "of 1", "The same share of the guess that the direction stays as it is."),
     column("majority_hit_rate", "of 1", "The same share of the guess that it is always the direction that training has more of."),
+    column("skipped_steps", "", "Steps that `amp-f16` left out because a gradient overflowed; empty in other precisions."),
 ];

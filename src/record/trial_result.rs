@@ -94,6 +94,9 @@ pub struct TrialResult {
     pub peak_reserved_bytes: Option<u64>,
     #[serde(default)]
     pub allocator_retries: Option<u64>,
+    /// Steps that left everything as it was because a gradient overflowed, as `amp-f16` does; `None` in other precisions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped_steps: Option<u64>,
     /// The kind of host memory that batches were copied to the device from: `pinned` or `pageable`; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_from: Option<String>,

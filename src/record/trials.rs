@@ -115,6 +115,7 @@ pub struct TrialRow {
     pub persistence_mean_absolute_error: Option<f64>,
     pub persistence_hit_rate: Option<f64>,
     pub majority_hit_rate: Option<f64>,
+    pub skipped_steps: Option<u64>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

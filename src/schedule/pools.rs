@@ -14,6 +14,7 @@ use super::{
     queue::{Wish, wish},
     remaining::{History, remaining},
 };
+use crate::{plan::Trial, spec::Precision};
 
 /// From the first look at a busy device to the next.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -40,12 +41,27 @@ pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instrume
     };
     let mut pools = Pools { devices: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
     for index in remaining(request.trials, &history, &request.selection, request.experiment.run.retries) {
-        let wish = wish(&request.trials[index]);
+        let trial = &request.trials[index];
+        let wish = wish(trial);
         if !pools.wishes.iter().any(|(known, _)| *known == wish) {
-            add_pool(&mut pools, wish, request, instruments, events)?;
+            add_pool(&mut pools, wish.clone(), request, instruments, events)?;
         }
+        refuse_tf32_on_the_cpu(trial, &pools, &wish)?;
     }
     Ok(pools)
+}
+
+/// Where `auto` has come to the CPU. What is named in the file is checked with the file.
+fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &Wish) -> Result<(), Stop> {
+    let mut devices = pools.wishes.iter().filter(|(known, _)| known == wish).flat_map(|(_, places)| places);
+    if trial.train.precision != Precision::Tf32 || devices.all(|place| pools.devices[*place].gpu.is_some()) {
+        return Ok(());
+    }
+    let why = pools.notices.first().map(|notice| format!(" ({})", notice.trim_end_matches(", trials run on the CPU"))).unwrap_or_default();
+    Err(Stop::CannotRun(format!(
+        "trial {} has `train.precision: tf32`, which is a format of GPUs, and there is none for it{why}; leave tf32 out, or name a GPU with `--device`",
+        trial.id
+    )))
 }
 
 fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {

@@ -145,6 +145,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         persistence_mean_absolute_error: of(|r| r.persistence_mean_absolute_error),
         persistence_hit_rate: of(|r| r.persistence_hit_rate),
         majority_hit_rate: of(|r| r.majority_hit_rate),
+        skipped_steps: result.and_then(|result| result.skipped_steps),
     }
 }
 

@@ -163,9 +163,13 @@ fn of_training(train: &Train) -> Vec<Fault> {
 
 fn of_engine(point: &Point<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
-    if point.engine == Engine::Flex && point.train.precision == Precision::AmpBf16 {
+    if point.engine == Engine::Flex && point.train.precision != Precision::F32 {
         let message = "engine `flex` computes in `f32` alone; set `train.precision: f32`, or `run.engine: libtorch`";
         faults.push(fault("train.precision", &["run.engine", "train.precision"], message));
+    }
+    if point.engine == Engine::Libtorch && point.train.precision == Precision::Tf32 && *point.devices == Devices::Named(DeviceName::Cpu) {
+        let message = "`tf32` is a format of GPUs, but `run.devices` is `cpu`; set `train.precision: f32`, or `run.devices` to a GPU";
+        faults.push(fault("train.precision", &["run.engine", "run.devices", "train.precision"], message));
     }
     let gpu = !matches!(point.devices, Devices::Named(DeviceName::Auto | DeviceName::Cpu));
     if point.engine == Engine::Flex && gpu {

@@ -111,9 +111,18 @@ impl Default for Train {
 pub enum Precision {
     #[serde(rename = "f32")]
     F32,
-    /// bf16 matrix products under autocast; parameters, gradients and optimizer in f32.
+    /// f32 whose matrix products and convolutions are made from factors rounded to TF32, by GPUs of compute capability 8.0 or newer.
+    #[serde(rename = "tf32")]
+    Tf32,
+    /// Parameters, activations, gradients and optimizer in bf16; the loss in f32.
+    #[serde(rename = "bf16")]
+    Bf16,
+    /// bf16 matrix products; parameters, gradients, optimizer and loss in f32.
     #[serde(rename = "amp-bf16")]
     AmpBf16,
+    /// f16 matrix products; parameters, gradients, optimizer and loss in f32, with gradient scaling.
+    #[serde(rename = "amp-f16")]
+    AmpF16,
 }
 
 impl Precision {
@@ -121,7 +130,10 @@ impl Precision {
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
             Self::AmpBf16 => "amp-bf16",
+            Self::AmpF16 => "amp-f16",
         }
     }
 }

@@ -14,7 +14,7 @@ const KEYS: &[(&str, &str)] = &[
 
 /// Values that are planned.
 const VALUES: &[(&str, &[&str])] = &[
-    ("train.precision", &["tf32", "bf16", "f16", "amp-f16"]),
+    ("train.precision", &["f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
     ("model.kind", &["seq2seq", "custom"]),
     ("data.kind", &["sft-jsonl", "chatlm"]),

@@ -232,7 +232,7 @@ mod tests {
             ("train.optimizer.learning_rate", ".inf", "it must be a number above 0"),
             ("train.optimizer.learning_rate", "0", "it must be a number above 0"),
             ("train.precision", "f23", "did you mean `f32`?"),
-            ("train.precision", "tf32", "is not there yet"),
+            ("train.precision", "f16", "is not there yet"),
             ("measure.sample_interval", "500", "add its unit, `500s` or `500ms`"),
             ("name", "2024", "put it in quotes: `\"2024\"`"),
             ("name", "a/b", "letters, digits"),

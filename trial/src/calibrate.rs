@@ -18,6 +18,10 @@ const RUNS: usize = 5;
 /// Shortest run, so that the clock and the launch of the first product do not show.
 const RUN_SECONDS: f64 = 0.2;
 
+/// A size is left out if one product of it would take longer than this at the rate of the size before: f16 on a CPU gets slower with
+/// size, and would take minutes.
+const LONGEST_PRODUCT_SECONDS: f64 = 1.0;
+
 /// What was measured on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
@@ -42,27 +46,38 @@ pub struct Peak {
     pub tried: Vec<(u64, f64)>,
 }
 
-/// Measures f32 and amp-bf16 on libtorch. Waits for the device around each run.
+/// One precision for each number format that products are made in: `bf16` has the peak of `amp-bf16`.
+const PRECISIONS: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::AmpBf16, Precision::AmpF16];
+
+/// Measures what the device has of `PRECISIONS`, on libtorch. Waits for the device around each run.
 pub fn calibrate(device: ChildDevice, cpu_threads: u64) -> Result<Calibration, TrialError> {
     let device = EngineDevice::open(Engine::Libtorch, device, cpu_threads)?;
-    let peaks = [Precision::F32, Precision::AmpBf16].into_iter().map(|precision| peak(&device, precision));
-    Ok(Calibration {
-        kiln_calibration: 1,
-        libtorch: libraries().remove("libtorch"),
-        device_name: device.name(),
-        cpu_threads,
-        peaks: peaks.collect::<Result<_, _>>()?,
-    })
+    let mut peaks = Vec::new();
+    for precision in PRECISIONS {
+        match device.set_precision(precision) {
+            Ok(()) => peaks.push(peak(&device, precision)?),
+            Err(TrialError::Bad(_)) => {} // It has no such format.
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Calibration { kiln_calibration: 1, libtorch: libraries().remove("libtorch"), device_name: device.name(), cpu_threads, peaks })
 }
 
 fn peak(device: &EngineDevice, precision: Precision) -> Result<Peak, TrialError> {
     let sizes: &[u64] = if device.is_cuda() { &[4096, 8192, 16384] } else { &[512, 1024, 2048] };
-    let mut tried = Vec::new();
+    let mut tried: Vec<(u64, f64)> = Vec::new();
     for size in sizes {
+        if tried.last().is_some_and(|(_, flops)| product_flops(*size) / flops > LONGEST_PRODUCT_SECONDS) {
+            break;
+        }
         tried.push((*size, rate(device, precision, *size)?));
     }
     let (size, flops) = tried.iter().copied().fold((0, 0.0), |best, this| if this.1 > best.1 { this } else { best });
     Ok(Peak { precision: precision.name().to_owned(), flops, size, tried })
+}
+
+fn product_flops(size: u64) -> f64 {
+    2.0 * (size as f64).powi(3)
 }
 
 /// Median FLOP/s of products of this size.
@@ -81,7 +96,7 @@ fn rate(device: &EngineDevice, precision: Precision, size: u64) -> Result<f64, T
     let products = (RUN_SECONDS / run(1)?.max(1e-9)).ceil().clamp(1.0, 100_000.0) as u64;
     let mut seconds = (0..RUNS).map(|_| run(products)).collect::<Result<Vec<_>, _>>()?;
     seconds.sort_by(f64::total_cmp);
-    Ok(2.0 * (size as f64).powi(3) / seconds[RUNS / 2])
+    Ok(product_flops(size) / seconds[RUNS / 2])
 }
 
 /// Does what `--calibrate <cpu|cuda> <threads>` asks and writes the JSON to `out`.

@@ -88,7 +88,7 @@ mod on_libtorch {
     /// Largest difference from the product of the same factors in f64 on the CPU, relative to that one's largest element, and the
     /// seconds of one product. Waits for the device before and after; the factors are drawn from a fixed seed.
     fn product(device: Device, kind: Kind) -> Result<(f64, f64), TrialError> {
-        engine::libtorch::plain_f32()?;
+        engine::libtorch::allow_tf32(false)?;
         if let Device::Cuda(at) = device {
             engine::device::open_cuda(at)?;
         }

@@ -179,17 +179,72 @@ fn matmul_makes_its_products_and_is_not_trained() {
     }
 }
 
+/// The same in a precision.
+fn in_precision(precision: Precision) -> kiln::plan::TrialFile {
+    let mut file = trial(Engine::Libtorch, "gpt", "");
+    file.train.precision = precision;
+    file
+}
+
 #[test]
-fn amp_bf16_follows_f32() {
+fn other_precisions_follow_f32() {
     let last_losses = |precision| {
-        let mut file = trial(Engine::Libtorch, "gpt", "");
-        file.train.precision = precision;
         let batches: Vec<_> = (0..8).map(|number| batch(4, number)).collect();
-        let losses = steps(&mut learner(&file), 80, 1, &batches);
+        let losses = steps(&mut learner(&in_precision(precision)), 80, 1, &batches);
         losses[70..].iter().sum::<f64>() / 10.0
     };
-    let (f32_loss, bf16_loss) = (last_losses(Precision::F32), last_losses(Precision::AmpBf16));
-    assert_ne!(f32_loss, bf16_loss, "amp-bf16 computes in another precision");
-    // bf16 keeps 8 bits; losses of short runs follow f32 within a few percent.
-    assert!((bf16_loss / f32_loss - 1.0).abs() < 0.03, "{f32_loss} {bf16_loss}");
+    let f32_loss = last_losses(Precision::F32);
+    // bf16 keeps 8 bits of each factor, f16 11; losses of short runs follow f32 within a few percent.
+    for (precision, tolerance) in [(Precision::AmpBf16, 0.03), (Precision::AmpF16, 0.01)] {
+        let loss = last_losses(precision);
+        assert_ne!(f32_loss, loss, "{precision:?} is another precision");
+        assert!((loss / f32_loss - 1.0).abs() < tolerance, "{precision:?}: {f32_loss} {loss}");
+    }
+}
+
+#[test]
+fn a_step_of_amp_f16_whose_gradient_overflows_is_left_out_and_counted_and_its_loss_is_plain() {
+    let mut learner = learner(&in_precision(Precision::AmpF16));
+    let mut step = |number: u64| {
+        let before = learner.parameter_values().unwrap();
+        let on_device = learner.to_device(&batch(4, 0)).unwrap();
+        // As if the batch had one target: sums of 64 gradients, times 65536, are too large for f16.
+        learner.micro_step(on_device, number, 0, 1).unwrap();
+        learner.update(1e-2).unwrap();
+        let loss = learner.take_losses().unwrap()[0];
+        let has_moved = worst(&before, &learner.parameter_values().unwrap()) > 0.0;
+        (has_moved, loss, learner.skipped_steps().unwrap())
+    };
+    let first = step(1);
+    let plain = 64.0 * f64::ln(50.0);
+    assert!((first.1 / plain - 1.0).abs() < 0.05, "the loss is that of 64 targets by guessing, without a scale: {first:?}");
+    assert_eq!((first.0, first.2), (false, 1));
+    let mut skipped = 1;
+    let moves = (2..=12).any(|number| {
+        let (has_moved, _, count) = step(number);
+        skipped += u64::from(!has_moved);
+        assert_eq!(count, skipped, "step {number}");
+        has_moved
+    });
+    assert!(moves, "the scale halves until a step fits");
+    for precision in [Precision::F32, Precision::Bf16, Precision::AmpBf16] {
+        let mut learner = Learner::build(&in_precision(precision), Some(50)).unwrap();
+        drop(steps(&mut learner, 2, 1, &[batch(4, 0)]));
+        assert_eq!(learner.skipped_steps(), None, "{precision:?}");
+    }
+}
+
+#[test]
+fn the_gradient_of_amp_f16_is_read_without_its_scale() {
+    let of = |precision| step_over(&mut learner(&in_precision(precision)), &[batch(32, 0)], 1e-3);
+    let (plain, scaled) = (of(Precision::F32), of(Precision::AmpF16));
+    let largest = plain.iter().flat_map(|(_, values)| values).fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    // f16 keeps 11 bits of each factor, and a gradient comes out of a dozen products.
+    assert!(worst(&plain, &scaled) < 0.01 * largest, "{} of {largest}", worst(&plain, &scaled));
+}
+
+#[test]
+fn tf32_is_refused_on_the_cpu() {
+    let error = Learner::build(&in_precision(Precision::Tf32), Some(50)).unwrap_err().to_string();
+    assert!(error.starts_with("`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU"), "{error}");
 }

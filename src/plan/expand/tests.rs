@@ -144,6 +144,7 @@ fn every_refusal_has_its_key() {
         (with("kind: gpt", "kind: generated", "", ""), "train"),
         (with("kind: gpt", "kind: generated", "steps: 1, epochs: 1", ""), "train.epochs"),
         (with("kind: gpt", "kind: generated", "steps: 1, precision: amp-bf16", "grid: {run.engine: [flex]}"), "train.precision"),
+        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {run.devices: [cpu], train.precision: [f32, tf32]}"), "train.precision"),
         (with("kind: gpt", "kind: generated", "steps: 1, optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
         (with("kind: gpt", "kind: generated, valid_fraction: 0", "steps: 1, target: {valid_loss: 1}", ""), "train.target"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [x]}"), "train"),

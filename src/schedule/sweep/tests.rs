@@ -164,3 +164,22 @@ fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder()
     let free = Request { visible_devices: Some("0"), ..request };
     assert_eq!(run(&free, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap().rows[0].fixed.device_uuid.as_deref(), Some("GPU-0"));
 }
+
+#[test]
+fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, train: {precision: tf32}}";
+    let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+    let f32 = crate::spec::Train { precision: crate::spec::Precision::F32, ..experiment.train.clone() };
+    let auto = |number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) };
+    let trials = [Trial { train: f32, ..auto(1) }, auto(2)];
+    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), ""));
+    let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let refused = run(&request, Instruments::pretending(Vec::new())).unwrap_err();
+    let begins = "trial 0000000002 has `train.precision: tf32`, which is a format of GPUs, and there is none for it (no NVML at /nonexistent";
+    let ends = "); leave tf32 out, or name a GPU with `--device`";
+    assert!(matches!(&refused, Stop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)), "{refused}");
+    assert!(crate::record::run_folder::runs(&results, "x").is_empty(), "nothing was started");
+    let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
+    assert_eq!(report.rows.len(), 2, "a GPU has it, as far as the parent knows");
+}

@@ -114,7 +114,7 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialErr
         super::cuda::load()?;
     }
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
-    super::libtorch::plain_f32()?;
+    super::libtorch::allow_tf32(false)?;
     match kind {
         ChildDevice::Cpu => Ok(Device::libtorch()),
         ChildDevice::Cuda => open_cuda(0),

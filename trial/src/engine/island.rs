@@ -71,8 +71,8 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 /// Which of burn's handles an operation's backward pass reads.
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
-        // In bf16 the product keeps its own copy, unless the input was bf16 before.
-        Operation::Linear { bf16 } if bf16 && inputs[0].tensor.kind() != tch::Kind::BFloat16 => Vec::new(),
+        // A product in another dtype than its input's keeps its own copy.
+        Operation::Linear { products } if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) => Vec::new(),
         Operation::Linear { .. } | Operation::LayerNorm { .. } | Operation::Gelu => vec![inputs[0].clone()],
         Operation::CausalAttention { .. } | Operation::MaxPool => vec![inputs[0].clone(), output.clone()],
         Operation::Embedding | Operation::Dropout { .. } | Operation::Residual | Operation::CrossEntropy { .. } => Vec::new(),

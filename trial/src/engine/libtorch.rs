@@ -1,5 +1,5 @@
 //! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches,
-//! versions. All unsafe code of the package is here, in `cuda.rs` and in `probe.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
+//! versions. All unsafe code of the package is here, in `scaler.rs`, in `cuda.rs` and in `probe.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 use tch::Tensor;
 use torch_sys::C_tensor;
 
-use super::{AllocatorStats, error_from_text};
+use super::{AllocatorStats, error_from_text, precision::Products};
 use crate::error::TrialError;
 
 pub(super) type Handle = *mut C_tensor;
@@ -29,9 +29,9 @@ unsafe extern "C" {
     fn kiln_allocator(device: c_int, figures: *mut i64) -> c_int;
     fn kiln_reset_allocator_peaks(device: c_int) -> c_int;
     fn kiln_flags(flags: *mut c_int) -> c_int;
-    fn kiln_plain_f32() -> c_int;
+    fn kiln_allow_tf32(is_allowed: c_int) -> c_int;
 
-    fn kiln_linear(x: Handle, w: Handle, b: Handle, bf16: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_linear(x: Handle, w: Handle, b: Handle, products: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_embedding(table: Handle, indices: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_layer_norm(x: Handle, weight: Handle, bias: Handle, epsilon: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
@@ -51,7 +51,7 @@ unsafe extern "C" {
         padding: i64,
         relu: c_int,
         training: c_int,
-        bf16: c_int,
+        products: c_int,
         of_input: c_int,
         out: *mut Handle,
         saved: *mut *mut CSaved,
@@ -63,7 +63,7 @@ unsafe extern "C" {
         hidden: Handle,
         cell: Handle,
         dropout: f64,
-        bf16: c_int,
+        products: c_int,
         out: *mut Handle,
         last_hidden: *mut Handle,
         last_cell: *mut Handle,
@@ -84,6 +84,7 @@ unsafe extern "C" {
         beta2: f64,
         decay: f64,
         epsilon: f64,
+        found: Handle,
     ) -> c_int;
     fn kiln_sgd(
         parameters: *const Handle,
@@ -95,6 +96,7 @@ unsafe extern "C" {
         nesterov: c_int,
         decay: f64,
         first_step: c_int,
+        found: Handle,
     ) -> c_int;
     fn kiln_clip(gradients: *const Handle, count: c_int, largest: f64, norm: *mut Handle) -> c_int;
     fn kiln_accumulate(sums: *const Handle, terms: *const Handle, count: c_int) -> c_int;
@@ -111,11 +113,11 @@ pub(super) fn checked(code: c_int) -> Result<(), TrialError> {
 }
 
 /// The shim writes to no tensor through a handle unless its function says so; tch's own wrappers make the same cast.
-fn handle(tensor: &Tensor) -> Handle {
+pub(super) fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast_mut()
 }
 
-fn handles(tensors: &[Tensor]) -> Vec<Handle> {
+pub(super) fn handles(tensors: &[Tensor]) -> Vec<Handle> {
     tensors.iter().map(handle).collect()
 }
 
@@ -128,7 +130,7 @@ fn same_length(lists: &[&[Tensor]]) -> Result<(), TrialError> {
     Err(TrialError::Failed(format!("the optimizer's lists of tensors differ in length: {lengths:?}; this is a fault of kiln, please report it")))
 }
 
-fn count(tensors: &[Tensor]) -> c_int {
+pub(super) fn count(tensors: &[Tensor]) -> c_int {
     tensors.len() as c_int
 }
 
@@ -169,7 +171,7 @@ impl Saved {
 pub(super) enum Operation {
     /// `[x, weight]` or `[x, weight, bias]`.
     Linear {
-        bf16: bool,
+        products: Products,
     },
     /// `[table]` and indices.
     Embedding,
@@ -208,7 +210,7 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
     // SAFETY: the handles are borrowed from live tensors for the call; optional ones may be null; `out` and `saved` are places.
     let code = unsafe {
         match operation {
-            Operation::Linear { bf16 } => kiln_linear(input(0), input(1), input(2), c_int::from(bf16), out_place, saved),
+            Operation::Linear { products } => kiln_linear(input(0), input(1), input(2), products as c_int, out_place, saved),
             Operation::Embedding => kiln_embedding(input(0), indices, out_place, saved),
             Operation::LayerNorm { epsilon } => kiln_layer_norm(input(0), input(1), input(2), epsilon, out_place, saved),
             Operation::Gelu => kiln_gelu(input(0), out_place, saved),
@@ -230,7 +232,7 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
 pub(super) struct LstmSettings {
     /// Between layers; 0 in evaluation.
     pub(super) dropout: f64,
-    pub(super) bf16: bool,
+    pub(super) products: Products,
 }
 
 /// The states of LSTM layers, hidden and cell, both [layers, batch, hidden].
@@ -257,7 +259,7 @@ pub(super) fn lstm(
             handle(&states[0]),
             handle(&states[1]),
             with.dropout,
-            c_int::from(with.bf16),
+            with.products as c_int,
             out,
             hidden,
             cell,
@@ -278,7 +280,7 @@ pub(super) struct ConvSettings {
     pub(super) padding: i64,
     pub(super) relu: bool,
     pub(super) training: bool,
-    pub(super) bf16: bool,
+    pub(super) products: Products,
     /// Whether x needs a gradient.
     pub(super) of_input: bool,
 }
@@ -305,7 +307,7 @@ pub(super) fn conv_norm(inputs: &[&Tensor], stats: &[Tensor; 2], with: ConvSetti
             with.padding,
             c_int::from(with.relu),
             c_int::from(with.training),
-            c_int::from(with.bf16),
+            with.products as c_int,
             c_int::from(with.of_input),
             &raw mut out,
             saved,
@@ -339,11 +341,11 @@ pub(crate) struct Group {
     pub(crate) steps: Vec<Tensor>,
 }
 
-/// One fused AdamW update, in place, of all parameters of the group.
-pub(crate) fn adamw(group: &Group, with: AdamW) -> Result<(), TrialError> {
+/// One fused AdamW update, in place, of all parameters of the group; none if `found`, one f32 on the device, is 1.
+pub(crate) fn adamw(group: &Group, with: AdamW, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients, &group.first, &group.second, &group.steps])?;
     let lists = [&group.parameters, &group.gradients, &group.first, &group.second, &group.steps].map(|list| handles(list));
-    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments, counters).
+    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments, counters); `found` may be null.
     let code = unsafe {
         kiln_adamw(
             lists[0].as_ptr(),
@@ -357,6 +359,7 @@ pub(crate) fn adamw(group: &Group, with: AdamW) -> Result<(), TrialError> {
             with.beta2,
             with.weight_decay,
             with.epsilon,
+            found.map_or(ptr::null_mut(), handle),
         )
     };
     checked(code)
@@ -373,14 +376,14 @@ pub(crate) struct Sgd {
     pub(crate) first_step: bool,
 }
 
-/// One fused SGD update, in place, of all parameters of the group.
-pub(crate) fn sgd(group: &Group, with: Sgd) -> Result<(), TrialError> {
+/// One fused SGD update, in place, of all parameters of the group; none if `found`, one f32 on the device, is 1.
+pub(crate) fn sgd(group: &Group, with: Sgd, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients])?;
     if with.momentum != 0.0 {
         same_length(&[&group.parameters, &group.first])?;
     }
     let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
-    // SAFETY: lists of equal length; `first` is empty and not read without momentum.
+    // SAFETY: lists of equal length; `first` is empty and not read without momentum; `found` may be null.
     let code = unsafe {
         kiln_sgd(
             lists[0].as_ptr(),
@@ -392,6 +395,7 @@ pub(crate) fn sgd(group: &Group, with: Sgd) -> Result<(), TrialError> {
             c_int::from(with.nesterov),
             with.weight_decay,
             c_int::from(with.first_step),
+            found.map_or(ptr::null_mut(), handle),
         )
     };
     checked(code)
@@ -477,8 +481,23 @@ pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
     Ok(NAMES.iter().zip(flags).map(|(name, flag)| ((*name).to_owned(), (flag != 0).to_string())).collect())
 }
 
-/// Precision f32 means f32: TF32 off everywhere.
-pub(crate) fn plain_f32() -> Result<(), TrialError> {
+/// Whether CUDA may make f32 products and convolutions from TF32 factors. Precision f32 means f32: it may not.
+pub(crate) fn allow_tf32(is_allowed: bool) -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
-    checked(unsafe { kiln_plain_f32() })
+    checked(unsafe { kiln_allow_tf32(c_int::from(is_allowed)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On the CPU the switch is there and does nothing.
+    #[test]
+    fn the_switch_for_tf32_shows_in_the_flags() {
+        for is_allowed in [true, false] {
+            allow_tf32(is_allowed).unwrap();
+            let flags = flags().unwrap();
+            assert_eq!([&flags["tf32_matmul"], &flags["tf32_cudnn"]], [&is_allowed.to_string(); 2]);
+        }
+    }
 }

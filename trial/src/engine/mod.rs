@@ -9,6 +9,7 @@ mod facts;
 mod guard;
 mod host_copy;
 mod operations;
+mod precision;
 
 #[cfg(feature = "libtorch")]
 pub(crate) mod cuda;
@@ -18,6 +19,8 @@ mod island;
 pub mod libtorch;
 #[cfg(feature = "libtorch")]
 pub(crate) mod probe;
+#[cfg(feature = "libtorch")]
+pub(crate) mod scaler;
 
 pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries, library_files};

@@ -8,6 +8,7 @@ use burn::tensor::{
 };
 use kiln::spec::{Engine, Precision};
 
+use super::precision::Products;
 #[cfg(feature = "libtorch")]
 use super::{
     island::{Input, conv_norm_island, island, lstm_island},
@@ -99,8 +100,8 @@ impl RunningStats {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arithmetic {
     engine: Engine,
-    /// Whether matrix products are made in bf16; everything that holds a parameter, and the loss, stays f32.
-    bf16: bool,
+    #[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "flex computes in f32"))]
+    products: Products,
     training: bool,
 }
 
@@ -111,7 +112,7 @@ impl Arithmetic {
             let text = format!("`train.precision` {} needs `run.engine` libtorch; flex computes in f32", precision.name());
             return Err(TrialError::Bad(text));
         }
-        Ok(Self { engine, bf16: precision == Precision::AmpBf16, training: true })
+        Ok(Self { engine, products: Products::of(precision), training: true })
     }
 
     /// The same without dropout.
@@ -124,11 +125,11 @@ impl Arithmetic {
         self.engine == Engine::Libtorch
     }
 
-    /// x wᵀ + b: x [.., in], weight [out, in], bias [out]; out [.., out], in bf16 under amp-bf16.
+    /// x wᵀ + b: x [.., in], weight [out, in], bias [out]; out [.., out], in the narrow format under mixed precision.
     pub fn linear<const D: usize>(self, x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {
-            let operation = Operation::Linear { bf16: self.bf16 };
+            let operation = Operation::Linear { products: self.products };
             return match bias {
                 Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
                 None => island(operation, [x.into(), weight.into()], None),
@@ -218,7 +219,7 @@ impl Arithmetic {
         x * mask / keep
     }
 
-    /// stream + branch, both [batch, time, width]; the stream stays f32 when the branch is bf16.
+    /// stream + branch, both [batch, time, width]; the stream stays f32 when the branch is narrower.
     pub fn residual(self, stream: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {
@@ -257,7 +258,7 @@ impl Arithmetic {
     fn lstm_group(self, x: Tensor<3>, layers: &[LstmWeights], states: [Tensor<3>; 2], dropout: f64) -> (Tensor<3>, [Tensor<3>; 2]) {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {
-            let with = LstmSettings { dropout: if self.training { dropout } else { 0.0 }, bf16: self.bf16 };
+            let with = LstmSettings { dropout: if self.training { dropout } else { 0.0 }, products: self.products };
             let four = |layer: &LstmWeights| -> [Input; 4] {
                 [layer.input.clone().into(), layer.state.clone().into(), layer.input_bias.clone().into(), layer.state_bias.clone().into()]
             };
@@ -309,7 +310,7 @@ impl Arithmetic {
                 padding: geometry.padding as i64,
                 relu: !matches!(after, After::Nothing),
                 training: self.training,
-                bf16: self.bf16,
+                products: self.products,
                 of_input: true,
             };
             let ConvNormWeights { weight, gain, shift, stats } = weights;
@@ -530,21 +531,27 @@ mod tests {
     }
 
     #[test]
-    fn under_amp_bf16_products_are_bf16_and_gradients_and_losses_f32() {
-        let with = Arithmetic::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
+    fn under_mixed_precision_products_are_narrow_and_gradients_and_losses_f32() {
+        for (precision, narrow) in [(Precision::AmpBf16, DType::BF16), (Precision::AmpF16, DType::F16)] {
+            mixed(precision, narrow);
+        }
+    }
+
+    fn mixed(precision: Precision, narrow: DType) {
+        let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
         let (x, w, b) = (values([2, 3, 8], 1, Engine::Libtorch), values([24, 8], 2, Engine::Libtorch), values([24], 3, Engine::Libtorch));
         let (gain, shift) = (values([8], 4, Engine::Libtorch), values([8], 5, Engine::Libtorch));
         let normed = with.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
         assert_eq!(normed.dtype(), DType::F32);
         let qkv = with.linear(normed, w.clone(), Some(b.clone()));
-        assert_eq!(qkv.dtype(), DType::BF16);
+        assert_eq!(qkv.dtype(), narrow);
         let branch = with.gelu(with.dropout(with.causal_attention(qkv, 2, 0.0), 0.1));
-        assert_eq!(branch.dtype(), DType::BF16);
+        assert_eq!(branch.dtype(), narrow);
         let stream = with.residual(x.clone(), branch);
         assert_eq!(stream.dtype(), DType::F32);
         let head = values([9, 8], 6, Engine::Libtorch);
         let logits = with.linear(stream, head.clone(), None).reshape([6, 9]);
-        assert_eq!(logits.dtype(), DType::BF16);
+        assert_eq!(logits.dtype(), narrow);
         let loss = with.cross_entropy(logits, Tensor::<1, Int>::from_data([1, 2, 3, 4, 5, 6], &Device::libtorch()), 0.0);
         assert_eq!(loss.dtype(), DType::F32);
         let gradients = loss.backward();
@@ -554,6 +561,34 @@ mod tests {
         }
         for vector in [b, gain, shift] {
             assert_eq!(vector.grad(&gradients).unwrap().dtype(), DType::F32);
+        }
+    }
+
+    #[test]
+    fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
+        let of = |precision, dtype: DType| {
+            let float = burn::tensor::FloatDType::from(dtype);
+            let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+            let matrix = |inputs: usize, salt| values([12, inputs], salt, Engine::Libtorch).cast(float);
+            let bias = || values([12], 4, Engine::Libtorch).cast(float);
+            let layer = LstmWeights { input: matrix(4, 2), state: matrix(3, 3), input_bias: bias(), state_bias: bias() };
+            let x = values([2, 5, 4], 1, Engine::Libtorch).cast(float);
+            let (out, after) = with.lstm(x.clone(), std::slice::from_ref(&layer), None, 0.0);
+            assert_eq!((after.hidden.dtype(), after.cell.dtype()), (DType::F32, DType::F32), "{precision:?}");
+            out.dtype()
+        };
+        assert_eq!(of(Precision::F32, DType::F32), DType::F32);
+        assert_eq!(of(Precision::AmpBf16, DType::F32), DType::BF16);
+        assert_eq!(of(Precision::AmpF16, DType::F32), DType::F16);
+        assert_eq!(of(Precision::Bf16, DType::BF16), DType::BF16);
+    }
+
+    #[test]
+    fn f32_and_tf32_multiply_f32_factors_as_they_are() {
+        for precision in [Precision::F32, Precision::Tf32] {
+            let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+            let product = with.linear(values([6, 8], 1, Engine::Libtorch), values([5, 8], 2, Engine::Libtorch), None);
+            assert_eq!(product.dtype(), DType::F32, "{precision:?}");
         }
     }
 }

@@ -71,6 +71,11 @@ fn cuda_build() -> (i64, i64) {
     }
 }
 
+/// As the CUDA driver tells it of the first device that this process sees, such as `8.0`; `None` without a driver.
+pub(super) fn compute_capability() -> Option<String> {
+    Some(driver()?.devices.into_iter().next()?.compute_capability)
+}
+
 fn driver() -> Option<CudaDriver> {
     let (mut code, mut version, mut count) = (0, 0, 0);
     let mut places = vec![DriverDevice { name: [0; 256], uuid: [0; 16], major: 0, minor: 0 }; MOST_DEVICES];

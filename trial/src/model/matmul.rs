@@ -5,7 +5,7 @@ use kiln::{catalog, spec::Precision};
 
 use super::Init;
 
-/// Two factors on the device, in the precision of the product.
+/// Two factors on the device, in the number format of the product; those of `tf32` are f32, and the device rounds them.
 #[derive(Clone, Debug)]
 pub struct Matmul {
     left: Tensor<2>,  // [size, size]
@@ -19,7 +19,11 @@ impl Matmul {
         let deviation = 1.0 / (size as f64).powf(0.25);
         let factor = |name: &str| {
             let values = init.normal(name, [size, size], deviation).val().detach().inner();
-            if precision == Precision::AmpBf16 { values.cast(FloatDType::BF16) } else { values }
+            match precision {
+                Precision::F32 | Precision::Tf32 => values,
+                Precision::Bf16 | Precision::AmpBf16 => values.cast(FloatDType::BF16),
+                Precision::AmpF16 => values.cast(FloatDType::F16),
+            }
         };
         Self { left: factor("left"), right: factor("right") }
     }

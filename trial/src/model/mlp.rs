@@ -3,7 +3,7 @@
 
 use burn::{
     module::{Module, Param},
-    tensor::{Int, Tensor},
+    tensor::{FloatDType, Int, Tensor},
 };
 use kiln::catalog;
 
@@ -35,6 +35,7 @@ impl Mlp {
     pub fn forward(&self, tokens: Tensor<2, Int>, with: Arithmetic) -> Tensor<3> {
         let ([batch, time], [_, width]) = (tokens.dims(), self.token_table.dims());
         let there = self.windows(Tensor::ones([1, time], &tokens.device())).float().unsqueeze_dim::<4>(3); // [1, time, context, 1]
+        let there = there.cast(FloatDType::from(self.token_table.val().dtype()));
         let windows = self.windows(tokens).reshape([batch, time * self.context]);
         let embedded = with.embedding(self.token_table.val(), windows); // [batch, time × context, width]
         let embedded = embedded.reshape([batch, time, self.context, width]) * there;

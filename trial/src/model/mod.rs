@@ -10,6 +10,7 @@ mod matmul;
 mod mlp;
 mod panel_lstm;
 mod resnet;
+mod stored;
 
 use burn::{
     module::Module,
@@ -26,6 +27,7 @@ pub use matmul::Matmul;
 pub use mlp::Mlp;
 pub use panel_lstm::PanelLstm;
 pub use resnet::Resnet;
+pub use stored::stored;
 
 use crate::{
     engine::{Arithmetic, LstmState},

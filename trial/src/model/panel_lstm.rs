@@ -3,7 +3,7 @@
 
 use burn::{
     module::{Module, Param},
-    tensor::{Int, Tensor},
+    tensor::{FloatDType, Int, Tensor},
 };
 use kiln::catalog::{self, data::PanelShape};
 
@@ -34,6 +34,7 @@ impl PanelLstm {
     /// features [batch, time, features], symbols [batch]; out [batch, 1]. Random: dropout.
     pub fn forward(&self, features: Tensor<3>, symbols: Tensor<1, Int>, with: Arithmetic) -> Tensor<2> {
         let [batch, time, _] = features.dims();
+        let features = features.cast(FloatDType::from(self.symbol_table.val().dtype()));
         let symbol = with.embedding(self.symbol_table.val(), symbols.reshape([batch, 1])); // [batch, 1, symbol_width]
         let features = if symbol.is_autodiff() && !features.is_autodiff() { features.autodiff() } else { features };
         let x = Tensor::cat(vec![features, symbol.repeat_dim(1, time)], 2); // [batch, time, features + symbol_width]

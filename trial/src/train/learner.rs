@@ -23,7 +23,7 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Matmul, Memory, Network, with_values},
+    model::{GivenValues, Init, Matmul, Memory, Network, stored, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -38,6 +38,8 @@ pub struct Learner {
     step_loss: Option<Tensor<1>>,
     /// One mean loss per finished step, on the device.
     losses: Vec<Tensor<1>>,
+    /// As last read.
+    skipped_steps: Option<u64>,
     evaluation: Option<Evaluated>,
     /// Share of a class's target that all classes share in training.
     label_smoothing: f64,
@@ -95,6 +97,7 @@ impl Learner {
         };
         let arithmetic = Arithmetic::new(file.engine, train.precision)?;
         let device = EngineDevice::open(file.engine, file.device, threads)?;
+        device.set_precision(train.precision)?;
         let init = Init { seed: train.seed, device: device.with_gradients() };
         let work = guard_result(|| match &file.model {
             catalog::Model::Matmul(shape) => {
@@ -107,7 +110,8 @@ impl Learner {
                     Some(values) => with_values(drawn, values),
                     None => drawn,
                 };
-                let updater = Updater::new(&network, file.engine, &train.optimizer, train.clip_norm);
+                let network = stored(network, train.precision);
+                let updater = Updater::new(&network, file.engine, train);
                 Ok(Work::Training { network: Some(Box::new(network)), updater })
             }
         })?;
@@ -121,6 +125,7 @@ impl Learner {
             seed: train.seed,
             step_loss: None,
             losses: Vec::new(),
+            skipped_steps: None,
             evaluation: None,
             label_smoothing: train.label_smoothing,
             carries_memory: file.data.is_contiguous(),
@@ -186,7 +191,7 @@ impl Learner {
             if carries_memory {
                 memories[micro as usize] = memory;
             }
-            let gradients = loss.backward();
+            let gradients = updater.scaled(loss.clone()).backward();
             updater.accumulate(network, gradients)?;
             let loss = loss.detach().inner();
             *step_loss = Some(match step_loss.take() {
@@ -226,7 +231,16 @@ impl Learner {
         if losses.is_empty() {
             return Ok(Vec::new());
         }
-        guard_result(|| read(Tensor::cat(losses, 0)))
+        let losses = guard_result(|| read(Tensor::cat(losses, 0)))?;
+        if let Work::Training { updater, .. } = &self.work {
+            self.skipped_steps = guard_result(|| updater.skipped_steps())?;
+        }
+        Ok(losses)
+    }
+
+    /// Steps that `amp-f16` left out because a gradient overflowed, as of the last losses read; `None` in other precisions.
+    pub fn skipped_steps(&self) -> Option<u64> {
+        self.skipped_steps
     }
 
     /// Adds a batch to the evaluation under way: no gradient, no dropout, no wait.

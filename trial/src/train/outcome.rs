@@ -64,6 +64,7 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         peak_allocated_bytes: None,
         peak_reserved_bytes: None,
         allocator_retries: None,
+        skipped_steps: None,
         copied_from: None,
         device_name: None,
         cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
@@ -97,6 +98,7 @@ impl Trained<'_> {
         result.steps = measured.steps;
         result.left_out_steps = timing.left_out_steps();
         result.train_loss = ledger.train_loss();
+        result.skipped_steps = measured.skipped_steps;
         if let Some(scores) = measured.scores {
             result.valid_loss = Some(scores.loss);
             result.valid_top1 = scores.top1;

@@ -34,6 +34,11 @@ pub(crate) trait Trainee {
     /// Waits. The loss of each step since the last call, in order.
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError>;
 
+    /// Steps left out because a gradient overflowed, as of the last losses read; `None` where none can be.
+    fn skipped_steps(&self) -> Option<u64> {
+        None
+    }
+
     fn evaluate(&mut self, batch: Self::Batch) -> Result<(), TrialError>;
 
     /// Waits. Mean loss and scores over every target evaluated since the last call.
@@ -85,6 +90,10 @@ impl Trainee for Learner {
 
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
         Self::take_losses(self)
+    }
+
+    fn skipped_steps(&self) -> Option<u64> {
+        Self::skipped_steps(self)
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {

@@ -90,6 +90,8 @@ pub(crate) struct Measured {
     pub(crate) scores: Option<Scores>,
     pub(crate) seconds_to_target: Option<f64>,
     pub(crate) allocator: Option<AllocatorPeaks>,
+    /// As of the last losses read.
+    pub(crate) skipped_steps: Option<u64>,
 }
 
 impl Measured {
@@ -207,6 +209,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             self.trainee.wait()?; // No loss to read, but the host must not run far ahead of the device.
         }
         let losses = if self.feed.is_some() { self.trainee.take_losses()? } else { Vec::new() };
+        self.measured.skipped_steps = self.trainee.skipped_steps();
         let times = self.clock.take();
         for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
             self.timing.add_times(*time);

@@ -25,9 +25,9 @@ extern "C" {
 
 // relu(norm(convolution of x) + residual), each of the two last where asked for. x [batch, in, height, width], weight [out, in, k, k],
 // gain and shift [out], residual as the output or null; the running mean and variance [out] are used in evaluation, moved in
-// training. The convolution is made in bf16 if `bf16`, and so is its output.
+// training. `products` names the dtype of the convolution and of the output; the norm's own numbers are f32 in any case.
 int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tensor *residual, Tensor *running_mean, Tensor *running_variance,
-                   int64_t stride, int64_t padding, int relu, int training, int bf16, int of_input, Tensor **out, Saved **saved) {
+                   int64_t stride, int64_t padding, int relu, int training, int products, int of_input, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::AutoGradMode mode(saved != nullptr);
     auto graph = std::make_unique<SavedConvolution>();
@@ -35,7 +35,7 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
       graph->inputs.push_back(tensor->detach().set_requires_grad(saved != nullptr && needs_gradient));
       return graph->inputs.back();
     };
-    auto kind = bf16 ? at::kBFloat16 : weight->scalar_type();
+    auto kind = product_kind(products, *weight);
     auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
     // One after the other: the order of a call's arguments is nobody's promise.
     auto image = leaf(x, of_input);
@@ -43,7 +43,8 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
     auto scale = leaf(gain, true);
     auto offset = leaf(shift, true);
     auto made = at::conv2d(laid_out(cast(image)), laid_out(cast(filter)), {}, {stride, stride}, {padding, padding});
-    auto normed = at::batch_norm(made, scale, offset, *running_mean, *running_variance, training != 0, /*momentum=*/0.1, /*eps=*/1e-5,
+    auto f32 = [](const Tensor &tensor) { return tensor.to(at::kFloat); };
+    auto normed = at::batch_norm(made, f32(scale), f32(offset), *running_mean, *running_variance, training != 0, /*momentum=*/0.1, /*eps=*/1e-5,
                                  /*cudnn_enabled=*/true);
     // Nobody else has the norm's output, so both may write over it, as PyTorch's models do.
     if (residual != nullptr) normed = normed.add_(cast(leaf(residual, true)));

@@ -86,11 +86,11 @@ struct SavedCrossEntropy : Saved {
 
 extern "C" {
 
-// y = x wᵀ + b. x [.., in], w [out, in], b [out] or null; the product is made in bf16 if `bf16`, else in x's dtype.
-int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int bf16, Tensor **out, Saved **saved) {
+// y = x wᵀ + b. x [.., in], w [out, in], b [out] or null; `products` names the dtype of the product.
+int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto kind = bf16 ? at::kBFloat16 : x->scalar_type();
+    auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     auto weight = as_kind(*w, kind);
     auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());
@@ -171,7 +171,7 @@ int kiln_dropout(Tensor *x, double probability, Tensor **out, Saved **saved) {
   });
 }
 
-// stream + branch in the wider dtype of the two: the stream stays f32 when branches are bf16.
+// stream + branch in the wider dtype of the two: the stream stays f32 when branches are narrower.
 int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;

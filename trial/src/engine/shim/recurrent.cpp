@@ -7,11 +7,11 @@ extern "C" {
 // inputs: x [batch, time, in], then per layer w_input [4 h, in], w_state [4 h, h], b_input [4 h], b_state [4 h], gates in PyTorch's
 // order (input, forget, cell, output). hidden, cell: [layers, batch, h] before the first time. out [batch, time, h]; the two states
 // after the last time are in f32 and belong to no graph. Dropout between layers draws from the device's generator.
-int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, double dropout, int bf16, Tensor **out, Tensor **last_hidden,
-              Tensor **last_cell, Saved **saved) {
+int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, double dropout, int products, Tensor **out,
+              Tensor **last_hidden, Tensor **last_cell, Saved **saved) {
   return guarded([&] {
     c10::AutoGradMode mode(saved != nullptr);
-    auto kind = bf16 ? at::kBFloat16 : at::kFloat;
+    auto kind = product_kind(products, *inputs[1]);
     auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
     std::vector<Tensor> leaves, used;
     for (int at = 0; at < count; at++) {

@@ -51,11 +51,11 @@ int kiln_flags(int *flags) {
   });
 }
 
-// Precision f32 means f32: no TF32 in products or cuDNN.
-int kiln_plain_f32() {
+// Whether products and cuDNN may make f32 results from TF32 factors. Precision f32 means f32: they may not.
+int kiln_allow_tf32(int is_allowed) {
   return guarded([&] {
-    at::globalContext().setAllowTF32CuBLAS(false);
-    at::globalContext().setAllowTF32CuDNN(false);
+    at::globalContext().setAllowTF32CuBLAS(is_allowed != 0);
+    at::globalContext().setAllowTF32CuDNN(is_allowed != 0);
   });
 }
 }

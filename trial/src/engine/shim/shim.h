@@ -34,6 +34,12 @@ int guarded(Work work) {
   }
 }
 
+// The dtype of matrix products: 0 that of the weights, 1 bf16, 2 f16. The numbers are those of `Products` in precision.rs.
+inline at::ScalarType product_kind(int products, const Tensor &weight) {
+  if (products == 1) return at::kBFloat16;
+  return products == 2 ? at::kHalf : weight.scalar_type();
+}
+
 inline void give(Tensor **place, Tensor value) { *place = new Tensor(std::move(value)); }
 
 inline void keep(Saved **place, std::unique_ptr<Saved> saved) {

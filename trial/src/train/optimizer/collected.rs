@@ -87,7 +87,7 @@ impl<T: Taken> ModuleVisitor for Walk<T> {
 mod tests {
     use burn::tensor::Device;
     use kiln::{
-        catalog::InputShape,
+        catalog::data::InputShape,
         spec::{Engine, Precision},
     };
 
@@ -105,10 +105,8 @@ mod tests {
         let network = Network::new(&shape, Some(InputShape::Text { vocabulary: 10 }), &init).unwrap();
         let parameters = Collected::<Tensor<1>>::parameters(&network);
         let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
-        let loss = || {
-            let outputs = network.forward(Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), &mut None, with);
-            with.cross_entropy(outputs, Tensor::from_data([2, 3, 4, 5], &device), 0.0)
-        };
+        let tokens = || Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device));
+        let loss = || with.cross_entropy(network.forward(tokens(), &mut None, with), Tensor::from_data([2, 3, 4, 5], &device), 0.0);
         let gradients = Collected::<Tensor<1>>::gradients(&network, loss().backward()).unwrap();
         let shapes =
             |found: &Collected<Tensor<1>>| found.paths.iter().cloned().zip(found.tensors.iter().map(|tensor| tensor.dims())).collect::<Vec<_>>();

@@ -7,12 +7,14 @@ use burn::{
     backend::LibTorch,
     tensor::{Gradients, Tensor},
 };
-use kiln::spec::Optimizer;
+use kiln::spec::{Optimizer, Precision, Train};
 
 use super::{
     NamedValues,
     collected::{Collected, Taken},
-    decay, without_backward,
+    decay,
+    scaler::Scaler,
+    without_backward,
 };
 use crate::{
     engine::libtorch::{AdamW, Group, Sgd, accumulate, adamw, clip, sgd},
@@ -29,14 +31,22 @@ pub(crate) struct Fused {
     groups: [Group; 2],
     optimizer: Optimizer,
     clip_norm: Option<f64>,
-    /// Accumulated gradients, f32, in the order of `paths`; empty before the first backward pass of a step.
+    /// Of the parameters, their gradients and moments: bf16 under `bf16`, else f32.
+    kind: tch::Kind,
+    /// For products in f16.
+    scaler: Option<Scaler>,
+    /// Accumulated gradients in the order of `paths`; empty before the first backward pass of a step.
     gradients: Vec<tch::Tensor>,
     updates: u64,
 }
 
 impl Fused {
-    pub(super) fn new(network: &Network, optimizer: &Optimizer, clip_norm: Option<f64>) -> Self {
+    pub(super) fn new(network: &Network, train: &Train) -> Self {
+        let optimizer = &train.optimizer;
         let found = Collected::<tch::Tensor>::parameters(network);
+        let first = found.tensors.first();
+        let kind = first.map_or(tch::Kind::Float, tch::Tensor::kind);
+        let device = first.map_or(tch::Device::Cpu, tch::Tensor::device);
         let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
         let mut groups = [Group::default(), Group::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
@@ -50,21 +60,49 @@ impl Fused {
             }
             groups[*group].parameters.push(tensor);
         }
-        Self { paths: found.paths, group_of, groups, optimizer: optimizer.clone(), clip_norm, gradients: Vec::new(), updates: 0 }
+        Self {
+            paths: found.paths,
+            group_of,
+            groups,
+            optimizer: optimizer.clone(),
+            clip_norm: train.clip_norm,
+            kind,
+            scaler: (train.precision == Precision::AmpF16).then(|| Scaler::new(device)),
+            gradients: Vec::new(),
+            updates: 0,
+        }
+    }
+
+    /// The loss to go backward from.
+    pub(super) fn scaled(&self, loss: Tensor<1>) -> Tensor<1> {
+        match &self.scaler {
+            Some(scaler) => scaler.scaled(loss),
+            None => loss,
+        }
+    }
+
+    /// Steps left out because a gradient overflowed; `None` where none can be. Waits for the device.
+    pub(super) fn skipped_steps(&self) -> Result<Option<u64>, TrialError> {
+        self.scaler.as_ref().map(Scaler::skipped).transpose()
     }
 
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
-        let found = Collected::gradients(network, gradients)?;
+        let found = Collected::<tch::Tensor>::gradients(network, gradients)?;
+        // Operations that hold a parameter give its gradient in its own format, those between them may not.
+        let terms: Vec<tch::Tensor> = found.tensors.into_iter().map(|gradient| gradient.to_kind(self.kind)).collect();
         if self.gradients.is_empty() {
-            self.gradients = found.tensors;
+            self.gradients = terms;
             return Ok(());
         }
-        accumulate(&self.gradients, &found.tensors)
+        accumulate(&self.gradients, &terms)
     }
 
     pub(super) fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
         if self.gradients.is_empty() {
             return Err(without_backward());
+        }
+        if let Some(scaler) = &mut self.scaler {
+            scaler.unscale(&self.gradients)?;
         }
         if let Some(largest) = self.clip_norm {
             drop(clip(&self.gradients, largest)?);
@@ -72,41 +110,53 @@ impl Fused {
         for (gradient, group) in self.gradients.drain(..).zip(&self.group_of) {
             self.groups[*group].gradients.push(gradient);
         }
+        let update = Update { learning_rate, is_first: self.updates == 0, found: self.scaler.as_ref().map(Scaler::found) };
         for (at, group) in self.groups.iter_mut().enumerate() {
-            step(&self.optimizer, group, learning_rate, at == 0, self.updates == 0)?;
+            step(&self.optimizer, group, at == 0, update)?;
             group.gradients.clear();
         }
         self.updates += 1;
-        Ok(())
+        self.scaler.as_mut().map_or(Ok(()), Scaler::end_step)
     }
 
     pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        let scale = self.scaler.as_ref().map_or(Ok(1.0), Scaler::scale)?;
         let values = self.gradients.iter().map(|gradient| {
-            let flat = gradient.to_device(tch::Device::Cpu).reshape([-1]);
+            let flat = (gradient.to_kind(tch::Kind::Float) / scale).to_device(tch::Device::Cpu).reshape([-1]);
             Vec::<f32>::try_from(flat).map_err(|error| TrialError::Failed(error.to_string()))
         });
         self.paths.iter().zip(values).map(|(path, values)| Ok((path.clone(), values?))).collect()
     }
 }
 
-fn step(optimizer: &Optimizer, group: &Group, learning_rate: f64, decays: bool, first_step: bool) -> Result<(), TrialError> {
+/// What all groups of one update have in common.
+#[derive(Clone, Copy)]
+struct Update<'a> {
+    learning_rate: f64,
+    /// A first one that is left out still was it: a momentum of zeros and one not started move alike.
+    is_first: bool,
+    /// 1 on the device if the update is to be left out.
+    found: Option<&'a tch::Tensor>,
+}
+
+fn step(optimizer: &Optimizer, group: &Group, decays: bool, update: Update<'_>) -> Result<(), TrialError> {
+    let Update { learning_rate, is_first, found } = update;
     match *optimizer {
         Optimizer::Adamw { beta1, beta2, epsilon, weight_decay, .. } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
-            adamw(group, AdamW { learning_rate, beta1, beta2, weight_decay, epsilon })
+            adamw(group, AdamW { learning_rate, beta1, beta2, weight_decay, epsilon }, found)
         }
         Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
-            sgd(group, Sgd { learning_rate, momentum, nesterov, weight_decay, first_step })
+            sgd(group, Sgd { learning_rate, momentum, nesterov, weight_decay, first_step: is_first }, found)
         }
     }
 }
 
-/// As it is, in f32: the moments of the rules are.
+/// As it is, in the memory that burn's handle has.
 impl Taken for tch::Tensor {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
-        let tensor = tensor.try_into_primitive::<LibTorch>().expect("a network on libtorch has its tensors there").tensor;
-        tensor.to_kind(tch::Kind::Float)
+        tensor.try_into_primitive::<LibTorch>().expect("a network on libtorch has its tensors there").tensor
     }
 }
 
@@ -114,17 +164,18 @@ impl Taken for tch::Tensor {
 mod tests {
     use burn::{
         module::{Module, ModuleVisitor, Param},
-        tensor::{DType, Device},
+        tensor::{DType, Device, TensorData},
     };
     use kiln::{
-        catalog::InputShape,
+        catalog::data::{ImageShape, InputShape, PanelShape},
         spec::{Engine, Precision},
     };
 
     use super::*;
     use crate::{
         engine::Arithmetic,
-        model::{Init, Input},
+        model::{Init, Input, stored},
+        train::objective::Target,
     };
 
     fn group(parameter: &[f32], gradient: &[f32]) -> Group {
@@ -150,7 +201,7 @@ mod tests {
         for step in 1..=20 {
             let gradient: Vec<f32> = (0..3).map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.0).collect();
             fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
-            adamw(&fused, with).unwrap();
+            adamw(&fused, with, None).unwrap();
             for at in 0..3 {
                 let gradient = f64::from(gradient[at]);
                 first[at] = with.beta1 * first[at] + (1.0 - with.beta1) * gradient;
@@ -167,40 +218,159 @@ mod tests {
     }
 
     /// Checks the dtype of each parameter's gradient as burn's autodiff made it.
-    struct Dtypes(Gradients, usize);
+    struct Dtypes(Gradients, DType, usize);
 
     impl ModuleVisitor for Dtypes {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let gradient = param.val().grad(&self.0).expect("each parameter has a gradient");
-            assert_eq!(gradient.dtype(), DType::F32);
-            self.1 += 1;
+            assert_eq!((param.val().dtype(), gradient.dtype()), (self.1, self.1));
+            self.2 += 1;
+        }
+    }
+
+    const GPT: &str = "kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 4";
+    const MLP: &str = "kind: mlp, d_model: 8, hidden: 16, seq_len: 4, context: 2";
+    const LSTM: &str = "kind: lstm, d_model: 8, hidden: 8, num_layers: 2, seq_len: 4";
+
+    fn train(precision: Precision, optimizer: &str) -> Train {
+        Train { precision, optimizer: serde_yaml::from_str(optimizer).unwrap(), clip_norm: Some(1.0), ..Train::default() }
+    }
+
+    const RESNET: &str = "kind: resnet, depth: 18, width: 4, stem: small";
+    const PANEL: &str = "kind: panel-lstm, hidden: 8, num_layers: 2";
+
+    fn network(shape: &str, precision: Precision) -> Network {
+        let input = match shape {
+            RESNET => InputShape::Images(ImageShape { channels: 1, height: 8, width: 8, classes: 10 }),
+            PANEL => InputShape::Panel(PanelShape { features: 3, symbols: 5 }),
+            _ => InputShape::Text { vocabulary: 20 },
+        };
+        let init = Init { seed: 1, device: Device::libtorch().autodiff() };
+        let network = Network::new(&serde_yaml::from_str(&format!("{{{shape}}}")).unwrap(), Some(input), &init).unwrap();
+        stored(network, precision)
+    }
+
+    fn batch(network: &Network) -> (Input, Target) {
+        let device = Device::libtorch();
+        let classes = |labels: [i64; 4]| Tensor::from_data(labels, &device);
+        match network {
+            Network::Resnet(_) => {
+                let pixels = (0..4 * 64).map(|at| ((at * 37) % 64) as f32 / 32.0 - 1.0).collect();
+                (Input::Images(Tensor::from_data(TensorData::new(pixels, [4, 1, 8, 8]), &device)), Target::Labels(classes([2, 3, 4, 5])))
+            }
+            Network::PanelLstm(_) => {
+                let features = Tensor::from_data([[[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]], [[1.0, 0.0, -0.5], [0.7, -0.7, 0.2]]], &device);
+                let input = Input::Panel { features, symbols: Tensor::from_data([1, 3], &device) };
+                (input, Target::Directions(Tensor::from_data([1.0, 0.0], &device)))
+            }
+            _ => (Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), Target::Classes(classes([2, 3, 4, 5]))),
+        }
+    }
+
+    /// Divided by many targets, as of a large batch, so that its gradients stay in the range of f16.
+    fn loss(network: &Network, precision: Precision) -> Tensor<1> {
+        let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+        let (input, target) = batch(network);
+        target.loss(network.forward(input, &mut None, with), 0.0, with) / 64.0
+    }
+
+    #[test]
+    fn parameters_gradients_and_moments_are_f32_but_under_bf16_and_the_loss_always_is() {
+        let untied = format!("{GPT}, tie_head: false");
+        for precision in [Precision::F32, Precision::AmpBf16, Precision::AmpF16, Precision::Bf16] {
+            [GPT, &untied, MLP, LSTM, RESNET, PANEL].into_iter().for_each(|shape| has_dtypes(shape, precision));
+        }
+    }
+
+    fn has_dtypes(shape: &str, precision: Precision) {
+        let (dtype, kind) = if precision == Precision::Bf16 { (DType::BF16, tch::Kind::BFloat16) } else { (DType::F32, tch::Kind::Float) };
+        let network = network(shape, precision);
+        assert_eq!(loss(&network, precision).dtype(), DType::F32);
+        let mut fused = Fused::new(&network, &train(precision, "{kind: adamw}"));
+        let backward = |fused: &Fused| fused.scaled(loss(&network, precision)).backward();
+        let mut dtypes = Dtypes(backward(&fused), dtype, 0);
+        network.visit(&mut dtypes);
+        assert_eq!(dtypes.2, fused.paths.len());
+        for _ in 0..2 {
+            let gradients = backward(&fused);
+            fused.accumulate(&network, gradients).unwrap();
+        }
+        assert!(fused.gradients.iter().all(|gradient| gradient.kind() == kind));
+        fused.update(1e-3).unwrap();
+        for group in &fused.groups {
+            let all = [&group.parameters, &group.first, &group.second];
+            assert!(all.into_iter().flatten().all(|tensor| tensor.kind() == kind), "{shape} {precision:?}");
+            assert!(group.steps.iter().all(|tensor| tensor.kind() == tch::Kind::Float), "libtorch counts steps in f32");
+        }
+    }
+
+    /// Parameters, moments and step counters, in memory of their own.
+    fn state(fused: &Fused) -> Vec<tch::Tensor> {
+        let lists = fused.groups.iter().flat_map(|group| [&group.parameters, &group.first, &group.second, &group.steps]);
+        lists.flatten().map(tch::Tensor::copy).collect()
+    }
+
+    fn same(before: &[tch::Tensor], after: &[tch::Tensor]) -> bool {
+        before.len() == after.len() && before.iter().zip(after).all(|(before, after)| before.equal(after))
+    }
+
+    #[test]
+    fn a_step_with_an_infinite_gradient_leaves_everything_as_it_was_and_is_counted() {
+        for optimizer in ["{kind: adamw}", "{kind: sgd, momentum: 0.9}", "{kind: sgd}"] {
+            let network = network(GPT, Precision::AmpF16);
+            let mut fused = Fused::new(&network, &train(Precision::AmpF16, optimizer));
+            let step = |fused: &mut Fused, planted: Option<f64>| {
+                let gradients = fused.scaled(loss(&network, Precision::AmpF16)).backward();
+                fused.accumulate(&network, gradients).unwrap();
+                if let Some(value) = planted {
+                    let _ = fused.gradients[1].get(0).fill_(value);
+                }
+                fused.update(1e-2).unwrap();
+            };
+            let scale = |fused: &Fused| fused.scaler.as_ref().unwrap().scale().unwrap();
+            // The first step too: a momentum that is not started yet must not start from it.
+            for planted in [f64::INFINITY, f64::NAN] {
+                let (before, factor) = (state(&fused), scale(&fused));
+                step(&mut fused, Some(planted));
+                assert!(same(&before, &state(&fused)), "{optimizer} {planted}");
+                assert_eq!(scale(&fused), factor / 2.0);
+            }
+            assert_eq!(fused.skipped_steps().unwrap(), Some(2));
+            for _ in 0..2 {
+                let before = state(&fused);
+                step(&mut fused, None);
+                assert!(!same(&before, &state(&fused)), "{optimizer}");
+                assert!(state(&fused).iter().all(|tensor| tensor.isfinite().all().int64_value(&[]) == 1));
+            }
+            assert_eq!((fused.skipped_steps().unwrap(), scale(&fused)), (Some(2), 16384.0));
+            assert!(fused.groups.iter().flat_map(|group| &group.steps).all(|steps| steps.double_value(&[]) == 2.0), "skipped steps do not count");
         }
     }
 
     #[test]
-    fn under_amp_bf16_every_gradient_moment_and_parameter_is_f32() {
-        for tied in [true, false] {
-            let shape = format!("{{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 4, tie_head: {tied}}}");
-            let device = Device::libtorch();
-            let init = Init { seed: 1, device: device.clone().autodiff() };
-            let network = Network::new(&serde_yaml::from_str(&shape).unwrap(), Some(InputShape::Text { vocabulary: 20 }), &init).unwrap();
-            let with = Arithmetic::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
-            let backward = || {
-                let tokens = Tensor::from_data([[1, 2, 3, 4]], &device);
-                with.cross_entropy(network.forward(Input::Text(tokens), &mut None, with), Tensor::from_data([2, 3, 4, 5], &device), 0.0).backward()
-            };
-            let mut dtypes = Dtypes(backward(), 0);
-            network.visit(&mut dtypes);
-            let mut fused = Fused::new(&network, &Optimizer::default(), Some(1.0));
-            assert_eq!(dtypes.1, fused.paths.len());
-            fused.accumulate(&network, backward()).unwrap();
-            fused.accumulate(&network, backward()).unwrap();
-            assert!(fused.gradients.iter().all(|gradient| gradient.kind() == tch::Kind::Float));
-            fused.update(1e-3).unwrap();
-            for group in &fused.groups {
-                let all = [&group.parameters, &group.first, &group.second, &group.steps];
-                assert!(all.into_iter().flatten().all(|tensor| tensor.kind() == tch::Kind::Float));
-            }
+    fn gradients_are_clipped_and_read_without_the_scale() {
+        let moved = |precision: Precision| {
+            let network = network(GPT, precision);
+            let mut fused = Fused::new(&network, &Train { clip_norm: Some(1e-3), ..train(precision, "{kind: sgd, weight_decay: 0.0}") });
+            let before = state(&fused);
+            let gradients = fused.scaled(loss(&network, precision)).backward();
+            fused.accumulate(&network, gradients).unwrap();
+            let norm = fused.gradients().unwrap().iter().flat_map(|(_, values)| values.clone()).map(|value| f64::from(value).powi(2)).sum::<f64>();
+            fused.update(1.0).unwrap();
+            let distance = before.iter().zip(state(&fused)).map(|(before, after)| (before - after).square().sum(None).double_value(&[])).sum::<f64>();
+            (norm.sqrt(), distance.sqrt())
+        };
+        let (plain, scaled) = (moved(Precision::F32), moved(Precision::AmpF16));
+        // f16 keeps 11 bits of each factor.
+        assert!((scaled.0 / plain.0 - 1.0).abs() < 0.01, "norms {plain:?} {scaled:?}");
+        assert!((scaled.1 / 1e-3 - 1.0).abs() < 0.01, "a step of the learning rate 1 is as long as the clip norm: {scaled:?}");
+    }
+
+    #[test]
+    fn only_f16_products_are_scaled_and_counted() {
+        for precision in [Precision::F32, Precision::Bf16, Precision::AmpBf16] {
+            let fused = Fused::new(&network(MLP, precision), &train(precision, "{kind: adamw}"));
+            assert!(fused.scaler.is_none() && fused.skipped_steps().unwrap().is_none());
         }
     }
 
@@ -212,7 +382,7 @@ mod tests {
             let gradient = [0.5 - step as f32 * 0.1, 0.2];
             fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
             let with = Sgd { learning_rate: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
-            sgd(&fused, with).unwrap();
+            sgd(&fused, with, None).unwrap();
             for at in 0..2 {
                 moving[at] = 0.9 * moving[at] + gradient[at] + 0.01 * parameter[at];
                 parameter[at] -= 0.1 * moving[at];

@@ -6,8 +6,10 @@ mod collected;
 #[cfg(feature = "libtorch")]
 mod fused;
 mod plain;
+#[cfg(feature = "libtorch")]
+mod scaler;
 
-use burn::tensor::Gradients;
+use burn::tensor::{Gradients, Tensor};
 use kiln::spec::{self, Engine, WeightDecayOn};
 
 pub(super) use plain::parameters;
@@ -26,15 +28,33 @@ pub(super) enum Updater {
 pub type NamedValues = (String, Vec<f32>);
 
 impl Updater {
-    pub(super) fn new(network: &Network, engine: Engine, optimizer: &spec::Optimizer, clip_norm: Option<f64>) -> Self {
+    pub(super) fn new(network: &Network, engine: Engine, train: &spec::Train) -> Self {
         match engine {
             #[cfg(feature = "libtorch")]
-            Engine::Libtorch => Self::Fused(Box::new(fused::Fused::new(network, optimizer, clip_norm))),
-            _ => Self::Plain(Box::new(plain::Plain::new(network, optimizer, clip_norm))),
+            Engine::Libtorch => Self::Fused(Box::new(fused::Fused::new(network, train))),
+            _ => Self::Plain(Box::new(plain::Plain::new(network, &train.optimizer, train.clip_norm))),
         }
     }
 
-    /// Adds the gradients of one backward pass.
+    /// The loss to go backward from, so that [`Updater::accumulate`] gets the gradients it expects; loss and result [1].
+    pub(super) fn scaled(&self, loss: Tensor<1>) -> Tensor<1> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.scaled(loss),
+            Self::Plain(_) => loss,
+        }
+    }
+
+    /// Updates that left everything as it was because a gradient overflowed; `None` where none can. Waits for the device.
+    pub(super) fn skipped_steps(&self) -> Result<Option<u64>, TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.skipped_steps(),
+            Self::Plain(_) => Ok(None),
+        }
+    }
+
+    /// Adds the gradients of one backward pass of the loss [`Updater::scaled`].
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]

@@ -64,9 +64,9 @@ pub(in crate::train) fn parameters(network: &Network) -> Result<Vec<NamedValues>
 }
 
 fn named_values(paths: &[String], tensors: &[Tensor<1>]) -> Result<Vec<NamedValues>, TrialError> {
-    let named = paths.iter().zip(tensors).map(|(path, tensor)| {
-        let values = tensor.to_data().try_to_vec().map_err(|error| TrialError::Failed(format!("{error:?}")))?;
-        Ok((path.clone(), values))
+    let named = paths.iter().zip(tensors.iter().cloned()).map(|(path, tensor)| {
+        let data = tensor.try_into_data().map_err(|error| TrialError::Failed(format!("`{path}` could not be read: {error:?}")))?;
+        Ok((path.clone(), data.iter::<f32>().collect()))
     });
     named.collect()
 }

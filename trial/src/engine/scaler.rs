@@ -1,0 +1,86 @@
+//! The kernels of gradient scaling (`shim/scaler.cpp`) as safe functions. In come the gradients and four numbers on their device;
+//! nothing here waits. When to call which is for `train::optimizer::scaler`.
+
+use std::ffi::c_int;
+
+use tch::{Device, Kind, Tensor};
+
+use super::libtorch::{Handle, checked, count, handle, handles};
+use crate::error::TrialError;
+
+unsafe extern "C" {
+    fn kiln_unscale(gradients: *const Handle, count: c_int, scale: Handle, found: Handle) -> c_int;
+    fn kiln_update_scale(scale: Handle, good_steps: Handle, found: Handle, skipped: Handle, growth: f64, back_off: f64, interval: i64) -> c_int;
+}
+
+/// How the scale of the loss moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Policy {
+    pub(crate) start: f64,
+    /// Factor after `interval` good steps in a row.
+    pub(crate) growth: f64,
+    pub(crate) interval: i64,
+    /// Factor after a skipped step.
+    pub(crate) back_off: f64,
+}
+
+/// The state of gradient scaling, on the device; each is one number without axes.
+#[derive(Debug)]
+pub(crate) struct LossScale {
+    /// What the loss is multiplied by, f32.
+    scale: Tensor,
+    /// Good steps since the scale last moved, i32.
+    good_steps: Tensor,
+    /// 1 if the step under way has a gradient that is infinite or no number, else 0; f32.
+    found: Tensor,
+    /// Steps skipped, i64.
+    skipped: Tensor,
+}
+
+impl LossScale {
+    pub(crate) fn new(policy: Policy, device: Device) -> Self {
+        let number = |value: f64, kind| Tensor::full([] as [i64; 0], value, (kind, device));
+        Self {
+            scale: number(policy.start, Kind::Float),
+            good_steps: number(0.0, Kind::Int),
+            found: number(0.0, Kind::Float),
+            skipped: number(0.0, Kind::Int64),
+        }
+    }
+
+    /// What the loss is to be multiplied by, [1], in memory of its own.
+    pub(crate) fn factor(&self) -> Tensor {
+        self.scale.copy().reshape([1])
+    }
+
+    /// Whether the step under way is to be left out: 1 on the device, else 0.
+    pub(crate) fn found(&self) -> &Tensor {
+        &self.found
+    }
+
+    /// Divides the gradients by the scale, in place, and notes whether one of their numbers is infinite or none.
+    pub(crate) fn unscale(&mut self, gradients: &[Tensor]) -> Result<(), TrialError> {
+        let list = handles(gradients);
+        // SAFETY: the optimizer owns the gradients, this the two numbers; all are written during the call alone.
+        checked(unsafe { kiln_unscale(list.as_ptr(), count(gradients), handle(&self.scale), handle(&self.found)) })
+    }
+
+    /// Ends a step: counts it if it was left out, and moves the scale.
+    pub(crate) fn update(&mut self, policy: Policy) -> Result<(), TrialError> {
+        let Self { scale, good_steps, found, skipped } = self;
+        let [scale, good_steps, found, skipped] = [scale, good_steps, found, skipped].map(|number| handle(number));
+        // SAFETY: the four numbers are owned here.
+        checked(unsafe { kiln_update_scale(scale, good_steps, found, skipped, policy.growth, policy.back_off, policy.interval) })
+    }
+
+    /// Steps left out so far. Waits for the device.
+    pub(crate) fn skipped(&self) -> Result<u64, TrialError> {
+        let count = self.skipped.f_int64_value(&[]).map_err(|error| TrialError::Failed(format!("the skipped steps could not be read: {error}")))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// Waits for the device.
+    pub(crate) fn scale(&self) -> Result<f64, TrialError> {
+        self.scale.f_double_value(&[]).map_err(|error| TrialError::Failed(format!("the scale of the loss could not be read: {error}")))
+    }
+}
