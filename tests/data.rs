@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -312,7 +312,19 @@ fn the_list_names_every_set_with_its_licence() {
     let folder = tempfile::tempdir().unwrap();
     let output = kiln(folder.path(), None, &["data", "list"]);
     assert!(output.status.success());
-    for part in ["wikitext2", "CC BY-SA 3.0", "tinyshakespeare", "1.1 MiB", "generated", "fashion-mnist", "29.4 MiB", "cifar10", "image-folder"] {
+    for part in [
+        "wikitext2",
+        "CC BY-SA 3.0",
+        "tinyshakespeare",
+        "1.1 MiB",
+        "generated",
+        "fashion-mnist",
+        "29.4 MiB",
+        "cifar10",
+        "image-folder",
+        "stocknet",
+        "panel-csv",
+    ] {
         assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
     }
 }
@@ -324,7 +336,7 @@ fn an_unknown_set_is_bad_input_with_a_suggestion() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "unknown data set `wikitext`; did you mean `wikitext2`?\n");
     let output = kiln(folder.path(), None, &["data", "verify", "imagenet"]);
-    assert_eq!(stderr(&output), "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, cifar10\n");
+    assert_eq!(stderr(&output), "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, cifar10, stocknet\n");
 }
 
 #[test]
@@ -379,7 +391,7 @@ fn images_are_fetched_in_their_published_form_and_verified() {
     assert!(kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]).status.success());
     // Unpacked, it is the same file.
     let mut labels = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bodies[1].as_slice()), &mut labels).unwrap();
+    Read::read_to_end(&mut flate2::read::GzDecoder::new(bodies[1].as_slice()), &mut labels).unwrap();
     std::fs::remove_file(set.join(names[1])).unwrap();
     std::fs::write(set.join("train-labels-idx1-ubyte"), &labels).unwrap();
     assert!(kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]).status.success());
@@ -411,6 +423,78 @@ fn an_archive_is_held_against_its_md5_and_what_was_in_it_counts_as_here() {
     let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
     assert!(output.status.success() && stdout(&output).contains("is here already, unpacked"), "{}", stdout(&output));
     assert_eq!(server.requests().len(), 1);
+}
+
+/// A repository as its host packs it, with the published prices in it: their archive of `price/raw`, unpacked.
+fn repository(prices: &[u8]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let mut add = |path: &str, bytes: &[u8]| {
+        zip.start_file(path, zip::write::SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    };
+    add("stocknet-dataset-master/README.md", b"# stocknet-dataset");
+    add("stocknet-dataset-master/price/preprocessed/AAPL.txt", b"2017-09-01\t0.0");
+    add("stocknet-dataset-master/tweet/notes.csv", b"no prices");
+    let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(prices));
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let (path, mut bytes) = (entry.path().unwrap().display().to_string(), Vec::new());
+        entry.read_to_end(&mut bytes).unwrap();
+        if entry.header().entry_type().is_file() {
+            add(&format!("stocknet-dataset-master/price/{path}"), &bytes);
+        }
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn prices_are_fetched_inside_their_repository_and_verified_in_any_form() {
+    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let output = kiln(&real, Some(&real), &["data", "verify", "stocknet"]);
+    assert!(output.status.success() && stdout(&output).contains("stocknet-88 is as published"), "{}", stdout(&output));
+    let prices = std::fs::read(real.join("stocknet-88/price-raw.tar.xz")).unwrap();
+    let repository = repository(&prices);
+    let server = Server::start(repository.clone(), &[Answer::CutAfter(100_000), Answer::Ranges]);
+    let folder = tempfile::tempdir().unwrap();
+    for (requests, word) in [(2, "master.zip fetched"), (2, "is here already")] {
+        let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+        assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
+        assert_eq!(server.requests().len(), requests);
+    }
+    assert_eq!(server.requests()[0], "GET /stocknet-88/master.zip HTTP/1.1 None");
+    let set = folder.path().join("data/stocknet-88");
+    assert_eq!(names_beside(&set.join("x")), ["master.zip"]);
+    assert!(kiln(folder.path(), None, &["data", "verify", "stocknet"]).status.success());
+    let read = |data: &str, folder: Option<&Path>| {
+        let data: kiln::catalog::Data = serde_yaml::from_str(data).unwrap();
+        kiln::catalog::panel::load(&data, folder).unwrap()
+    };
+    let (fetched, packed) = (read("{kind: stocknet}", Some(&folder.path().join("data"))), read("{kind: stocknet}", Some(&real)));
+    assert_eq!((&fetched.facts, fetched.target_mean), (&packed.facts, packed.target_mean));
+    assert_eq!(fetched.symbols[87].features, packed.symbols[87].features);
+    // Another repository is not taken for it, and one that is there is not written over.
+    std::fs::rename(set.join("master.zip"), folder.path().join("away.zip")).unwrap();
+    std::fs::write(set.join("A.csv"), "Date,Open\n").unwrap();
+    let output = kiln(folder.path(), None, &["data", "verify", "stocknet"]);
+    assert!(output.status.code() == Some(1) && stdout(&output).contains("is another file: 10 bytes with sha256"), "{}", stdout(&output));
+    let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("not overwritten"), "{}", stderr(&output));
+}
+
+#[test]
+fn another_archive_is_not_taken_for_the_prices() {
+    let empty = liblzma::write::XzEncoder::new(Vec::new(), 1).finish().unwrap();
+    for body in [b"no archive at all".to_vec(), repository(&empty)] {
+        let server = Server::start(body, &[Answer::Ranges]);
+        let folder = tempfile::tempdir().unwrap();
+        let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("the published file has c5b586fa"), "{}", stderr(&output));
+        assert_eq!(names_beside(&folder.path().join("data/stocknet-88/x")), ["master.zip.bad"]);
+    }
 }
 
 #[test]

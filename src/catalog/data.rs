@@ -447,7 +447,7 @@ impl Data {
 pub struct DataFacts {
     #[serde(flatten)]
     pub counts: Counts,
-    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths.
+    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths, of a panel over names and bytes.
     pub sha256: String,
 }
 

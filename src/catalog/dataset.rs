@@ -28,8 +28,8 @@ pub struct DatasetFile {
     pub name: &'static str,
     /// What is appended to the name where it is published: nothing, or `.gz`.
     pub ending: &'static str,
-    /// Length of the file as it is published.
-    pub bytes: u64,
+    /// Length of the file as it is published, where that is known.
+    pub bytes: Option<u64>,
     pub checksum: Checksum,
 }
 
@@ -40,19 +40,21 @@ pub enum Checksum {
     Sha256(Cow<'static, str>),
     /// Of the file as it is published, compressed or not; for files of which nothing better is known.
     Md5(Cow<'static, str>),
+    /// SHA-256 of the panel that is in the file, as [`super::data::DataFacts`] has it; for archives that are packed anew at each download.
+    Panel(Cow<'static, str>),
 }
 
 impl Checksum {
     /// As messages name it.
     pub fn algorithm(&self) -> &'static str {
         match self {
-            Self::Sha256(_) => "sha256",
+            Self::Sha256(_) | Self::Panel(_) => "sha256",
             Self::Md5(_) => "md5",
         }
     }
 
     pub fn hex(&self) -> &str {
-        let (Self::Sha256(hex) | Self::Md5(hex)) = self;
+        let (Self::Sha256(hex) | Self::Md5(hex) | Self::Panel(hex)) = self;
         hex
     }
 }
@@ -60,12 +62,12 @@ impl Checksum {
 impl DatasetFile {
     /// A file that is published as it is read.
     const fn plain(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
-        Self { name, ending: "", bytes, checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
+        Self { name, ending: "", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
     }
 
     /// A file that is published with `.gz`; `bytes` is its length there, `sha256` of what is in it.
     const fn gz(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
-        Self { name, ending: ".gz", bytes, checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
+        Self { name, ending: ".gz", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
     }
 
     /// As it is called where it is published.
@@ -125,13 +127,28 @@ pub const CIFAR10: Dataset = Dataset {
     files: &[DatasetFile {
         name: "cifar-10-binary.tar",
         ending: ".gz",
-        bytes: 170_052_171,
+        bytes: Some(170_052_171),
         checksum: Checksum::Md5(Cow::Borrowed("c32a1d4ab5d03f1284b67883e8d87530")),
     }],
 };
 
+/// Xu & Cohen 2018 ("Stock Movement Prediction from Tweets and Historical Prices"): the repository with the prices in it.
+pub const STOCKNET: Dataset = Dataset {
+    name: "stocknet",
+    folder: "stocknet-88",
+    about: "StockNet, daily prices of 88 US stocks",
+    licence: "MIT",
+    address: "https://github.com/yumoxu/stocknet-dataset/archive/",
+    files: &[DatasetFile {
+        name: "master.zip",
+        ending: "",
+        bytes: None,
+        checksum: Checksum::Panel(Cow::Borrowed("c5b586fa3c8964c62b679800eafe9cb324ba1b84a4557ff138e5bbe0f95a6faf")),
+    }],
+};
+
 /// Every set that can be fetched.
-pub const ALL: [&Dataset; 4] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST, &CIFAR10];
+pub const ALL: [&Dataset; 5] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST, &CIFAR10, &STOCKNET];
 
 /// The set of this name or folder.
 pub fn find(name: &str) -> Option<&'static Dataset> {
@@ -144,8 +161,8 @@ pub fn of(data: &Data) -> Option<&'static Dataset> {
 }
 
 impl Dataset {
-    /// Length of all its files, as they are published.
-    pub fn bytes(&self) -> u64 {
+    /// Length of all its files, as they are published; `None` if that of one is not known.
+    pub fn bytes(&self) -> Option<u64> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 }

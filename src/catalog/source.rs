@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     data::Data,
-    dataset::{self, Checksum, Dataset},
+    dataset::{self, Checksum, Dataset, DatasetFile},
+    panel,
     text::DataError,
 };
 
@@ -55,8 +56,8 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
         Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
         Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
         Data::Cifar10(_) => locate_either(data, data_folder, &[&CIFAR10_BATCHES, &CIFAR10_UNPACKED, &[CIFAR10_ARCHIVE]]),
-        Data::Stocknet(_) => locate_parts(data, data_folder, &["price-raw.tar"]),
-        Data::ImageFolder(_) | Data::PanelCsv(_) => {
+        Data::Stocknet(_) | Data::PanelCsv(_) => panel::locate(data, data_folder).map(|path| vec![path]),
+        Data::ImageFolder(_) => {
             let path = Path::new(data.path().unwrap_or_default());
             if path.exists() { Ok(vec![path.to_owned()]) } else { Err(not_found(data, vec![path.to_owned()])) }
         }
@@ -70,7 +71,7 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
-        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) => part,
+        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
     std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
@@ -104,6 +105,14 @@ fn locate_either(data: &Data, data_folder: Option<&Path>, forms: &[&[&str]]) -> 
 /// All of these files, if each is in the folder.
 fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
     names.iter().map(|name| existing(&folder.join(name))).collect()
+}
+
+/// Where a published file lies in a folder: plain or compressed; of a panel the folder itself, if it holds one in whatever form.
+pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
+    match file.checksum {
+        Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
+        _ => existing(&folder.join(file.name)),
+    }
 }
 
 /// Whether a set that is published as an archive lies in this folder as the files that were in it.
@@ -152,6 +161,7 @@ pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Resul
     match published {
         Checksum::Sha256(_) => sha256_of(path, named),
         Checksum::Md5(_) => digest_of::<Md5>(&mut File::open(path)?),
+        Checksum::Panel(_) => panel::published_sha256(path, named).map_err(io::Error::other),
     }
 }
 

@@ -13,7 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::{
     data::{Counts, Data, DataFacts, Tokenizer},
-    generated, source,
+    generated,
+    panel::PanelError,
+    source,
     tokenizer::Vocabulary,
 };
 
@@ -38,6 +40,8 @@ pub enum DataError {
     OtherContent { kind: &'static str, wanted: &'static str },
     #[error("token {0:?} is not in the vocabulary")]
     UnknownToken(String),
+    #[error(transparent)]
+    Panel(#[from] PanelError),
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {
@@ -46,7 +50,7 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
         Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
         None => "a relative `data.path` starts at the directory kiln starts in".to_owned(),
     };
-    let endings = if ["image-folder", "panel-csv"].contains(&kind) { "" } else { " (each also with .gz and .xz)" };
+    let endings = if kind == "image-folder" { "" } else { " (each also with .gz and .xz)" };
     format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
 }
 

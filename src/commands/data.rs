@@ -69,19 +69,24 @@ fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     table.load_style(presets::NOTHING).set_header(["data.kind", "what", "size", "licence", "here"]);
     for set in dataset::ALL {
         let here = place_of(set, data_folder).map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
-        table.add_row([set.name, set.about, &Bytes(set.bytes()).to_string(), set.licence, &here]);
+        table.add_row([set.name, set.about, &size(set.bytes()), set.licence, &here]);
     }
     table.add_row(["generated", "a text that kiln makes itself", "any", "–", "nothing to fetch"]);
     table.add_row(["text", "a file of your own", "any", "yours", "`data.path`"]);
     table.add_row(["generated-images", "images that kiln makes itself", "any", "–", "nothing to fetch"]);
     table.add_row(["image-folder", "a folder of PNG and JPEG files of your own", "any", "yours", "`data.path`"]);
+    table.add_row(["panel-csv", "CSV files of your own, one per symbol", "any", "yours", "`data.path`"]);
     print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks what is here.\n", table.trim_fmt()))?;
     Ok(Status::Success)
 }
 
+fn size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "not known".to_owned(), |bytes| Bytes(bytes).to_string())
+}
+
 /// The first folder that holds any file of the set, or what was in its archive.
 fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
-    let has_file = |folder: &Path| set.files.iter().any(|file| source::existing(&folder.join(file.name)).is_some());
+    let has_file = |folder: &Path| set.files.iter().any(|file| source::present(file, folder).is_some());
     let has_some = |folder: &PathBuf| has_file(folder) || source::is_unpacked(set, folder);
     source::folders(set.folder, None, data_folder).into_iter().find(has_some)
 }
@@ -109,7 +114,7 @@ fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, St
 }
 
 fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<(), Stop> {
-    if let Some(present) = source::existing(&folder.join(file.name)) {
+    if let Some(present) = source::present(file, folder) {
         check_file(&present, file)
             .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; move it away and fetch again, it is not overwritten")))?;
         return print(&format!("{} is here already, {} as published\n", present.display(), file.checksum.algorithm()));
@@ -128,7 +133,8 @@ fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs
     let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
     bar.clear();
     ended.map_err(|error| Stop::new(Status::Failed, error))?;
-    print(&format!("{} fetched ({}), {} as published\n", download.destination.display(), Bytes(file.bytes), file.checksum.algorithm()))
+    let size = size(std::fs::metadata(&download.destination).ok().map(|file| file.len()));
+    print(&format!("{} fetched ({size}), {} as published\n", download.destination.display(), file.checksum.algorithm()))
 }
 
 /// From one line of progress to the next, where there is no bar.
@@ -145,7 +151,7 @@ impl Bar {
         if !can_draw(std::io::stderr().is_terminal()) {
             return Self::Lines { last: None };
         }
-        let bar = ProgressBar::new(file.bytes);
+        let bar = file.bytes.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}") {
             bar.set_style(style);
         }
@@ -159,13 +165,16 @@ impl Bar {
         }
         match (self, progress) {
             (Self::Drawn(bar), Progress::Bytes { done, total }) => {
-                bar.set_length(total.unwrap_or(file.bytes));
+                if let Some(total) = total {
+                    bar.set_length(total);
+                }
                 bar.set_position(done);
             }
             (Self::Drawn(bar), _) => bar.set_message("checking"),
             (Self::Lines { last }, Progress::Bytes { done, total }) if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) => {
                 *last = Some(Instant::now());
-                say_plainly(&format!("{}: {} of {}", file.name, Bytes(done), Bytes(total.unwrap_or(file.bytes))));
+                let of_total = total.or(file.bytes).map(|total| format!(" of {}", Bytes(total))).unwrap_or_default();
+                say_plainly(&format!("{}: {}{of_total}", file.name, Bytes(done)));
             }
             (Self::Lines { .. }, _) => {}
         }
@@ -216,7 +225,7 @@ fn worse(one: Status, other: Status) -> Status {
 fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in set.files {
-        let line = match source::existing(&folder.join(file.name)) {
+        let line = match source::present(file, folder) {
             None if source::is_unpacked(set, folder) => Ok(format!("{} holds it unpacked; only the archive can be verified", folder.display())),
             None => Err(format!("{} is missing", folder.join(file.published_name()).display())),
             Some(path) => check_file(&path, file).map(|()| format!("{} is as published", path.display())),

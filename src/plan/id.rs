@@ -190,6 +190,12 @@ mod tests {
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, optimizer: {kind: sgd}}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, optimizer: {kind: sgd, learning_rate: 0.2}}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, evaluate: {batch_multiple: 3}}"),
+            plain("{kind: panel-lstm}", "{kind: stocknet}", "{epochs: 1}"),
+            plain("{kind: panel-lstm}", "{kind: stocknet, limit: 5}", "{epochs: 1}"),
+            plain("{kind: panel-lstm}", "{kind: stocknet, target: direction}", "{epochs: 1}"),
+            plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close}", "{epochs: 1}"),
+            plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
+            plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
         ];
         let different: std::collections::HashSet<&String> = all.iter().collect();
@@ -207,8 +213,12 @@ mod tests {
     fn todays_defaults_are_the_frozen_ones() {
         let model = |kind: &str| serde_json::to_value(serde_json::from_value::<Model>(json!({"kind": kind})).unwrap()).unwrap();
         let data = |kind: &str| {
-            let path = if ["text", "image-folder"].contains(&kind) { json!({"kind": kind, "path": "p"}) } else { json!({"kind": kind}) };
-            serde_json::to_value(serde_json::from_value::<Data>(path).unwrap()).unwrap()
+            let given = match kind {
+                "text" | "image-folder" => json!({"kind": kind, "path": "p"}),
+                "panel-csv" => json!({"kind": kind, "path": "p", "price": "Close"}),
+                _ => json!({"kind": kind}),
+            };
+            serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap()
         };
         let train = |key: &str, kind: &str| {
             serde_json::to_value(serde_json::from_value::<Train>(json!({key: {"kind": kind}})).unwrap()).unwrap()[key].clone()
@@ -218,13 +228,16 @@ mod tests {
             value
         };
         let kinds = |names: &[&str], make: &dyn Fn(&str) -> Value| -> Value {
-            names.iter().map(|name| ((*name).to_owned(), without(make(name), &["kind", "path"]))).collect::<Map<_, _>>().into()
+            names.iter().map(|name| ((*name).to_owned(), without(make(name), &["kind", "path", "price"]))).collect::<Map<_, _>>().into()
         };
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
             "model": kinds(&["gpt", "lstm", "mlp", "matmul"], &model),
             "data": kinds(
-                &["none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder", "generated-images"],
+                &[
+                    "none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder",
+                    "generated-images", "panel-csv", "stocknet",
+                ],
                 &data
             ),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),

@@ -71,6 +71,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         faults.push(fault("train.label_smoothing", &["model.kind", "train.label_smoothing"], message));
     }
     faults.extend(of_images(point));
+    faults.extend(of_panel(point.data));
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
         && stride != seq_len
@@ -113,6 +114,18 @@ fn of_images(point: &Point<'_>) -> Vec<Fault> {
         faults.push(fault("data.crop_padding", &["data"], message));
     }
     faults
+}
+
+/// A column of dates holds no numbers.
+fn of_panel(data: &Data) -> Vec<Fault> {
+    let Data::PanelCsv(panel) = data else { return Vec::new() };
+    let listed = panel.columns.iter().flatten().any(|column| *column == panel.date);
+    let say = |key: &str| {
+        let message = format!("`{key}` names `{}`, which `data.date` says is the column of dates; name columns of numbers", panel.date);
+        fault(key, &["data"], message)
+    };
+    let named = [("data.price", panel.price == panel.date), ("data.columns", listed)];
+    named.into_iter().filter(|(_, names_dates)| *names_dates).map(|(key, _)| say(key)).collect()
 }
 
 fn such_as(kind: &str) -> String {

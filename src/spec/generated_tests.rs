@@ -120,7 +120,11 @@ fn every_key_left_empty_is_found() {
     for known in every_key() {
         let (text, line, _) = document(known, last(known), "");
         let found = folder.problems(&text);
-        let is_free = matches!(shape(known), Shape::Free) || matches!(shape(known), Shape::List(_));
+        let is_free = match shape(known) {
+            Shape::Free => true,
+            Shape::List(item) => matches!(*item, Shape::Free),
+            _ => false,
+        };
         let words = if is_free { format!("`{}` is empty", known.path) } else { format!("`{}` has no value", known.path) };
         let held = found.iter().any(|problem| problem.starts_with(&format!("{line}:")) && problem.contains(&words));
         assert!(held, "{words}\nnot in\n{}\nof\n{text}", found.join("\n"));

@@ -36,13 +36,22 @@ fn list_faults(path: &str, item: &Shape, nodes: &[Node], list: &Node) -> Vec<Pro
     if nodes.is_empty() {
         return vec![Problem::new(&list.location, path, format!("`{path}` is an empty list; it needs at least one value"))];
     }
-    let mut problems: Vec<Problem> = nodes.iter().enumerate().flat_map(|(index, node)| fault(&format!("{path}[{index}]"), item, node)).collect();
+    let mut problems: Vec<Problem> =
+        nodes.iter().enumerate().flat_map(|(index, node)| item_faults(&format!("{path}[{index}]"), item, node)).collect();
     for (index, node) in nodes.iter().enumerate() {
         if nodes[..index].iter().any(|earlier| earlier.to_json() == node.to_json()) {
             problems.push(Problem::new(&node.location, path, format!("`{path}` names {} twice", node.found())));
         }
     }
     problems
+}
+
+/// In a list `null` stands for no default: there is none to restore.
+fn item_faults(path: &str, item: &Shape, node: &Node) -> Vec<Problem> {
+    if node.is_null() {
+        return vec![Problem::new(&node.location, path, format!("`{path}` is {}; it must be {}", node.found(), allowed(item)))];
+    }
+    fault(path, item, node)
 }
 
 /// The error of a scalar, in one sentence.
@@ -99,7 +108,8 @@ fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
         },
         Shape::TimeSpan => time_hint(scalar),
         Shape::Free => None,
-        Shape::Map(_) | Shape::Tagged(_) | Shape::List(_) | Shape::Any(_) => Some(String::new()),
+        Shape::List(item) => Some(if hint(item, scalar).is_none() { format!("; write `[{}]`", scalar.text) } else { String::new() }),
+        Shape::Map(_) | Shape::Tagged(_) | Shape::Any(_) => Some(String::new()),
     }
 }
 

@@ -112,7 +112,7 @@ fn trials(left: &Left) -> String {
 
 pub(crate) fn all() -> Vec<Case> {
     // What takes longest comes first.
-    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_images(), of_training(), of_optimizer(), of_measure(), of_sweep()]
+    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_images(), of_panels(), of_training(), of_optimizer(), of_measure(), of_sweep()]
         .into_iter()
         .flatten()
         .collect()
@@ -208,6 +208,35 @@ fn of_text() -> Vec<Case> {
             of("tokenizer", [AS_IT_IS, tokenizer], PARAMETERS),
             of("stride", [AS_IT_IS, "8"], SAMPLES),
             of("sampling", [AS_IT_IS, "random"], LOSSES),
+        ]);
+        cases.extend(of_loader(kind, &file));
+    }
+    cases
+}
+
+const PANEL_LSTM: &str = "{kind: panel-lstm, seq_len: 4, symbol_width: 2, hidden: 4, num_layers: 1}";
+
+fn of_panels() -> Vec<Case> {
+    let kinds = [("panel-csv", "{kind: panel-csv, path: one/prices, price: Close}"), ("stocknet", "{kind: stocknet, path: one/prices}")];
+    let own = training(PANEL_LSTM, kinds[0].1, "");
+    let of_own = |key: &str, values, shows| case(&format!("data.{key}"), &own, values, shows).of("panel-csv");
+    let mut cases = vec![
+        // By the other column of dates one symbol's rows lie a year later, so that all of the others' train.
+        of_own("date", [AS_IT_IS, "Day"], SAMPLES),
+        of_own("price", ["Close", "Open"], LOSSES),
+        of_own("columns", [AS_IT_IS, "[Close, Volume]"], PARAMETERS),
+        // A price that is no number is an error, or its row is left out.
+        of_own("skip_bad", [AS_IT_IS, "true"], Shows::Holds(|strict, lenient| strict.succeeded().is_err() && lenient.succeeded().is_ok()))
+            .with(&["data.path=one/spoilt-prices"]),
+    ];
+    for (kind, data) in kinds {
+        let file = training(PANEL_LSTM, data, "");
+        let of = |key: &str, values, shows| case(&format!("data.{key}"), &file, values, shows).of(kind);
+        cases.extend([
+            of("path", ["one/prices", "two/prices"], LOSSES),
+            of("target", [AS_IT_IS, "direction"], LOSSES),
+            of("valid_fraction", [AS_IT_IS, "0.3"], SAMPLES),
+            of("limit", [AS_IT_IS, "2"], PARAMETERS),
         ]);
         cases.extend(of_loader(kind, &file));
     }

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::images;
+use super::{images, panels};
 
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,7 +91,7 @@ fn nvml() -> &'static Path {
     path
 }
 
-/// Two fragments, and two folders with the files of every kind of text and of images.
+/// Two fragments, and two folders with the files of every kind of text, of images and of panels.
 fn write_files(folder: &Path) {
     fs::create_dir(folder.join("base")).unwrap();
     fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
@@ -104,6 +104,7 @@ fn write_files(folder: &Path) {
             fs::write(folder.join(name).join(file), text(lines)).unwrap();
         }
         images::write(&folder.join(name), words[0].len());
+        panels::write(&folder.join(name), words[0].len());
     }
 }
 

@@ -151,7 +151,120 @@ class Mlp:
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-MODELS = {"gpt": Gpt, "lstm": Lstm, "mlp": Mlp}
+class Resnet:
+    """Basic blocks, small stem, smoothed labels; images [8, 3, 16, 16], 10 classes."""
+
+    rows, classes, side, width, blocks, bottleneck, imagenet = 8, 10, 16, 4, (2, 2, 2, 2), False, False
+    optimizer, rate, momentum, clip, nesterov, decay, smoothing = "sgd", 0.05, 0.9, None, True, 5e-4, 0.1
+
+    def plan(self):
+        """Of each block: its name, its convolutions (inputs, outputs, kernel, stride), and its shortcut or None."""
+        inputs = self.width
+        for stage, blocks in enumerate(self.blocks):
+            inner = self.width << stage
+            outputs = inner * (4 if self.bottleneck else 1)
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                if self.bottleneck:
+                    layers = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
+                else:
+                    layers = [(inputs, outputs, 3, stride), (outputs, outputs, 3, 1)]
+                shortcut = (inputs, outputs, 1, stride) if inputs != outputs or stride != 1 else None
+                yield f"stages.{stage}.{block}", layers, shortcut
+                inputs = outputs
+
+    def convolutions(self):
+        yield "stem", (3, self.width, 7 if self.imagenet else 3, 2 if self.imagenet else 1)
+        for name, layers, shortcut in self.plan():
+            for at, layer in enumerate(layers):
+                yield f"{name}.convolutions.{at}", layer
+            if shortcut:
+                yield f"{name}.shortcut", shortcut
+
+    def shapes(self):
+        for name, (inputs, outputs, kernel, _) in self.convolutions():
+            yield f"{name}.weight", (outputs, inputs, kernel, kernel)
+            yield f"{name}.gain", (outputs,)
+            yield f"{name}.shift", (outputs,)
+        last = (self.width << 3) * (4 if self.bottleneck else 1)
+        yield "head.weight", (self.classes, last)
+        yield "head.bias", (self.classes,)
+
+    def loss(self, p, step):
+        number, stride = (step - 1) % 4, {name: layer[3] for name, layer in self.convolutions()}
+
+        def convolved(x, name):
+            weight = p[f"{name}.weight"]
+            x = F.conv2d(x, weight, stride=stride[name], padding=weight.shape[-1] // 2)
+            return F.batch_norm(x, None, None, p[f"{name}.gain"], p[f"{name}.shift"], training=True)
+
+        x = uniform(f"pixels.{number}", self.rows * 3 * self.side**2).astype(np.float32)
+        x = F.relu(convolved(torch.from_numpy(x).view(self.rows, 3, self.side, self.side), "stem"))
+        if self.imagenet:
+            x = F.max_pool2d(x, 3, 2, 1)
+        for name, layers, shortcut in self.plan():
+            around, last = (convolved(x, f"{name}.shortcut") if shortcut else x), len(layers) - 1
+            for at in range(last):
+                x = F.relu(convolved(x, f"{name}.convolutions.{at}"))
+            x = F.relu(convolved(x, f"{name}.convolutions.{last}") + around)
+        logits = F.linear(x.mean((2, 3)), p["head.weight"], p["head.bias"])
+        return F.cross_entropy(logits, classes(f"labels.{number}", self.rows, self.classes), label_smoothing=self.smoothing)
+
+
+class Resnet50(Resnet):
+    """Bottlenecks, ImageNet stem; images [8, 3, 64, 64], 10 classes."""
+
+    side, width, blocks, bottleneck, imagenet = 64, 2, (3, 4, 6, 3), True, True
+    rate, momentum, nesterov, decay, smoothing = 0.001, 0.0, False, 0.0, 0.0
+
+
+class PanelLstm:
+    """Three layers over windows of 12 rows of 6 features beside a symbol's embedding; 8 windows, 9 symbols; returns."""
+
+    rows, time, features, symbols, width, hidden, layers, direction = 8, 12, 6, 9, 5, 16, 3, False
+    optimizer, rate, clip = "adamw", 1e-2, None
+
+    def shapes(self):
+        yield "symbol_table", (self.symbols, self.width)
+        for layer in range(self.layers):
+            yield f"layers.{layer}.input_weight", (4 * self.hidden, self.features + self.width if layer == 0 else self.hidden)
+            yield f"layers.{layer}.state_weight", (4 * self.hidden, self.hidden)
+            yield f"layers.{layer}.bias_input", (4 * self.hidden,)
+            yield f"layers.{layer}.bias_state", (4 * self.hidden,)
+        yield "head.weight", (1, self.hidden)
+        yield "head.bias", (1,)
+
+    def loss(self, p, step):
+        number = (step - 1) % 4
+        real = lambda name, count: torch.from_numpy(uniform(f"{name}.{number}", count).astype(np.float32))
+        features = real("features", self.rows * self.time * self.features).view(self.rows, self.time, self.features)
+        symbol = F.embedding(classes(f"symbols.{number}", self.rows, self.symbols), p["symbol_table"])
+        x = torch.cat([features, symbol.unsqueeze(1).expand(-1, self.time, -1)], dim=2)
+        parts = ("input_weight", "state_weight", "bias_input", "bias_state")
+        flat = [p[f"layers.{layer}.{part}"] for layer in range(self.layers) for part in parts]
+        state = [torch.zeros(self.layers, self.rows, self.hidden) for _ in range(2)]
+        x = torch.lstm(x, state, flat, True, self.layers, 0.0, True, False, True)[0]
+        found, targets = F.linear(x[:, -1], p["head.weight"], p["head.bias"]).squeeze(1), real("targets", self.rows)
+        if self.direction:
+            return F.binary_cross_entropy_with_logits(found, (targets > 0).float())
+        return F.mse_loss(found, targets)
+
+
+class PanelDirection(PanelLstm):
+    """The same, for the direction of returns."""
+
+    direction = True
+
+
+MODELS = {
+    "gpt": Gpt,
+    "lstm": Lstm,
+    "mlp": Mlp,
+    "resnet18": Resnet,
+    "resnet50": Resnet50,
+    "panel-lstm": PanelLstm,
+    "panel-lstm-direction": PanelDirection,
+}
 
 
 # Training ----------------------------------------------------------------------------------------------------------------------
@@ -166,7 +279,8 @@ def reference(name):
     if model.optimizer == "adamw":
         optimizer = torch.optim.AdamW(parameters.values(), lr=model.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     else:
-        optimizer = torch.optim.SGD(parameters.values(), lr=model.rate, momentum=model.momentum)
+        more = {"nesterov": getattr(model, "nesterov", False), "weight_decay": getattr(model, "decay", 0.0)}
+        optimizer = torch.optim.SGD(parameters.values(), lr=model.rate, momentum=model.momentum, **more)
     steps = []
     for step in range(1, STEPS + 1):
         loss = model.loss(parameters, step)

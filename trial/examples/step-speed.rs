@@ -61,5 +61,5 @@ fn cpu_seconds() -> f64 {
 fn batch(step: usize, rows: usize, vocabulary: usize) -> HostBatch {
     let token = |row: usize, at: usize| ((step * 7919 + row * 104_729 + at * 31) % vocabulary) as i64;
     let both = |shift: usize| (0..rows).flat_map(|row| (0..SEQ_LEN).map(move |at| token(row, at + shift))).collect();
-    HostBatch { inputs: both(0), targets: both(1), rows, seq_len: SEQ_LEN }
+    HostBatch::of_text(rows, SEQ_LEN, both(0), both(1))
 }

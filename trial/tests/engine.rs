@@ -6,7 +6,10 @@
 mod common;
 
 use common::{batch, learner, steps, trial};
-use kiln::spec::{Engine, Precision};
+use kiln::{
+    catalog::InputShape,
+    spec::{Engine, Precision},
+};
 use kiln_trial::train::{HostBatch, Learner, NamedValues};
 
 const ENGINES: [Engine; 2] = [Engine::Libtorch, Engine::Flex];
@@ -97,7 +100,8 @@ fn ignored_targets_count_neither_in_the_loss_nor_in_the_gradient() {
         let file = trial(engine, "mlp", "");
         let whole = batch(2, 0);
         let mut padded = common::joined(&[batch(2, 0), batch(2, 1)]);
-        padded.targets[whole.targets.len()..].fill(-100);
+        let counted = whole.text().unwrap().targets.len();
+        padded.text_mut().unwrap().targets[counted..].fill(-100);
         assert_eq!(padded.counted_targets(), whole.counted_targets());
         let [(first, of_whole), (second, of_padded)] = [whole, padded].map(|host| {
             let mut learner = learner(&file);
@@ -123,13 +127,13 @@ fn evaluation_in_parts_equals_evaluation_at_once_and_the_training_loss() {
                 let device = learner.to_device(host).unwrap();
                 learner.evaluate(device).unwrap();
             }
-            learner.finish_evaluation().unwrap()
+            learner.finish_evaluation_loss().unwrap()
         };
         let (in_parts, at_once) = (evaluate(&parts), evaluate(std::slice::from_ref(&whole)));
         assert!((in_parts - at_once).abs() < 1e-5, "{engine:?}: {in_parts} {at_once}");
         let trained = steps(&mut learner, 1, 1, &[whole])[0];
         assert!((trained - at_once).abs() < 1e-5, "{engine:?}: {trained} {at_once}");
-        assert!(learner.finish_evaluation().is_err(), "an evaluation without targets has no loss");
+        assert!(learner.finish_evaluation_loss().is_err(), "an evaluation without targets has no loss");
     }
 }
 
@@ -149,16 +153,17 @@ fn clipping_bounds_the_step_of_sgd() {
 
 #[test]
 fn what_an_engine_or_a_trial_cannot_do_is_refused_by_its_key() {
+    let of_text = |vocabulary| Some(InputShape::Text { vocabulary });
     let refused = |file: &kiln::plan::TrialFile, vocabulary| Learner::build(file, vocabulary).err().map(|error| error.to_string());
     let mut file = trial(Engine::Flex, "gpt", "");
     file.train.precision = Precision::AmpBf16;
-    assert_eq!(refused(&file, Some(50)).unwrap(), "`train.precision` amp-bf16 needs `run.engine` libtorch; flex computes in f32");
+    assert_eq!(refused(&file, of_text(50)).unwrap(), "`train.precision` amp-bf16 needs `run.engine` libtorch; flex computes in f32");
     file.train.precision = Precision::F32;
     assert!(refused(&file, None).unwrap().contains("`model.vocabulary` is not given"));
     let small = trial(Engine::Flex, "gpt", "vocabulary: 10");
-    assert!(refused(&small, Some(50)).unwrap().contains("`model.vocabulary` is 10, but the data has 50"));
+    assert!(refused(&small, of_text(50)).unwrap().contains("`model.vocabulary` is 10, but the data has 50"));
     file.device = kiln::plan::ChildDevice::Cuda;
-    assert!(refused(&file, Some(50)).unwrap().contains("`run.devices`"));
+    assert!(refused(&file, of_text(50)).unwrap().contains("`run.devices`"));
 }
 
 #[test]

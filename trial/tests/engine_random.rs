@@ -40,7 +40,7 @@ fn dropout_draws_anew_in_each_step_and_not_in_evaluation() {
         let evaluate = |learner: &mut kiln_trial::train::Learner| {
             let device = learner.to_device(&batch(4, 0)).unwrap();
             learner.evaluate(device).unwrap();
-            learner.finish_evaluation().unwrap()
+            learner.finish_evaluation_loss().unwrap()
         };
         assert_eq!(evaluate(&mut learner), evaluate(&mut learner), "{engine:?}");
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use kiln::catalog::data::Sampling;
-use kiln_trial::data::{BatchSchedule, HostBatch, LoadError, Loader, LoaderOptions, Source, TextWindows};
+use kiln_trial::data::{BatchSchedule, Draw, HostBatch, LoadError, Loader, LoaderOptions, Source, TextWindows};
 
 const SEQ_LEN: usize = 4;
 
@@ -57,8 +57,9 @@ fn batches_are_the_same_for_any_number_of_workers_prefetch_and_persistence() {
 #[test]
 fn an_epoch_visits_each_sample_once_but_for_what_fills_no_step_and_no_two_epochs_are_alike() {
     let batches = all_batches(Loader::new(text(), schedule(16, Sampling::Shuffled), options(2, 2)));
-    let first_tokens =
-        |batches: &[HostBatch]| -> Vec<i64> { batches.iter().flat_map(|batch| batch.inputs.chunks(SEQ_LEN).map(|row| row[0])).collect() };
+    let first_tokens = |batches: &[HostBatch]| -> Vec<i64> {
+        batches.iter().flat_map(|batch| batch.text().unwrap().inputs.chunks(SEQ_LEN).map(|row| row[0])).collect()
+    };
     let (first, second) = (first_tokens(&batches[..16]), first_tokens(&batches[16..]));
     for epoch in [&first, &second] {
         assert_eq!(epoch.len(), 48);
@@ -105,10 +106,10 @@ impl Source for Slow {
     fn sample_count(&self) -> u64 {
         50
     }
-    fn seq_len(&self) -> usize {
-        SEQ_LEN
+    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
+        batch.lay_out_text(rows, SEQ_LEN);
     }
-    fn write(&self, _: u64, row: usize, _: &mut HostBatch) -> Result<(), String> {
+    fn write(&self, _: Draw, row: usize, _: &mut HostBatch) -> Result<(), String> {
         if row == 0 {
             let held = self.begun.fetch_add(1, Ordering::SeqCst) + 1 - self.returned.load(Ordering::SeqCst);
             self.most.fetch_max(held, Ordering::SeqCst);
@@ -182,13 +183,13 @@ impl Source for Breaking {
     fn sample_count(&self) -> u64 {
         50
     }
-    fn seq_len(&self) -> usize {
-        SEQ_LEN
+    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
+        batch.lay_out_text(rows, SEQ_LEN);
     }
-    fn write(&self, sample: u64, _: usize, _: &mut HostBatch) -> Result<(), String> {
+    fn write(&self, draw: Draw, _: usize, _: &mut HostBatch) -> Result<(), String> {
         let id: ThreadId = thread::current().id();
         self.threads.lock().unwrap().insert(format!("{id:?}"));
-        match (sample, self.panics) {
+        match (draw.sample, self.panics) {
             (9, true) => panic!("sample nine is cursed"),
             (9, false) => Err("the disk went away".to_string()),
             _ => Ok(()),
@@ -200,7 +201,7 @@ impl Source for Breaking {
 fn a_workers_panic_or_error_reaches_the_trainer_as_a_typed_error_at_its_batch() {
     // Sample 9 of the text starts with token 36.
     let good = all_batches(Loader::new(text(), schedule(16, Sampling::Shuffled), options(0, 1)));
-    let expected = good.iter().position(|batch| batch.inputs.chunks(SEQ_LEN).any(|row| row[0] == 36)).unwrap() as u64;
+    let expected = good.iter().position(|batch| batch.text().unwrap().inputs.chunks(SEQ_LEN).any(|row| row[0] == 36)).unwrap() as u64;
     for num_workers in [0, 1, 4] {
         for panics in [true, false] {
             let mut loader = Loader::new(Breaking::new(panics), schedule(16, Sampling::Shuffled), options(num_workers, 2));

@@ -6,8 +6,19 @@
 
 use std::{fs, path::Path};
 
-use kiln::{catalog::random::SplitMix64, plan::TrialFile, spec::Engine};
-use kiln_trial::train::{HostBatch, Learner, NamedValues};
+use kiln::{
+    catalog::{
+        InputShape,
+        data::{ImageShape, PanelShape},
+        random::SplitMix64,
+    },
+    plan::TrialFile,
+    spec::Engine,
+};
+use kiln_trial::{
+    data::{HostBatch, ImageSamples, PanelSamples, Samples, TargetScale},
+    train::{Learner, NamedValues},
+};
 
 const STEPS: u64 = 20;
 /// Relative; f32 sums in different orders, twenty times over.
@@ -17,33 +28,71 @@ struct Reference {
     name: &'static str,
     model: &'static str,
     train: &'static str,
+    data: &'static str,
     batch: fn(u64) -> HostBatch,
-    vocabulary: Option<u64>,
+    input: InputShape,
 }
+
+const TEXT: &str = "kind: generated, sampling: contiguous";
+const OF_TEXT: InputShape = InputShape::Text { vocabulary: 50 };
+const IMAGES: ImageShape = ImageShape { channels: 3, height: 16, width: 16, classes: 10 };
+const PANEL: PanelShape = PanelShape { features: 6, symbols: 9 };
 
 const GPT: Reference = Reference {
     name: "gpt",
     model: "kind: gpt, d_model: 32, num_layers: 2, num_heads: 4, seq_len: 16",
     train: "batch_size: 4, clip_norm: 1.0, optimizer: {kind: adamw, learning_rate: 1.0e-3, weight_decay: 0.01}",
+    data: TEXT,
     batch: tokens,
-    vocabulary: Some(50),
+    input: OF_TEXT,
 };
 
 const LSTM: Reference = Reference {
     name: "lstm",
     model: "kind: lstm, d_model: 12, hidden: 20, num_layers: 2, seq_len: 16",
     train: "batch_size: 4, clip_norm: 0.25, optimizer: {kind: sgd, learning_rate: 1.0}",
+    data: TEXT,
     batch: tokens,
-    vocabulary: Some(50),
+    input: OF_TEXT,
 };
 
 const MLP: Reference = Reference {
     name: "mlp",
     model: "kind: mlp, d_model: 8, hidden: 32, context: 4, seq_len: 16",
     train: "batch_size: 4, optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}",
+    data: TEXT,
     batch: tokens,
-    vocabulary: Some(50),
+    input: OF_TEXT,
 };
+
+const RESNET18: Reference = Reference {
+    name: "resnet18",
+    model: "kind: resnet, depth: 18, width: 4, stem: small",
+    train: "batch_size: 8, label_smoothing: 0.1, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true, weight_decay: 5.0e-4}",
+    data: "kind: generated-images, image_size: 16",
+    batch: images,
+    input: InputShape::Images(IMAGES),
+};
+
+const RESNET50: Reference = Reference {
+    name: "resnet50",
+    model: "kind: resnet, depth: 50, width: 2",
+    train: "batch_size: 8, optimizer: {kind: sgd, learning_rate: 1.0e-3}",
+    data: "kind: generated-images, image_size: 64",
+    batch: large_images,
+    input: InputShape::Images(ImageShape { height: 64, width: 64, ..IMAGES }),
+};
+
+const PANEL_LSTM: Reference = Reference {
+    name: "panel-lstm",
+    model: "kind: panel-lstm, seq_len: 12, symbol_width: 5, hidden: 16, num_layers: 3",
+    train: "batch_size: 8, optimizer: {kind: adamw, learning_rate: 1.0e-2, weight_decay: 0.01}",
+    data: "kind: stocknet",
+    batch: returns,
+    input: InputShape::Panel(PANEL),
+};
+
+const PANEL_DIRECTION: Reference = Reference { name: "panel-lstm-direction", batch: directions, ..PANEL_LSTM };
 
 /// FNV-1a.
 fn stream(name: &str) -> SplitMix64 {
@@ -73,14 +122,63 @@ fn tokens(step: u64) -> HostBatch {
     let mut stream = stream(&format!("tokens.{}", (step - 1) % 4));
     let rows: Vec<Vec<i64>> = (0..4).map(|_| (0..17).map(|_| (stream.next_u64() % 50) as i64).collect()).collect();
     let both = |from: usize| rows.iter().flat_map(|row| row[from..from + 16].to_vec()).collect();
-    HostBatch { inputs: both(0), targets: both(1), rows: 4, seq_len: 16 }
+    HostBatch::of_text(4, 16, both(0), both(1))
+}
+
+fn uniform(name: &str, count: usize) -> Vec<f32> {
+    let mut stream = stream(name);
+    (0..count).map(|_| ((stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * 2.0 - 1.0) as f32).collect()
+}
+
+fn below(name: &str, count: usize, bound: u64) -> Vec<i64> {
+    let mut stream = stream(name);
+    (0..count).map(|_| (stream.next_u64() % bound) as i64).collect()
+}
+
+/// 8 images out of four batches.
+fn images_of(step: u64, shape: ImageShape) -> HostBatch {
+    let number = (step - 1) % 4;
+    let count = (8 * shape.channels * shape.height * shape.width) as usize;
+    let pixels = uniform(&format!("pixels.{number}"), count);
+    let samples = ImageSamples { pixels, labels: below(&format!("labels.{number}"), 8, shape.classes), shape };
+    HostBatch { rows: 8, samples: Samples::Images(samples) }
+}
+
+fn images(step: u64) -> HostBatch {
+    images_of(step, IMAGES)
+}
+
+fn large_images(step: u64) -> HostBatch {
+    images_of(step, ImageShape { height: 64, width: 64, ..IMAGES })
+}
+
+/// 8 windows of 12 rows, out of four batches.
+fn windows(step: u64, scale: TargetScale) -> HostBatch {
+    let number = (step - 1) % 4;
+    let numbers = uniform(&format!("targets.{number}"), 8);
+    let targets = match scale {
+        TargetScale::Returns { .. } => numbers,
+        TargetScale::Directions => numbers.iter().map(|value| f32::from(u8::from(*value > 0.0))).collect(),
+    };
+    let features = uniform(&format!("features.{number}"), 8 * 12 * 6);
+    let symbols = below(&format!("symbols.{number}"), 8, PANEL.symbols);
+    HostBatch { rows: 8, samples: Samples::Panel(PanelSamples { features, symbols, targets, seq_len: 12, shape: PANEL, scale }) }
+}
+
+fn returns(step: u64) -> HostBatch {
+    windows(step, TargetScale::Returns { mean: 0.0, deviation: 1.0 })
+}
+
+fn directions(step: u64) -> HostBatch {
+    windows(step, TargetScale::Directions)
 }
 
 fn file(reference: &Reference, engine: Engine) -> TrialFile {
     let text = format!(
-        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{kind: generated, sampling: contiguous}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
+        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{{}}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
           measure: {{}}, engine: {}, device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}",
         reference.model,
+        reference.data,
         reference.train,
         engine.name(),
     );
@@ -100,7 +198,7 @@ fn norm<'a>(gradients: impl IntoIterator<Item = &'a NamedValues>) -> f64 {
 
 fn agrees(reference: &Reference, engine: Engine) {
     let file = file(reference, engine);
-    let mut learner = Learner::build_with(&file, reference.vocabulary, &|path, shape| weights(without_kind(path), shape)).unwrap();
+    let mut learner = Learner::build_with(&file, Some(reference.input), &|path, shape| weights(without_kind(path), shape)).unwrap();
     let mut norms = Vec::new();
     for step in 1..=STEPS {
         let host = (reference.batch)(step);
@@ -142,7 +240,7 @@ fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
 
 #[test]
 fn the_first_twenty_steps_are_those_of_pytorch() {
-    for reference in [GPT, LSTM, MLP] {
+    for reference in [GPT, LSTM, MLP, RESNET18, RESNET50, PANEL_LSTM, PANEL_DIRECTION] {
         for engine in [Engine::Libtorch, Engine::Flex] {
             agrees(&reference, engine);
         }

@@ -9,7 +9,7 @@ use super::{Loader, tenth};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelCsv {
-    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz); a relative path is resolved against the directory kiln starts in.
+    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz, .zip); a relative path is resolved against the directory kiln starts in.
     pub path: String,
     /// Column that holds the date (2012-09-04); rows ascend by it.
     #[serde(default = "date")]
@@ -51,7 +51,7 @@ pub struct PanelSplit {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
-    /// Symbols that are read, first ones of the alphabet; all of them if not given.
+    /// How many symbols are read, the first ones in byte order; all of them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub limit: Option<u64>,

@@ -69,6 +69,11 @@ impl Default for Samples {
 }
 
 impl HostBatch {
+    /// Text as it is: inputs and targets [rows, seq_len].
+    pub fn of_text(rows: usize, seq_len: usize, inputs: Vec<i64>, targets: Vec<i64>) -> Self {
+        Self { rows, samples: Samples::Text(TextSamples { inputs, targets, seq_len }) }
+    }
+
     /// Takes the shape of text: every token 0 and every target ignored.
     pub fn lay_out_text(&mut self, rows: usize, seq_len: usize) {
         self.rows = rows;
@@ -116,6 +121,11 @@ impl HostBatch {
     }
 
     /// The text; `None` if it holds something else.
+    pub fn text(&self) -> Option<&TextSamples> {
+        if let Samples::Text(text) = &self.samples { Some(text) } else { None }
+    }
+
+    /// As [`HostBatch::text`], to be filled.
     pub fn text_mut(&mut self) -> Option<&mut TextSamples> {
         if let Samples::Text(text) = &mut self.samples { Some(text) } else { None }
     }

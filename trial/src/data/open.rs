@@ -6,7 +6,9 @@ use kiln::{
     catalog::{
         Content, Data,
         data::{DataFacts, Sampling},
-        images, panel, text,
+        images,
+        panel::{self, baseline::Baselines},
+        text,
     },
     plan::TrialFile,
 };
@@ -23,6 +25,8 @@ pub(crate) struct Opened {
     pub(crate) facts: DataFacts,
     /// What was left out of the data, and how much of it.
     pub(crate) left_out: BTreeMap<String, u64>,
+    /// What forecasts without a model come to; for a panel.
+    pub(crate) baselines: Option<Baselines>,
 }
 
 /// Opens what the trial names; `None` for a model that reads no data. The error is in words.
@@ -51,6 +55,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         valid: Arc::new(ValidationWindows { tokens: Arc::new(found.valid), seq_len }),
         facts: found.facts,
         left_out: BTreeMap::new(),
+        baselines: None,
     })
 }
 
@@ -65,6 +70,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         valid: Arc::new(valid),
         facts,
         left_out: counted([("files that are no images", left_out)]),
+        baselines: None,
     })
 }
 
@@ -79,6 +85,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         valid: Arc::new(valid),
         facts: found.facts.clone(),
         left_out: counted([("rows of `null`", found.null_rows), ("rows that cannot be read", found.skipped_rows)]),
+        baselines: panel::baseline::baselines(&found, seq_len as u64),
     })
 }
 

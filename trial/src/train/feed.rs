@@ -50,9 +50,9 @@ pub(crate) struct Feed {
 
 /// Validation data, gone through again at each evaluation.
 pub(crate) struct Validation {
-    source: Arc<dyn Source>,
-    schedule: EvaluationSchedule,
-    options: LoaderOptions,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) schedule: EvaluationSchedule,
+    pub(crate) options: LoaderOptions,
 }
 
 impl Validation {

@@ -170,6 +170,11 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
+    if let Some(baselines) = &opened.baselines {
+        result.persistence_mean_absolute_error = Some(baselines.persistence_mean_absolute_error);
+        result.persistence_hit_rate = Some(baselines.persistence_hit_rate);
+        result.majority_hit_rate = Some(baselines.majority_hit_rate);
+    }
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
         result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
     }

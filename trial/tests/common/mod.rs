@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use kiln::{plan::TrialFile, spec::Engine};
+use kiln::{catalog::InputShape, plan::TrialFile, spec::Engine};
 use kiln_trial::train::{HostBatch, Learner};
 
 pub(crate) const VOCABULARY: u64 = 50;
@@ -36,24 +36,22 @@ pub(crate) fn alone_with_the_generator() -> MutexGuard<'static, ()> {
 }
 
 pub(crate) fn learner(file: &TrialFile) -> Learner {
-    Learner::build(file, Some(VOCABULARY)).unwrap()
+    Learner::build(file, Some(InputShape::Text { vocabulary: VOCABULARY })).unwrap()
 }
 
 /// Tokens that follow a pattern, so that there is something to learn; `number` tells batches apart.
 pub(crate) fn batch(rows: usize, number: usize) -> HostBatch {
     let token = |row: usize, at: usize| ((number * 13 + row * 7 + at * (row % 3 + 1)) % VOCABULARY as usize) as i64;
     let both = |shift: usize| (0..rows).flat_map(|row| (0..SEQ_LEN).map(move |at| token(row, at + shift))).collect();
-    HostBatch { inputs: both(0), targets: both(1), rows, seq_len: SEQ_LEN }
+    HostBatch::of_text(rows, SEQ_LEN, both(0), both(1))
 }
 
 /// The rows of all batches in one.
 pub(crate) fn joined(parts: &[HostBatch]) -> HostBatch {
-    HostBatch {
-        inputs: parts.iter().flat_map(|part| part.inputs.clone()).collect(),
-        targets: parts.iter().flat_map(|part| part.targets.clone()).collect(),
-        rows: parts.iter().map(|part| part.rows).sum(),
-        seq_len: SEQ_LEN,
-    }
+    let text = |part: &HostBatch| part.text().unwrap().clone();
+    let inputs = parts.iter().flat_map(|part| text(part).inputs).collect();
+    let targets = parts.iter().flat_map(|part| text(part).targets).collect();
+    HostBatch::of_text(parts.iter().map(|part| part.rows).sum(), SEQ_LEN, inputs, targets)
 }
 
 /// Trains `count` steps of `accumulation` batches each, taken in turn; the loss of each step.

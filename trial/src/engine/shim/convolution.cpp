@@ -2,6 +2,25 @@
 // is libtorch's autograd over a graph of these operations, which is freed with it.
 #include "graph.h"
 
+namespace {
+
+// Channels side by side: on the CPU twice as fast as channel after channel, on CUDA what tensor cores want in half precision. The
+// weights themselves, and their gradients, stay as they are everywhere else, where kernels walk them side by side.
+Tensor laid_out(const Tensor &tensor) {
+  bool is_faster = tensor.is_cpu() || tensor.scalar_type() != at::kFloat;
+  return is_faster ? tensor.contiguous(at::MemoryFormat::ChannelsLast) : tensor;
+}
+
+struct SavedConvolution : SavedGraph {
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto found = SavedGraph::backward(gradient.contiguous(output.suggest_memory_format()));
+    found[1] = found[1].contiguous();
+    return found;
+  }
+};
+
+}  // namespace
+
 extern "C" {
 
 // relu(norm(convolution of x) + residual), each of the two last where asked for. x [batch, in, height, width], weight [out, in, k, k],
@@ -11,17 +30,21 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
                    int64_t stride, int64_t padding, int relu, int training, int bf16, int of_input, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::AutoGradMode mode(saved != nullptr);
-    auto graph = std::make_unique<SavedGraph>();
+    auto graph = std::make_unique<SavedConvolution>();
     auto leaf = [&](Tensor *tensor, bool needs_gradient) {
       graph->inputs.push_back(tensor->detach().set_requires_grad(saved != nullptr && needs_gradient));
       return graph->inputs.back();
     };
     auto kind = bf16 ? at::kBFloat16 : weight->scalar_type();
     auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
-    auto image = cast(leaf(x, of_input));
-    auto made = at::conv2d(image, cast(leaf(weight, true)), {}, {stride, stride}, {padding, padding});
-    auto normed = at::batch_norm(made, leaf(gain, true), leaf(shift, true), *running_mean, *running_variance, training != 0,
-                                 /*momentum=*/0.1, /*eps=*/1e-5, /*cudnn_enabled=*/true);
+    // One after the other: the order of a call's arguments is nobody's promise.
+    auto image = leaf(x, of_input);
+    auto filter = leaf(weight, true);
+    auto scale = leaf(gain, true);
+    auto offset = leaf(shift, true);
+    auto made = at::conv2d(laid_out(cast(image)), laid_out(cast(filter)), {}, {stride, stride}, {padding, padding});
+    auto normed = at::batch_norm(made, scale, offset, *running_mean, *running_variance, training != 0, /*momentum=*/0.1, /*eps=*/1e-5,
+                                 /*cudnn_enabled=*/true);
     // Nobody else has the norm's output, so both may write over it, as PyTorch's models do.
     if (residual != nullptr) normed = normed.add_(cast(leaf(residual, true)));
     if (relu) normed = normed.relu_();

@@ -86,20 +86,29 @@ impl<T: Taken> ModuleVisitor for Walk<T> {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use kiln::spec::{Engine, Precision};
+    use kiln::{
+        catalog::InputShape,
+        spec::{Engine, Precision},
+    };
 
     use super::*;
-    use crate::{engine::Arithmetic, model::Init};
+    use crate::{
+        engine::Arithmetic,
+        model::{Init, Input},
+    };
 
     #[test]
     fn gradients_stand_in_the_order_of_their_parameters_and_a_missing_one_is_named() {
         let device = Device::flex();
         let init = Init { seed: 1, device: device.clone().autodiff() };
         let shape = serde_yaml::from_str("{kind: mlp, seq_len: 4, d_model: 4, hidden: 8, context: 2}").unwrap();
-        let network = Network::new(&shape, Some(10), &init).unwrap();
+        let network = Network::new(&shape, Some(InputShape::Text { vocabulary: 10 }), &init).unwrap();
         let parameters = Collected::<Tensor<1>>::parameters(&network);
         let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
-        let loss = || network.loss(Tensor::from_data([[1, 2, 3, 4]], &device), Tensor::from_data([2, 3, 4, 5], &device), &mut None, with);
+        let loss = || {
+            let outputs = network.forward(Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), &mut None, with);
+            with.cross_entropy(outputs, Tensor::from_data([2, 3, 4, 5], &device), 0.0)
+        };
         let gradients = Collected::<Tensor<1>>::gradients(&network, loss().backward()).unwrap();
         let shapes =
             |found: &Collected<Tensor<1>>| found.paths.iter().cloned().zip(found.tensors.iter().map(|tensor| tensor.dims())).collect::<Vec<_>>();

@@ -116,10 +116,16 @@ mod tests {
         module::{Module, ModuleVisitor, Param},
         tensor::{DType, Device},
     };
-    use kiln::spec::{Engine, Precision};
+    use kiln::{
+        catalog::InputShape,
+        spec::{Engine, Precision},
+    };
 
     use super::*;
-    use crate::{engine::Arithmetic, model::Init};
+    use crate::{
+        engine::Arithmetic,
+        model::{Init, Input},
+    };
 
     fn group(parameter: &[f32], gradient: &[f32]) -> Group {
         let parameters = vec![tch::Tensor::from_slice(parameter)];
@@ -177,11 +183,11 @@ mod tests {
             let shape = format!("{{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 4, tie_head: {tied}}}");
             let device = Device::libtorch();
             let init = Init { seed: 1, device: device.clone().autodiff() };
-            let network = Network::new(&serde_yaml::from_str(&shape).unwrap(), Some(20), &init).unwrap();
+            let network = Network::new(&serde_yaml::from_str(&shape).unwrap(), Some(InputShape::Text { vocabulary: 20 }), &init).unwrap();
             let with = Arithmetic::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
             let backward = || {
                 let tokens = Tensor::from_data([[1, 2, 3, 4]], &device);
-                network.loss(tokens, Tensor::from_data([2, 3, 4, 5], &device), &mut None, with).backward()
+                with.cross_entropy(network.forward(Input::Text(tokens), &mut None, with), Tensor::from_data([2, 3, 4, 5], &device), 0.0).backward()
             };
             let mut dtypes = Dtypes(backward(), 0);
             network.visit(&mut dtypes);

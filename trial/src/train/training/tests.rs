@@ -17,9 +17,10 @@ use kiln::{
 
 use super::*;
 use crate::{
-    data::{BatchSchedule, LoaderOptions, Source},
+    data::{BatchSchedule, Draw, EvaluationSchedule, HostBatch, Loader, LoaderOptions, Source, ValidationWindows},
     train::{
         Setting,
+        feed::Validation,
         outcome::{conclude, empty_result},
         step_clock::{StepSeconds, WallClock},
         train_with,
@@ -52,14 +53,14 @@ impl Source for SleepySource {
     fn sample_count(&self) -> u64 {
         40
     }
-    fn seq_len(&self) -> usize {
-        SEQ_LEN as usize
+    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
+        batch.lay_out_text(rows, SEQ_LEN as usize);
     }
-    fn write(&self, _: u64, row: usize, batch: &mut HostBatch) -> Result<(), String> {
+    fn write(&self, _: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
         if self.milliseconds > 0 && row == 0 {
             self.sleeper.sleep(self.milliseconds);
         }
-        batch.fill_row(row, &[1, 2, 3, 4, 5]);
+        batch.text_mut().unwrap().fill_row(row, &[1, 2, 3, 4, 5]);
         Ok(())
     }
 }
@@ -71,7 +72,8 @@ struct Fake {
     step_milliseconds: u64,
     evaluation_milliseconds: u64,
     losses: fn(u64) -> f64,
-    valid_loss: f64,
+    /// By the steps made so far.
+    valid_loss: fn(u64) -> f64,
     steps: u64,
     open: Vec<f64>,
     fails_at: Option<u64>,
@@ -108,8 +110,8 @@ impl Trainee for Fake {
         thread::sleep(Duration::from_millis(self.evaluation_milliseconds));
         Ok(())
     }
-    fn finish_evaluation(&mut self) -> Result<f64, TrialError> {
-        Ok(self.valid_loss)
+    fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
+        Ok(Scores { loss: (self.valid_loss)(self.steps), ..Scores::default() })
     }
     fn wait(&mut self) -> Result<(), TrialError> {
         Ok(())
@@ -130,7 +132,7 @@ fn fake() -> Fake {
         step_milliseconds: 0,
         evaluation_milliseconds: 0,
         losses: |step| 10.0 - step as f64 / 10.0,
-        valid_loss: 3.0,
+        valid_loss: |_| 3.0,
         steps: 0,
         open: Vec::new(),
         fails_at: None,
@@ -173,6 +175,14 @@ fn train_with_workers(keys: &str, trainee: Fake, total_steps: u64, source_millis
     train_by(keys, trainee, loader, interrupted, Box::new(WallClock::new(0)))
 }
 
+/// Ten tokens, in three windows.
+fn validation() -> Validation {
+    let source = Arc::new(ValidationWindows { tokens: Arc::new(vec![1; 10]), seq_len: SEQ_LEN as usize });
+    let schedule = EvaluationSchedule { samples: source.sample_count(), batch_size: 2, is_contiguous: false };
+    let options = LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true, synthetic: false };
+    Validation { source, schedule, options }
+}
+
 fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock: Box<dyn StepClock>) -> Trained {
     let folder = tempfile::tempdir().unwrap();
     let file = file(folder.path(), keys);
@@ -180,8 +190,8 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
     let setting = Setting {
-        plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN },
-        text: Some(Text { loader, valid: vec![1; 10] }),
+        plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN, targets_per_sample: SEQ_LEN },
+        feed: Some(Feed { loader, validation: Some(validation()) }),
         tables: Tables::create(folder.path()).unwrap(),
         messages: &mut messages,
         is_interrupted: &AtomicBool::new(interrupted),
@@ -274,7 +284,7 @@ fn a_loss_that_is_no_number_ends_the_training_at_the_next_reading_and_names_its_
     assert!(reason.starts_with("the training loss of step 5 is NaN"), "{reason}");
     assert_eq!((trained.steps.len(), trained.steps[4].loss), (6, None));
     assert_eq!(trained.epochs.iter().filter(|row| row.valid_loss.is_some()).count(), 0);
-    let invalid = train("steps: 3", Fake { valid_loss: f64::INFINITY, ..fake() }, 3, 0, false);
+    let invalid = train("steps: 3", Fake { valid_loss: |_| f64::INFINITY, ..fake() }, 3, 0, false);
     assert!(matches!(invalid.ending, Ok(Ending::Diverged(reason)) if reason.contains("validation loss after step 3 is inf")));
 }
 
@@ -392,4 +402,21 @@ fn a_device_clock_that_fails_costs_the_times_and_nothing_else() {
         assert!(result.notes[column].contains("the events ran out"), "{:?}", result.notes);
     }
     assert_eq!(trained.steps.iter().filter(|row| row.step_seconds.is_some()).count(), 5);
+}
+
+#[test]
+fn a_training_whose_validation_loss_stalls_ends_early_and_completes() {
+    let keys = |patience: u64| format!("steps: 8, evaluate: {{every: 1}}, early_stop: {{patience: {patience}}}");
+    // Lowest at step 3.
+    let stalling = || Fake { valid_loss: |steps| (steps as f64 - 3.0).abs(), ..fake() };
+    let trained = train(&keys(2), stalling(), 8, 0, false);
+    let Ok(Ending::StoppedEarly(reason)) = &trained.ending else { panic!("{:?}", trained.ending) };
+    assert_eq!(reason, "2 evaluations in a row found no lower validation loss than 0.0000 (`train.early_stop`)");
+    assert_eq!((trained.result.steps, trained.epochs.len(), trained.result.valid_loss), (5, 5, Some(2.0)), "no evaluation is made twice");
+    assert_eq!(trained.steps.len(), 5);
+    let mut result = trained.result;
+    conclude(&file(std::path::Path::new("/nowhere"), &keys(2)), &mut result, trained.ending);
+    assert_eq!(result.outcome, Outcome::Completed);
+    assert!(result.reason.unwrap().starts_with("stopped early at step 5: 2 evaluations"));
+    assert_eq!(train(&keys(6), stalling(), 8, 0, false).ending.unwrap(), Ending::Completed);
 }
