@@ -153,7 +153,7 @@ mod tests {
     /// A folder of two classes with six images each, and one for validation of each.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (part, class, count) in [("train", "cat", 6_u8), ("train", "dog", 6), ("val", "cat", 1), ("val", "dog", 1)] {
+        for (part, class, count) in [("train", "cat", 6_u8), ("train", "mouse", 6), ("val", "cat", 1), ("val", "mouse", 1)] {
             let place = folder.path().join(part).join(class);
             std::fs::create_dir_all(&place).unwrap();
             for number in 0..count {
@@ -231,11 +231,11 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_fails_by_its_name() {
         let files = folder();
-        std::fs::write(files.path().join("val/dog/0.png"), b"no image").unwrap();
+        std::fs::write(files.path().join("val/mouse/0.png"), b"no image").unwrap();
         let [_, valid] = opened(&format!("{{kind: image-folder, path: {}, image_size: 8}}", files.path().display()), 1);
         let mut batch = HostBatch::default();
         valid.lay_out(1, &mut batch);
         let error = valid.write(Draw { epoch: 0, sample: 1 }, 0, &mut batch).unwrap_err();
-        assert!(error.contains("val/dog/0.png"), "{error}");
+        assert!(error.contains("val/mouse/0.png"), "{error}");
     }
 }
