@@ -2,12 +2,12 @@
 
 use kiln::catalog::{
     Data,
-    data::{Augmentation, ImageShape},
+    data::{Augmentation, Crop, ImageShape},
     generated_images::{self, FIRST_VALID},
     images::{Images, LoadedImages, Normalization, Pixels, normalization},
 };
 
-use super::{Draw, HostBatch, OTHER_KIND, Source, batch::image_len, order::Stream};
+use super::{Draw, HostBatch, OTHER_KIND, Source, batch::image_len, image_file, order::Stream};
 
 /// The training or the validation images.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct ImageSource {
     normalization: Normalization,
     /// `None` for validation.
     augmentation: Option<Augmentation>,
+    /// How files become squares.
+    crop: Crop,
     /// Of the first image, where images are made.
     first: u64,
     seed: u64,
@@ -25,8 +27,10 @@ pub struct ImageSource {
 impl ImageSource {
     /// Training images and validation images. Random: `seed` decides what is done to training images.
     pub fn both(data: &Data, found: LoadedImages, seed: u64) -> [Self; 2] {
-        let source = |images, augmentation, first| Self { images, shape: found.shape, normalization: normalization(data), augmentation, first, seed };
-        [source(found.train, data.augmentation(), 0), source(found.valid, None, FIRST_VALID)]
+        let (shape, normalization) = (found.shape, normalization(data));
+        let crop = if let Data::ImageFolder(folder) = data { folder.crop } else { Crop::Center };
+        let source = |images, augmentation, crop, first| Self { images, shape, normalization, augmentation, crop, first, seed };
+        [source(found.train, data.augmentation(), crop, 0), source(found.valid, None, Crop::Center, FIRST_VALID)]
     }
 
     /// What is done to a training image in this epoch. Random: from the seed, the epoch and the sample.
@@ -56,6 +60,8 @@ impl ImageSource {
 
 /// So that augmentation draws other numbers than the order of samples.
 const CHANGES: u64 = 0x6175_676d_656e_7421;
+/// The same for pieces of files.
+const CROPS: u64 = 0x6372_6f70_7069_6563;
 
 /// A shift, with black coming in, and a mirroring after it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,7 +108,11 @@ impl Source for ImageSource {
                 generated_images::write(self.first + draw.sample, label, self.shape, &mut pixels);
                 self.write_pixels(&pixels, self.change(draw), out);
             }
-            Pixels::Files(paths) => return Err(format!("{} cannot be read yet", paths[number].display())),
+            Pixels::Files(paths) => {
+                let stream = Stream::new(self.seed ^ CROPS, draw.epoch);
+                let pixels = image_file::read(&paths[number], self.shape.width as u32, self.crop, stream, draw.sample)?;
+                self.write_pixels(&pixels, self.change(draw), out);
+            }
         }
         Ok(())
     }
@@ -110,14 +120,17 @@ impl Source for ImageSource {
 
 #[cfg(test)]
 mod tests {
+    use kiln::catalog::data::Sampling;
+
     use super::*;
+    use crate::data::{BatchSchedule, Loader, LoaderOptions};
 
     /// One image of 2 × 3 greys, 10, 20, … 60, under this change, as it was before normalization.
     fn changed(change: Change) -> Vec<u8> {
         let shape = ImageShape { channels: 1, height: 2, width: 3, classes: 2 };
         let images = Images { labels: vec![1], pixels: Pixels::Memory(vec![10, 20, 30, 40, 50, 60]) };
         let normalization = Normalization { mean: [0.5; 3], deviation: [0.25; 3] };
-        let source = ImageSource { images, shape, normalization, augmentation: None, first: 0, seed: 1 };
+        let source = ImageSource { images, shape, normalization, augmentation: None, crop: Crop::Center, first: 0, seed: 1 };
         let mut out = vec![0.0; 6];
         source.write_pixels(&[10, 20, 30, 40, 50, 60], change, &mut out);
         out.iter().map(|value| ((value * 0.25 + 0.5) * 255.0).round() as u8).collect()
@@ -129,5 +142,100 @@ mod tests {
         assert_eq!(changed(Change { is_mirrored: true, ..Change::default() }), [30, 20, 10, 60, 50, 40]);
         assert_eq!(changed(Change { down: 1, right: -1, is_mirrored: false }), [0, 40, 50, 0, 0, 0]);
         assert_eq!(changed(Change { down: -1, right: 1, is_mirrored: true }), [0, 0, 0, 0, 30, 20]);
+    }
+
+    fn opened(yaml: &str, seed: u64) -> [ImageSource; 2] {
+        let data: Data = serde_yaml::from_str(yaml).unwrap();
+        let found = kiln::catalog::images::load(&data, None).unwrap();
+        ImageSource::both(&data, found, seed)
+    }
+
+    /// A folder of two classes with six images each, and one for validation of each.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (part, class, count) in [("train", "cat", 6_u8), ("train", "mouse", 6), ("val", "cat", 1), ("val", "mouse", 1)] {
+            let place = folder.path().join(part).join(class);
+            std::fs::create_dir_all(&place).unwrap();
+            for number in 0..count {
+                let look = |column: u32, row: u32| image::Rgb([column as u8 * 9, row as u8 * 7, number * 40 + class.len() as u8]);
+                image::RgbImage::from_fn(24, 18, look).save(place.join(format!("{number}.png"))).unwrap();
+            }
+        }
+        folder
+    }
+
+    fn drawn(source: &ImageSource, epoch: u64, sample: u64) -> Vec<f32> {
+        let mut batch = HostBatch::default();
+        source.lay_out(1, &mut batch);
+        source.write(Draw { epoch, sample }, 0, &mut batch).unwrap();
+        batch.images_mut().unwrap().pixels.clone()
+    }
+
+    #[test]
+    fn training_images_change_with_seed_and_epoch_and_validation_images_never() {
+        let files = folder();
+        let of_files = format!("{{kind: image-folder, path: {}, image_size: 8, flip: true}}", files.path().display());
+        for yaml in ["{kind: generated-images, image_size: 8, crop_padding: 2, flip: true}", &of_files] {
+            let [train, valid] = opened(yaml, 1);
+            let [other_train, other_valid] = opened(yaml, 2);
+            let all = |source: &ImageSource, epoch| (0..2).map(|sample| drawn(source, epoch, sample)).collect::<Vec<_>>();
+            assert_eq!(all(&train, 3), all(&train, 3), "{yaml}");
+            assert_ne!(all(&train, 3), all(&train, 4), "{yaml}");
+            assert_ne!(all(&train, 3), all(&other_train, 3), "{yaml}");
+            assert_eq!(all(&valid, 0), all(&other_valid, 9), "{yaml}");
+            assert_ne!(all(&valid, 0)[0], all(&valid, 0)[1], "{yaml}");
+        }
+    }
+
+    #[test]
+    fn half_of_the_draws_are_mirrored_and_every_crop_comes() {
+        let [train, _] = opened("{kind: generated-images, image_size: 8, crop_padding: 2, flip: true}", 1);
+        let changes: Vec<Change> = (0..2000).map(|sample| train.change(Draw { epoch: 0, sample })).collect();
+        let mirrored = changes.iter().filter(|change| change.is_mirrored).count();
+        // 1000 expected, standard deviation 22: 5 deviations.
+        assert!(mirrored.abs_diff(1000) < 112, "{mirrored}");
+        for shift in -2..=2 {
+            assert!(changes.iter().any(|change| change.down == shift) && changes.iter().any(|change| change.right == shift));
+        }
+        assert!(changes.iter().all(|change| change.down.abs() <= 2 && change.right.abs() <= 2));
+    }
+
+    #[test]
+    fn files_are_normalized_and_the_number_of_workers_changes_nothing() {
+        let files = folder();
+        let yaml = format!("{{kind: image-folder, path: {}, image_size: 8, flip: true}}", files.path().display());
+        let batches = |num_workers| {
+            let [train, _] = opened(&yaml, 1);
+            let schedule = BatchSchedule {
+                source_samples: 12,
+                epoch_samples: 12,
+                batch_size: 3,
+                grad_accumulation: 1,
+                total_steps: 12,
+                sampling: Sampling::Shuffled,
+                seed: 1,
+            };
+            let options = LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false };
+            let mut loader = Loader::new(std::sync::Arc::new(train), schedule, options);
+            (0..12).map(|_| (*loader.next_batch().unwrap()).clone()).collect::<Vec<HostBatch>>()
+        };
+        let alone = batches(0);
+        assert_eq!(alone, batches(1));
+        assert_eq!(alone, batches(3));
+        assert_ne!(alone[0], alone[4], "the second epoch");
+        let [_, valid] = opened(&yaml, 1);
+        // Blue is 3 everywhere in the first validation image: (3 / 255 - 0.406) / 0.225.
+        assert!(drawn(&valid, 0, 0)[128..].iter().all(|value| (value - (3.0 / 255.0 - 0.406) / 0.225).abs() < 1e-6));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_fails_by_its_name() {
+        let files = folder();
+        std::fs::write(files.path().join("val/mouse/0.png"), b"no image").unwrap();
+        let [_, valid] = opened(&format!("{{kind: image-folder, path: {}, image_size: 8}}", files.path().display()), 1);
+        let mut batch = HostBatch::default();
+        valid.lay_out(1, &mut batch);
+        let error = valid.write(Draw { epoch: 0, sample: 1 }, 0, &mut batch).unwrap_err();
+        assert!(error.contains("val/mouse/0.png"), "{error}");
     }
 }

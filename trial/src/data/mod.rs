@@ -4,6 +4,7 @@
 //! they reach the device and what is learned from them is left to `train`.
 
 mod batch;
+mod image_file;
 mod images;
 mod loader;
 mod open;
