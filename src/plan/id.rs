@@ -232,7 +232,7 @@ mod tests {
         };
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
-            "model": kinds(&["gpt", "lstm", "mlp", "matmul"], &model),
+            "model": kinds(&["gpt", "lstm", "panel-lstm", "resnet", "mlp", "matmul"], &model),
             "data": kinds(
                 &[
                     "none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder",

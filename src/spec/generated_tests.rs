@@ -173,6 +173,7 @@ fn beside(known: &KnownKey) -> Vec<String> {
     let more: &[&str] = match known.path.as_str() {
         "model.size" => &["data=null"],
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
+        "train.early_stop.patience" => &["train.evaluate.every=10"],
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };

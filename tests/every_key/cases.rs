@@ -140,6 +140,9 @@ fn of_top() -> Vec<Case> {
 
 fn of_model() -> Vec<Case> {
     let (gpt, mlp, lstm) = (gpt(), mlp(), training(LSTM, GENERATED, ""));
+    let (resnet, panel) = (training(RESNET, GENERATED_IMAGES, ""), training(PANEL_LSTM, "{kind: stocknet, path: one/prices}", ""));
+    let of_resnet = |key: &str, value, shows| case(&format!("model.{key}"), &resnet, [AS_IT_IS, value], shows).of("resnet");
+    let of_panel = |key: &str, value, shows| case(&format!("model.{key}"), &panel, [AS_IT_IS, value], shows).of("panel-lstm");
     let of_gpt = |key: &str, value, shows| case(&format!("model.{key}"), &gpt, [AS_IT_IS, value], shows).of("gpt");
     let of_lstm = |key: &str, value, shows| case(&format!("model.{key}"), &lstm, [AS_IT_IS, value], shows).of("lstm");
     let of_mlp = |key: &str, value, shows| case(&format!("model.{key}"), &mlp, [AS_IT_IS, value], shows).of("mlp");
@@ -165,6 +168,15 @@ fn of_model() -> Vec<Case> {
         of_mlp("hidden", "32", PARAMETERS),
         of_mlp("seq_len", "8", SAMPLES),
         of_mlp("vocabulary", "300", PARAMETERS),
+        of_resnet("depth", "34", PARAMETERS),
+        of_resnet("width", "8", PARAMETERS),
+        of_resnet("stem", "imagenet", PARAMETERS),
+        of_resnet("zero_init_gamma", "true", LOSSES),
+        of_panel("seq_len", "8", SAMPLES),
+        of_panel("symbol_width", "4", PARAMETERS),
+        of_panel("hidden", "8", PARAMETERS),
+        of_panel("num_layers", "2", PARAMETERS),
+        of_panel("dropout", "0.5", LOSSES),
         // Products of a 125 times larger size take some two million times the work; ten times the time is far from any noise.
         case(
             "model.size",
@@ -243,10 +255,11 @@ fn of_panels() -> Vec<Case> {
     cases
 }
 
+const GENERATED_IMAGES: &str = "{kind: generated-images, images: 64, valid_images: 8, image_size: 16}";
 const RESNET: &str = "{kind: resnet, depth: 18, width: 4, stem: small}";
 
 fn of_images() -> Vec<Case> {
-    let made = "{kind: generated-images, images: 64, valid_images: 8, image_size: 16}";
+    let made = GENERATED_IMAGES;
     let kinds = [
         ("fashion-mnist", "{kind: fashion-mnist, path: one}", ["one", "two"]),
         ("cifar10", "{kind: cifar10, path: one}", ["one", "two"]),
@@ -268,7 +281,7 @@ fn of_images() -> Vec<Case> {
         of_folder("crop", [AS_IT_IS, "center"], LOSSES),
         of_folder("valid_fraction", [AS_IT_IS, "0.5"], SAMPLES),
         // A file that is no image fails the trial, or is left out.
-        of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["2", "0"])).with(&["data.path=one/spoilt"]),
+        of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["3", "0"])).with(&["data.path=one/spoilt"]),
     ];
     for (kind, data, paths) in kinds {
         let file = training(RESNET, data, "");
@@ -327,6 +340,10 @@ fn of_training() -> Vec<Case> {
             "data.characters=30000",
             "data.valid_fraction=0.5",
         ]),
+        of("label_smoothing", [AS_IT_IS, "0.2"], LOSSES),
+        // With updates that change nothing the validation loss stalls at once.
+        of("early_stop.patience", ["7", "2"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["8", "3"]))
+            .with(&["train.evaluate.every=1", "train.optimizer.learning_rate=1.0e-30"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
         of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
     ]
