@@ -73,6 +73,31 @@ fn stand_ins(folder: &Path) {
         fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
         fs::write(folder.join(file), &text).unwrap();
     }
+    fashion(&folder.join("fashion-mnist"));
+    stocks(&folder.join("stocknet-88"));
+}
+
+/// 5,000 black images and 10 to validate on, as idx files.
+fn fashion(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for (part, count) in [("train", 5000_u32), ("t10k", 10)] {
+        let file = |header: &[u32], size: u32| -> Vec<u8> {
+            let values = std::iter::repeat_n(0, (count * size) as usize);
+            header.iter().flat_map(|number| number.to_be_bytes()).chain(values).collect()
+        };
+        fs::write(folder.join(format!("{part}-images-idx3-ubyte")), file(&[2051, count, 28, 28], 28 * 28)).unwrap();
+        fs::write(folder.join(format!("{part}-labels-idx1-ubyte")), file(&[2049, count], 1)).unwrap();
+    }
+}
+
+/// Two symbols of 900 days.
+fn stocks(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let row = |day: usize| format!("{}-{:02}-{:02},1,2,1,{},{},0\n", 2000 + day / 300, day % 300 / 25 + 1, day % 25 + 1, 1 + day % 3, 1 + day % 2);
+    let text: String = (0..900).map(row).collect();
+    for symbol in ["A", "B"] {
+        fs::write(folder.join(format!("{symbol}.csv")), format!("Date,Open,High,Low,Close,Adj Close,Volume\n{text}")).unwrap();
+    }
 }
 
 #[test]
@@ -113,7 +138,8 @@ fn every_experiment_is_planned_without_its_text_and_knows_its_steps_with_it() {
         for key in ["steps", "parameters", "flops_per_sample"] {
             assert!(trials(&with).iter().all(|trial| trial[key].is_u64()), "{}: {key}", file.display());
         }
-        let is_public = |kind: &&Value| *kind == "wikitext2" || *kind == "tinyshakespeare";
+        let public = ["wikitext2", "tinyshakespeare", "fashion-mnist", "stocknet"];
+        let is_public = |kind: &&Value| public.iter().any(|name| *kind == name);
         let reads_public = values(&without, "/data/kind").iter().any(is_public);
         assert_eq!(without["notes"].as_array().unwrap().is_empty(), !reads_public, "{}: {}", file.display(), without["notes"]);
         assert_eq!(with["notes"], json!([]), "{}", file.display());
@@ -206,4 +232,30 @@ fn gpt2_has_its_124_million_parameters_and_needs_no_data() {
     assert_eq!(values(&plan, "/flops_per_sample"), [&json!(854_770_176_u64 * 1024)]);
     assert_eq!((values(&plan, "/data/kind"), values(&plan, "/data/synthetic")), (vec![&json!("generated")], vec![&json!(true)]));
     assert_eq!(values(&plan, "/train/batch_size"), [4, 8, 12, 16]);
+}
+
+#[test]
+fn the_ladder_of_resnets_goes_up_in_batch_size_depth_after_depth() {
+    let data = tempfile::tempdir().unwrap();
+    stand_ins(data.path());
+    let plan = plan(&root().join("experiments/fashion-resnet-depth.yaml"), &[], Some(data.path()));
+    let steps: Vec<(u64, u64)> =
+        trials(&plan).iter().map(|trial| (trial["model"]["depth"].as_u64().unwrap(), trial["train"]["batch_size"].as_u64().unwrap())).collect();
+    assert!(steps.is_sorted() && steps.len() == 18, "{steps:?}");
+    assert_eq!(values(&plan, "/model/depth"), [18, 50, 152]);
+    // ResNet-50 at 1,000 classes has 25,557,032; here 10 classes, one channel, and a stem of 3 × 3.
+    let (head, stem) = (2049 * (1000 - 10), 64 * (3 * 49 - 9));
+    assert_eq!(trials(&plan)[6]["parameters"], json!(25_557_032 - head - stem));
+}
+
+#[test]
+fn the_stock_lstm_is_the_case_that_waits_for_40_workers() {
+    let plan = plan_of("stocknet-lstm-workers.yaml", &[]);
+    assert_eq!(
+        (values(&plan, "/train/batch_size"), values(&plan, "/data/num_workers")),
+        (vec![&json!(64), &json!(256), &json!(512)], vec![&json!(4), &json!(8), &json!(40)])
+    );
+    let model = &trials(&plan)[0]["model"];
+    assert_eq!((&model["symbol_width"], &model["hidden"], &model["num_layers"]), (&json!(64), &json!(256), &json!(3)));
+    assert_eq!((&plan["repeats"], trials(&plan).len()), (&json!(3), 27));
 }
