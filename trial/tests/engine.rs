@@ -228,7 +228,7 @@ fn a_step_of_amp_f16_whose_gradient_overflows_is_left_out_and_counted_and_its_lo
     });
     assert!(moves, "the scale halves until a step fits");
     for precision in [Precision::F32, Precision::Bf16, Precision::AmpBf16] {
-        let mut learner = Learner::build(&in_precision(precision), Some(50)).unwrap();
+        let mut learner = Learner::build(&in_precision(precision), Some(InputShape::Text { vocabulary: 50 })).unwrap();
         drop(steps(&mut learner, 2, 1, &[batch(4, 0)]));
         assert_eq!(learner.skipped_steps(), None, "{precision:?}");
     }
@@ -245,6 +245,6 @@ fn the_gradient_of_amp_f16_is_read_without_its_scale() {
 
 #[test]
 fn tf32_is_refused_on_the_cpu() {
-    let error = Learner::build(&in_precision(Precision::Tf32), Some(50)).unwrap_err().to_string();
+    let error = Learner::build(&in_precision(Precision::Tf32), Some(InputShape::Text { vocabulary: 50 })).unwrap_err().to_string();
     assert!(error.starts_with("`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU"), "{error}");
 }

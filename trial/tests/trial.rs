@@ -196,7 +196,7 @@ fn what_cannot_be_done_is_refused_with_status_2_and_the_key() {
     for (model, data, train, words) in [
         (MLP, "{kind: generated, characters: 1000}", "batch_size: 4096, steps: 1", "`batch_size` 4096"),
         (MLP, DATA, "batch_size: 4", "`train.steps`"),
-        ("{kind: mlp, seq_len: 16, vocabulary: 3}", DATA, "batch_size: 4, steps: 1", "`model.vocabulary` 3"),
+        ("{kind: mlp, seq_len: 16, vocabulary: 3}", DATA, "batch_size: 4, steps: 1", "`model.vocabulary` is 3"),
         (MLP, "{kind: none}", "batch_size: 4, steps: 1", "data"),
     ] {
         let trial = Trial::new(engines()[0], model, data, train);

@@ -65,6 +65,7 @@ pub struct ConvGeometry {
 
 /// What follows a convolution's norm.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per operation, and it is moved once")]
 pub enum After {
     Nothing,
     Relu,

@@ -47,6 +47,7 @@ pub enum Network {
 
 /// What goes into a network.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per batch, and it is moved once")]
 pub enum Input {
     /// Tokens [batch, time].
     Text(Tensor<2, Int>),
