@@ -57,9 +57,11 @@ impl Target {
                 vec![above.clone().lower_elem(1).float().sum(), above.lower_elem(5).float().sum()]
             }
             Self::Returns { normalized, mean, deviation } => {
-                let [found, is] = [column(outputs), normalized.clone()].map(|values| values.mul_scalar(*deviation).add_scalar(*mean));
-                let hits = found.clone().greater_elem(0.0).equal(is.clone().greater_elem(0.0)).float().sum();
-                vec![(found - is).abs().sum(), hits]
+                let found = column(outputs);
+                // No return at all, as `normalized` has it: multiplied out again it could come back as a rise.
+                let none = (-mean / deviation) as f32;
+                let hits = found.clone().greater_elem(none).equal(normalized.clone().greater_elem(none)).float().sum();
+                vec![(found - normalized.clone()).abs().sum().mul_scalar(*deviation), hits]
             }
             Self::Directions(directions) => vec![column(outputs).greater_elem(0.0).equal(directions.clone().greater_elem(0.5)).float().sum()],
         };
@@ -82,4 +84,55 @@ impl Target {
 /// [rows, 1] as [rows], in f32.
 fn column(outputs: Tensor<2>) -> Tensor<1> {
     outputs.squeeze_dim::<1>(1).cast(burn::tensor::DType::F32)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use kiln::spec::{Engine, Precision};
+
+    use super::*;
+
+    fn outputs<const C: usize>(rows: Vec<[f32; C]>) -> Tensor<2> {
+        Tensor::from_data(burn::tensor::TensorData::new(rows.concat(), [rows.len(), C]), &Device::flex())
+    }
+
+    fn scores(target: &Target, outputs: Tensor<2>) -> Scores {
+        let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap().evaluating();
+        let [rows, classes] = outputs.dims();
+        let sums: Vec<f64> = target.sums(outputs, with).into_data().iter::<f64>().collect();
+        target.scores(&sums, rows as u64, classes)
+    }
+
+    #[test]
+    fn a_label_is_right_with_the_highest_output_and_nearly_with_one_of_the_five_highest() {
+        let target = Target::Labels(Tensor::from_data([0, 1, 6, 6], &Device::flex()));
+        let falling = [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0];
+        let found = scores(&target, outputs(vec![falling, falling, falling, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]]));
+        assert_eq!((found.top1, found.top5, found.hit_rate), (Some(0.5), Some(0.75), None));
+        let few = Target::Labels(Tensor::from_data([0, 1], &Device::flex()));
+        assert_eq!(scores(&few, outputs(vec![[1.0, 0.0], [1.0, 0.0]])).top5, None, "five of two classes are all of them");
+    }
+
+    #[test]
+    fn a_return_of_exactly_0_is_no_rise_whatever_it_was_normalized_with() {
+        for number in 1..2000_u32 {
+            let (mean, deviation) = (f64::from(number) * 1.37e-7, 0.01 + f64::from(number) * 3.1e-6);
+            let normalize = |value: f64| ((value - mean) / deviation) as f32;
+            let targets: [f32; 3] = [0.0, 0.02, -0.02].map(normalize);
+            let target = Target::Returns { normalized: Tensor::from_data(targets, &Device::flex()), mean, deviation };
+            let found = scores(&target, outputs(vec![[normalize(-0.01)], [normalize(0.01)], [normalize(-0.01)]]));
+            assert_eq!(found.hit_rate, Some(1.0), "{mean} {deviation}");
+            assert!((found.mean_absolute_error.unwrap() - 0.01).abs() < 1e-6, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_direction_costs_the_logarithm_of_its_probability() {
+        let target = Target::Directions(Tensor::from_data([1.0, 0.0, 0.0], &Device::flex()));
+        let found = scores(&target, outputs(vec![[2.0], [-1.0], [3.0]]));
+        let cost = |margin: f64| (1.0 + (-margin).exp()).ln();
+        assert!((found.loss - (cost(2.0) + cost(1.0) + cost(-3.0)) / 3.0).abs() < 1e-6, "{found:?}");
+        assert_eq!((found.hit_rate, found.top1), (Some(2.0 / 3.0), None));
+    }
 }
