@@ -1,5 +1,6 @@
 //! The `data` section: what a trial reads, how it is cut into samples, and how it is loaded.
 
+mod counts;
 mod images;
 mod panel;
 
@@ -8,8 +9,7 @@ use std::{borrow::Cow, fmt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::samples::sample_count;
-
+pub use counts::{Counts, DataFacts, InputShape};
 pub use images::{Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape};
 pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 
@@ -438,72 +438,6 @@ impl Data {
             Self::GeneratedImages(data) => Some(&mut data.loader),
             Self::PanelCsv(data) => Some(&mut data.loader),
             Self::Stocknet(data) => Some(&mut data.loader),
-        }
-    }
-}
-
-/// What is known of a data set without training on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DataFacts {
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths, of a panel over names and bytes.
-    pub sha256: String,
-}
-
-/// How much data there is, and what a model must know of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "content", rename_all = "lowercase")]
-pub enum Counts {
-    Text { train_tokens: u64, valid_tokens: u64, vocabulary: u64 },
-    Images { train_images: u64, valid_images: u64, shape: ImageShape },
-    Panel { features: u64, symbols: Vec<SymbolReturns> },
-}
-
-/// What a model must know of its data to be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputShape {
-    Text { vocabulary: u64 },
-    Images(ImageShape),
-    Panel(PanelShape),
-}
-
-impl InputShape {
-    /// `None` where there is no text.
-    pub fn vocabulary(self) -> Option<u64> {
-        if let Self::Text { vocabulary } = self { Some(vocabulary) } else { None }
-    }
-
-    /// `None` where there are no images.
-    pub fn images(self) -> Option<ImageShape> {
-        if let Self::Images(shape) = self { Some(shape) } else { None }
-    }
-
-    /// `None` where there is no panel.
-    pub fn panel(self) -> Option<PanelShape> {
-        if let Self::Panel(shape) = self { Some(shape) } else { None }
-    }
-}
-
-impl DataFacts {
-    /// What a model must know to be built.
-    pub fn input_shape(&self) -> InputShape {
-        match &self.counts {
-            Counts::Text { vocabulary, .. } => InputShape::Text { vocabulary: *vocabulary },
-            Counts::Images { shape, .. } => InputShape::Images(*shape),
-            Counts::Panel { features, symbols } => InputShape::Panel(PanelShape { features: *features, symbols: symbols.len() as u64 }),
-        }
-    }
-
-    /// Training samples of an epoch for a model that reads `seq_len` tokens or rows at once; `None` where such a model reads nothing.
-    pub fn train_samples(&self, data: &Data, seq_len: Option<u64>) -> Option<u64> {
-        match &self.counts {
-            Counts::Text { train_tokens, .. } => {
-                let seq_len = seq_len?;
-                Some(sample_count(*train_tokens, seq_len, data.sampling()?.stride.unwrap_or(seq_len)))
-            }
-            Counts::Images { train_images, .. } => Some(*train_images),
-            Counts::Panel { symbols, .. } => Some(symbols.iter().map(|symbol| symbol.train_samples(seq_len.unwrap_or(1))).sum()),
         }
     }
 }
