@@ -1,6 +1,7 @@
 //! What is known before anything runs: the fields of each model and data kind, their parameter and FLOP formulas, the data
 //! sets with their addresses and hashes, the tokenizers. Nothing here knows of an experiment file or a device.
 
+mod custom;
 mod gpt;
 mod lstm;
 mod matmul;
@@ -25,6 +26,7 @@ pub mod tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use custom::{Custom, Reads};
 pub use data::{Content, Data, InputShape};
 pub use gpt::Gpt;
 pub use lstm::Lstm;
@@ -43,6 +45,7 @@ pub enum Model {
     Resnet(Resnet),
     Mlp(Mlp),
     Matmul(Matmul),
+    Custom(Custom),
 }
 
 /// A fault of one key that only shows when several keys are looked at together: ``("num_heads", "`num_heads` 6 does not divide `d_model` 256")``.
@@ -58,6 +61,7 @@ impl Model {
             Self::Resnet(_) => "resnet",
             Self::Mlp(_) => "mlp",
             Self::Matmul(_) => "matmul",
+            Self::Custom(_) => "custom",
         }
     }
 
@@ -68,6 +72,7 @@ impl Model {
             Self::PanelLstm(_) => Content::Panel,
             Self::Resnet(_) => Content::Images,
             Self::Matmul(_) => Content::Nothing,
+            Self::Custom(custom) => custom.reads.content(),
         }
     }
 
@@ -78,6 +83,7 @@ impl Model {
             Self::Lstm(lstm) => Some(lstm.seq_len),
             Self::PanelLstm(lstm) => Some(lstm.seq_len),
             Self::Mlp(mlp) => Some(mlp.seq_len),
+            Self::Custom(custom) => custom.seq_len,
             Self::Resnet(_) | Self::Matmul(_) => None,
         }
     }
@@ -88,12 +94,12 @@ impl Model {
             Self::Gpt(gpt) => gpt.vocabulary,
             Self::Lstm(lstm) => lstm.vocabulary,
             Self::Mlp(mlp) => mlp.vocabulary,
-            Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) => return None,
+            Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) | Self::Custom(_) => return None,
         };
         own.or_else(|| input?.vocabulary())
     }
 
-    /// Trainable parameters, as the built model counts them; `None` while what they depend on of the data is unknown.
+    /// Trainable parameters, as the built model counts them; `None` while what they depend on of the data is unknown, and for `custom`.
     pub fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
@@ -102,11 +108,12 @@ impl Model {
             Self::PanelLstm(lstm) => Some(lstm.parameters(input?.panel()?)),
             Self::Resnet(resnet) => resnet.parameters(input?.images()?),
             Self::Matmul(_) => Some(0),
+            Self::Custom(_) => None,
         }
     }
 
     /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while what they depend on of the data is unknown,
-    /// and for more than a `u64` holds.
+    /// for `custom`, and for more than a `u64` holds.
     /// Source: `docs/measurement.md` 8.
     pub fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
@@ -116,17 +123,19 @@ impl Model {
             Self::PanelLstm(lstm) => lstm.flops_per_sample(input?.panel()?),
             Self::Resnet(resnet) => resnet.flops_per_sample(input?.images()?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
+            Self::Custom(_) => None,
         }
     }
 
     /// The formula behind [`Model::flops_per_sample`], by its short name: per token or row, with the letters of `docs/measurement.md` 8;
-    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices.
+    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices; `own` is what a model of one's own says of itself.
     pub fn flops_formula(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "6N+12LHQT",
             Self::Lstm(_) | Self::Mlp(_) | Self::PanelLstm(_) => "6N",
             Self::Resnet(_) => "6MAC",
             Self::Matmul(_) => "2N^3",
+            Self::Custom(_) => "own",
         }
     }
 
@@ -137,6 +146,7 @@ impl Model {
             Self::Lstm(lstm) => lstm.contradictions(),
             Self::Mlp(mlp) => mlp.contradictions(),
             Self::Resnet(resnet) => resnet.contradictions(),
+            Self::Custom(custom) => custom.contradictions(),
             Self::PanelLstm(_) | Self::Matmul(_) => Vec::new(),
         }
     }

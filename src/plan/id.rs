@@ -159,6 +159,16 @@ mod tests {
             "782646fe05"
         );
         assert_eq!(id("{kind: matmul, size: 4096}", "{kind: none}", "{steps: 20}", json!({"engine": "flex"})), "ff1f856c1f");
+        let own = "{kind: custom, name: mine, reads: images, width: 3, stem: {kernel: [3, 3], act: relu}}";
+        let id_of_own = plain(own, "{kind: fashion-mnist}", "{epochs: 1}");
+        assert_eq!(
+            plain(
+                &own.replace("width: 3, stem: {kernel: [3, 3], act: relu}", "stem: {act: relu, kernel: [3, 3.0]}, width: 3.0"),
+                "{kind: fashion-mnist}",
+                "{epochs: 1}"
+            ),
+            id_of_own
+        );
     }
 
     #[test]
@@ -197,6 +207,12 @@ mod tests {
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
+            plain("{kind: custom, name: one, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
+            plain("{kind: custom, name: two, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
+            plain("{kind: custom, name: one, reads: text, seq_len: 9}", "{kind: generated}", "{epochs: 1}"),
+            plain("{kind: custom, name: one, reads: text, seq_len: 8, width: 3}", "{kind: generated}", "{epochs: 1}"),
+            plain("{kind: custom, name: one, reads: text, seq_len: 8, width: [3]}", "{kind: generated}", "{epochs: 1}"),
+            plain("{kind: custom, name: one, reads: text, seq_len: 8, stem: {width: 3}}", "{kind: generated}", "{epochs: 1}"),
         ];
         let different: std::collections::HashSet<&String> = all.iter().collect();
         assert_eq!(different.len(), all.len(), "{all:?}");

@@ -106,7 +106,7 @@ pub(super) const COLUMNS: [Column; 90] = [
     column(
         "flops_formula",
         "",
-        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per row for `panel-lstm` (`6N`), over all multiply-adds of an image for `resnet` (`6MAC`), per product for `matmul` (`2N^3`).",
+        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per row for `panel-lstm` (`6N`), over all multiply-adds of an image for `resnet` (`6MAC`), per product for `matmul` (`2N^3`); `own` is told by a model of one's own.",
     ),
     column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`, `f16` for `amp-f16`."),
     column("valid_top1", "of 1", "Share of validation images whose label has the highest output, at the end."),

@@ -52,6 +52,7 @@ impl Checker {
             match fields.get(&entry.key) {
                 Some(field) => self.field(&full, field, &entry.value, &entry.key_location),
                 None if entry.key == "kind" && kind.is_some() => {}
+                None if fields.is_open && misspelt(fields, node, &entry.key).is_none() => self.own_key(&full, entry),
                 None => {
                     self.unknown(path, fields, entry, kind);
                     self.misspelt_section(path, fields, entry);
@@ -62,10 +63,21 @@ impl Checker {
         // A misspelled key is one fault, not two.
         let misspelled = |name: &str| strangers.iter().any(|stranger| nearest(stranger, [name]).is_some());
         let missing = |field: &&Field| field.required && node.get(&field.name).is_none_or(Node::is_null) && !misspelled(&field.name);
-        for field in fields.0.iter().filter(missing).filter(|_| self.whole).collect::<Vec<_>>() {
+        for field in fields.known.iter().filter(missing).filter(|_| self.whole).collect::<Vec<_>>() {
             let full = join(path, &field.name);
             let of_kind = kind.map(|(_, kind)| format!(" of kind `{kind}`")).unwrap_or_default();
             self.push(owner, &full, format!("`{full}`{of_kind} is missing; it must be {}", allowed(&field.shape)));
+        }
+    }
+
+    /// A key that kiln does not know, where such keys may stand.
+    fn own_key(&mut self, full: &str, entry: &Entry) {
+        if !keys::is_own_key(&entry.key) {
+            let message = format!("`{full}` is no key that can be swept or set; its name may have letters, digits, `_` and `-`");
+            return self.push(&entry.key_location, full, message);
+        }
+        if !entry.value.is_null() {
+            self.problems.extend(fault(full, &Shape::Anything, &entry.value));
         }
     }
 
@@ -124,9 +136,9 @@ impl Checker {
     /// The keys of a map whose kind is unknown: each must belong to some kind.
     fn any_kind(&mut self, path: &str, tagged: &Tagged, node: &Node) {
         let mut union = Fields::default();
-        for field in tagged.0.iter().flat_map(|(_, fields)| &fields.0) {
+        for field in tagged.0.iter().flat_map(|(_, fields)| &fields.known) {
             if union.get(&field.name).is_none() {
-                union.0.push(Field { required: false, ..field.clone() });
+                union.known.push(Field { required: false, ..field.clone() });
             }
         }
         self.fields(path, &union, node, &node.location, Some((tagged, "")));
@@ -148,9 +160,14 @@ impl Checker {
     }
 }
 
+/// The known key, not given, that a further one was most likely meant to be.
+fn misspelt<'a>(fields: &'a Fields, node: &Node, key: &str) -> Option<&'a str> {
+    nearest(key, fields.names().filter(|name| node.get(name).is_none()))
+}
+
 fn takes_list(shape: &Shape) -> bool {
     match shape {
-        Shape::List(_) => true,
+        Shape::List(_) | Shape::Anything => true,
         Shape::Any(shapes) => shapes.iter().any(takes_list),
         _ => false,
     }

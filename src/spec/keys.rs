@@ -28,6 +28,8 @@ pub(super) enum Shape {
     Any(Vec<Shape>),
     /// Free keys: the maps of `sweep`, which have a checker of their own.
     Free,
+    /// The value of a key that kiln does not know: of a model of someone's own.
+    Anything,
 }
 
 /// Bounds of a number; `above` is the bound itself excluded.
@@ -47,8 +49,13 @@ pub(super) enum Pattern {
     Unknown,
 }
 
+/// The keys of one map.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields(pub(super) Vec<Field>);
+pub(super) struct Fields {
+    pub(super) known: Vec<Field>,
+    /// Whether any further key may stand there, with any value: those of a model of someone's own.
+    pub(super) is_open: bool,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Field {
@@ -63,11 +70,17 @@ pub(super) struct Tagged(pub(super) Vec<(String, Fields)>);
 
 impl Fields {
     pub(super) fn get(&self, name: &str) -> Option<&Field> {
-        self.0.iter().find(|field| field.name == name)
+        self.known.iter().find(|field| field.name == name)
+    }
+
+    /// What a key may hold; anything, if it is none of the known ones and further keys may stand here.
+    fn shape(&self, name: &str) -> Option<&Shape> {
+        let known = self.get(name).map(|field| &field.shape);
+        known.or((self.is_open && name != "kind" && is_own_key(name)).then_some(&Shape::Anything))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|field| field.name.as_str())
+        self.known.iter().map(|field| field.name.as_str())
     }
 }
 
@@ -147,7 +160,8 @@ fn fields(root: &Value, schema: &Value) -> Fields {
         default: property.get("default").cloned().filter(|value| !value.is_null()),
         required: required.contains(&name.as_str()),
     };
-    Fields(properties.iter().filter(|(name, _)| *name != "kind").map(field).collect())
+    let known = properties.iter().filter(|(name, _)| *name != "kind").map(field).collect();
+    Fields { known, is_open: schema["additionalProperties"] == true }
 }
 
 fn shape(root: &Value, schema: &Value) -> Shape {
@@ -233,7 +247,7 @@ impl KnownKey {
 }
 
 fn collect(fields: &Fields, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
-    for field in &fields.0 {
+    for field in &fields.known {
         let path = join(path, &field.name);
         keys.push(KnownKey { path: path.clone(), kind: kind.cloned() });
         match &field.shape {
@@ -254,6 +268,11 @@ pub(super) fn kind_choice(tagged: &Tagged) -> Shape {
     Shape::Choice(tagged.names().into_iter().map(str::to_owned).collect())
 }
 
+/// Whether a key that kiln does not know can be written dotted, as an axis or a `--set`.
+pub(super) fn is_own_key(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+}
+
 pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
@@ -266,7 +285,7 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
     let mut here = vec![table()];
     let names: Vec<&str> = key.split('.').collect();
     for (depth, name) in names.iter().enumerate() {
-        let found: Vec<&'static Shape> = here.iter().filter_map(|fields| fields.get(name)).map(|field| &field.shape).collect();
+        let found: Vec<&'static Shape> = here.iter().filter_map(|fields| fields.shape(name)).collect();
         if found.is_empty() {
             return Found::Unknown { parent: path, name: (*name).to_owned(), siblings: here.iter().flat_map(|fields| fields.names()).collect() };
         }
@@ -278,11 +297,12 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
         for shape in found {
             match shape {
                 Shape::Map(fields) => here.push(fields),
+                Shape::Anything if names[depth + 1..].iter().all(|name| is_own_key(name)) => return Found::Shapes(vec![Shape::Anything]),
                 Shape::Tagged(tagged) if names[depth + 1..] == ["kind"] => return Found::Shapes(vec![kind_choice(tagged)]),
                 Shape::Tagged(tagged) => {
                     let possible = kinds(&path);
                     here.extend(possible.iter().filter_map(|kind| tagged.kind(kind)));
-                    if here.iter().all(|fields| fields.get(names[depth + 1]).is_none()) {
+                    if here.iter().all(|fields| fields.shape(names[depth + 1]).is_none()) {
                         let others: Vec<&'static str> = tagged.kinds_with(names[depth + 1]);
                         if !others.is_empty() {
                             return Found::OtherKind { parent: path, name: names[depth + 1].to_owned(), kinds: possible, others };

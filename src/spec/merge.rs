@@ -112,7 +112,14 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut Layer, layers: &mut [Lay
 
 fn displaced(fields: &Fields, path: &mut Vec<String>, beneath: Option<&Node>, layer: &Node, out: &mut Vec<Vec<String>>) {
     for entry in layer.entries() {
-        let Some(field) = fields.get(&entry.key) else { continue };
+        let Some(field) = fields.get(&entry.key) else {
+            if fields.is_open {
+                path.push(entry.key.clone());
+                nulls(path, &entry.value, out);
+                path.pop();
+            }
+            continue;
+        };
         path.push(entry.key.clone());
         let below = beneath.and_then(|node| node.get(&entry.key));
         if entry.value.is_null() {
@@ -128,6 +135,18 @@ fn displaced(fields: &Fields, path: &mut Vec<String>, beneath: Option<&Node>, la
                 out.push(vec!["train".to_owned(), other.to_owned()]);
             }
         }
+    }
+}
+
+/// In a value of unknown keys only `null` displaces.
+fn nulls(path: &mut Vec<String>, value: &Node, out: &mut Vec<Vec<String>>) {
+    if value.is_null() {
+        return out.push(path.clone());
+    }
+    for entry in value.entries() {
+        path.push(entry.key.clone());
+        nulls(path, &entry.value, out);
+        path.pop();
     }
 }
 
@@ -169,8 +188,8 @@ pub(super) fn order_keys(node: &mut Node) {
 
 fn order_fields(fields: &Fields, node: &mut Node) {
     let Content::Map(entries) = &mut node.content else { return };
-    // `kind` is no field of its own and stands first.
-    entries.sort_by_key(|entry| (entry.key != "kind", fields.names().position(|name| name == entry.key)));
+    // `kind` is no field of its own and stands first; axes and a model's own keys are none either and stand last, as written.
+    entries.sort_by_key(|entry| (entry.key != "kind", fields.names().position(|name| name == entry.key).unwrap_or(usize::MAX)));
     for entry in entries {
         match fields.get(&entry.key).map(|field| &field.shape) {
             Some(Shape::Map(fields)) => order_fields(fields, &mut entry.value),
@@ -195,7 +214,7 @@ fn default_fields(fields: &Fields, user: Option<&Node>, location: &Location) -> 
         let value = default_field(field, user.and_then(|node| node.get(&field.name)), location)?;
         Some(Entry { key: field.name.clone(), key_location: location.clone(), value })
     };
-    Node { content: Content::Map(fields.0.iter().filter_map(entry).collect()), location: location.clone() }
+    Node { content: Content::Map(fields.known.iter().filter_map(entry).collect()), location: location.clone() }
 }
 
 /// The default of one key; `None` for a key that is absent unless given.

@@ -31,7 +31,12 @@ pub fn apply_point<'a>(sections: &mut Value, values: impl IntoIterator<Item = (&
 
 fn set(fields: &Fields, map: &mut Map<String, Value>, names: &[&str], value: &Value) {
     let Some((first, rest)) = names.split_first() else { return };
-    let Some(field) = fields.get(first) else { return };
+    let Some(field) = fields.get(first) else {
+        if fields.is_open {
+            set_own(map, first, rest, value);
+        }
+        return;
+    };
     match (&field.shape, rest) {
         (_, []) => put(field, map, value),
         (Shape::Tagged(_), ["kind"]) => put(field, map, &json!({ "kind": value })),
@@ -47,6 +52,25 @@ fn set(fields: &Fields, map: &mut Map<String, Value>, names: &[&str], value: &Va
             }
         }
         _ => {}
+    }
+}
+
+/// A key that is not in the table, where such keys may stand: maps are merged, `null` removes.
+fn set_own(map: &mut Map<String, Value>, name: &str, rest: &[&str], value: &Value) {
+    if let Some((next, rest)) = rest.split_first() {
+        let child = map.entry(name).or_insert_with(|| json!({}));
+        if !child.is_object() {
+            *child = json!({});
+        }
+        if let Value::Object(child) = child {
+            set_own(child, next, rest, value);
+        }
+        return;
+    }
+    match value {
+        Value::Null => drop(map.shift_remove(name)),
+        Value::Object(given) => given.iter().for_each(|(key, value)| set_own(map, name, &[key.as_str()], value)),
+        _ => drop(map.insert(name.to_owned(), value.clone())),
     }
 }
 
@@ -154,6 +178,23 @@ mod tests {
         assert_eq!(after("model.kind", json!("mlp"))["model"]["hidden"], json!(128));
         assert_eq!(after("model.kind", json!("gpt"))["model"]["d_model"], json!(512));
         assert_eq!(after("train.optimizer", json!({"learning_rate": 0.5}))["train"]["optimizer"]["beta1"], json!(0.9));
+    }
+
+    #[test]
+    fn keys_of_a_model_of_ones_own_are_set_merged_and_removed() {
+        let mut sections = sections();
+        sections["model"] = json!({"kind": "custom", "name": "mine", "reads": "images", "width": 3, "stem": {"kernel": 3}});
+        let set = |key: &str, value: Value| {
+            let mut sections = sections.clone();
+            apply_override(&mut sections, key, &value);
+            sections["model"].clone()
+        };
+        assert_eq!(set("model.width", json!(5))["width"], json!(5));
+        assert_eq!(set("model.width", Value::Null).get("width"), None);
+        assert_eq!(set("model.stem", json!({"stride": 2}))["stem"], json!({"kernel": 3, "stride": 2}));
+        assert_eq!(set("model.stem.kernel", json!(7))["stem"], json!({"kernel": 7}));
+        assert_eq!(set("model.head.width", json!(9))["head"], json!({"width": 9}));
+        assert_eq!(set("model.kind", json!("mlp")).get("stem"), None);
     }
 
     #[test]

@@ -11,6 +11,9 @@ use super::{
     sweep::may_vary,
 };
 
+/// Axes of `model` may be keys of a model of someone's own; a schema cannot see from here whether it is one.
+const OWN_AXIS: &str = r"^model\.[A-Za-z0-9_.-]+$";
+
 /// The schema that `kiln schema` prints.
 pub fn schema() -> Value {
     let mut schema = derived();
@@ -38,9 +41,9 @@ pub fn schema() -> Value {
 
 /// The keys that a map cannot do without, and those of the maps within it; `None` if it needs none. An absent map passes.
 fn needed(fields: &Fields) -> Option<Value> {
-    let names: Vec<&str> = fields.0.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect();
+    let names: Vec<&str> = fields.known.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect();
     let within = |field: &Field| Some((field.name.clone(), needed_in(field)?));
-    let within: Map<String, Value> = fields.0.iter().filter_map(within).collect();
+    let within: Map<String, Value> = fields.known.iter().filter_map(within).collect();
     (!names.is_empty() || !within.is_empty()).then(|| json!({"required": names, "properties": within}))
 }
 
@@ -114,10 +117,13 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
     let properties = &mut schema["$defs"]["Sweep"]["properties"];
     for name in ["grid", "zip"] {
         properties[name]["properties"] = lists.clone();
+        properties[name]["patternProperties"] = json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
         properties[name]["additionalProperties"] = json!(false);
     }
     for (name, properties_of) in [("include", values), ("exclude", conditions)] {
-        properties[name]["items"] = json!({"type": "object", "minProperties": 1, "properties": properties_of, "additionalProperties": false});
+        properties[name]["items"] = json!({
+            "type": "object", "minProperties": 1, "properties": properties_of, "patternProperties": {OWN_AXIS: {}}, "additionalProperties": false,
+        });
     }
 }
 
@@ -146,6 +152,7 @@ fn with_kind_beneath(branches: &[Value]) -> Value {
     for (name, property) in branches.iter().filter_map(|branch| branch["properties"].as_object()).flatten().filter(|(name, _)| *name != "kind") {
         union.entry(name).or_insert_with(|| property.clone());
     }
+    let is_open = branches.iter().any(|branch| branch["additionalProperties"] == true);
     let mut kinds = branches.to_vec();
     for kind in &mut kinds {
         kind["required"] = json!(["kind"]);
@@ -155,7 +162,7 @@ fn with_kind_beneath(branches: &[Value]) -> Value {
         "type": "object",
         "properties": union,
         "not": {"required": ["kind"]},
-        "additionalProperties": false,
+        "additionalProperties": is_open,
     }));
     kinds.into()
 }

@@ -251,7 +251,7 @@ impl<'a> Checker<'a> {
     fn condition(&mut self, full: &str, shapes: &[Shape], entry: &Entry, operator: Operator, number: &str) {
         let operator = operator.text();
         let numeric = |shape: &Shape| match shape {
-            Shape::Integer { .. } | Shape::Number(_) => true,
+            Shape::Integer { .. } | Shape::Number(_) | Shape::Anything => true,
             Shape::Any(shapes) => shapes.iter().any(|shape| matches!(shape, Shape::Integer { .. } | Shape::Number(_))),
             _ => false,
         };

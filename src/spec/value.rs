@@ -2,7 +2,7 @@
 
 use super::{
     future,
-    keys::{Range, Shape},
+    keys::{Range, Shape, is_own_key, join},
     node::{Content, Node},
     problem::Problem,
     scalar::{Resolved, Scalar},
@@ -19,6 +19,7 @@ pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
     }
     match (shape, &node.content) {
         (Shape::Free, _) => Vec::new(),
+        (Shape::Anything, _) => anything_faults(path, node),
         (Shape::List(item), Content::List(nodes)) => list_faults(path, item, nodes, node),
         (_, Content::Scalar(scalar)) => {
             let message = if scalar.value == Resolved::Empty {
@@ -44,6 +45,36 @@ fn list_faults(path: &str, item: &Shape, nodes: &[Node], list: &Node) -> Vec<Pro
         }
     }
     problems
+}
+
+/// What cannot be told apart from nothing, or not be kept: kiln does not know what the owner of the key takes.
+fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
+    let refuse = |what: String| vec![Problem::new(&node.location, path, format!("`{path}` {what}"))];
+    match &node.content {
+        Content::List(items) if items.is_empty() => refuse("is an empty list; give it a value, or remove the key".to_owned()),
+        Content::Map(entries) if entries.is_empty() => refuse("is an empty map; give it a key, or remove it".to_owned()),
+        Content::List(items) => {
+            let each = items.iter().enumerate().map(|(index, item)| (format!("{path}[{index}]"), item));
+            each.flat_map(|(path, item)| item_faults(&path, &Shape::Anything, item)).collect()
+        }
+        Content::Map(entries) => {
+            let bad = entries.iter().find(|entry| !is_own_key(&entry.key));
+            let bad = bad.map(|entry| refuse(format!("has the key `{}`; keys have letters, digits, `_` and `-`", entry.key)));
+            let given = entries.iter().filter(|entry| !entry.value.is_null());
+            let within = given.flat_map(|entry| anything_faults(&join(path, &entry.key), &entry.value));
+            bad.into_iter().flatten().chain(within).collect()
+        }
+        Content::Scalar(scalar) => match scalar.value {
+            Resolved::Empty => refuse("has no value; write one, or remove the key".to_owned()),
+            Resolved::LeadingZero => {
+                refuse(format!("is {}; it must be a number or text{}, or put it in quotes", scalar.found(), number_words(scalar)))
+            }
+            Resolved::Integer(_) | Resolved::Float(_) if scalar.to_json().is_null() => {
+                refuse(format!("is {}; a number must be finite, and a whole one fit in 64 bits", scalar.found()))
+            }
+            _ => Vec::new(),
+        },
+    }
 }
 
 /// In a list `null` stands for no default: there is none to restore.
@@ -107,7 +138,7 @@ fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
             None => Some(format!("; put it in quotes: `\"{}\"`", scalar.text)),
         },
         Shape::TimeSpan => time_hint(scalar),
-        Shape::Free => None,
+        Shape::Free | Shape::Anything => None,
         Shape::List(item) => Some(if hint(item, scalar).is_none() { format!("; write `[{}]`", scalar.text) } else { String::new() }),
         Shape::Map(_) | Shape::Tagged(_) | Shape::Any(_) => Some(String::new()),
     }
@@ -191,7 +222,7 @@ pub(super) fn allowed(shape: &Shape) -> String {
         Shape::Choice(words) => listed(words, "or"),
         Shape::List(item) => format!("a list of which each is {}", allowed(item)),
         Shape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),
-        Shape::Free => "anything".to_owned(),
+        Shape::Free | Shape::Anything => "a value".to_owned(),
     }
 }
 

@@ -146,7 +146,24 @@ fn of_model() -> Vec<Case> {
     let of_gpt = |key: &str, value, shows| case(&format!("model.{key}"), &gpt, [AS_IT_IS, value], shows).of("gpt");
     let of_lstm = |key: &str, value, shows| case(&format!("model.{key}"), &lstm, [AS_IT_IS, value], shows).of("lstm");
     let of_mlp = |key: &str, value, shows| case(&format!("model.{key}"), &mlp, [AS_IT_IS, value], shows).of("mlp");
+    // The stock program has no model of one's own: it refuses it by name, if the plan does not before.
+    let own = training("{kind: custom, name: one, reads: text, seq_len: 16}", GENERATED, "");
     vec![
+        case("model.name", &own, ["one", "two"], Shows::Holds(|one, two| is_named(one, "one") && is_named(two, "two"))).of("custom"),
+        case(
+            "model.reads",
+            &own,
+            ["text", "images"],
+            Shows::Holds(|text, images| is_named(text, "one") && images.to_string().contains("reads images, but `data.kind` is")),
+        )
+        .of("custom"),
+        case(
+            "model.seq_len",
+            &own,
+            [AS_IT_IS, "5000"],
+            Shows::Holds(|short, long| is_named(short, "one") && long.to_string().contains("one step takes 4 samples of 5000 + 1 tokens")),
+        )
+        .of("custom"),
         case("model.kind", &mlp, ["mlp", "gpt"], LOSSES).with(&["model.d_model=16", "model.seq_len=16"]),
         of_gpt("d_model", "32", PARAMETERS),
         of_gpt("num_layers", "2", PARAMETERS),
@@ -187,6 +204,11 @@ fn of_model() -> Vec<Case> {
         )
         .of("matmul"),
     ]
+}
+
+/// Whether the trial failed for want of a model of this name.
+fn is_named(left: &Left, name: &str) -> bool {
+    left.column("trials.csv", "reason").contains(&format!("`model.name` is `{name}`, and this program has no model of its own"))
 }
 
 /// Median time of a step; NaN, of which no comparison holds, if there is none.

@@ -18,5 +18,8 @@ pub mod train;
 pub mod calibrate;
 pub mod examine;
 
+/// burn as this package is built with it: a model of one's own needs the same.
+pub use burn;
 pub use error::TrialError;
+pub use model::Registry;
 pub use program::main;

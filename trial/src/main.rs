@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kiln_trial::main()
+    kiln_trial::main(kiln_trial::Registry::new())
 }

@@ -14,7 +14,7 @@ use kiln::{
     record::message::exit_status,
 };
 
-use crate::{calibrate, error::TrialError, examine, train};
+use crate::{calibrate, error::TrialError, examine, model::Registry, train};
 
 const HELP: &str = "\
 The child process of one kiln trial: trains what FILE says and writes steps.csv, epochs.csv and trial.json into its folder.
@@ -39,12 +39,12 @@ enum Request {
     Examine(Vec<String>),
 }
 
-/// Runs the program with this process's arguments.
-pub fn main() -> ExitCode {
+/// Runs the program with this process's arguments; `registry` has the models that `model.kind` custom can name.
+pub fn main(registry: Registry) -> ExitCode {
     let status = match parse(std::env::args_os().skip(1).collect()) {
         Ok(Request::Help) => say(HELP),
         Ok(Request::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
-        Ok(Request::Run(path)) => run(&path),
+        Ok(Request::Run(path)) => run(&path, &registry),
         Ok(Request::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
         Ok(Request::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
         Err(reason) => refuse(reason),
@@ -70,13 +70,13 @@ fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
     }
 }
 
-fn run(path: &Path) -> i32 {
+fn run(path: &Path, registry: &Registry) -> i32 {
     let file = match read(path) {
         Ok(file) => file,
         Err(reason) => return refuse(reason),
     };
     match train::watch_signals() {
-        Ok(is_interrupted) => train::run(&file, &mut io::stdout(), &is_interrupted).exit_status,
+        Ok(is_interrupted) => train::run(&file, registry, &mut io::stdout(), &is_interrupted).exit_status,
         Err(error) => {
             complain(error);
             exit_status::FAILED

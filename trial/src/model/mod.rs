@@ -1,6 +1,7 @@
 //! One file per architecture. In come the catalog's shape and a seed, out come logits; losses, precision and devices are
 //! others' matter.
 
+mod boxed;
 mod given;
 mod gpt;
 mod init;
@@ -8,6 +9,7 @@ mod layers;
 mod lstm;
 mod matmul;
 mod mlp;
+mod own;
 mod panel_lstm;
 mod resnet;
 mod stored;
@@ -16,8 +18,14 @@ use burn::{
     module::Module,
     tensor::{Int, Tensor},
 };
-use kiln::catalog::{self, InputShape};
+use kiln::catalog;
 
+pub use kiln::catalog::{
+    InputShape,
+    data::{ImageShape, PanelShape},
+};
+
+pub use boxed::BoxedModel;
 pub use given::{GivenValues, with_values};
 pub use gpt::Gpt;
 pub use init::Init;
@@ -25,6 +33,7 @@ pub use layers::{LayerNorm, Linear};
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
+pub use own::{OwnModel, Registry, Samples};
 pub use panel_lstm::PanelLstm;
 pub use resnet::Resnet;
 pub use stored::stored;
@@ -43,6 +52,7 @@ pub enum Network {
     PanelLstm(PanelLstm),
     Resnet(Resnet),
     Mlp(Mlp),
+    Own(BoxedModel),
 }
 
 /// What goes into a network.
@@ -63,9 +73,21 @@ pub type Memory = Option<LstmState>;
 const KINDS_FIT: &str = "the plan lets a model read only the kind of data it is for";
 
 impl Network {
-    /// Errors: what the model must know of its data is unknown or does not fit; `matmul` is not trained.
+    /// Errors: what the model must know of its data is unknown or does not fit; `matmul` is not trained; `custom` is not known here.
     pub fn new(shape: &catalog::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
+        Self::with(&Registry::new(), shape, input, init)
+    }
+
+    /// The same with the models of someone's own.
+    pub(crate) fn with(registry: &Registry, shape: &catalog::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
         match shape {
+            catalog::Model::Custom(custom) => {
+                let input = input.ok_or_else(|| unfit(shape))?;
+                if let Some((_, text)) = shape.contradictions().into_iter().next() {
+                    return Err(TrialError::Bad(text));
+                }
+                Ok(Self::Own(registry.build(custom, input, init)?))
+            }
             catalog::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary(shape, input)?, init))),
             catalog::Model::Lstm(lstm) => Ok(Self::Lstm(Lstm::new(lstm, vocabulary(shape, input)?, init))),
             catalog::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary(shape, input)?, init))),
@@ -98,9 +120,27 @@ impl Network {
             (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, with)),
             (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, with),
             (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => lstm.forward(features, symbols, with),
+            (Self::Own(model), input) => model.forward(input, with),
             _ => unreachable!("{KINDS_FIT}"),
         }
     }
+}
+
+/// Whether outputs [targets, outputs] are what a loss can be made of: a row for each of `targets`, and a column for each class or token
+/// of the data, or the one of a panel. A model of someone's own may give any.
+///
+/// Errors: they are not.
+pub(crate) fn check_outputs(outputs: &Tensor<2>, targets: usize, input: InputShape) -> Result<(), TrialError> {
+    let [rows, columns] = outputs.dims();
+    let (least, most, what) = match input {
+        InputShape::Text { vocabulary } => (vocabulary as usize, usize::MAX, "the vocabulary or more"),
+        InputShape::Images(shape) => (shape.classes as usize, usize::MAX, "the classes or more"),
+        InputShape::Panel(_) => (1, 1, "one number each"),
+    };
+    if rows == targets && (least..=most).contains(&columns) {
+        return Ok(());
+    }
+    Err(TrialError::Bad(format!("the model gave outputs [{rows}, {columns}]; the data asks for [{targets}, {least}]: a row per target, {what}")))
 }
 
 /// [batch, time, outputs] as [batch × time, outputs].
@@ -127,10 +167,8 @@ fn vocabulary(shape: &catalog::Model, input: Option<InputShape>) -> Result<usize
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-    use kiln::catalog::data::{ImageShape, PanelShape};
-
     use super::*;
+    use burn::tensor::Device;
 
     fn built(text: &str, input: InputShape) -> (catalog::Model, u64) {
         let shape: catalog::Model = serde_yaml::from_str(text).unwrap();

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Matmul, Memory, Network, stored, with_values},
+    model::{GivenValues, Init, Matmul, Memory, Network, Registry, check_outputs, stored, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -34,6 +34,8 @@ pub struct Learner {
     work: Work,
     arithmetic: Arithmetic,
     seed: u64,
+    /// What the model was built for, where it is of someone's own: its outputs are checked against it.
+    own_input: Option<InputShape>,
     /// Loss of the step under way, on the device.
     step_loss: Option<Tensor<1>>,
     /// One mean loss per finished step, on the device.
@@ -82,15 +84,20 @@ impl Learner {
     ///
     /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little memory.
     pub fn build(file: &TrialFile, input: Option<InputShape>) -> Result<Self, TrialError> {
-        Self::build_from(file, input, None)
+        Self::build_own(file, input, &Registry::new())
+    }
+
+    /// The same with models of someone's own.
+    pub fn build_own(file: &TrialFile, input: Option<InputShape>, registry: &Registry) -> Result<Self, TrialError> {
+        Self::build_from(file, input, registry, None)
     }
 
     /// The same with these values in the place of the initial weights, for comparisons with other programs.
     pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues) -> Result<Self, TrialError> {
-        Self::build_from(file, input, Some(values))
+        Self::build_from(file, input, &Registry::new(), Some(values))
     }
 
-    fn build_from(file: &TrialFile, input: Option<InputShape>, values: Option<&GivenValues>) -> Result<Self, TrialError> {
+    fn build_from(file: &TrialFile, input: Option<InputShape>, registry: &Registry, values: Option<&GivenValues>) -> Result<Self, TrialError> {
         let train = &file.train;
         let CpuThreads::Count(threads) = train.cpu_threads else {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
@@ -105,7 +112,7 @@ impl Learner {
                 Ok(Work::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
             }
             shape => {
-                let drawn = Network::new(shape, input, &init)?;
+                let drawn = Network::with(registry, shape, input, &init)?;
                 let network = match values {
                     Some(values) => with_values(drawn, values),
                     None => drawn,
@@ -123,6 +130,7 @@ impl Learner {
             work,
             arithmetic,
             seed: train.seed,
+            own_input: input.filter(|_| matches!(file.model, catalog::Model::Custom(_))),
             step_loss: None,
             losses: Vec::new(),
             skipped_steps: None,
@@ -139,6 +147,17 @@ impl Learner {
         match &self.work {
             Work::Training { network, .. } => network.as_ref().map_or(0, |network| network.num_params() as u64),
             Work::Products { .. } => 0,
+        }
+    }
+
+    /// What a model of someone's own says of its FLOPs; `None` for others.
+    pub(crate) fn own_flops_per_sample(&self) -> Option<u64> {
+        match &self.work {
+            Work::Training { network: Some(network), .. } => match &**network {
+                Network::Own(model) => model.flops_per_sample(),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -179,7 +198,7 @@ impl Learner {
         }
         let seed = mixed_seed(self.seed, step, micro);
         let mut memory = self.memory_of(micro);
-        let (carries_memory, smoothing) = (self.carries_memory, self.label_smoothing);
+        let (carries_memory, smoothing, own_input) = (self.carries_memory, self.label_smoothing, self.own_input);
         let Self { device, work: Work::Training { network, updater }, arithmetic, step_loss, memories, .. } = self else {
             return Err(not_trained());
         };
@@ -187,6 +206,7 @@ impl Learner {
         guard_result(|| {
             device.seed(seed);
             let outputs = network.forward(batch.input, &mut memory, *arithmetic);
+            own_input.map_or(Ok(()), |input| check_outputs(&outputs, batch.target.count(), input))?;
             let loss = batch.target.loss(outputs, smoothing, *arithmetic) / total_targets as f64;
             if carries_memory {
                 memories[micro as usize] = memory;
@@ -251,10 +271,12 @@ impl Learner {
         let counted = batch.counted_targets;
         let mut memory = self.evaluation_memory.take();
         let DeviceBatch { input, target, .. } = batch;
-        let (sums, outputs) = guard(|| {
+        let own_input = self.own_input;
+        let (sums, outputs) = guard_result(|| {
             let outputs = network.valid().forward(input, &mut memory, arithmetic);
+            own_input.map_or(Ok(()), |input| check_outputs(&outputs, target.count(), input))?;
             let [_, width] = outputs.dims();
-            (target.sums(outputs, arithmetic), width)
+            Ok((target.sums(outputs, arithmetic), width))
         })?;
         self.evaluation_memory = memory.filter(|_| self.carries_memory);
         self.evaluation = Some(match self.evaluation.take() {

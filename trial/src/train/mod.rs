@@ -48,17 +48,20 @@ use self::{
     trainee::Trainee,
     training::{EarlyStop, Ending, Measured, Training},
 };
-use crate::{TrialError, data, engine::guard_result};
+use crate::{TrialError, data, engine::guard_result, model::Registry};
+
+const NO_FLOPS: &str = "the model does not tell them (`OwnModel::flops_per_sample`), so there is no mfu";
 
 /// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
 ///
+/// `registry` has the models that the file may name besides kiln's own.
 /// `is_interrupted` becoming true stops it after the step under way.
-pub fn run(file: &TrialFile, out: &mut impl Write, is_interrupted: &AtomicBool) -> Ended {
+pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_interrupted: &AtomicBool) -> Ended {
     let mut result = empty_result(file);
     let mut messages = Messenger::new(out, monotonic_nanoseconds());
     let trained = guard_result(|| {
         messages.send(&hello())?;
-        train(file, &mut messages, is_interrupted, &mut result)
+        train(file, registry, &mut messages, is_interrupted, &mut result)
     });
     let mut exit_status = conclude(file, &mut result, trained);
     if let Err(error) = write_result(&file.folder, &result) {
@@ -72,15 +75,19 @@ pub fn run(file: &TrialFile, out: &mut impl Write, is_interrupted: &AtomicBool) 
 /// Everything between the first message and the last; `result` learns what is known as soon as it is.
 fn train<W: Write>(
     file: &TrialFile,
+    registry: &Registry,
     messages: &mut Messenger<'_, W>,
     is_interrupted: &AtomicBool,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
     let Prepared { plan, feed, input, notice } = prepare(file, result)?;
-    let learner = Learner::build(file, input)?;
+    let learner = Learner::build_own(file, input, registry)?;
     result.parameters = Some(learner.parameters());
-    result.flops_per_sample = file.model.flops_per_sample(input);
+    result.flops_per_sample = learner.own_flops_per_sample().or(file.model.flops_per_sample(input));
+    if result.flops_per_sample.is_none() && file.model.kind() == "custom" {
+        result.notes.insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
+    }
     result.device_name = Some(learner.device_name());
     result.cpu_threads = Some(learner.cpu_threads());
     result.libraries = learner.libraries();

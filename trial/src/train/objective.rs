@@ -32,6 +32,14 @@ pub(crate) struct Scores {
 }
 
 impl Target {
+    /// Targets, ignored ones included.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Classes(classes) | Self::Labels(classes) => classes.dims()[0],
+            Self::Returns { normalized: targets, .. } | Self::Directions(targets) => targets.dims()[0],
+        }
+    }
+
     /// Sum of the losses of outputs [targets, outputs], in f32; out [1]. `smoothing` is the share of a class's target that all classes
     /// share; it is not asked for where there are no classes.
     pub(super) fn loss(&self, outputs: Tensor<2>, smoothing: f64, with: Arithmetic) -> Tensor<1> {
