@@ -263,7 +263,7 @@ mod tests {
 
     impl ModuleMapper for Doubled {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            param.map(|tensor| (tensor.detach() * 2.0).require_grad())
+            param.map(|tensor| (tensor.detach().inner() * 2.0).autodiff().require_grad())
         }
     }
 
