@@ -1,5 +1,7 @@
 //! For each key two values, what else is set, and where the difference must be seen.
 
+use std::{fs, path::Path};
+
 use super::left::{Child, Left, Setting};
 
 /// In place of a value: the key is not set, and has the file's value or its default.
@@ -366,9 +368,23 @@ fn of_training() -> Vec<Case> {
         // With updates that change nothing the validation loss stalls at once.
         of("early_stop.patience", ["7", "2"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["8", "3"]))
             .with(&["train.evaluate.every=1", "train.optimizer.learning_rate=1.0e-30"]),
+        of("checkpoint.every_steps", ["100", "2"], Shows::Are(|left| is_there(left, "checkpoint_bytes"), ["no", "yes"])),
+        // A training that diverges leaves the checkpoints that it had.
+        of("checkpoint.keep", ["1", "2"], Shows::Are(kept, ["1", "2"])).with(&[
+            "train.checkpoint.every_steps=1",
+            "train.optimizer.kind=sgd",
+            "train.optimizer.learning_rate=1.0e+9",
+        ]),
+        of("checkpoint.after", ["delete", "last"], Shows::Are(kept, ["0", "1"])).with(&["train.checkpoint.every_steps=2"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
         of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
     ]
+}
+
+/// How many checkpoints are there.
+fn kept(left: &Left) -> String {
+    let Some(trial) = left.attempt().parent().map(Path::to_owned) else { return String::new() };
+    fs::read_dir(trial.join("checkpoint")).map_or(0, Iterator::count).to_string()
 }
 
 /// Whether the child measured it.

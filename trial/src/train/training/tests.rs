@@ -123,6 +123,10 @@ impl Trainee for Fake {
     fn copying(&self) -> Copying {
         Copying::default()
     }
+    fn save(&self, folder: &std::path::Path) -> Result<serde_json::Value, TrialError> {
+        std::fs::write(folder.join("steps"), self.steps.to_string()).map_err(TrialError::NotSaved)?;
+        Ok(self.steps.into())
+    }
 }
 
 fn fake() -> Fake {
@@ -196,6 +200,8 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
         messages: &mut messages,
         is_interrupted: &AtomicBool::new(interrupted),
         clock,
+        keeper: None,
+        start: None,
     };
     let mut result = empty_result(&file);
     let ending = train_with(&file, setting, trainee, &mut result);
