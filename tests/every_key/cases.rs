@@ -508,7 +508,7 @@ fn of_machine() -> Vec<Case> {
 
 /// The GPU that the child could see.
 fn visible_device(left: &Left) -> String {
-    let environment = std::fs::read_to_string(left.attempt().join("environment")).unwrap_or_else(|_| "CUDA_VISIBLE_DEVICES=nothing ran".to_owned());
+    let environment = fs::read_to_string(left.attempt().join("environment")).unwrap_or_else(|_| "CUDA_VISIBLE_DEVICES=nothing ran".to_owned());
     environment.lines().find_map(|line| line.strip_prefix("CUDA_VISIBLE_DEVICES=")).unwrap_or("unset").to_owned()
 }
 
