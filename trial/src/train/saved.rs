@@ -116,7 +116,11 @@ impl Arrived {
     }
 
     fn unfit(&self, name: &str, what: &str) -> TrialError {
-        TrialError::Failed(format!("the checkpoint does not fit the model: in {}, `{name}` {what}", self.name))
+        TrialError::Failed(format!(
+            "the checkpoint does not fit the model: in {}, `{name}` {what}; was the model's code changed? Without the trial's folder `checkpoint` \
+             it begins anew",
+            self.name
+        ))
     }
 }
 
@@ -151,8 +155,8 @@ mod tests {
         write(&path, vec![("weight".to_owned(), Leaving::new(Tensor::<1>::zeros([2], &Device::flex())))]).unwrap();
         let arrived = Arrived::read(&path).unwrap();
         let message = arrived.values("weight", 3).unwrap_err().to_string();
-        assert!(message.ends_with("in model.safetensors, `weight` has 2 numbers, and the model's 3"), "{message}");
-        assert!(arrived.values("bias", 3).unwrap_err().to_string().ends_with("`bias` is not in it"));
+        assert!(message.contains("in model.safetensors, `weight` has 2 numbers, and the model's 3; was"), "{message}");
+        assert!(arrived.values("bias", 3).unwrap_err().to_string().contains("`bias` is not in it; was"));
         fs::write(&path, "no tensors").unwrap();
         assert!(Arrived::read(&path).is_err());
     }
