@@ -167,6 +167,7 @@ impl Heard {
             Message::Resumed { step } => {
                 self.step = Some(step);
                 self.resumed_at_step = Some(step);
+                self.notices.push(format!("goes on after step {step}, from its checkpoint"));
             }
             Message::Hello { .. } | Message::Notice { .. } | Message::Unknown => {}
         }
