@@ -8,7 +8,9 @@ namespace {
 // weights themselves, and their gradients, stay as they are everywhere else, where kernels walk them side by side.
 Tensor laid_out(const Tensor &tensor) {
   bool is_faster = tensor.is_cpu() || tensor.scalar_type() != at::kFloat;
-  return is_faster ? tensor.contiguous(at::MemoryFormat::ChannelsLast) : tensor;
+  // Not contiguous(): of one channel it leaves the strides as they are, kernels read from them that channels come first, and so does
+  // the convolution's output.
+  return is_faster ? tensor.to(tensor.options(), /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::ChannelsLast) : tensor;
 }
 
 struct SavedConvolution : SavedGraph {
