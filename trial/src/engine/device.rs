@@ -116,7 +116,10 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialErr
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
     super::libtorch::allow_tf32(false)?;
     match kind {
-        ChildDevice::Cpu => Ok(Device::libtorch()),
+        ChildDevice::Cpu => {
+            super::libtorch::keep_host_memory();
+            Ok(Device::libtorch())
+        }
         ChildDevice::Cuda => open_cuda(0),
     }
 }

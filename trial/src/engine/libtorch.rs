@@ -30,6 +30,7 @@ unsafe extern "C" {
     fn kiln_reset_allocator_peaks(device: c_int) -> c_int;
     fn kiln_flags(flags: *mut c_int) -> c_int;
     fn kiln_allow_tf32(is_allowed: c_int) -> c_int;
+    fn kiln_keep_host_memory();
 
     fn kiln_linear(x: Handle, w: Handle, b: Handle, products: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_embedding(table: Handle, indices: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
@@ -485,6 +486,12 @@ pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
 pub(crate) fn allow_tf32(is_allowed: bool) -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
     checked(unsafe { kiln_allow_tf32(c_int::from(is_allowed)) })
+}
+
+/// From now on host memory that tensors give back stays with the process, for the next ones.
+pub(super) fn keep_host_memory() {
+    // SAFETY: a call without pointers; it sets two numbers of the C library's allocator.
+    unsafe { kiln_keep_host_memory() }
 }
 
 #[cfg(test)]

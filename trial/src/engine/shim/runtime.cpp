@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <malloc.h>
 
 #include <cstdint>
 
@@ -57,5 +58,15 @@ int kiln_allow_tf32(int is_allowed) {
     at::globalContext().setAllowTF32CuBLAS(is_allowed != 0);
     at::globalContext().setAllowTF32CuDNN(is_allowed != 0);
   });
+}
+
+// Memory that tensors on the CPU give back stays with the process: the system would hand it out again in the next step, page by
+// page, zeroed. Blocks above 32 MiB, the most that glibc ever raises this threshold to by itself, still come and go, so the peak
+// is nearly what it was.
+void kiln_keep_host_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, -1);
+#endif
 }
 }
