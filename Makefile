@@ -26,11 +26,12 @@ check: libtorch ## formatting, lints, tests
 check-gpu: build ## what only a GPU can show; says what it skipped
 	@scripts/check-gpu.sh $(kiln)
 
-bench: build ## the runner's and the sampler's own cost, as CSVs under target/
+bench: build ## the runner's and the sampler's own cost, and `make bench-pytorch`, as CSVs under target/
 	cargo bench -p kiln --bench runner_cost --bench tick_cost
+	@benches/against-pytorch.sh
 
-bench-pytorch: libtorch ## the same GPT in kiln and in PyTorch, interleaved (needs a Python with torch: PYTHON=…)
-	benches/against-pytorch.sh
+bench-pytorch: libtorch ## each model's step in kiln and in PyTorch (a Python with torch: PYTHON=…)
+	@benches/against-pytorch.sh
 
 libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)
 	@command -v cargo >/dev/null || { echo "make: no cargo found; install Rust (see rust-version in Cargo.toml)" >&2; exit 3; }

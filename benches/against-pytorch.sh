@@ -1,40 +1,56 @@
 #!/usr/bin/env bash
-# kiln's training step against eager PyTorch's: same GPT, same threads, fused AdamW and SDPA, f32 and amp-bf16, ROUNDS rounds of
-# interleaved process runs. Writes one CSV row per run and prints the ratio of medians (PyTorch's time / kiln's; above 1: kiln is
-# faster). Needs a Python with torch 2.11 ($PYTHON, default python3); nothing else of kiln does.
+# kiln's training step against eager PyTorch's, on the CPU: each model of step-speed-models.json in f32, amp-bf16 and bf16, with the same
+# shapes, batches, threads and optimizer. Five rounds of process runs, kiln and PyTorch in turn, five blocks of steps each: one CSV row
+# per block. Prints the ratio of medians over the runs (PyTorch's time / kiln's; above 1 kiln is faster) and its spread over the rounds.
+# Says that it skipped the table where $PYTHON (default python3) has no torch; nothing else of kiln needs it.
+#
+#   benches/against-pytorch.sh [TABLE.csv]     MODELS="gpt lstm" PRECISIONS=f32 ROUNDS=1 THREADS=1 choose less
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
+models=${MODELS:-gpt lstm panel-lstm resnet18 resnet50 mlp}
+precisions=${PRECISIONS:-f32 amp-bf16 bf16}
 rounds=${ROUNDS:-5}
-steps=${STEPS:-30}
 threads=${THREADS:-$(nproc)}
-out=${1:-${CARGO_TARGET_DIR:-target}/against-pytorch.csv}
+table=${1:-${CARGO_TARGET_DIR:-target}/against-pytorch.csv}
 
+"$python" -c 'import torch' 2>/dev/null || { echo "skipped: speed against PyTorch (\`$python\` has no torch; PYTHON=… names one that has 2.11)"; exit 0; }
 cargo build --quiet --release -p kiln-trial --example step-speed
-ours=${CARGO_TARGET_DIR:-target}/release/examples/step-speed
-"$python" -c 'import torch' || { echo "\`$python\` has no torch; set PYTHON to one that has torch 2.11" >&2; exit 3; }
+step_speed=${CARGO_TARGET_DIR:-target}/release/examples/step-speed
 
-echo "program,precision,vocabulary,batch_size,threads,round,median_step_milliseconds,cpu_milliseconds,loss" > "$out"
+run() {
+  case $1 in
+    kiln) "$step_speed" "${@:2}" ;;
+    pytorch) "$python" benches/pytorch_models.py "${@:2}" ;;
+  esac
+}
+
+echo "kiln_table,program,model,precision,threads,round,block,step_seconds,cpu_seconds,loss" > "$table"
 for round in $(seq "$rounds"); do
-  for case in "f32 1024 8" "amp-bf16 1024 8" "f32 8192 8" "amp-bf16 8192 8"; do
-    read -r precision vocabulary batch <<< "$case"
-    for program in kiln pytorch; do
-      case $program in
-        kiln) result=$("$ours" "$precision" "$vocabulary" "$batch" "$steps" "$threads") ;;
-        pytorch) result=$("$python" benches/pytorch_gpt.py "$precision" "$vocabulary" "$batch" "$steps" "$threads") ;;
-      esac
-      echo "$program,$precision,$vocabulary,$batch,$threads,$round,${result// /,}" >> "$out"
+  for model in $models; do
+    for precision in $precisions; do
+      for program in kiln pytorch; do
+        run "$program" "$model" "$precision" "$threads" | sed "s|^|step-speed/1,$program,$model,$precision,$threads,$round,|" >> "$table"
+      done
     done
   done
 done
 
-"$python" - "$out" <<'PY'
+"$python" - "$table" <<'PY'
 import collections, csv, statistics, sys
-times = collections.defaultdict(list)
+runs, losses = collections.defaultdict(list), {}
 for row in csv.DictReader(open(sys.argv[1])):
-    times[row["precision"], row["vocabulary"], row["program"]].append(float(row["median_step_milliseconds"]))
-for precision, vocabulary in sorted({key[:2] for key in times}):
-    ours, theirs = (statistics.median(times[precision, vocabulary, program]) for program in ("kiln", "pytorch"))
-    print(f"{precision:9} vocabulary {vocabulary:>6}: kiln {ours:8.2f} ms, PyTorch {theirs:8.2f} ms, ratio {theirs / ours:.3f}")
+    case = row["model"], row["precision"]
+    runs[case, row["program"], row["round"]].append(float(row["step_seconds"]))
+    losses[case, row["program"]] = float(row["loss"])
+print("model      precision  kiln [s/step]  PyTorch [s/step]  ratio (its rounds)      last losses")
+for case in dict.fromkeys(case for case, _ in losses):
+    rounds = sorted({key[2] for key in runs if key[0] == case})
+    ours, theirs = ([statistics.median(runs[case, program, round]) for round in rounds] for program in ("kiln", "pytorch"))
+    ratios = [their / our for our, their in zip(ours, theirs)]
+    our, their = statistics.median(ours), statistics.median(theirs)
+    spread = f"{their / our:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+    print(f"{case[0]:10} {case[1]:9} {our:14.4f} {their:17.4f}  {spread:23} {losses[case, 'kiln']:.3f} {losses[case, 'pytorch']:.3f}")
+print(f"written to {sys.argv[1]}")
 PY

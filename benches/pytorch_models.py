@@ -1,0 +1,241 @@
+"""Speed of one optimizer step of kiln's models in eager PyTorch: fused optimizers and attention, channels last, autocast for amp-bf16.
+
+pytorch_models.py MODEL PRECISION THREADS; MODEL names a case of step-speed-models.json. Prints, for each of five blocks of steps, its
+number, seconds and CPU seconds of one step, and the loss after it. Counterpart of trial/examples/step-speed.rs.
+"""
+
+import contextlib
+import json
+import math
+import pathlib
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WARM_UP_STEPS, BLOCKS = 3, 5
+
+
+# Language models: tokens [rows, time] to logits [rows, time, vocabulary] ---------------------------------------------------------
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries_keys_values, self.attention_projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widening, self.mlp_projection = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        rows, time, width = x.shape
+        parts = self.queries_keys_values(self.attention_norm(x)).split(width, dim=2)
+        q, k, v = (part.view(rows, time, self.heads, -1).transpose(1, 2) for part in parts)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attention_projection(mixed.transpose(1, 2).reshape(rows, time, width))
+        return x + self.mlp_projection(F.gelu(self.widening(self.mlp_norm(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, shape, _):
+        super().__init__()
+        width, layers, vocabulary = shape["d_model"], shape["num_layers"], shape["vocabulary"]
+        self.token_table, self.position_table = nn.Embedding(vocabulary, width), nn.Embedding(shape["seq_len"], width)
+        self.blocks = nn.ModuleList(GptBlock(width, shape["num_heads"]) for _ in range(layers))
+        self.final_norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * layers) if "projection" in name else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        if shape["tie_head"]:
+            self.head.weight = self.token_table.weight
+
+    def forward(self, tokens):
+        x = self.token_table(tokens) + self.position_table(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.final_norm(x))
+
+
+class Lstm(nn.Module):
+    """Its state goes on from step to step."""
+
+    def __init__(self, shape, _):
+        super().__init__()
+        width, hidden, vocabulary = shape["d_model"], shape["hidden"], shape["vocabulary"]
+        self.drop, self.state = nn.Dropout(shape["dropout"]), None
+        self.token_table, self.head = nn.Embedding(vocabulary, width), nn.Linear(hidden, vocabulary)
+        self.lstm = nn.LSTM(width, hidden, shape["num_layers"], dropout=shape["dropout"], batch_first=True)
+        nn.init.uniform_(self.token_table.weight, -0.1, 0.1)
+        nn.init.uniform_(self.head.weight, -0.1, 0.1)
+        nn.init.zeros_(self.head.bias)
+        if shape["tie_head"]:
+            self.head.weight = self.token_table.weight
+
+    def forward(self, tokens):
+        x, state = self.lstm(self.drop(self.token_table(tokens)), self.state)
+        self.state = tuple(part.detach() for part in state)
+        return self.head(self.drop(x))
+
+
+class Mlp(nn.Module):
+    """The last tokens up to each position, embedded side by side."""
+
+    def __init__(self, shape, _):
+        super().__init__()
+        self.context, width = shape["context"], shape["d_model"]
+        self.token_table = nn.Embedding(shape["vocabulary"], width)
+        self.hidden, self.output = nn.Linear(self.context * width, shape["hidden"]), nn.Linear(shape["hidden"], shape["vocabulary"])
+
+    def forward(self, tokens):
+        time = tokens.shape[1]
+        padded = F.pad(self.token_table(tokens), (0, 0, self.context - 1, 0))
+        seen = torch.cat([padded[:, at : at + time] for at in range(self.context)], dim=2)
+        return self.output(F.gelu(self.hidden(seen)))
+
+
+# Images and panels: one row of outputs for each ----------------------------------------------------------------------------------
+
+class ConvNorm(nn.Sequential):
+    def __init__(self, inputs, outputs, kernel, stride):
+        super().__init__(nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs))
+        nn.init.kaiming_normal_(self[0].weight, mode="fan_out", nonlinearity="relu")
+
+
+class ResnetBlock(nn.Module):
+    def __init__(self, layers, shortcut):
+        super().__init__()
+        self.convolutions = nn.ModuleList(ConvNorm(*layer) for layer in layers)
+        self.shortcut = ConvNorm(*shortcut) if shortcut else nn.Identity()
+
+    def forward(self, x):
+        around = self.shortcut(x)
+        for convolution in self.convolutions[:-1]:
+            x = F.relu(convolution(x), inplace=True)
+        x = self.convolutions[-1](x)
+        x += around
+        return F.relu(x, inplace=True)
+
+
+class Resnet(nn.Module):
+    BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
+
+    def __init__(self, shape, images):
+        super().__init__()
+        inputs, blocks, is_large = shape["width"], [], shape["stem"] == "imagenet"
+        self.stem = ConvNorm(images["channels"], inputs, 7 if is_large else 3, 2 if is_large else 1)
+        self.pool = nn.MaxPool2d(3, 2, 1) if is_large else nn.Identity()
+        for stage, count in enumerate(self.BLOCKS[shape["depth"]]):
+            inner = shape["width"] << stage
+            outputs = inner * (1 if shape["depth"] < 50 else 4)
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                if shape["depth"] < 50:
+                    layers = [(inputs, outputs, 3, stride), (outputs, outputs, 3, 1)]
+                else:
+                    layers = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
+                shortcut = (inputs, outputs, 1, stride) if inputs != outputs or stride != 1 else None
+                blocks.append(ResnetBlock(layers, shortcut))
+                inputs = outputs
+        self.blocks, self.head = nn.Sequential(*blocks), nn.Linear(inputs, images["classes"])
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, images):
+        x = self.pool(F.relu(self.stem(images.to(memory_format=torch.channels_last)), inplace=True))
+        return self.head(F.adaptive_avg_pool2d(self.blocks(x), 1).flatten(1))
+
+
+class PanelLstm(nn.Module):
+    def __init__(self, shape, panel):
+        super().__init__()
+        self.symbol_table = nn.Embedding(panel["symbols"], shape["symbol_width"])
+        self.lstm = nn.LSTM(panel["features"] + shape["symbol_width"], shape["hidden"], shape["num_layers"], batch_first=True)
+        self.head = nn.Linear(shape["hidden"], 1)
+
+    def forward(self, features, symbols):
+        symbol = self.symbol_table(symbols).unsqueeze(1).expand(-1, features.shape[1], -1)
+        x, _ = self.lstm(torch.cat([features, symbol], dim=2))
+        return self.head(x[:, -1]).squeeze(1)
+
+
+MODELS = {"gpt": Gpt, "lstm": Lstm, "mlp": Mlp, "resnet": Resnet, "panel-lstm": PanelLstm}
+
+
+# Batches without meaning, the same in step-speed.rs ------------------------------------------------------------------------------
+
+def counter(step, rows, values, bound):
+    row, at = torch.arange(rows).unsqueeze(1), torch.arange(values)
+    return (step * 7919 + row * 104_729 + at * 31) % bound
+
+
+def real(step, rows, values):
+    return counter(step, rows, values, 255) / 127.5 - 1.0
+
+
+def batch(case, step):
+    """What goes into the model, and its targets."""
+    rows, shape = case["train"]["batch_size"], case["model"]
+    if "images" in case:
+        images = case["images"]
+        channels, height, width = images["channels"], images["height"], images["width"]
+        pixels = real(step, rows, channels * height * width).view(rows, channels, height, width)
+        return (pixels,), counter(step, rows, 1, images["classes"]).flatten()
+    if "panel" in case:
+        features, time = case["panel"]["features"], shape["seq_len"]
+        symbols = counter(step, rows, 1, case["panel"]["symbols"]).flatten()
+        return (real(step, rows, time * features).view(rows, time, features), symbols), real(step, rows, 1).flatten()
+    tokens = counter(step, rows, shape["seq_len"] + 1, shape["vocabulary"])
+    return (tokens[:, :-1].contiguous(),), tokens[:, 1:].contiguous()
+
+
+# Training ------------------------------------------------------------------------------------------------------------------------
+
+class Training:
+    def __init__(self, case, precision):
+        kind = case["model"]["kind"]
+        self.model = MODELS[kind](case["model"], case.get("images") or case.get("panel"))
+        self.format = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.model.to(self.format)
+        self.autocast = torch.autocast("cpu", dtype=torch.bfloat16) if precision == "amp-bf16" else contextlib.nullcontext()
+        keys = dict(case["train"]["optimizer"])
+        rule = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[keys.pop("kind")]
+        self.optimizer = rule(self.model.parameters(), lr=keys.pop("learning_rate"), fused=True, **keys)
+        self.clip_norm = case["train"]["clip_norm"]
+
+    def step(self, inputs, targets):
+        inputs = [values.to(self.format) if values.is_floating_point() else values for values in inputs]
+        with self.autocast:
+            loss = self.loss(self.model(*inputs), targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def loss(self, outputs, targets):
+        if targets.is_floating_point():
+            return F.mse_loss(outputs.float(), targets)
+        return F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten())
+
+
+def main():
+    name, precision, threads = sys.argv[1:4]
+    case = json.loads(pathlib.Path(__file__).with_name("step-speed-models.json").read_text())[name]
+    torch.set_num_threads(int(threads))
+    torch.manual_seed(1)
+    training, steps = Training(case, precision), case["block_steps"]
+    for step in range(WARM_UP_STEPS):
+        training.step(*batch(case, step))
+    for block in range(BLOCKS):
+        first = WARM_UP_STEPS + block * steps
+        batches = [batch(case, step) for step in range(first, first + steps)]
+        started, cpu_started = time.perf_counter(), time.process_time()
+        for one in batches:
+            loss = training.step(*one)
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+        print(f"{block + 1},{seconds / steps:.6f},{cpu_seconds / steps:.6f},{loss.item():.4f}")
+
+
+main()
