@@ -185,6 +185,13 @@ mod tests {
     }
 
     #[test]
+    fn a_size_has_the_id_of_its_numbers() {
+        let numbers = "{kind: gpt, d_model: 1024, num_layers: 3, num_heads: 16, seq_len: 1024, vocabulary: 50257}";
+        let of = |model: &str| plain(model, "{kind: generated}", "{epochs: 1}");
+        assert_eq!(of("{kind: gpt, size: gpt2-medium, num_layers: 3}"), of(numbers));
+    }
+
+    #[test]
     fn whatever_decides_the_result_changes_the_id() {
         let all = [
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1}"),
@@ -206,6 +213,7 @@ mod tests {
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
+            plain("{kind: gpt, size: gpt2}", "{kind: generated}", "{epochs: 1}"),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
             plain("{kind: custom, name: one, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
             plain("{kind: custom, name: two, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),

@@ -192,7 +192,7 @@ pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty
     faults.extend(of_run(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
     let mut problems: Vec<Problem> = faults.into_iter().map(|fault| Problem::new(&locate(tree, &fault.key, top), fault.key, fault.message)).collect();
-    if matches!(experiment.model, Model::Matmul(_)) && !varied("model.kind") {
+    if matches!(*experiment.model, Model::Matmul(_)) && !varied("model.kind") {
         problems.extend(ignored_by_matmul(tree));
     }
     problems

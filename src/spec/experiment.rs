@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::run_options::Run;
+use super::{asked::AskedModel, run_options::Run};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -27,7 +27,8 @@ pub struct Experiment {
     /// What the experiment is for, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    pub model: Model,
+    #[schemars(with = "Model")]
+    pub model: AskedModel,
     #[serde(default)]
     pub data: Data,
     #[serde(default)]

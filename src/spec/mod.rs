@@ -4,6 +4,7 @@
 //! came from, or [`Problems`]: all that is wrong, each with its place. What a point of the sweep is, and whether the data is
 //! there, is left to others.
 
+mod asked;
 mod check;
 mod condition;
 mod contradictions;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 
 use node::Node;
 
+pub use asked::AskedModel;
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
@@ -179,6 +181,7 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
     let user = merge::merged(&layers);
     layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
     let mut tree = merge::merged(&layers);
+    asked::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
     Merged { tree, user, top, problems, whole: read.whole }
 }

@@ -165,6 +165,7 @@ fn of_model() -> Vec<Case> {
         )
         .of("custom"),
         case("model.kind", &mlp, ["mlp", "gpt"], LOSSES).with(&["model.d_model=16", "model.seq_len=16"]),
+        case("model.size", &gpt.replace(", num_layers: 1", ""), ["gpt2", "gpt2-medium"], PARAMETERS).of("gpt").with(&["model.vocabulary=100"]),
         of_gpt("d_model", "32", PARAMETERS),
         of_gpt("num_layers", "2", PARAMETERS),
         of_gpt("num_heads", "4", LOSSES),
