@@ -154,6 +154,22 @@ fn ten_thousand_trials_are_planned_and_printed_in_about_a_second() {
 }
 
 #[test]
+fn a_prompt_that_a_text_cannot_spell_is_refused_where_it_stands() {
+    let folder = folder_with(
+        "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\ntrain:\n  steps: 5\n  sample: {prompt: At}\n\
+         sweep:\n  grid:\n    train.sample.prompt: [At, \"Ωmega\"]\n    data.tokenizer: [character, byte]\n",
+    );
+    let output = plan(folder.path(), &["x.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        "x.yaml:10:31: `train.sample.prompt` holds \"Ω\", which the training text does not have; begin with tokens that it has \
+         (at train.sample.prompt = Ωmega, data.tokenizer = character)\n"
+    );
+    assert!(plan(folder.path(), &["x.yaml", "--set", "data.tokenizer=byte"]).status.success(), "bytes spell everything");
+}
+
+#[test]
 fn a_swept_size_has_its_column_and_its_parameters() {
     let folder = folder_with(
         "{kiln: 1, name: x, model: {kind: gpt, seq_len: 256}, data: {kind: generated}, train: {steps: 5},

@@ -12,7 +12,7 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Content, Data, Model};
+use crate::catalog::{Content, Data, Model, data::Tokenizer};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 9] =
@@ -45,7 +45,8 @@ fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> Fa
 /// What the keys of one point say against one another.
 pub fn contradictions(point: &Point<'_>) -> Vec<Fault> {
     let own = point.model.contradictions().into_iter().map(|(key, message)| fault(&format!("model.{key}"), &["model"], message));
-    own.chain(of_length(point)).chain(of_data(point)).chain(of_training(point.train)).chain(of_engine(point)).collect()
+    let others = of_length(point).into_iter().chain(of_data(point)).chain(of_training(point.train)).chain(of_sample(point)).chain(of_engine(point));
+    own.chain(others).collect()
 }
 
 fn of_length(point: &Point<'_>) -> Vec<Fault> {
@@ -159,6 +160,22 @@ fn of_training(train: &Train) -> Vec<Fault> {
         faults.push(fault("train.optimizer.nesterov", &["train.optimizer"], message));
     }
     faults
+}
+
+/// Only a model of text writes text, and only from a prompt that is some token.
+fn of_sample(point: &Point<'_>) -> Vec<Fault> {
+    let Some(sample) = &point.train.sample else { return Vec::new() };
+    let (kind, reads) = (point.model.kind(), point.model.reads());
+    if reads != Content::Text {
+        let message = format!("`sample` writes text, but model kind `{kind}` reads {}; remove it", reads.name());
+        return vec![fault("train.sample", &["model.kind", "train.sample"], message)];
+    }
+    let is_blank = sample.prompt.trim().is_empty() && !sample.prompt.contains('\n');
+    if is_blank && point.data.tokenizer() == Some(Tokenizer::Word) {
+        let message = "`prompt` holds no word and no line's end, so it is no token; give a word of the text, or `\"\\n\"`";
+        return vec![fault("train.sample.prompt", &["data", "train.sample"], message)];
+    }
+    Vec::new()
 }
 
 fn of_engine(point: &Point<'_>) -> Vec<Fault> {

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{asked::AskedModel, run_options::Run};
+use super::{asked::AskedModel, run_options::Run, sample::Sample};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -82,6 +82,8 @@ pub struct Train {
     /// When training ends before its last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStop>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
     /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
     pub cpu_threads: CpuThreads,
 }
@@ -102,6 +104,7 @@ impl Default for Train {
             evaluate: Evaluate::default(),
             target: None,
             early_stop: None,
+            sample: None,
             cpu_threads: CpuThreads::Auto(Auto::Auto),
         }
     }

@@ -23,6 +23,7 @@ mod problem;
 mod read;
 mod resolved;
 mod run_options;
+mod sample;
 mod scalar;
 mod schema;
 mod suggest;
@@ -44,6 +45,7 @@ pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
+pub use sample::Sample;
 pub use schema::schema;
 
 /// Which experiment is asked for.

@@ -96,6 +96,9 @@ const PARAMETERS: Shows = Shows::Differ(|left| left.measured("parameters"));
 /// Samples in the training text as it was cut.
 const SAMPLES: Shows = Shows::Differ(|left| left.measured("train_samples"));
 
+/// What the trained model wrote.
+const TEXTS: Shows = Shows::Differ(|left| std::fs::read_to_string(left.attempt().join("sample.txt")).unwrap_or_default());
+
 fn row_count(table: &str, left: &Left) -> usize {
     left.rows(table).len()
 }
@@ -368,6 +371,11 @@ fn of_training() -> Vec<Case> {
         of("early_stop.patience", ["7", "2"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["8", "3"]))
             .with(&["train.evaluate.every=1", "train.optimizer.learning_rate=1.0e-30"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
+        of("sample.prompt", ["begins", "river"], TEXTS),
+        of("sample.tokens", ["20", "40"], TEXTS),
+        of("sample.temperature", ["0", "1.5"], TEXTS).with(&["train.sample.tokens=40"]),
+        of("sample.top_k", ["1", "20"], TEXTS).with(&["train.sample.tokens=40"]),
+        of("sample.samples", ["1", "2"], TEXTS).with(&["train.sample.tokens=40"]),
         of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
     ]
 }

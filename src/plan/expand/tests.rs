@@ -170,6 +170,8 @@ fn every_refusal_has_its_key() {
         (with("kind: gpt", "kind: generated", "steps: 1, optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
         (with("kind: gpt", "kind: generated, valid_fraction: 0", "steps: 1, target: {valid_loss: 1}", ""), "train.target"),
         (with("kind: gpt, size: gpt2", "kind: generated", "steps: 1", "grid: {model.d_model: [100]}"), "model.num_heads"),
+        (with("kind: matmul", "kind: none", "steps: 1, sample: {}", ""), "train.sample"),
+        (with("kind: gpt", "kind: generated, tokenizer: word", "steps: 1, sample: {prompt: '  '}", ""), "train.sample.prompt"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [x]}"), "train"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8, 8]}"), "sweep"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8]}, include: [{train.batch_size: 8}]"), "sweep"),

@@ -21,6 +21,7 @@ use super::{
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
     objective::Scores,
+    sample::Sampler,
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
@@ -120,6 +121,20 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         }
         self.tables.sync()?;
         Ok(ending)
+    }
+
+    /// Lets the trained model write its texts, after all that is measured. Waits.
+    ///
+    /// Errors: those of [`Sampler::write`]; a signal stops it too.
+    pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
+        let Self { trainee, messages, is_interrupted, file, .. } = self;
+        let heed = |written| {
+            if is_interrupted.load(Ordering::SeqCst) {
+                return Err(TrialError::Interrupted);
+            }
+            messages.sampling(written, sampler.tokens(), monotonic_nanoseconds())
+        };
+        sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
 
     fn make_steps(&mut self) -> Result<Ending, TrialError> {
