@@ -2,7 +2,7 @@
 //! number depends on time).
 
 use super::Trial;
-use crate::spec::{EvaluateEvery, EvaluateMoment};
+use crate::spec::{AfterTraining, EvaluateEvery, EvaluateMoment, Optimizer};
 
 /// One row of steps.csv: table, times, epoch, step, loss, learning rate, warm-up.
 const STEP_ROW_BYTES: u64 = 120;
@@ -22,8 +22,23 @@ impl Trial {
             EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.train.epochs.unwrap_or(1) + 1,
             EvaluateEvery::Moment(EvaluateMoment::End) => 1,
         };
-        let texts = self.train.sample.as_ref().map_or(0, |sample| sample.samples.saturating_mul(sample.tokens).saturating_mul(TOKEN_BYTES));
         let rows = steps.saturating_mul(STEP_ROW_BYTES).saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES));
-        Some(TRIAL_BYTES.saturating_add(rows).saturating_add(texts))
+        Some(TRIAL_BYTES.saturating_add(rows).saturating_add(self.text_bytes()).saturating_add(self.checkpoint_bytes()))
+    }
+
+    fn text_bytes(&self) -> u64 {
+        self.train.sample.as_ref().map_or(0, |sample| sample.samples.saturating_mul(sample.tokens).saturating_mul(TOKEN_BYTES))
+    }
+
+    /// Of the checkpoints that are there at once while the trial runs, the one under way included: f32 weights and moments.
+    fn checkpoint_bytes(&self) -> u64 {
+        let Some(policy) = &self.train.checkpoint else { return 0 };
+        let moments = match self.train.optimizer {
+            Optimizer::Adamw { .. } => 2,
+            Optimizer::Sgd { momentum: 0.0, .. } => 0,
+            Optimizer::Sgd { .. } => 1,
+        };
+        let at_once = policy.keep.saturating_add(1 + u64::from(policy.after == AfterTraining::Best));
+        self.parameters.unwrap_or_default().saturating_mul(4 * (1 + moments)).saturating_mul(at_once)
     }
 }

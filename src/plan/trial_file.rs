@@ -33,6 +33,9 @@ pub struct TrialFile {
     pub data_folder: Option<PathBuf>,
     /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json go here.
     pub folder: PathBuf,
+    /// Where the trial's checkpoints go, absolute; it goes on from the newest that is there. Given where `train.checkpoint` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_folder: Option<PathBuf>,
     /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
     pub run_anchor_nanoseconds: i64,
 }

@@ -85,6 +85,16 @@ pub enum Message {
         token: u64,
         total_tokens: u64,
     },
+    /// The training goes on after this step, from a checkpoint.
+    Resumed {
+        step: u64,
+    },
+    /// A checkpoint is on the disk.
+    Checkpointed {
+        step: u64,
+        bytes: u64,
+        seconds: f64,
+    },
     /// `train.target` was reached.
     TargetReached {
         step: u64,

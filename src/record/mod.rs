@@ -1,6 +1,7 @@
 //! What is kept: a struct is a table or a file, a field is a column or a key. Writing, reading and versions live here.
 
 pub mod attempt;
+pub mod checkpoint;
 pub mod columns;
 mod datasheet;
 pub mod epochs;
@@ -21,6 +22,7 @@ pub mod trials;
 pub mod watch;
 
 pub use attempt::AttemptFile;
+pub use checkpoint::Checkpoints;
 pub use epochs::EpochRow;
 pub use examination::Finding;
 pub use identity::{Paths, Privacy};

@@ -82,6 +82,11 @@ impl RunFolder {
     pub fn attempt(&self, trial: &TrialId, attempt: u64) -> PathBuf {
         self.trial(trial).join(attempt.to_string())
     }
+
+    /// Common to the attempts of a trial.
+    pub fn checkpoints(&self, trial: &TrialId) -> PathBuf {
+        self.trial(trial).join("checkpoint")
+    }
 }
 
 /// Makes a run's folder with its first files, in one step: `fill` writes into a folder that gets its name only afterwards.

@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 90] = [
+pub(super) const COLUMNS: [Column; 91] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -73,7 +73,11 @@ pub(super) const COLUMNS: [Column; 90] = [
         "Most trials of this launch that ran at once during this one, itself included; other runs on the machine are not counted.",
     ),
     column("cpu_threads", "", "Threads of the engine on the CPU, `auto` resolved."),
-    column("resumed_at_step", "", "Step of the checkpoint the attempt started from; empty if from the beginning."),
+    column(
+        "resumed_at_step",
+        "",
+        "Step of the checkpoint that the attempt went on from: its own steps, and all its measurements, begin after it; empty if from the beginning.",
+    ),
     column("fallback_of", "", "Id of the trial that this smaller one stands in for."),
     column("notes", "", "`column: reason; …` for empty cells a reader would ask about."),
     column(
@@ -117,4 +121,5 @@ pub(super) const COLUMNS: [Column; 90] = [
     column("persistence_hit_rate", "of 1", "The same share of the guess that the direction stays as it is."),
     column("majority_hit_rate", "of 1", "The same share of the guess that it is always the direction that training has more of."),
     column("skipped_steps", "", "Steps that `amp-f16` left out because a gradient overflowed; empty in other precisions."),
+    column("checkpoint_bytes", "B", "Size of the newest checkpoint that the attempt wrote; empty if it wrote none."),
 ];

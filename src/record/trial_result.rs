@@ -21,19 +21,19 @@ pub struct TrialResult {
     /// Model FLOPs of one sample, forward and backward.
     #[serde(default)]
     pub flops_per_sample: Option<u64>,
-    /// Optimizer updates made, warm-up included.
+    /// Optimizer updates made, warm-up included, and those before `resumed_at_step`.
     pub steps: u64,
     /// Wall time of the measured window, evaluation cut out.
     #[serde(default)]
     pub window_seconds: Option<f64>,
-    /// Steps before the window.
+    /// Steps of this attempt before the window.
     pub left_out_steps: u64,
     /// Start and end of the window, CLOCK_MONOTONIC.
     #[serde(default)]
     pub window_started_nanoseconds: Option<u64>,
     #[serde(default)]
     pub window_ended_nanoseconds: Option<u64>,
-    /// Stretches of the window that are cut out of it (evaluation): start and end, CLOCK_MONOTONIC.
+    /// Stretches of the window that are cut out of it (evaluation, checkpoints): start and end, CLOCK_MONOTONIC.
     #[serde(default)]
     pub window_cuts_nanoseconds: Vec<(u64, u64)>,
     #[serde(default)]
@@ -56,8 +56,14 @@ pub struct TrialResult {
     pub transfer_fraction: Option<f64>,
     #[serde(default)]
     pub evaluation_seconds: Option<f64>,
+    /// Time of all checkpoints together, and the bytes of the last one.
     #[serde(default)]
     pub checkpoint_seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_bytes: Option<u64>,
+    /// The step of the checkpoint that the attempt went on from; its own steps begin after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_at_step: Option<u64>,
     /// Mean loss of the last `log_every` steps, nats per token.
     #[serde(default)]
     pub train_loss: Option<f64>,

@@ -23,16 +23,18 @@ use super::{
 use crate::{
     plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data},
     record::{
-        AttemptFile, RunFolder, TableRow, TrialResult,
+        AttemptFile, Checkpoints, RunFolder, TableRow, TrialResult,
         attempt::{attempts, result},
         message::exit_status,
         run_file::write_whole,
     },
-    spec::{CpuThreads, Run},
+    spec::{AfterTraining, CpuThreads, Run},
 };
 
 /// From SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
+/// The same for a trial that writes a checkpoint first.
+const CHECKPOINT_GRACE: Duration = Duration::from_secs(60);
 /// How long a child may live on after it said `finished`.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -45,6 +47,8 @@ pub(super) struct Setting<'a> {
     /// `None` is the CPU.
     pub(super) device: Option<&'a DeviceFacts>,
     pub(super) token: u64,
+    /// Whether it begins anew where an attempt before left checkpoints.
+    pub(super) begins_anew: bool,
 }
 
 /// An attempt that runs.
@@ -62,6 +66,7 @@ pub(super) struct Attempt {
     started: Instant,
     started_utc: String,
     run_seconds: f64,
+    grace: Duration,
     /// Why it was told to stop, and when; the first cause counts.
     stopped: Option<(StopCause, Instant)>,
     finished_since: Option<Instant>,
@@ -101,6 +106,9 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Send
     let folder = setting.folder.attempt(&trial.id, attempt);
     let (started_utc, run_seconds) = (clock::utc_now(), clock::run_seconds(setting.run_anchor_nanoseconds));
     let oom_kills = oom_killer::kills();
+    if setting.begins_anew {
+        checkpoints(setting.folder, trial).delete()?;
+    }
     fs::create_dir_all(&folder)?;
     let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
         let start = Start {
@@ -126,10 +134,27 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Send
         started: Instant::now(),
         started_utc,
         run_seconds,
+        grace: if trial.train.checkpoint.is_some() { CHECKPOINT_GRACE } else { GRACE },
         stopped: None,
         finished_since: None,
         oom_kills,
     })
+}
+
+/// What a trial keeps of its training.
+fn checkpoints(folder: &RunFolder, trial: &Trial) -> Checkpoints {
+    Checkpoints::new(folder.checkpoints(&trial.id), trial.id.clone())
+}
+
+/// Leaves of a completed trial's checkpoints what is asked for.
+pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Result<()> {
+    let Some(policy) = &trial.train.checkpoint else { return Ok(()) };
+    let checkpoints = checkpoints(folder, trial);
+    match policy.after {
+        AfterTraining::Delete => checkpoints.delete(),
+        AfterTraining::Best if checkpoints.lowest_loss().is_some() => checkpoints.keep(0, true),
+        AfterTraining::Best | AfterTraining::Last => checkpoints.keep(1, false),
+    }
 }
 
 fn named(error: io::Error, program: &Path) -> io::Error {
@@ -166,6 +191,7 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> 
         device: if setting.device.is_some() { ChildDevice::Cuda } else { ChildDevice::Cpu },
         data_folder: std::env::var_os("KILN_DATA").filter(|value| !value.is_empty()).and_then(|path| std::path::absolute(path).ok()),
         folder: folder.to_owned(),
+        checkpoint_folder: trial.train.checkpoint.as_ref().map(|_| setting.folder.checkpoints(&trial.id)),
         run_anchor_nanoseconds: setting.run_anchor_nanoseconds,
     }
 }
@@ -196,7 +222,7 @@ impl Attempt {
             (heard.finished.is_some(), heard.last_message.elapsed(), heard.foreign_protocol.is_some())
         };
         match self.stopped {
-            Some((_, since)) if since.elapsed() >= GRACE => self.child.signal(Signal::KILL),
+            Some((_, since)) if since.elapsed() >= self.grace => self.child.signal(Signal::KILL),
             Some(_) => {}
             None if is_foreign => self.stop(StopCause::Protocol),
             None if finished => {
@@ -288,6 +314,7 @@ impl Attempt {
             concurrent_trials: self.most_concurrent,
             cores: around.cores,
             step: heard.step,
+            resumed_at_step: heard.resumed_at_step,
             notes: garbage.into_iter().collect(),
         });
         let flags = result.map(|result| result.flags).unwrap_or_default();

@@ -42,6 +42,8 @@ pub(super) struct Heard {
     pub(super) loss: Option<f64>,
     pub(super) samples_per_second: Option<f64>,
     pub(super) data_wait_fraction: Option<f64>,
+    /// The step of the checkpoint that it went on from.
+    pub(super) resumed_at_step: Option<u64>,
     /// Batch and total, while the validation data is gone through.
     pub(super) evaluating: Option<(u64, u64)>,
     /// Token and total, while the trained model writes a text.
@@ -83,6 +85,7 @@ impl Ear {
             loss: None,
             samples_per_second: None,
             data_wait_fraction: None,
+            resumed_at_step: None,
             evaluating: None,
             sampling: None,
             finished: None,
@@ -164,7 +167,12 @@ impl Heard {
             Message::Finished { outcome, reason } => self.finished = Some((outcome, reason)),
             Message::Notice { text } if self.notices.len() < MOST_NOTICES => self.notices.push(text),
             Message::WindowStarted { step, .. } | Message::WindowEnded { step, .. } | Message::Evaluated { step, .. } => self.step = Some(step),
-            Message::TargetReached { step, .. } => self.step = Some(step),
+            Message::TargetReached { step, .. } | Message::Checkpointed { step, .. } => self.step = Some(step),
+            Message::Resumed { step } => {
+                self.step = Some(step);
+                self.resumed_at_step = Some(step);
+                self.notices.push(format!("goes on after step {step}, from its checkpoint"));
+            }
             Message::Hello { .. } | Message::Notice { .. } | Message::Unknown => {}
         }
     }

@@ -260,6 +260,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         concurrent_trials: 1,
         cores: cores(),
         step: None,
+        resumed_at_step: None,
         notes: BTreeMap::new(),
     })
 }

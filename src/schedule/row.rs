@@ -39,6 +39,8 @@ pub(super) struct Facts<'a> {
     pub(super) cores: u64,
     /// Last step heard of, for an attempt without a result.
     pub(super) step: Option<u64>,
+    /// Likewise, the step that it went on from.
+    pub(super) resumed_at_step: Option<u64>,
     /// Further notes: column to reason.
     pub(super) notes: BTreeMap<String, String>,
 }
@@ -114,7 +116,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         foreign_processes: readings.foreign_processes.clone(),
         concurrent_trials: facts.concurrent_trials,
         cpu_threads: result.and_then(|result| result.cpu_threads).or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
-        resumed_at_step: None,
+        resumed_at_step: result.and_then(|result| result.resumed_at_step).or(facts.resumed_at_step),
         fallback_of: None,
         notes: notes(facts),
         mean_sm_occupancy: window.mean_sm_occupancy,
@@ -146,6 +148,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         persistence_hit_rate: of(|r| r.persistence_hit_rate),
         majority_hit_rate: of(|r| r.majority_hit_rate),
         skipped_steps: result.and_then(|result| result.skipped_steps),
+        checkpoint_bytes: result.and_then(|result| result.checkpoint_bytes),
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
     signals::{Asked, Listener, ask},
 };
 use crate::{
-    plan::{Outcome, TrialId},
+    plan::{Outcome, Trial, TrialId},
     record::{
         Check, Paths, RunFolder, State, TableRow,
         run_file::Ended,
@@ -242,6 +242,7 @@ impl<'a> Sweep<'a> {
             run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
             device: self.devices[device].gpu.as_ref(),
             token: self.next_token,
+            begins_anew: matches!(self.history.last(&trial.id), Some(Outcome::Completed | Outcome::Diverged)),
         };
         if let Some(gpu) = setting.device {
             self.instruments.note_idle_power(gpu);
@@ -377,7 +378,17 @@ impl<'a> Sweep<'a> {
             self.queue.again(index);
         }
         self.progress.trial_ended(&row.fixed, settled, self.history.standing(self.request.trials, retries));
+        if row.fixed.outcome == Outcome::Completed {
+            self.settle_checkpoints(&self.request.trials[index]);
+        }
         self.open.rows.push(row);
+    }
+
+    /// Once the row of a completed trial is on the disk.
+    fn settle_checkpoints(&self, trial: &Trial) {
+        if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial) {
+            self.progress.notice(&format!("trial {}: its checkpoints could not be tidied up: {error}", trial.id));
+        }
     }
 
     /// Starts no more trials and stops those that run.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    experiment::{EvaluateEvery, EvaluateMoment, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
+    experiment::{AfterTraining, EvaluateEvery, EvaluateMoment, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
     node::Node,
     problem::{Location, Problem},
     run_options::{DeviceName, Devices, Engine},
@@ -15,8 +15,18 @@ use super::{
 use crate::catalog::{Content, Data, Model, data::Tokenizer};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
-pub(super) const IGNORED_BY_MATMUL: [&str; 9] =
-    ["epochs", "grad_accumulation", "optimizer", "learning_rate_schedule", "clip_norm", "label_smoothing", "evaluate", "target", "early_stop"];
+pub(super) const IGNORED_BY_MATMUL: [&str; 10] = [
+    "epochs",
+    "grad_accumulation",
+    "optimizer",
+    "learning_rate_schedule",
+    "clip_norm",
+    "label_smoothing",
+    "evaluate",
+    "target",
+    "early_stop",
+    "checkpoint",
+];
 
 /// One point of a sweep, everything resolved.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +72,12 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     let involved = ["model.kind", "data.kind"];
     let (model, data) = (point.model.kind(), point.data.kind());
     let mut faults = Vec::new();
-    let needs_validation = [("train.target", point.train.target.is_some()), ("train.early_stop", point.train.early_stop.is_some())];
+    let keeps_best = point.train.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.after == AfterTraining::Best);
+    let needs_validation = [
+        ("train.target", point.train.target.is_some()),
+        ("train.early_stop", point.train.early_stop.is_some()),
+        ("train.checkpoint.after", keeps_best),
+    ];
     for (key, _) in needs_validation.into_iter().filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0)) {
         let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
         faults.push(fault(key, &["data", key], message));

@@ -84,6 +84,9 @@ pub struct Train {
     pub early_stop: Option<EarlyStop>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
+    /// What of the training is kept on the way, so that an interrupted trial goes on from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
     /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
     pub cpu_threads: CpuThreads,
 }
@@ -105,6 +108,7 @@ impl Default for Train {
             target: None,
             early_stop: None,
             sample: None,
+            checkpoint: None,
             cpu_threads: CpuThreads::Auto(Auto::Auto),
         }
     }
@@ -363,6 +367,39 @@ pub struct EarlyStop {
     /// Evaluations in a row without a new lowest validation loss, after which training ends.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub patience: u64,
+}
+
+/// When checkpoints are written, and what becomes of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Optimizer updates between checkpoints.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub every_steps: u64,
+    /// The newest ones that are kept while the trial runs.
+    #[serde(default = "two")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub keep: u64,
+    /// What stays of them once the trial has completed.
+    #[serde(default)]
+    pub after: AfterTraining,
+}
+
+fn two() -> u64 {
+    2
+}
+
+/// What stays of a completed trial's checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfterTraining {
+    /// None.
+    #[default]
+    Delete,
+    /// The one of the lowest validation loss.
+    Best,
+    /// The one of the last step.
+    Last,
 }
 
 /// A number of libtorch's threads, or `auto`.

@@ -177,6 +177,7 @@ fn beside(known: &KnownKey) -> Vec<String> {
         "model.size" if known.kind.as_ref().is_some_and(|(_, kind)| kind == "matmul") => &["data=null"],
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
         "train.early_stop.patience" => &["train.evaluate.every=10"],
+        "train.checkpoint.keep" | "train.checkpoint.after" => &["train.checkpoint.every_steps=10"],
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };

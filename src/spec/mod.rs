@@ -38,8 +38,8 @@ pub use asked::AskedModel;
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Optimizer, Order,
-    Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
+    AfterTraining, Axis, Checkpoint, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule,
+    Measure, Optimizer, Order, Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
 };
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};

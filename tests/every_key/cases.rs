@@ -1,5 +1,7 @@
 //! For each key two values, what else is set, and where the difference must be seen.
 
+use std::{fs, path::Path};
+
 use super::left::{Child, Left, Setting};
 
 /// In place of a value: the key is not set, and has the file's value or its default.
@@ -97,7 +99,7 @@ const PARAMETERS: Shows = Shows::Differ(|left| left.measured("parameters"));
 const SAMPLES: Shows = Shows::Differ(|left| left.measured("train_samples"));
 
 /// What the trained model wrote.
-const TEXTS: Shows = Shows::Differ(|left| std::fs::read_to_string(left.attempt().join("sample.txt")).unwrap_or_default());
+const TEXTS: Shows = Shows::Differ(|left| fs::read_to_string(left.attempt().join("sample.txt")).unwrap_or_default());
 
 fn row_count(table: &str, left: &Left) -> usize {
     left.rows(table).len()
@@ -370,6 +372,14 @@ fn of_training() -> Vec<Case> {
         // With updates that change nothing the validation loss stalls at once.
         of("early_stop.patience", ["7", "2"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["8", "3"]))
             .with(&["train.evaluate.every=1", "train.optimizer.learning_rate=1.0e-30"]),
+        of("checkpoint.every_steps", ["100", "2"], Shows::Are(|left| is_there(left, "checkpoint_bytes"), ["no", "yes"])),
+        // A training that diverges leaves the checkpoints that it had.
+        of("checkpoint.keep", ["1", "2"], Shows::Are(kept, ["1", "2"])).with(&[
+            "train.checkpoint.every_steps=1",
+            "train.optimizer.kind=sgd",
+            "train.optimizer.learning_rate=1.0e+9",
+        ]),
+        of("checkpoint.after", ["delete", "last"], Shows::Are(kept, ["0", "1"])).with(&["train.checkpoint.every_steps=2"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
         of("sample.prompt", ["begins", "river"], TEXTS),
         of("sample.tokens", ["20", "40"], TEXTS),
@@ -378,6 +388,12 @@ fn of_training() -> Vec<Case> {
         of("sample.samples", ["1", "2"], TEXTS).with(&["train.sample.tokens=40"]),
         of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
     ]
+}
+
+/// How many checkpoints are there.
+fn kept(left: &Left) -> String {
+    let Some(trial) = left.attempt().parent().map(Path::to_owned) else { return String::new() };
+    fs::read_dir(trial.join("checkpoint")).map_or(0, Iterator::count).to_string()
 }
 
 /// Whether the child measured it.
@@ -501,7 +517,7 @@ fn of_machine() -> Vec<Case> {
 
 /// The GPU that the child could see.
 fn visible_device(left: &Left) -> String {
-    let environment = std::fs::read_to_string(left.attempt().join("environment")).unwrap_or_else(|_| "CUDA_VISIBLE_DEVICES=nothing ran".to_owned());
+    let environment = fs::read_to_string(left.attempt().join("environment")).unwrap_or_else(|_| "CUDA_VISIBLE_DEVICES=nothing ran".to_owned());
     environment.lines().find_map(|line| line.strip_prefix("CUDA_VISIBLE_DEVICES=")).unwrap_or("unset").to_owned()
 }
 

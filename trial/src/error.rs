@@ -19,6 +19,9 @@ pub enum TrialError {
     /// Something broke underway.
     #[error("{0}")]
     Failed(String),
+    /// A file that is no result could not be written; training can go on without it.
+    #[error("{0}")]
+    NotSaved(std::io::Error),
     /// Someone asked the child to stop.
     #[error("interrupted")]
     Interrupted,

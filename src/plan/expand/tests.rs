@@ -226,3 +226,16 @@ fn a_strategy_hands_out_trials_and_may_look_at_outcomes() {
     assert!(careful.next(&[(first.id.clone(), Outcome::Completed)]).is_some());
     assert!(careful.next(&[(first.id, Outcome::Oom)]).is_none());
 }
+
+#[test]
+fn checkpoints_take_room_for_weights_and_moments() {
+    let trial =
+        |train: &str| plan(&with("kind: mlp, vocabulary: 40000", "kind: generated", &format!("steps: 10, {train}"), "")).unwrap().trials.remove(0);
+    let plain = trial("seed: 1");
+    let parameters = plain.parameters.unwrap();
+    let more = |train: &str| trial(train).expected_disk_bytes().unwrap() - plain.expected_disk_bytes().unwrap();
+    assert_eq!(more("checkpoint: {every_steps: 5}"), parameters * 12 * 3, "AdamW's, the newest two and the one under way");
+    assert_eq!(more("checkpoint: {every_steps: 5, keep: 1, after: best}"), parameters * 12 * 3);
+    assert_eq!(more("optimizer: {kind: sgd}, checkpoint: {every_steps: 5, keep: 1}"), parameters * 4 * 2);
+    assert_eq!(more("optimizer: {kind: sgd, momentum: 0.9}, checkpoint: {every_steps: 5, keep: 1}"), parameters * 8 * 2);
+}

@@ -119,6 +119,12 @@ impl Loader {
         Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0, only: None }
     }
 
+    /// Goes on with this batch instead of the first. Before the first [`Loader::next_batch`].
+    pub fn start_at(&mut self, batch: u64) {
+        self.next_number = batch;
+        self.shared.lock().next = batch;
+    }
+
     /// The next batch, in order; blocks until it is made.
     pub fn next_batch(&mut self) -> Result<LoadedBatch, LoadError> {
         let started = Instant::now();
@@ -195,7 +201,8 @@ impl Loader {
         let schedule = &self.shared.schedule;
         let mut limit = schedule.total_batches();
         if !self.options.persistent_workers {
-            limit = limit.min(self.next_number + schedule.batches_per_epoch());
+            let per_epoch = schedule.batches_per_epoch().max(1);
+            limit = limit.min((self.next_number / per_epoch + 1) * per_epoch);
         }
         self.shared.lock().limit = limit;
         for worker in 0..self.options.num_workers {

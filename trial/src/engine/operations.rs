@@ -92,7 +92,7 @@ impl RunningStats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, stats: [Tensor<1>; 2]) {
+    pub fn set(&self, stats: [Tensor<1>; 2]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
 }

@@ -75,8 +75,21 @@ impl LossScale {
 
     /// Steps left out so far. Waits for the device.
     pub(crate) fn skipped(&self) -> Result<u64, TrialError> {
-        let count = self.skipped.f_int64_value(&[]).map_err(|error| TrialError::Failed(format!("the skipped steps could not be read: {error}")))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        Ok(u64::try_from(self.counts()?.1).unwrap_or(0))
+    }
+
+    /// Good steps since the scale last moved, and steps left out so far. Waits for the device.
+    pub(crate) fn counts(&self) -> Result<(i64, i64), TrialError> {
+        let read = |number: &Tensor| number.f_int64_value(&[]);
+        let counts = read(&self.good_steps).and_then(|good_steps| Ok((good_steps, read(&self.skipped)?)));
+        counts.map_err(|error| TrialError::Failed(format!("the steps of gradient scaling could not be read: {error}")))
+    }
+
+    /// Goes on from these numbers, between two steps.
+    pub(crate) fn set(&mut self, scale: f64, good_steps: i64, skipped: i64) {
+        let _ = self.scale.fill_(scale);
+        let _ = self.good_steps.fill_(good_steps);
+        let _ = self.skipped.fill_(skipped);
     }
 
     /// Waits for the device.

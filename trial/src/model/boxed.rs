@@ -9,7 +9,10 @@ use burn::{
 };
 
 use super::{Input, OwnModel};
-use crate::{engine::Arithmetic, error::TrialError};
+use crate::{
+    engine::{Arithmetic, RunningStats},
+    error::TrialError,
+};
 
 /// Axes that a parameter may have.
 pub(super) const MOST_AXES: usize = 8;
@@ -36,6 +39,11 @@ impl BoxedModel {
         self.0.forward_erased(input, with)
     }
 
+    /// See [`OwnModel::running_stats`].
+    pub(super) fn running_stats(&self) -> Vec<(String, RunningStats)> {
+        self.0.stats_erased()
+    }
+
     /// What the model says of itself; see [`OwnModel::flops_per_sample`].
     pub(crate) fn flops_per_sample(&self) -> Option<u64> {
         self.0.flops_erased()
@@ -47,6 +55,7 @@ trait Erased: fmt::Debug + Send {
     fn cloned(&self) -> Box<dyn Erased>;
     fn forward_erased(&self, input: Input, with: Arithmetic) -> Tensor<2>;
     fn flops_erased(&self) -> Option<u64>;
+    fn stats_erased(&self) -> Vec<(String, RunningStats)>;
     fn add_devices(&self, devices: Devices) -> Devices;
     fn forked(self: Box<Self>, device: &Device) -> Box<dyn Erased>;
     fn moved(self: Box<Self>, device: &Device) -> Box<dyn Erased>;
@@ -68,6 +77,10 @@ impl<M: OwnModel> Erased for M {
 
     fn flops_erased(&self) -> Option<u64> {
         self.flops_per_sample()
+    }
+
+    fn stats_erased(&self) -> Vec<(String, RunningStats)> {
+        self.running_stats()
     }
 
     fn add_devices(&self, devices: Devices) -> Devices {

@@ -39,7 +39,7 @@ pub use resnet::Resnet;
 pub use stored::stored;
 
 use crate::{
-    engine::{Arithmetic, LstmState},
+    engine::{Arithmetic, LstmState, RunningStats},
     error::TrialError,
 };
 
@@ -103,6 +103,15 @@ impl Network {
                 Ok(Self::PanelLstm(PanelLstm::new(lstm, panel, init)))
             }
             catalog::Model::Matmul(_) => Err(TrialError::Bad("`model.kind` matmul has no parameters to train".to_owned())),
+        }
+    }
+
+    /// Running statistics of norms, by name: what a network keeps besides its parameters.
+    pub(crate) fn running_stats(&self) -> Vec<(String, RunningStats)> {
+        match self {
+            Self::Resnet(resnet) => resnet.running_stats(),
+            Self::Own(model) => model.running_stats(),
+            Self::Gpt(_) | Self::Lstm(_) | Self::PanelLstm(_) | Self::Mlp(_) => Vec::new(),
         }
     }
 

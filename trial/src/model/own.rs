@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{BoxedModel, Init, Input};
-use crate::{engine::Arithmetic, error::TrialError};
+use crate::{
+    engine::{Arithmetic, RunningStats},
+    error::TrialError,
+};
 
 /// A model of your own.
 ///
@@ -19,6 +22,11 @@ pub trait OwnModel: Module + 'static {
     /// Outputs [targets, outputs]: for text, a row of logits over the vocabulary per token, batch × time of them; for images a row of
     /// logits over the classes per image; for a panel one number per window. `with` has the precision and whether this is training.
     fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2>;
+
+    /// The running statistics of its norms, by names of the model's choice: what checkpoints keep besides the parameters.
+    fn running_stats(&self) -> Vec<(String, RunningStats)> {
+        Vec::new()
+    }
 
     /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` leaves `flops_per_sample` and `mfu` empty.
     fn flops_per_sample(&self) -> Option<u64> {

@@ -75,6 +75,22 @@ impl Resnet {
     }
 }
 
+impl Resnet {
+    /// The norms' running statistics, by the path of their convolution.
+    pub(super) fn running_stats(&self) -> Vec<(String, RunningStats)> {
+        let mut found = vec![("stem".to_owned(), self.stem.stats.clone())];
+        for (stage, blocks) in self.stages.iter().enumerate() {
+            for (at, block) in blocks.iter().enumerate() {
+                let name = |part: String| format!("stages.{stage}.{at}.{part}");
+                let convolutions = block.convolutions.iter().enumerate();
+                found.extend(convolutions.map(|(part, convolution)| (name(format!("convolutions.{part}")), convolution.stats.clone())));
+                found.extend(block.shortcut.iter().map(|shortcut| (name("shortcut".to_owned()), shortcut.stats.clone())));
+            }
+        }
+        found
+    }
+}
+
 /// One block before it is built.
 struct BlockPlan {
     inputs: usize,

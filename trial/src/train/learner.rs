@@ -1,9 +1,12 @@
 //! One model on one device, learning: forward, backward, accumulation, update, evaluation. When to do which is the training
 //! loop's matter; nothing here looks at a clock. Losses stay on the device until they are asked for.
 
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap, path::Path};
 
-use burn::{module::Module, tensor::Tensor};
+use burn::{
+    module::Module,
+    tensor::{Tensor, TensorData},
+};
 use kiln::{
     catalog::{
         self, InputShape,
@@ -16,12 +19,13 @@ use kiln::{
 use super::{
     DeviceBatch, HostBatch,
     objective::{Scores, Target},
-    optimizer::{self, NamedValues, Updater},
+    optimizer::{self, Counters, NamedValues, Updater},
+    saved::{Arrived, Leaving, Named, write},
     step_clock::{StepClock, WallClock},
     trainee::Copying,
 };
 use crate::{
-    engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
+    engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, LstmState, guard, guard_result},
     error::TrialError,
     model::{GivenValues, Init, Input, Matmul, Memory, Network, Registry, check_outputs, stored, with_values},
 };
@@ -77,6 +81,30 @@ enum Work {
     },
 }
 
+/// A checkpoint's tensors, and what the optimizer remembers besides.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    model: Arrived,
+    training: Arrived,
+    counters: Counters,
+}
+
+/// Parameters and running statistics.
+const MODEL_FILE: &str = "model.safetensors";
+/// Moments of the optimizer, and what a recurrent network remembers.
+const TRAINING_FILE: &str = "training.safetensors";
+
+impl Saved {
+    /// Reads what [`Learner::save`] wrote.
+    ///
+    /// Errors: a file cannot be read, or is none of these.
+    pub(crate) fn read(folder: &Path, counters: &serde_json::Value) -> Result<Self, TrialError> {
+        let unreadable = |error| TrialError::Failed(format!("{}: the optimizer's counters cannot be read: {error}", folder.display()));
+        let counters = serde_json::from_value(counters.clone()).map_err(unreadable)?;
+        Ok(Self { model: Arrived::read(&folder.join(MODEL_FILE))?, training: Arrived::read(&folder.join(TRAINING_FILE))?, counters })
+    }
+}
+
 const IS_THERE: &str = "the network is put back after each update";
 
 impl Learner {
@@ -92,12 +120,30 @@ impl Learner {
         Self::build_from(file, input, registry, None)
     }
 
+    /// The same, going on from a checkpoint.
+    ///
+    /// Errors: also where the checkpoint is of another model.
+    pub(crate) fn build_resumed(file: &TrialFile, input: Option<InputShape>, registry: &Registry, saved: &Saved) -> Result<Self, TrialError> {
+        let missing = RefCell::new(None);
+        let values = |path: &str, shape: &[usize]| {
+            let count = shape.iter().product();
+            saved.model.values(path, count).unwrap_or_else(|error| {
+                missing.replace(Some(error));
+                vec![0.0; count]
+            })
+        };
+        let mut learner = Self::build_from(file, input, registry, Some(&values))?;
+        missing.into_inner().map_or(Ok(()), Err)?;
+        learner.restore(saved)?;
+        Ok(learner)
+    }
+
     /// The same with these values in the place of the initial weights, for comparisons with other programs.
-    pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues) -> Result<Self, TrialError> {
+    pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues<'_>) -> Result<Self, TrialError> {
         Self::build_from(file, input, &Registry::new(), Some(values))
     }
 
-    fn build_from(file: &TrialFile, input: Option<InputShape>, registry: &Registry, values: Option<&GivenValues>) -> Result<Self, TrialError> {
+    fn build_from(file: &TrialFile, input: Option<InputShape>, registry: &Registry, values: Option<&GivenValues<'_>>) -> Result<Self, TrialError> {
         let train = &file.train;
         let CpuThreads::Count(threads) = train.cpu_threads else {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
@@ -139,6 +185,62 @@ impl Learner {
             carries_memory: file.data.is_contiguous(),
             memories: Vec::new(),
             evaluation_memory: None,
+        })
+    }
+
+    /// Writes parameters, running statistics, moments and memories into a folder, between two steps; what else the optimizer remembers is
+    /// returned. Waits for the device.
+    ///
+    /// Errors: a file cannot be written; `matmul` has nothing to save.
+    pub(crate) fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+        let Work::Training { network, updater } = &self.work else { return Err(not_trained()) };
+        let network = network.as_deref().expect(IS_THERE);
+        guard_result(|| {
+            let mut model = optimizer::leaving_parameters(network);
+            for (name, stats) in network.running_stats() {
+                model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| (format!("{name}.{which}"), Leaving::new(values))));
+            }
+            let (counters, mut training) = updater.state()?;
+            training.extend(self.leaving_memories());
+            write(&folder.join(MODEL_FILE), model)?;
+            write(&folder.join(TRAINING_FILE), training)?;
+            serde_json::to_value(counters).map_err(|error| TrialError::Failed(error.to_string()))
+        })
+    }
+
+    fn leaving_memories(&self) -> Named {
+        let there = self.memories.iter().enumerate().filter_map(|(micro, memory)| Some((micro, memory.as_ref()?)));
+        let parts = |(micro, LstmState { hidden, cell }): (usize, &LstmState)| {
+            [(memory_name(micro, HIDDEN), Leaving::new(hidden.clone())), (memory_name(micro, CELL), Leaving::new(cell.clone()))]
+        };
+        there.flat_map(parts).collect()
+    }
+
+    /// Takes over what the network and the optimizer remember; the parameters are there already.
+    fn restore(&mut self, saved: &Saved) -> Result<(), TrialError> {
+        let plain = self.device.plain().clone();
+        let Self { work: Work::Training { network, updater }, memories, .. } = self else { return Err(not_trained()) };
+        let network = network.as_deref().expect(IS_THERE);
+        guard_result(|| {
+            for (name, stats) in network.running_stats() {
+                let [mean, variance] = stats.get();
+                let count = mean.dims()[0];
+                let read = |which: &str| saved.model.values(&format!("{name}.{which}"), count);
+                let values = [read(STATS[0])?, read(STATS[1])?];
+                stats.set(values.map(|values| Tensor::from_data(values.as_slice(), &variance.device())));
+            }
+            updater.restore(&saved.counters, &saved.training)?;
+            let tensor = |name: &str| -> Result<Tensor<3>, TrialError> {
+                let shape = saved.training.shape(name)?.to_vec();
+                let values = saved.training.values(name, shape.iter().product())?;
+                Ok(Tensor::from_data(TensorData::new(values, shape), &plain))
+            };
+            let names = saved.training.names();
+            for micro in (0..).take_while(|micro| names.contains(&memory_name(*micro, HIDDEN))) {
+                let (hidden, cell) = (tensor(&memory_name(micro, HIDDEN))?, tensor(&memory_name(micro, CELL))?);
+                memories.push(Some(LstmState { hidden, cell }));
+            }
+            Ok(())
         })
     }
 
@@ -375,6 +477,15 @@ impl Learner {
             Work::Products { .. } => Err(not_trained()),
         }
     }
+}
+
+const STATS: [&str; 2] = ["running_mean", "running_variance"];
+const HIDDEN: &str = "hidden";
+const CELL: &str = "cell";
+
+/// A recurrent network's memory of a micro-batch, in a file.
+fn memory_name(micro: usize, part: &str) -> String {
+    format!("memory.{micro}.{part}")
 }
 
 fn not_trained() -> TrialError {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use kiln::record::{EpochRow, StepRow, epochs::EPOCHS_TABLE, steps::STEPS_TABLE};
+use serde::{Deserialize, Serialize};
 
 use super::{feed::StepPlan, objective::Scores, step_clock::StepSeconds, tables::Tables};
 use crate::TrialError;
@@ -59,6 +60,14 @@ pub(crate) struct Ledger {
     is_text: bool,
 }
 
+/// What a ledger remembers of losses that are read and stand in no row of `epochs.csv` yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LedgerState {
+    recent: VecDeque<f64>,
+    row_sum: f64,
+    row_steps: u64,
+}
+
 impl Ledger {
     pub(crate) fn new(log_every: u64, run_anchor_nanoseconds: i64, plan: StepPlan) -> Self {
         Self {
@@ -71,6 +80,16 @@ impl Ledger {
             samples_per_step: plan.samples_per_step,
             is_text: plan.tokens_per_sample > 0,
         }
+    }
+
+    /// Of steps that are settled.
+    pub(crate) fn state(&self) -> LedgerState {
+        LedgerState { recent: self.recent.clone(), row_sum: self.row_sum, row_steps: self.row_steps }
+    }
+
+    pub(crate) fn restore(&mut self, state: &LedgerState) {
+        self.recent.clone_from(&state.recent);
+        (self.row_sum, self.row_steps) = (state.row_sum, state.row_steps);
     }
 
     pub(crate) fn open(&mut self, step: OpenStep) {

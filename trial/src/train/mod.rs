@@ -4,6 +4,7 @@
 //! ended. Devices, clocks of the parent and time limits are left to others.
 
 mod batch;
+mod checkpoint;
 mod clock;
 mod feed;
 mod interrupt;
@@ -14,6 +15,7 @@ mod objective;
 mod optimizer;
 mod outcome;
 mod sample;
+mod saved;
 mod schedule;
 mod step_clock;
 mod tables;
@@ -33,10 +35,12 @@ pub use crate::data::HostBatch;
 pub use batch::DeviceBatch;
 pub(crate) use interrupt::watch_signals;
 pub use learner::Learner;
+use learner::Saved;
 pub use optimizer::NamedValues;
 pub use outcome::Ended;
 
 use self::{
+    checkpoint::{Keeper, Start},
     clock::monotonic_nanoseconds,
     feed::{Feed, StepPlan, plan_feed, plan_products},
     ledger::Ledger,
@@ -83,8 +87,13 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let Prepared { plan, feed, sampler, input, notice } = prepare(file, result)?;
-    let learner = Learner::build_own(file, input, registry)?;
+    let Prepared { plan, mut feed, sampler, input, notice } = prepare(file, result)?;
+    let mut keeper = Keeper::new(file);
+    let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
+    let learner = match &start {
+        Some(start) => Learner::build_resumed(file, input, registry, &Saved::read(&start.folder, &start.optimizer)?)?,
+        None => Learner::build_own(file, input, registry)?,
+    };
     result.parameters = Some(learner.parameters());
     result.flops_per_sample = learner.own_flops_per_sample().or(file.model.flops_per_sample(input));
     if result.flops_per_sample.is_none() && file.model.kind() == "custom" {
@@ -101,9 +110,13 @@ fn train<W: Write>(
         device_name: learner.device_name(),
         libraries: result.libraries.clone(),
     })?;
-    notice.map_or(Ok(()), |text| messages.send(&Message::Notice { text }))?;
+    notice.into_iter().chain(refused).try_for_each(|text| messages.send(&Message::Notice { text }))?;
+    if let Some(start) = &start {
+        feed.iter_mut().for_each(|feed| feed.loader.start_at(start.step * file.train.grad_accumulation));
+        messages.send(&Message::Resumed { step: start.step })?;
+    }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    train_with(file, Setting { plan, feed, sampler, tables, messages, is_interrupted, clock }, learner, result)
+    train_with(file, Setting { plan, feed, sampler, tables, messages, is_interrupted, clock, keeper, start }, learner, result)
 }
 
 /// What a training needs beside its file and its trainee.
@@ -115,6 +128,9 @@ struct Setting<'a, 'b, W: Write> {
     messages: &'a mut Messenger<'b, W>,
     is_interrupted: &'a AtomicBool,
     clock: Box<dyn StepClock>,
+    keeper: Option<Keeper>,
+    /// Where an attempt before left off.
+    start: Option<Start>,
 }
 
 fn train_with<T: Trainee, W: Write>(
@@ -123,7 +139,7 @@ fn train_with<T: Trainee, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, feed, sampler, tables, messages, is_interrupted, mut clock } = setting;
+    let Setting { plan, feed, sampler, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
     let now = monotonic_nanoseconds();
     messages.restart(now);
     clock.restart(now);
@@ -141,17 +157,19 @@ fn train_with<T: Trainee, W: Write>(
         measured: Measured::default(),
         plateau: Plateau::new(&file.train.learning_rate_schedule),
         early_stop: EarlyStop::new(file.train.early_stop.as_ref()),
+        keeper,
     };
+    start.iter().for_each(|start| training.resume(start.step, &start.state));
     let ended = guard_result(|| training.train());
     if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
         // The allocator's figures lie on the host; reading them touches no device.
         training.measured.raise_allocator(training.trainee.allocator_peaks());
     }
-    let Training { timing, clock, ledger, measured, feed, trainee, .. } = &training;
+    let Training { timing, clock, ledger, measured, feed, trainee, keeper, .. } = &training;
     result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
     result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
     let (clock_failure, copying) = (clock.failure(), trainee.copying());
-    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying }.fill(result);
+    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, keeper: keeper.as_ref() }.fill(result);
     // What is measured is told by now, and no fault of the texts takes it back.
     let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
     let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));

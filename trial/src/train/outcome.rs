@@ -9,6 +9,7 @@ use kiln::{
 };
 
 use super::{
+    checkpoint::Keeper,
     feed::{StepPlan, cores},
     ledger::Ledger,
     tables::cannot_write,
@@ -50,6 +51,8 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         transfer_fraction: None,
         evaluation_seconds: None,
         checkpoint_seconds: None,
+        checkpoint_bytes: None,
+        resumed_at_step: None,
         train_loss: None,
         valid_loss: None,
         valid_top1: None,
@@ -89,6 +92,7 @@ pub(crate) struct Trained<'a> {
     /// Why steps were not timed, if so.
     pub(crate) clock_failure: Option<&'a str>,
     pub(crate) copying: Copying,
+    pub(crate) keeper: Option<&'a Keeper>,
 }
 
 impl Trained<'_> {
@@ -107,6 +111,12 @@ impl Trained<'_> {
             result.valid_hit_rate = scores.hit_rate;
         }
         result.evaluation_seconds = measured.evaluation_seconds;
+        result.checkpoint_seconds = measured.checkpoint_seconds;
+        result.resumed_at_step = measured.resumed_at;
+        if let Some(keeper) = self.keeper {
+            result.checkpoint_bytes = keeper.bytes;
+            keeper.failure.iter().for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
+        }
         result.seconds_to_target = measured.seconds_to_target;
         if let Some(peaks) = measured.allocator {
             result.peak_allocated_bytes = Some(peaks.allocated_bytes);
@@ -173,6 +183,7 @@ pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result
         Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result, &text)), exit_status::OOM),
         Err(TrialError::NoDevice(reason)) => (Outcome::Failed, Some(reason), exit_status::NO_DEVICE),
         Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
+        Err(TrialError::NotSaved(error)) => (Outcome::Failed, Some(format!("a checkpoint could not be written: {error}")), exit_status::FAILED),
         Err(TrialError::Failed(reason)) => (Outcome::Failed, Some(reason), exit_status::FAILED),
     };
     result.outcome = outcome;

@@ -15,6 +15,7 @@
 use std::f64::consts::PI;
 
 use kiln::spec::LearningRateSchedule;
+use serde::{Deserialize, Serialize};
 
 /// The rate of step `step`, counted from 1, of `total_steps`; `peak` is the optimizer's `learning_rate`.
 pub(crate) fn learning_rate(schedule: &LearningRateSchedule, peak: f64, step: u64, total_steps: u64) -> f64 {
@@ -51,6 +52,15 @@ pub(crate) struct Plateau {
     left: f64,
 }
 
+/// What a plateau remembers of the evaluations so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PlateauState {
+    /// `None` before the first evaluation.
+    lowest: Option<f64>,
+    stalled: u64,
+    left: f64,
+}
+
 impl Plateau {
     /// For another schedule than `plateau` all of the rate is always left.
     pub(crate) fn new(schedule: &LearningRateSchedule) -> Self {
@@ -64,6 +74,16 @@ impl Plateau {
     /// Share of the rate, in (0, 1].
     pub(crate) fn left(&self) -> f64 {
         self.left
+    }
+
+    pub(crate) fn state(&self) -> PlateauState {
+        PlateauState { lowest: Some(self.lowest).filter(|lowest| lowest.is_finite()), stalled: self.stalled, left: self.left }
+    }
+
+    pub(crate) fn restore(&mut self, state: &PlateauState) {
+        self.lowest = state.lowest.unwrap_or(f64::INFINITY);
+        self.stalled = state.stalled;
+        self.left = state.left;
     }
 
     /// Takes in the loss of one evaluation.

@@ -1,5 +1,7 @@
 //! What the training loop asks of a model on its device. The learner is the real one; tests bring one of known cost.
 
+use std::path::Path;
+
 use super::{DeviceBatch, Learner, objective::Scores};
 use crate::{TrialError, data::HostBatch, model::Memory};
 
@@ -58,6 +60,9 @@ pub(crate) trait Trainee {
 
     /// How batches came to the device.
     fn copying(&self) -> Copying;
+
+    /// Waits. Writes its tensors into a folder, between two steps; what else it must remember is returned.
+    fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError>;
 }
 
 /// How batches came to the device.
@@ -127,5 +132,9 @@ impl Trainee for Learner {
 
     fn copying(&self) -> Copying {
         Self::copying(self)
+    }
+
+    fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+        Self::save(self, folder)
     }
 }

@@ -1,8 +1,8 @@
 //! The training loop: steps, when losses are read, when the window opens and closes, when validation data is gone through.
 //!
 //! In: a trainee, what it is fed with, tables and a messenger. Out: an [`Ending`], and the figures that the result is made of,
-//! which stay readable after an error. Waits for the device: at both ends of the window, at both ends of an evaluation, and
-//! where losses are read.
+//! which stay readable after an error. Waits for the device: at both ends of the window, at both ends of an evaluation or a
+//! checkpoint, and where losses are read.
 
 use std::{
     io::Write,
@@ -15,7 +15,10 @@ use kiln::{
     spec::{self, EvaluateEvery, EvaluateMoment},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
+    checkpoint::{Keeper, LoopState},
     clock::{monotonic_nanoseconds, seconds_between},
     feed::{Feed, StepPlan},
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
@@ -56,6 +59,8 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) measured: Measured,
     pub(crate) plateau: Plateau,
     pub(crate) early_stop: EarlyStop,
+    /// `None` where the trial keeps no checkpoints.
+    pub(crate) keeper: Option<Keeper>,
 }
 
 /// Ends a training whose validation loss has stopped falling.
@@ -67,9 +72,26 @@ pub(crate) struct EarlyStop {
     stalled: u64,
 }
 
+/// What an early stop remembers of the evaluations so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EarlyStopState {
+    /// `None` before the first evaluation.
+    lowest: Option<f64>,
+    stalled: u64,
+}
+
 impl EarlyStop {
     pub(crate) fn new(asked: Option<&spec::EarlyStop>) -> Self {
         Self { patience: asked.map(|stop| stop.patience), lowest: f64::INFINITY, stalled: 0 }
+    }
+
+    fn state(&self) -> EarlyStopState {
+        EarlyStopState { lowest: Some(self.lowest).filter(|lowest| lowest.is_finite()), stalled: self.stalled }
+    }
+
+    fn restore(&mut self, state: &EarlyStopState) {
+        self.lowest = state.lowest.unwrap_or(f64::INFINITY);
+        self.stalled = state.stalled;
     }
 
     /// Takes in the loss of one evaluation; the reason to end, if there is one.
@@ -84,11 +106,17 @@ impl EarlyStop {
 /// What the loop measured beside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
-    /// Steps made.
+    /// Steps made, those before `resumed_at` included.
     pub(crate) steps: u64,
+    /// The step of the checkpoint that this attempt goes on from.
+    pub(crate) resumed_at: Option<u64>,
+    /// What earlier attempts took until then.
+    pub(crate) seconds_before: f64,
     pub(crate) evaluation_seconds: Option<f64>,
-    /// Of the last evaluation.
+    pub(crate) checkpoint_seconds: Option<f64>,
+    /// Of the last evaluation, and the step before it.
     pub(crate) scores: Option<Scores>,
+    pub(crate) evaluated_at: Option<u64>,
     pub(crate) seconds_to_target: Option<f64>,
     pub(crate) allocator: Option<AllocatorPeaks>,
     /// As of the last losses read.
@@ -120,6 +148,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             ending = self.evaluate(step)?.unwrap_or(Ending::Completed);
         }
         self.tables.sync()?;
+        if self.keeps_the_end(&ending) {
+            self.checkpoint(step)?;
+        }
         Ok(ending)
     }
 
@@ -137,9 +168,34 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
 
+    /// Whether the state that the training ended in is to stay: a finished one if asked for, an interrupted one so that it can go on.
+    fn keeps_the_end(&self, ending: &Ending) -> bool {
+        let Some(keeper) = &self.keeper else { return false };
+        match ending {
+            Ending::Completed | Ending::StoppedEarly(_) => keeper.is_due_at_end(self.loss_at(self.measured.steps)),
+            Ending::Interrupted => self.measured.steps > self.measured.resumed_at.unwrap_or(0),
+            Ending::Diverged(_) => false,
+        }
+    }
+
+    /// Takes over what an attempt before knew after `step`.
+    pub(crate) fn resume(&mut self, step: u64, state: &LoopState) {
+        self.measured.steps = step;
+        self.measured.resumed_at = Some(step);
+        self.measured.seconds_before = state.seconds;
+        self.measured.seconds_to_target = state.seconds_to_target;
+        self.measured.evaluated_at = (!state.owes_evaluation).then_some(step);
+        self.plateau.restore(&state.plateau);
+        self.early_stop.restore(&state.early_stop);
+        self.ledger.restore(&state.ledger);
+    }
+
     fn make_steps(&mut self) -> Result<Ending, TrialError> {
         let total_steps = self.plan.total_steps;
-        for step in 1..=total_steps {
+        if let Some(ending) = self.evaluate_what_is_owed()? {
+            return Ok(ending);
+        }
+        for step in self.measured.steps + 1..=total_steps {
             if self.is_interrupted() {
                 return Ok(Ending::Interrupted);
             }
@@ -160,8 +216,29 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             {
                 return Ok(ending);
             }
+            if self.keeper.as_ref().is_some_and(|keeper| keeper.is_due(step, self.loss_at(step)))
+                && let Some(ending) = self.checkpoint(step)?
+            {
+                return Ok(ending);
+            }
         }
         Ok(Ending::Completed)
+    }
+
+    /// An attempt that was interrupted in an evaluation left it to this one.
+    fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
+        let step = self.measured.steps;
+        let is_owed = self.measured.resumed_at.is_some() && self.owes_evaluation(step) && step < self.plan.total_steps;
+        if is_owed { self.evaluate(step) } else { Ok(None) }
+    }
+
+    fn owes_evaluation(&self, step: u64) -> bool {
+        self.evaluation_is_due(step) && self.measured.evaluated_at != Some(step)
+    }
+
+    /// The loss of the evaluation after a step.
+    fn loss_at(&self, step: u64) -> Option<f64> {
+        self.measured.scores.filter(|_| self.measured.evaluated_at == Some(step)).map(|scores| scores.loss)
     }
 
     /// One optimizer update, or one round of matrix products.
@@ -275,20 +352,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         if let Some(divergence) = self.settle()? {
             return Ok(Some(diverged(divergence)));
         }
-        self.trainee.wait()?;
-        if self.timing.is_open() {
-            self.measured.raise_allocator(self.trainee.allocator_peaks());
-        }
-        let from = monotonic_nanoseconds();
-        self.pause_loader(true);
+        let from = self.pause()?;
         let scores = self.validate(step)?;
-        self.trainee.wait()?;
-        self.trainee.reset_allocator_peaks();
-        let to = monotonic_nanoseconds();
-        self.pause_loader(false);
-        self.clock.restart(to);
-        self.timing.cut(from, to);
-        self.messages.restart(to);
+        let to = self.go_on(from)?;
         let seconds = seconds_between(from, to);
         *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
         match scores {
@@ -299,6 +365,86 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
                 Ok(self.early_stop.hear(scores.loss).filter(|_| step < self.plan.total_steps).map(Ending::StoppedEarly))
             }
         }
+    }
+
+    /// Writes a checkpoint after `step`; an ending, if the losses read for it bring one. Its time is cut out of the window. One that
+    /// cannot be written is told of and ends nothing.
+    fn checkpoint(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
+        if let Some(divergence) = self.settle()? {
+            return Ok(Some(diverged(divergence)));
+        }
+        let from = self.pause()?;
+        let written = self.write_checkpoint(step)?;
+        let to = self.go_on(from)?;
+        let seconds = seconds_between(from, to);
+        *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
+        match written {
+            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed { step, bytes, seconds })?,
+            Ok(None) => {}
+            Err(error) => {
+                let text = format!("the checkpoint of step {step} could not be written: {error}");
+                self.messages.send(&Message::Notice { text: text.clone() })?;
+                self.keeper.iter_mut().for_each(|keeper| keeper.failure = Some(text.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Its bytes; `None` if it is there already. The inner error is the disk's, the outer one the device's.
+    fn write_checkpoint(&mut self, step: u64) -> Result<std::io::Result<Option<u64>>, TrialError> {
+        let state = self.loop_state(step);
+        let valid_loss = self.loss_at(step);
+        let Some(keeper) = &mut self.keeper else { return Ok(Ok(None)) };
+        let draft = match keeper.begin(step) {
+            Ok(Some(draft)) => draft,
+            Ok(None) => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error)),
+        };
+        let optimizer = match self.trainee.save(draft.folder()) {
+            Ok(optimizer) => optimizer,
+            Err(TrialError::NotSaved(error)) => return Ok(Err(error)),
+            Err(error) => return Err(error),
+        };
+        Ok(keeper.finish(draft, step, valid_loss, state, optimizer).map(Some))
+    }
+
+    fn loop_state(&self, step: u64) -> LoopState {
+        LoopState {
+            seconds: self.seconds_trained(monotonic_nanoseconds()),
+            seconds_to_target: self.measured.seconds_to_target,
+            plateau: self.plateau.state(),
+            early_stop: self.early_stop.state(),
+            ledger: self.ledger.state(),
+            owes_evaluation: self.owes_evaluation(step),
+        }
+    }
+
+    /// Since the training started, earlier attempts included as far as this one goes on from them.
+    fn seconds_trained(&self, now: u64) -> f64 {
+        self.measured.seconds_before + self.timing.seconds_since_start(now)
+    }
+
+    /// Waits. Begins work that is no training: its time is cut out of the window, and workers make nothing meanwhile.
+    fn pause(&mut self) -> Result<u64, TrialError> {
+        self.trainee.wait()?;
+        if self.timing.is_open() {
+            self.measured.raise_allocator(self.trainee.allocator_peaks());
+        }
+        let from = monotonic_nanoseconds();
+        self.pause_loader(true);
+        Ok(from)
+    }
+
+    /// Waits. Ends such work.
+    fn go_on(&mut self, from: u64) -> Result<u64, TrialError> {
+        self.trainee.wait()?;
+        self.trainee.reset_allocator_peaks();
+        let to = monotonic_nanoseconds();
+        self.pause_loader(false);
+        self.clock.restart(to);
+        self.timing.cut(from, to);
+        self.messages.restart(to);
+        Ok(to)
     }
 
     /// Waits. `None` if interrupted.
@@ -322,6 +468,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {
         let loss = evaluation.scores.loss;
         self.measured.scores = Some(evaluation.scores);
+        self.measured.evaluated_at = Some(step);
         self.plateau.hear(loss);
         let place = Place { epoch: self.plan.epoch(step), step, at };
         self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
@@ -329,7 +476,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.messages.send(&Message::Evaluated { step, valid_loss: loss })?;
         let is_reached = self.file.train.target.as_ref().is_some_and(|target| loss <= target.valid_loss);
         if is_reached && self.measured.seconds_to_target.is_none() {
-            self.measured.seconds_to_target = Some(self.timing.seconds_since_start(at));
+            self.measured.seconds_to_target = Some(self.seconds_trained(at));
             self.messages.send(&Message::TargetReached { step, monotonic_nanoseconds: at })?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use burn::{
 };
 
 use super::without_gradient;
-use crate::{error::TrialError, model::Network};
+use crate::{error::TrialError, model::Network, train::saved::Leaving};
 
 /// What an optimizer makes of a tensor of any number of axes.
 pub(super) trait Taken {
@@ -17,6 +17,13 @@ pub(super) trait Taken {
 impl Taken for Tensor<1> {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         tensor.flatten(0, D - 1)
+    }
+}
+
+/// For a file.
+impl Taken for Leaving {
+    fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self::new(tensor)
     }
 }
 

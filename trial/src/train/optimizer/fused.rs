@@ -7,10 +7,11 @@ use burn::{
     backend::LibTorch,
     tensor::{Gradients, Tensor},
 };
+use burn_tch::TchTensor;
 use kiln::spec::{Optimizer, Precision, Train};
 
 use super::{
-    NamedValues,
+    Counters, FIRST, NamedValues, SECOND,
     collected::{Collected, Taken},
     decay,
     scaler::Scaler,
@@ -20,6 +21,7 @@ use crate::{
     engine::libtorch::{AdamW, Group, Sgd, accumulate, adamw, clip, sgd},
     error::TrialError,
     model::Network,
+    train::saved::{Arrived, Leaving, Named},
 };
 
 #[derive(Debug)]
@@ -119,6 +121,51 @@ impl Fused {
         self.scaler.as_mut().map_or(Ok(()), Scaler::end_step)
     }
 
+    pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
+        let counted = self.groups.iter().find_map(|group| group.steps.first());
+        let counters = Counters {
+            updates: self.updates,
+            adamw_steps: counted.map(|steps| steps.f_double_value(&[])).transpose().map_err(unreadable)?,
+            scaler: self.scaler.as_ref().map(Scaler::state).transpose()?,
+        };
+        let named = |which: &str, path: &str, moment: &tch::Tensor| (format!("{which}{path}"), Leaving::new(flat(moment)));
+        let moments = self.moments().flat_map(|(path, [first, second])| {
+            let first = first.map(|moment| named(FIRST, path, moment));
+            first.into_iter().chain(second.map(|moment| named(SECOND, path, moment)))
+        });
+        Ok((counters, moments.collect()))
+    }
+
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+        self.updates = counters.updates;
+        for steps in self.groups.iter_mut().flat_map(|group| &mut group.steps) {
+            let _ = steps.fill_(counters.adamw_steps.unwrap_or_default());
+        }
+        if let (Some(scaler), Some(state)) = (&mut self.scaler, counters.scaler) {
+            scaler.restore(state);
+        }
+        for (path, [first, second]) in self.moments() {
+            for (which, moment) in [FIRST, SECOND].into_iter().zip([first, second]) {
+                let Some(moment) = moment else { continue };
+                let values = moments.values(&format!("{which}{path}"), moment.numel())?;
+                // The same memory: its layout decides which kernels read it.
+                moment.shallow_clone().copy_(&tch::Tensor::from_slice(&values).reshape(moment.size()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each parameter's path with its moments, where it has them.
+    fn moments(&self) -> impl Iterator<Item = (&str, [Option<&tch::Tensor>; 2])> {
+        let mut places = [0, 0];
+        self.paths.iter().zip(&self.group_of).map(move |(path, group)| {
+            let place = places[*group];
+            places[*group] += 1;
+            let Group { first, second, .. } = &self.groups[*group];
+            (path.as_str(), [first.get(place), second.get(place)])
+        })
+    }
+
     pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         let scale = self.scaler.as_ref().map_or(Ok(1.0), Scaler::scale)?;
         let values = self.gradients.iter().map(|gradient| {
@@ -127,6 +174,15 @@ impl Fused {
         });
         self.paths.iter().zip(values).map(|(path, values)| Ok((path.clone(), values?))).collect()
     }
+}
+
+/// Row after row, whatever its layout.
+fn flat(tensor: &tch::Tensor) -> Tensor<1> {
+    Tensor::from_primitive::<LibTorch>(TchTensor::new(tensor.reshape([-1])))
+}
+
+fn unreadable(error: tch::TchError) -> TrialError {
+    TrialError::Failed(format!("the optimizer's state could not be read: {error}"))
 }
 
 /// What all groups of one update have in common.

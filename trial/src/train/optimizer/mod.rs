@@ -11,9 +11,11 @@ mod scaler;
 
 use burn::tensor::{Gradients, Tensor};
 use kiln::spec::{self, Engine, WeightDecayOn};
+use serde::{Deserialize, Serialize};
 
 pub(super) use plain::parameters;
 
+use super::saved::{Arrived, Leaving, Named};
 use crate::{error::TrialError, model::Network};
 
 /// Accumulates gradients and updates the parameters of one network.
@@ -22,6 +24,25 @@ pub(super) enum Updater {
     #[cfg(feature = "libtorch")]
     Fused(Box<fused::Fused>),
     Plain(Box<plain::Plain>),
+}
+
+/// What an optimizer remembers that is no tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    /// Updates made, those that left everything as it was included.
+    pub(super) updates: u64,
+    /// Updates as AdamW counts them, without those.
+    pub(super) adamw_steps: Option<f64>,
+    pub(super) scaler: Option<ScalerState>,
+}
+
+/// The state of gradient scaling.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ScalerState {
+    pub(crate) scale: f64,
+    /// Since the scale last moved.
+    pub(crate) good_steps: i64,
+    pub(crate) skipped: i64,
 }
 
 /// The values of a parameter, or of its gradient, on the host, for tests and comparisons.
@@ -72,6 +93,26 @@ impl Updater {
         }
     }
 
+    /// What it remembers from step to step, moments as `first.<path>` and `second.<path>`. Between two steps. Waits for the device.
+    pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.state(),
+            Self::Plain(plain) => Ok(plain.state()),
+        }
+    }
+
+    /// Goes on from such a state.
+    ///
+    /// Errors: it is of other parameters.
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.restore(counters, moments),
+            Self::Plain(plain) => plain.restore(counters, moments),
+        }
+    }
+
     /// The gradient accumulated so far, by parameter path. Waits for the device.
     pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         match self {
@@ -81,6 +122,15 @@ impl Updater {
         }
     }
 }
+
+/// The parameters of a network, for a file.
+pub(super) fn leaving_parameters(network: &Network) -> Named {
+    let found = collected::Collected::<Leaving>::parameters(network);
+    found.paths.into_iter().zip(found.tensors).collect()
+}
+
+const FIRST: &str = "first.";
+const SECOND: &str = "second.";
 
 /// Weight decay of a parameter with this many axes.
 fn decay(optimizer: &spec::Optimizer, axes: usize) -> f64 {

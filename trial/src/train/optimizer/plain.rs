@@ -6,8 +6,12 @@ use burn::{
 };
 use kiln::spec::Optimizer;
 
-use super::{NamedValues, collected::Collected, decay, without_backward};
-use crate::{error::TrialError, model::Network};
+use super::{Counters, FIRST, NamedValues, SECOND, collected::Collected, decay, without_backward};
+use crate::{
+    error::TrialError,
+    model::Network,
+    train::saved::{Arrived, Leaving, Named},
+};
 
 #[derive(Debug)]
 pub(crate) struct Plain {
@@ -54,6 +58,29 @@ impl Plain {
 
     pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         named_values(&self.paths, &self.gradients)
+    }
+
+    pub(super) fn state(&self) -> (Counters, Named) {
+        let counters = Counters { updates: self.updates as u64, ..Counters::default() };
+        let of = |path: &str, moments: &[Tensor<1>; 2]| {
+            [FIRST, SECOND]
+                .into_iter()
+                .zip(moments.clone())
+                .map(|(which, moment)| (format!("{which}{path}"), Leaving::new(moment)))
+                .collect::<Named>()
+        };
+        (counters, self.paths.iter().zip(&self.moments).flat_map(|(path, moments)| of(path, moments)).collect())
+    }
+
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+        self.updates = i32::try_from(counters.updates).unwrap_or(i32::MAX);
+        for (path, kept) in self.paths.iter().zip(&mut self.moments) {
+            for (which, moment) in [FIRST, SECOND].into_iter().zip(kept) {
+                let values = moments.values(&format!("{which}{path}"), moment.dims()[0])?;
+                *moment = Tensor::from_data(values.as_slice(), &moment.device());
+            }
+        }
+        Ok(())
     }
 }
 

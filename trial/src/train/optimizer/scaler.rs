@@ -7,6 +7,7 @@
 use burn::{backend::LibTorch, tensor::Tensor};
 use burn_tch::TchTensor;
 
+use super::ScalerState;
 use crate::{
     engine::scaler::{LossScale, Policy},
     error::TrialError,
@@ -54,6 +55,16 @@ impl Scaler {
     /// Steps left out so far. Waits for the device.
     pub(super) fn skipped(&self) -> Result<u64, TrialError> {
         self.state.skipped()
+    }
+
+    /// Between two steps. Waits for the device.
+    pub(super) fn state(&self) -> Result<ScalerState, TrialError> {
+        let (good_steps, skipped) = self.state.counts()?;
+        Ok(ScalerState { scale: self.scale()?, good_steps, skipped })
+    }
+
+    pub(super) fn restore(&mut self, state: ScalerState) {
+        self.state.set(state.scale, state.good_steps, state.skipped);
     }
 
     /// What gradients are multiplied by until [`Scaler::unscale`]. Waits for the device.

@@ -135,6 +135,10 @@ impl Trainee for Fake {
     fn copying(&self) -> Copying {
         Copying::default()
     }
+    fn save(&self, folder: &std::path::Path) -> Result<serde_json::Value, TrialError> {
+        std::fs::write(folder.join("steps"), self.steps.to_string()).map_err(TrialError::NotSaved)?;
+        Ok(self.steps.into())
+    }
 }
 
 fn fake() -> Fake {
@@ -211,6 +215,8 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
         messages: &mut messages,
         is_interrupted: &AtomicBool::new(interrupted),
         clock,
+        keeper: None,
+        start: None,
     };
     let mut result = empty_result(&file);
     let ending = train_with(&file, setting, trainee, &mut result);
@@ -442,7 +448,7 @@ fn texts_come_after_all_that_is_measured_and_change_none_of_it() {
     let asked = "steps: 5, sample: {prompt: a, tokens: 300, samples: 2}";
     let trained = train(asked, Fake { step_milliseconds: 2, ..fake() }, 5, 0, false);
     assert_eq!(trained.ending.unwrap(), Ending::Completed);
-    assert!(trained.sample.unwrap().starts_with('a') && trained.result.notes.get("sample").is_none());
+    assert!(trained.sample.unwrap().starts_with('a') && !trained.result.notes.contains_key("sample"));
     let place = |wanted: fn(&Message) -> bool| trained.messages.iter().position(wanted).unwrap();
     let sampling = place(|message| matches!(message, Message::Sampling { total_tokens: 300, .. }));
     let before = [place(|message| matches!(message, Message::WindowEnded { .. })), place(|message| matches!(message, Message::Evaluated { .. }))];

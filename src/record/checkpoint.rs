@@ -1,0 +1,370 @@
+//! Checkpoints of one trial as files: `trials/<id>/checkpoint/<step>/`. What stands in them is the child's matter; here is how one
+//! comes to be whole or not at all, which of them is usable, and which are kept.
+//!
+//! A checkpoint is made in a folder whose name begins with a dot, synced, then renamed; it is deleted the other way round. What a
+//! kill leaves under such a name is no checkpoint.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::run_file::write_json;
+use crate::plan::TrialId;
+
+/// Version of a checkpoint's files.
+pub const CHECKPOINT: u32 = 1;
+/// The file that says what the others are.
+const HEADER: &str = "checkpoint.json";
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// `checkpoint.json`, written last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Format version, [`CHECKPOINT`].
+    pub kiln_checkpoint: u32,
+    pub trial: TrialId,
+    /// Optimizer updates made.
+    pub step: u64,
+    /// Loss of the evaluation after that step, if there was one.
+    #[serde(default)]
+    pub valid_loss: Option<f64>,
+    /// The other files, by name.
+    pub files: BTreeMap<String, Content>,
+    /// What the training loop must know to go on.
+    pub training: Value,
+}
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+/// A checkpoint whose files are as they were written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    pub header: Header,
+    pub folder: PathBuf,
+}
+
+/// Where a trial's checkpoints are.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    trial: TrialId,
+}
+
+/// A checkpoint being made: its files go into [`Draft::folder`], then [`Draft::finish`] makes it one.
+#[derive(Debug)]
+pub struct Draft {
+    folder: PathBuf,
+    finished: PathBuf,
+}
+
+impl Checkpoints {
+    pub fn new(folder: PathBuf, trial: TrialId) -> Self {
+        Self { folder, trial }
+    }
+
+    /// Begins the checkpoint after `step`; `None` if it is there already.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn begin(&self, step: u64) -> io::Result<Option<Draft>> {
+        let finished = self.at(step);
+        if finished.exists() {
+            return Ok(None);
+        }
+        let folder = self.folder.join(format!(".{step}.new"));
+        remove(&folder)?;
+        fs::create_dir_all(&folder)?;
+        Ok(Some(Draft { folder, finished }))
+    }
+
+    /// The newest usable one, and why newer ones are not.
+    ///
+    /// Removes what a kill left half made; what is not usable gets a name (`500.refused`) that is out of the way.
+    ///
+    /// # Errors
+    /// One cannot be removed or renamed.
+    pub fn newest(&self) -> io::Result<(Option<Found>, Vec<String>)> {
+        self.sweep()?;
+        let mut refused = Vec::new();
+        for step in self.steps().into_iter().rev() {
+            match self.read(step) {
+                Ok(found) => return Ok((Some(found), refused)),
+                Err(reason) => {
+                    refused.push(format!("the checkpoint of step {step} is left out: {reason}"));
+                    self.put_aside(step)?;
+                }
+            }
+        }
+        Ok((None, refused))
+    }
+
+    /// Deletes all but so many of the newest, and but the one with the lowest validation loss if that is to stay.
+    ///
+    /// # Errors
+    /// One cannot be deleted.
+    pub fn keep(&self, newest: u64, with_best: bool) -> io::Result<()> {
+        let steps = self.steps();
+        let best = if with_best { self.lowest().map(|(_, step)| step) } else { None };
+        let old = steps.len().saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
+        steps[..old].iter().filter(|step| best != Some(**step)).try_for_each(|step| self.remove(*step))
+    }
+
+    /// Deletes all of them, so that a new attempt begins anew.
+    ///
+    /// # Errors
+    /// One cannot be deleted.
+    pub fn delete(&self) -> io::Result<()> {
+        self.steps().into_iter().try_for_each(|step| self.remove(step))?;
+        remove(&self.folder)
+    }
+
+    /// The steps that have one, in order.
+    pub fn steps(&self) -> Vec<u64> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        steps.sort_unstable();
+        steps
+    }
+
+    /// The lowest validation loss of which there is a checkpoint.
+    pub fn lowest_loss(&self) -> Option<f64> {
+        self.lowest().map(|(loss, _)| loss)
+    }
+
+    fn lowest(&self) -> Option<(f64, u64)> {
+        let losses = self.steps().into_iter().filter_map(|step| Some((header(&self.at(step)).ok()?.valid_loss?, step)));
+        losses.min_by(|(a, _), (b, _)| a.total_cmp(b))
+    }
+
+    fn at(&self, step: u64) -> PathBuf {
+        self.folder.join(step.to_string())
+    }
+
+    fn read(&self, step: u64) -> Result<Found, String> {
+        let folder = self.at(step);
+        let header = header(&folder)?;
+        if header.trial != self.trial {
+            return Err(format!("it is of trial {}, and this is trial {}", header.trial, self.trial));
+        }
+        if header.step != step {
+            return Err(format!("it says that it is of step {}", header.step));
+        }
+        header.files.iter().try_for_each(|(name, expected)| check(&folder.join(name), name, expected))?;
+        Ok(Found { header, folder })
+    }
+
+    /// By way of a name that is no checkpoint's.
+    fn remove(&self, step: u64) -> io::Result<()> {
+        let doomed = self.folder.join(format!(".{step}.old"));
+        remove(&doomed)?;
+        fs::rename(self.at(step), &doomed)?;
+        remove(&doomed)
+    }
+
+    fn put_aside(&self, step: u64) -> io::Result<()> {
+        let aside = self.folder.join(format!("{step}.refused"));
+        remove(&aside)?;
+        fs::rename(self.at(step), aside)
+    }
+
+    /// Removes what is half made or half deleted.
+    fn sweep(&self) -> io::Result<()> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Ok(()) };
+        let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        entries.flatten().map(|entry| entry.path()).filter(is_hidden).try_for_each(|path| remove(&path))
+    }
+}
+
+impl Draft {
+    /// Where its files go.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Syncs the files that are there, writes what they are, and gives the checkpoint its name; its bytes.
+    ///
+    /// # Errors
+    /// A file cannot be read or synced; there is no checkpoint then.
+    pub fn finish(self, trial: TrialId, step: u64, valid_loss: Option<f64>, training: Value) -> io::Result<u64> {
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let file = File::open(&path)?;
+            file.sync_all()?;
+            files.insert(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), content(file)?);
+        }
+        let bytes = files.values().map(|content| content.bytes).sum();
+        let header = Header { kiln_checkpoint: CHECKPOINT, trial, step, valid_loss, files, training };
+        write_json(&self.folder.join(HEADER), &header)?;
+        fs::rename(&self.folder, &self.finished)?;
+        if let Some(parent) = self.finished.parent() {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(bytes)
+    }
+}
+
+fn header(folder: &Path) -> Result<Header, String> {
+    let bytes = fs::read(folder.join(HEADER)).map_err(|error| format!("{HEADER}: {error}"))?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|error| format!("{HEADER}: {error}"))?;
+    match value["kiln_checkpoint"].as_u64() {
+        Some(version) if version == u64::from(CHECKPOINT) => serde_json::from_value(value).map_err(|error| format!("{HEADER}: {error}")),
+        Some(version) => Err(format!("{HEADER} has format {version}, and this kiln reads {CHECKPOINT}")),
+        None => Err(format!("{HEADER} has no `kiln_checkpoint`")),
+    }
+}
+
+fn check(path: &Path, name: &str, expected: &Content) -> Result<(), String> {
+    let found = File::open(path).and_then(content).map_err(|error| format!("{name}: {error}"))?;
+    if found.bytes != expected.bytes {
+        return Err(format!("{name} has {} bytes and should have {}", found.bytes, expected.bytes));
+    }
+    if found.sha256 != expected.sha256 {
+        return Err(format!("{name} is not as it was written (its SHA-256 differs)"));
+    }
+    Ok(())
+}
+
+fn content(file: File) -> io::Result<Content> {
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let (mut hasher, mut bytes) = (Sha256::new(), 0);
+    loop {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(Content { bytes, sha256: hex::encode(hasher.finalize()) });
+        }
+        hasher.update(buffer);
+        let length = buffer.len();
+        bytes += length as u64;
+        reader.consume(length);
+    }
+}
+
+/// A file or folder that may not be there.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const TRIAL: &str = "abcdef0123";
+
+    fn id(text: &str) -> TrialId {
+        TrialId(text.to_owned())
+    }
+
+    fn checkpoints() -> (TempDir, Checkpoints) {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(folder.path().join("checkpoint"), id(TRIAL));
+        (folder, checkpoints)
+    }
+
+    fn write(checkpoints: &Checkpoints, step: u64, valid_loss: Option<f64>) {
+        let draft = checkpoints.begin(step).unwrap().unwrap();
+        fs::write(draft.folder().join("model.safetensors"), [step as u8; 100]).unwrap();
+        assert_eq!(draft.finish(id(TRIAL), step, valid_loss, json!({"seconds": 1.5})).unwrap(), 100);
+    }
+
+    fn newest(checkpoints: &Checkpoints) -> (Option<u64>, Vec<String>) {
+        let (found, refused) = checkpoints.newest().unwrap();
+        (found.map(|found| found.header.step), refused)
+    }
+
+    #[test]
+    fn the_newest_is_found_and_a_step_is_written_once() {
+        let (_folder, checkpoints) = checkpoints();
+        assert_eq!(newest(&checkpoints), (None, Vec::new()));
+        [9, 10, 100].into_iter().for_each(|step| write(&checkpoints, step, None));
+        assert_eq!((newest(&checkpoints), checkpoints.steps()), ((Some(100), Vec::new()), vec![9, 10, 100]));
+        assert!(checkpoints.begin(100).unwrap().is_none());
+        let (found, _) = checkpoints.newest().unwrap();
+        let found = found.unwrap();
+        assert_eq!((found.header.training["seconds"].as_f64(), found.header.files["model.safetensors"].bytes), (Some(1.5), 100));
+    }
+
+    #[test]
+    fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
+        let (_folder, checkpoints) = checkpoints();
+        let path = |step: u64, name: &str| checkpoints.at(step).join(name);
+        let damage: [(&str, &dyn Fn(u64)); 6] = [
+            ("model.safetensors has 50 bytes and should have 100", &|step| fs::write(path(step, "model.safetensors"), [0; 50]).unwrap()),
+            ("its SHA-256 differs", &|step| fs::write(path(step, "model.safetensors"), [0; 100]).unwrap()),
+            ("model.safetensors: No such file", &|step| fs::remove_file(path(step, "model.safetensors")).unwrap()),
+            ("checkpoint.json: No such file", &|step| fs::remove_file(path(step, HEADER)).unwrap()),
+            ("checkpoint.json: EOF", &|step| fs::write(path(step, HEADER), "{").unwrap()),
+            ("has format 2, and this kiln reads 1", &|step| fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 2}"#).unwrap()),
+        ];
+        write(&checkpoints, 1, None);
+        for (step, (words, damage)) in (2..).zip(damage) {
+            write(&checkpoints, step, None);
+            damage(step);
+            let (found, refused) = newest(&checkpoints);
+            assert_eq!(found, Some(1), "{words}");
+            assert!(refused.len() == 1 && refused[0].starts_with(&format!("the checkpoint of step {step} is left out: ")), "{refused:?}");
+            assert!(refused[0].contains(words), "{words}: {refused:?}");
+            assert_eq!(checkpoints.steps(), [1], "it is out of the way");
+        }
+    }
+
+    #[test]
+    fn another_trials_or_another_steps_is_refused() {
+        let (_folder, checkpoints) = checkpoints();
+        write(&checkpoints, 5, None);
+        let other = Checkpoints::new(checkpoints.folder.clone(), id("0123456789"));
+        let (found, refused) = newest(&other);
+        assert!(found.is_none() && refused[0].ends_with("it is of trial abcdef0123, and this is trial 0123456789"), "{refused:?}");
+        write(&checkpoints, 5, None);
+        fs::rename(checkpoints.at(5), checkpoints.at(6)).unwrap();
+        assert!(newest(&checkpoints).1[0].ends_with("it says that it is of step 5"));
+    }
+
+    #[test]
+    fn what_a_kill_leaves_half_made_or_half_deleted_is_no_checkpoint() {
+        let (_folder, checkpoints) = checkpoints();
+        write(&checkpoints, 1, None);
+        let draft = checkpoints.begin(2).unwrap().unwrap();
+        fs::write(draft.folder().join("model.safetensors"), [0; 10]).unwrap();
+        drop(draft);
+        write(&checkpoints, 3, None);
+        fs::rename(checkpoints.at(3), checkpoints.folder.join(".3.old")).unwrap();
+        assert_eq!(newest(&checkpoints), (Some(1), Vec::new()));
+        assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
+        write(&checkpoints, 2, None);
+        assert_eq!(newest(&checkpoints).0, Some(2));
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_the_best_where_it_is_to_stay() {
+        for (newest, with_best, left) in [(2, true, vec![2, 4, 5]), (2, false, vec![4, 5]), (0, true, vec![2]), (9, false, vec![1, 2, 3, 4, 5])] {
+            let (_folder, checkpoints) = checkpoints();
+            for (step, loss) in [(1, Some(3.0)), (2, Some(1.0)), (3, None), (4, Some(2.0)), (5, None)] {
+                write(&checkpoints, step, loss);
+            }
+            checkpoints.keep(newest, with_best).unwrap();
+            assert_eq!(checkpoints.steps(), left);
+            checkpoints.delete().unwrap();
+            assert!(!checkpoints.folder.exists());
+        }
+    }
+}

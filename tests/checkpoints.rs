@@ -1,0 +1,166 @@
+//! `kiln run` and trials that keep checkpoints: what is killed or stopped goes on in the next launch.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+type Row = HashMap<String, String>;
+
+const STEPS: u64 = 400;
+
+/// Of one trial, long enough to be struck in the middle.
+fn experiment(after: &str) -> String {
+    format!(
+        "kiln: 1\nname: long\nmodel: {{kind: mlp, seq_len: 16, d_model: 64, hidden: 512}}\n\
+         data: {{kind: generated, characters: 60000, num_workers: 1}}\n\
+         train: {{steps: {STEPS}, batch_size: 16, cpu_threads: 1, checkpoint: {{every_steps: 20, after: {after}}}}}\n\
+         measure: {{warmup_steps: 2, warmup_seconds: 0.0, log_every: 5}}\n"
+    )
+}
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(after: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("long.yaml"), experiment(after)).unwrap();
+        Self(folder)
+    }
+
+    fn kiln(&self, more: &[&str]) -> Command {
+        let folder = self.0.path();
+        let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        kiln.args(["run", "long.yaml"]).args(more).current_dir(folder).env_remove("KILN_TRIAL").env("CUDA_VISIBLE_DEVICES", "");
+        kiln.env("KILN_LOCKS", folder.join("locks")).env("XDG_CACHE_HOME", folder.join("cache"));
+        kiln
+    }
+
+    fn complete(&self, more: &[&str]) -> Output {
+        let output = self.kiln(more).output().unwrap();
+        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    fn run_folder(&self) -> PathBuf {
+        self.0.path().join("results/long/latest")
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        table(&self.run_folder().join("trials.csv"))
+    }
+
+    /// The one trial's folder.
+    fn trial(&self) -> PathBuf {
+        fs::read_dir(self.run_folder().join("trials")).unwrap().next().unwrap().unwrap().path()
+    }
+
+    fn checkpoints(&self) -> Vec<u64> {
+        let Ok(entries) = fs::read_dir(self.trial().join("checkpoint")) else { return Vec::new() };
+        let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        steps.sort_unstable();
+        steps
+    }
+
+    /// Loss by step.
+    fn losses(&self, attempt: u64) -> BTreeMap<u64, String> {
+        let rows = table(&self.trial().join(attempt.to_string()).join("steps.csv"));
+        rows.into_iter().map(|row| (row["step"].parse().unwrap(), row["loss"].clone())).collect()
+    }
+
+    /// A launch that has written its first checkpoints.
+    fn launch(&self) -> Child {
+        let child = self.kiln(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let started = Instant::now();
+        while !self.run_folder().join("trials").is_dir()
+            || fs::read_dir(self.run_folder().join("trials")).unwrap().count() == 0
+            || self.checkpoints().is_empty()
+        {
+            assert!(started.elapsed() < Duration::from_secs(120), "no checkpoint came");
+            thread::sleep(Duration::from_millis(2));
+        }
+        child
+    }
+}
+
+fn table(path: &Path) -> Vec<Row> {
+    csv::ReaderBuilder::new().flexible(true).from_path(path).unwrap().deserialize().filter_map(Result::ok).collect()
+}
+
+/// What a trial that nothing disturbed had for losses.
+fn undisturbed() -> BTreeMap<u64, String> {
+    let place = Place::new("delete");
+    place.complete(&[]);
+    let row = &place.rows()[0];
+    assert!(row["resumed_at_step"].is_empty() && row["checkpoint_bytes"].parse::<u64>().unwrap() > 500_000);
+    let (checkpoints, trial) = (row["checkpoint_seconds"].parse::<f64>().unwrap(), row["trial_seconds"].parse::<f64>().unwrap());
+    assert!(checkpoints > 0.0 && checkpoints < trial, "{checkpoints} of {trial} s");
+    assert!(!place.trial().join("checkpoint").exists(), "the trial has completed");
+    place.losses(1)
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_last_checkpoint_and_a_stopped_one_from_where_it_stopped() {
+    let expected = undisturbed();
+    assert_eq!(expected.len() as u64, STEPS);
+    let place = Place::new("delete");
+    let mut kiln = place.launch();
+    kiln.kill().unwrap();
+    kiln.wait().unwrap();
+
+    let mut kiln = place.launch_again();
+    let status = Command::new("kill").args(["-TERM", &kiln.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    kiln.wait().unwrap();
+
+    place.complete(&[]);
+    let rows = place.rows();
+    assert_eq!(rows.iter().map(|row| row["outcome"].as_str()).collect::<Vec<_>>(), ["killed", "interrupted", "completed"], "{rows:?}");
+    let from = |row: &Row| row["resumed_at_step"].parse::<u64>().unwrap();
+    assert_eq!(from(&rows[2]).to_string(), rows[1]["steps"], "a stopped trial writes a checkpoint of its last step");
+    for (attempt, row) in [(2, &rows[1]), (3, &rows[2])] {
+        let losses = place.losses(attempt);
+        assert_eq!(losses.keys().next(), Some(&(from(row) + 1)));
+        for (step, loss) in &losses {
+            assert_eq!(loss, &expected[step], "step {step} of attempt {attempt}");
+        }
+    }
+    let own_steps = STEPS - from(&rows[2]);
+    assert_eq!((place.losses(3).len() as u64, rows[2]["steps"].as_str()), (own_steps, "400"));
+    let samples = rows[2]["samples_per_second"].parse::<f64>().unwrap() * rows[2]["window_seconds"].parse::<f64>().unwrap();
+    let left_out: u64 = rows[2]["left_out_steps"].parse().unwrap();
+    assert!((samples - ((own_steps - left_out) * 16) as f64).abs() < 1e-6, "{samples} samples in a window of its own {own_steps} steps");
+    assert!(!place.trial().join("checkpoint").exists());
+}
+
+impl Place {
+    /// A second launch, under way.
+    fn launch_again(&self) -> Child {
+        let child = self.kiln(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let started = Instant::now();
+        let steps = self.trial().join("2/steps.csv");
+        while !fs::read_to_string(&steps).is_ok_and(|text| text.lines().count() > 8) {
+            assert!(started.elapsed() < Duration::from_secs(120), "the second attempt makes no steps");
+            thread::sleep(Duration::from_millis(2));
+        }
+        child
+    }
+}
+
+#[test]
+fn what_is_to_stay_stays_and_a_rerun_of_a_completed_trial_begins_anew() {
+    let place = Place::new("last");
+    place.complete(&["--set", "train.steps=40"]);
+    assert_eq!(place.checkpoints(), [40]);
+    let first = place.losses(1);
+    place.complete(&["--set", "train.steps=40", "--rerun", "completed"]);
+    let rows = place.rows();
+    assert_eq!((rows.len(), rows[1]["resumed_at_step"].as_str(), place.losses(2)), (2, "", first));
+    assert_eq!(place.checkpoints(), [40]);
+}

@@ -1,0 +1,163 @@
+//! Tensors in safetensors files: on their way to one, and read from one. A tensor is copied from its device when its turn comes, so
+//! that no more than one of them is in host memory besides.
+
+use std::{borrow::Cow, fs, path::Path};
+
+use burn::tensor::{DType, Tensor};
+use safetensors::{
+    Dtype, SafeTensorError, SafeTensors, View, serialize_to_file,
+    tensor::{Metadata, TensorInfo},
+};
+
+use crate::error::TrialError;
+
+/// A tensor on its way to a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaving {
+    flat: Tensor<1>,
+    shape: Vec<usize>,
+}
+
+/// Tensors by name.
+pub(crate) type Named = Vec<(String, Leaving)>;
+
+impl Leaving {
+    pub(crate) fn new<const D: usize>(tensor: Tensor<D>) -> Self {
+        let shape = tensor.dims().to_vec();
+        Self { flat: tensor.flatten(0, D - 1), shape }
+    }
+}
+
+impl View for Leaving {
+    fn dtype(&self) -> Dtype {
+        match self.flat.dtype() {
+            DType::BF16 => Dtype::BF16,
+            DType::F16 => Dtype::F16,
+            _ => Dtype::F32,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Waits for the device; panics if it failed, which the engine's guard makes an error of.
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.flat.clone().into_data().as_bytes().to_vec())
+    }
+
+    fn data_len(&self) -> usize {
+        self.flat.dims()[0] * self.flat.dtype().size()
+    }
+}
+
+/// Writes a file of tensors. Waits for the device.
+///
+/// Errors: the file cannot be written.
+pub(crate) fn write(path: &Path, tensors: Named) -> Result<(), TrialError> {
+    serialize_to_file(tensors, None, path).map_err(|error| match error {
+        SafeTensorError::IoError(error) => TrialError::NotSaved(error),
+        error => TrialError::Failed(format!("{}: {error}", path.display())),
+    })
+}
+
+/// A file of tensors, read.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    name: String,
+    bytes: Vec<u8>,
+    metadata: Metadata,
+    /// Where the numbers begin.
+    begin: usize,
+}
+
+impl Arrived {
+    /// Errors: the file cannot be read, or is no file of tensors.
+    pub(crate) fn read(path: &Path) -> Result<Self, TrialError> {
+        let failed = |error: &dyn std::fmt::Display| TrialError::Failed(format!("{}: {error}", path.display()));
+        let bytes = fs::read(path).map_err(|error| failed(&error))?;
+        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| failed(&error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { name, bytes, metadata, begin: header + size_of::<u64>() })
+    }
+
+    /// The names of its tensors.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.metadata.tensors().into_keys().collect()
+    }
+
+    /// The shape of a tensor.
+    ///
+    /// Errors: there is none of that name.
+    pub(crate) fn shape(&self, name: &str) -> Result<&[usize], TrialError> {
+        self.info(name).map(|info| info.shape.as_slice())
+    }
+
+    /// The numbers of a tensor that has so many, row after row.
+    ///
+    /// Errors: there is none of that name, of that size, in a format that parameters have.
+    pub(crate) fn values(&self, name: &str, count: usize) -> Result<Vec<f32>, TrialError> {
+        let info = self.info(name)?;
+        let (from, to) = info.data_offsets;
+        let bytes = &self.bytes[self.begin + from..self.begin + to];
+        let values: Vec<f32> = match info.dtype {
+            Dtype::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
+            Dtype::BF16 => bytes.as_chunks().0.iter().map(|two| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16)).collect(),
+            other => return Err(self.unfit(name, &format!("is in {other:?}"))),
+        };
+        if values.len() != count {
+            return Err(self.unfit(name, &format!("has {} numbers, and the model's {count}", values.len())));
+        }
+        Ok(values)
+    }
+
+    fn info(&self, name: &str) -> Result<&TensorInfo, TrialError> {
+        self.metadata.info(name).ok_or_else(|| self.unfit(name, "is not in it"))
+    }
+
+    fn unfit(&self, name: &str, what: &str) -> TrialError {
+        TrialError::Failed(format!(
+            "the checkpoint does not fit the model: in {}, `{name}` {what}; was the model's code changed? Without the trial's folder `checkpoint` \
+             it begins anew",
+            self.name
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, FloatDType};
+
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_as_they_left_in_both_formats() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let numbers = [1.0_f32, -0.1, f32::MIN_POSITIVE, 3.4e38, 1.0e-40, 0.0];
+        let tensor = Tensor::<2>::from_data([[numbers[0], numbers[1], numbers[2]], [numbers[3], numbers[4], numbers[5]]], &Device::flex());
+        let narrow = Tensor::<1>::from_data([1.5, -0.0078125], &Device::flex()).cast(FloatDType::BF16);
+        write(&path, vec![("wide".to_owned(), Leaving::new(tensor.swap_dims(0, 1))), ("narrow".to_owned(), Leaving::new(narrow))]).unwrap();
+        let arrived = Arrived::read(&path).unwrap();
+        assert_eq!(arrived.shape("wide").unwrap(), [3, 2]);
+        let turned = [0, 3, 1, 4, 2, 5].map(|at| numbers[at].to_bits());
+        assert_eq!(arrived.values("wide", 6).unwrap().into_iter().map(f32::to_bits).collect::<Vec<u32>>(), turned);
+        assert_eq!(arrived.values("narrow", 2).unwrap(), [1.5, -0.0078125]);
+        let mut names = arrived.names();
+        names.sort();
+        assert_eq!(names, ["narrow", "wide"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        write(&path, vec![("weight".to_owned(), Leaving::new(Tensor::<1>::zeros([2], &Device::flex())))]).unwrap();
+        let arrived = Arrived::read(&path).unwrap();
+        let message = arrived.values("weight", 3).unwrap_err().to_string();
+        assert!(message.contains("in model.safetensors, `weight` has 2 numbers, and the model's 3; was"), "{message}");
+        assert!(arrived.values("bias", 3).unwrap_err().to_string().contains("`bias` is not in it; was"));
+        fs::write(&path, "no tensors").unwrap();
+        assert!(Arrived::read(&path).is_err());
+    }
+}
