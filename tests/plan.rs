@@ -152,3 +152,37 @@ fn ten_thousand_trials_are_planned_and_printed_in_about_a_second() {
     // Under 1 s is the aim; twice that leaves room for a machine that does other work.
     assert!(seconds < 2.0, "{seconds} s");
 }
+
+#[test]
+fn a_prompt_that_a_text_cannot_spell_is_refused_where_it_stands() {
+    let folder = folder_with(
+        "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\ntrain:\n  steps: 5\n  sample: {prompt: At}\n\
+         sweep:\n  grid:\n    train.sample.prompt: [At, \"Ωmega\"]\n    data.tokenizer: [character, byte]\n",
+    );
+    let output = plan(folder.path(), &["x.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        "x.yaml:10:31: `train.sample.prompt` holds \"Ω\", which the training text does not have; begin with tokens that it has \
+         (at train.sample.prompt = Ωmega, data.tokenizer = character)\n"
+    );
+    assert!(plan(folder.path(), &["x.yaml", "--set", "data.tokenizer=byte"]).status.success(), "bytes spell everything");
+}
+
+#[test]
+fn a_swept_size_has_its_column_and_its_parameters() {
+    let folder = folder_with(
+        "{kiln: 1, name: x, model: {kind: gpt, seq_len: 256}, data: {kind: generated}, train: {steps: 5},
+          sweep: {grid: {model.size: [gpt2, gpt2-medium]}}}",
+    );
+    let plan = json(&plan(folder.path(), &["x.yaml", "--json"]));
+    assert_eq!(plan["axes"], serde_json::json!(["model.size"]));
+    let trials: Vec<(&str, u64)> = plan["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|trial| (trial["axes"]["model.size"].as_str().unwrap(), trial["parameters"].as_u64().unwrap()))
+        .collect();
+    // The published numbers, less the positions that a shorter sequence does not need.
+    assert_eq!(trials, [("gpt2", 124_439_808 - 768 * 768), ("gpt2-medium", 354_823_168 - 768 * 1024)]);
+}

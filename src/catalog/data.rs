@@ -424,6 +424,18 @@ impl Data {
         }
     }
 
+    /// What the facts of data depend on: the same for data that differ only in how they are cut or loaded.
+    pub fn source_key(&self) -> String {
+        let mut data = self.clone();
+        if let Some(loader) = data.loader_mut() {
+            *loader = Loader::default();
+        }
+        if let Some(sampling) = data.sampling_mut() {
+            *sampling = TextSampling::default();
+        }
+        format!("{data:?}")
+    }
+
     /// As [`Data::loader`], to be changed.
     pub fn loader_mut(&mut self) -> Option<&mut Loader> {
         match self {

@@ -139,6 +139,14 @@ impl Model {
         }
     }
 
+    /// The keys that a named size (`model.size`) gives where they are not given themselves.
+    pub fn keys_of_sizes(&self) -> &'static [&'static str] {
+        match self {
+            Self::Gpt(_) => &Gpt::KEYS_OF_SIZES,
+            _ => &[],
+        }
+    }
+
     /// What this model's own keys say against one another.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         match self {

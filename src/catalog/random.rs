@@ -36,6 +36,11 @@ impl SplitMix64 {
         mix(self.0)
     }
 
+    /// A number in [0, 1), of 53 bits.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// A number below `bound`, as [`scaled`].
     pub fn below(&mut self, bound: u64) -> u64 {
         scaled(self.next_u64(), bound)

@@ -69,6 +69,31 @@ impl Vocabulary {
         }
     }
 
+    /// The ids of the beginning of a text that goes on after it: words that end in no line's end stay in their line.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that go on after its name: its first token that the training text does not have, `<unk>` or not; it
+    /// is no token at all.
+    pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, String> {
+        let absent = |token: String| format!("holds {token:?}, which the training text does not have; begin with tokens that it has");
+        let ids: Vec<u32> = match &self.0 {
+            Entries::Words { ids, .. } => {
+                let tokens: Vec<&str> = word_tokens(prompt).collect();
+                let in_line = !prompt.ends_with('\n') && !tokens.is_empty();
+                let tokens = &tokens[..tokens.len() - usize::from(in_line)];
+                tokens.iter().map(|word| ids.get(*word).copied().ok_or_else(|| absent((*word).to_owned()))).collect::<Result<_, _>>()?
+            }
+            Entries::Characters { ids, .. } => {
+                prompt.chars().map(|character| known(ids, character).ok_or_else(|| absent(character.to_string()))).collect::<Result<_, _>>()?
+            }
+            Entries::Bytes => prompt.bytes().map(u32::from).collect(),
+        };
+        if ids.is_empty() {
+            return Err(format!("{prompt:?} is no token of `data.tokenizer`; give a word of the text, or \"\\n\""));
+        }
+        Ok(ids)
+    }
+
     /// The text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the vocabulary read as unknown.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.0 {
@@ -162,6 +187,24 @@ mod tests {
         assert_eq!(characters.len(), 3);
         assert_eq!(characters.encode("abé").unwrap(), [0, 1, 2]);
         assert_eq!(characters.decode(&[0, 1, 2]), "ab\u{fffd}");
+    }
+
+    #[test]
+    fn a_prompt_stays_open_and_has_known_tokens_alone() {
+        let words = Vocabulary::build(Tokenizer::Word, "the kiln is hot\n", "cold\n");
+        assert_eq!(words.encode_prompt("the kiln\nis").unwrap(), words.encode("the kiln\nis\n").unwrap()[..4]);
+        assert_eq!(words.encode_prompt("hot\n").unwrap(), words.encode("hot\n").unwrap());
+        assert_eq!(words.encode_prompt("\n").unwrap(), [4], "the end of an empty line");
+        assert!(words.encode_prompt(" ").unwrap_err().contains("is no token") && words.encode_prompt("").is_err());
+        let refused = words.encode_prompt("the cold kiln").unwrap_err();
+        assert_eq!(
+            refused, "holds \"cold\", which the training text does not have; begin with tokens that it has",
+            "not even where there is an `<unk>`"
+        );
+        let characters = Vocabulary::build(Tokenizer::Character, "ab", "é");
+        assert_eq!(characters.encode_prompt("ba"), Ok(vec![1, 0]));
+        assert!(characters.encode_prompt("bé").unwrap_err().starts_with("holds \"é\""));
+        assert_eq!(Vocabulary::build(Tokenizer::Byte, "", "").encode_prompt("é").unwrap(), [0xc3, 0xa9]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
 };
 
@@ -12,6 +12,8 @@ use crate::{
         Data,
         data::DataFacts,
         facts::{cache_folder, facts},
+        text,
+        tokenizer::Vocabulary,
     },
     plan::{self, Plan, PlanProblem},
     spec::{self, Loaded, Location, Problem, Problems, Request},
@@ -33,6 +35,10 @@ pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> 
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     let finder = FactFinder::from_environment();
     let plan = plan::expand(&loaded.experiment, &|data| finder.find(data), 1).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+    let faults = finder.prompt_faults(&plan);
+    if !faults.is_empty() {
+        return Err(Stop::bad_input(placed(&loaded, &faults)));
+    }
     Ok(Planned { plan, notes: finder.notes.into_inner().into_iter().collect(), data: finder.hashes.into_inner(), loaded })
 }
 
@@ -79,6 +85,27 @@ impl FactFinder {
             notes: RefCell::default(),
             hashes: RefCell::default(),
         }
+    }
+
+    /// The prompts of `train.sample` that the trials' texts cannot spell, each with its first trial. A text that cannot be read has its
+    /// note already.
+    fn prompt_faults(&self, plan: &Plan) -> Vec<PlanProblem> {
+        let mut looked_at = BTreeSet::new();
+        let mut vocabularies: HashMap<String, Option<Vocabulary>> = HashMap::new();
+        let mut faults = Vec::new();
+        for trial in &plan.trials {
+            let (source, Some(sample)) = (trial.data.source_key(), &trial.train.sample) else { continue };
+            if !looked_at.insert((source.clone(), sample.prompt.clone())) {
+                continue;
+            }
+            let read = || text::load(&trial.data, self.data_folder.as_deref()).ok().map(|text| text.vocabulary);
+            let vocabulary = vocabularies.entry(source).or_insert_with(read);
+            if let Some(Err(why)) = vocabulary.as_ref().map(|vocabulary| vocabulary.encode_prompt(&sample.prompt)) {
+                let (key, message) = ("train.sample.prompt".to_owned(), format!("`train.sample.prompt` {why}"));
+                faults.push(PlanProblem { key, axes: trial.axes.clone(), alike: Vec::new(), points: 1, message });
+            }
+        }
+        faults
     }
 
     fn find(&self, data: &Data) -> Option<DataFacts> {

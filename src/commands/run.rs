@@ -239,5 +239,20 @@ fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result
     let kept = [folder.trials_table(), folder.snapshots_table(), folder.path().join("snapshot-*.txt"), folder.run_file(), folder.experiment()];
     let kept: Vec<String> = kept.iter().map(|path| format!("  {}", path.display())).collect();
     let purpose = description.map(|text| format!("{}\n\n", text.trim_end())).unwrap_or_default();
-    Ok(format!("\n{purpose}{page}\nWorth committing:\n{}\n", kept.join("\n")))
+    Ok(format!("\n{purpose}{page}\n{}Worth committing:\n{}\n", texts(report), kept.join("\n")))
+}
+
+/// More files than this are no list to read.
+const MOST_TEXTS: usize = 4;
+
+/// Where the texts of `train.sample` lie; nothing where there is none.
+fn texts(report: &Report) -> String {
+    let paths = report.rows.iter().map(|row| report.folder.attempt(&row.fixed.trial, row.fixed.attempt).join("sample.txt"));
+    let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    if paths.is_empty() {
+        return String::new();
+    }
+    let shown: String = paths.iter().take(MOST_TEXTS).map(|path| format!("  {}\n", path.display())).collect();
+    let more = if paths.len() > MOST_TEXTS { format!("  … and {} more\n", paths.len() - MOST_TEXTS) } else { String::new() };
+    format!("Written by the models:\n{shown}{more}\n")
 }

@@ -10,6 +10,8 @@ const STEP_ROW_BYTES: u64 = 120;
 const EPOCH_ROW_BYTES: u64 = 160;
 /// trial.yaml, trial.json, stderr.txt and the trial's rows in trials.csv and snapshots.csv, in whole file blocks.
 const TRIAL_BYTES: u64 = 24 * 1024;
+/// A token of sample.txt: a word, where tokens are words.
+const TOKEN_BYTES: u64 = 8;
 
 impl Trial {
     /// Bytes that the trial leaves under `results/`, hardware samples left out; `None` while its steps are unknown.
@@ -21,7 +23,11 @@ impl Trial {
             EvaluateEvery::Moment(EvaluateMoment::End) => 1,
         };
         let rows = steps.saturating_mul(STEP_ROW_BYTES).saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES));
-        Some(TRIAL_BYTES.saturating_add(rows).saturating_add(self.checkpoint_bytes()))
+        Some(TRIAL_BYTES.saturating_add(rows).saturating_add(self.text_bytes()).saturating_add(self.checkpoint_bytes()))
+    }
+
+    fn text_bytes(&self) -> u64 {
+        self.train.sample.as_ref().map_or(0, |sample| sample.samples.saturating_mul(sample.tokens).saturating_mul(TOKEN_BYTES))
     }
 
     /// Of the checkpoints that are there at once while the trial runs, the one under way included: f32 weights and moments.

@@ -13,11 +13,7 @@ use super::{
     settings::{Sections, Settings},
 };
 use crate::{
-    catalog::{
-        Data,
-        data::{DataFacts, Loader, TextSampling},
-        samples::Epoch,
-    },
+    catalog::{Data, data::DataFacts, samples::Epoch},
     spec::{Experiment, Order},
 };
 
@@ -165,7 +161,7 @@ impl Planner<'_> {
     }
 
     fn facts_of(&mut self, data: &Data) -> Option<DataFacts> {
-        let key = source_key(data);
+        let key = data.source_key();
         if !self.known.contains_key(&key) {
             self.known.insert(key.clone(), (self.facts)(data));
         }
@@ -183,18 +179,6 @@ fn repeat(first: &Trial, mut identity: Identity, repeats: u64) -> Vec<Trial> {
         trials.push(trial);
     }
     trials
-}
-
-/// What the facts of data depend on: not how it is cut or loaded.
-fn source_key(data: &Data) -> String {
-    let mut data = data.clone();
-    if let Some(loader) = data.loader_mut() {
-        *loader = Loader::default();
-    }
-    if let Some(sampling) = data.sampling_mut() {
-        *sampling = TextSampling::default();
-    }
-    format!("{data:?}")
 }
 
 /// Which point has an id already.

@@ -63,17 +63,20 @@ fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// `path` is the dotted key of `value`; maps with a `kind` have defaults of their own.
+/// `path` is the dotted key of `value`; maps with a `kind`, and those that are absent by default, have defaults of their own.
 fn leave_out_defaults(value: &mut Value, path: &str, inherited: &Value) {
     let Value::Object(map) = value else { return };
     let defaults = match map.get("kind").and_then(Value::as_str) {
         Some(kind) => &FORMAT_1_DEFAULTS[path][kind],
+        None if inherited.is_null() => &FORMAT_1_DEFAULTS[path],
         None => inherited,
     };
     map.retain(|key, value| {
         if value.is_object() {
-            leave_out_defaults(value, &format!("{path}.{key}"), &defaults[key.as_str()]);
-            return value.as_object().is_some_and(|map| !map.is_empty());
+            let inherited = &defaults[key.as_str()];
+            leave_out_defaults(value, &format!("{path}.{key}"), inherited);
+            // That a map is there at all says something, where by default it is not.
+            return inherited.is_null() || value.as_object().is_some_and(|map| !map.is_empty());
         }
         key == "kind" || !same(value, &defaults[key.as_str()])
     });
@@ -182,6 +185,15 @@ mod tests {
             learning_rate_schedule: {kind: constant, warmup_steps: 0}}";
         assert_eq!(plain(model, data, train), short);
         assert_eq!(id(model, data, train, json!({"engine": "libtorch", "devices": "auto"})), short);
+        let written = "{epochs: 1, sample: {tokens: 200, prompt: \"\\n\", temperature: 1, samples: 1}}";
+        assert_eq!(plain("{kind: gpt}", "{kind: wikitext2}", written), plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1, sample: {}}"));
+    }
+
+    #[test]
+    fn a_size_has_the_id_of_its_numbers() {
+        let numbers = "{kind: gpt, d_model: 1024, num_layers: 3, num_heads: 16, seq_len: 1024, vocabulary: 50257}";
+        let of = |model: &str| plain(model, "{kind: generated}", "{epochs: 1}");
+        assert_eq!(of("{kind: gpt, size: gpt2-medium, num_layers: 3}"), of(numbers));
     }
 
     #[test]
@@ -206,6 +218,10 @@ mod tests {
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {}}"),
+            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {tokens: 20}}"),
+            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {top_k: 20}}"),
+            plain("{kind: gpt, size: gpt2}", "{kind: generated}", "{epochs: 1}"),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
             plain("{kind: custom, name: one, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
             plain("{kind: custom, name: two, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
@@ -257,6 +273,7 @@ mod tests {
                 &data
             ),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),
+            "train.sample": serde_json::to_value(crate::spec::Sample::default()).unwrap(),
             "train.optimizer": kinds(&["adamw", "sgd"], &|kind| train("optimizer", kind)),
             "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),
             "run": {"engine": run["engine"], "devices": run["devices"]},

@@ -11,12 +11,17 @@ use crate::{
     spec::{self, Devices, Engine, Experiment, Train},
 };
 
-/// The sections of a file that a sweep may vary, as resolved JSON.
-pub(super) struct Sections(Value);
+/// The sections of a file that a sweep may vary, as JSON.
+pub(super) struct Sections {
+    /// As the layers ask for them: the values of a point are put into these.
+    asked: Value,
+    /// With what a size gives written out.
+    resolved: Value,
+}
 
 impl Sections {
     pub(super) fn new(experiment: &Experiment) -> serde_json::Result<Self> {
-        Ok(Self(json!({
+        let asked = json!({
             "model": serde_json::to_value(&experiment.model)?,
             "data": serde_json::to_value(&experiment.data)?,
             "train": serde_json::to_value(&experiment.train)?,
@@ -24,17 +29,21 @@ impl Sections {
                 "engine": serde_json::to_value(experiment.run.engine)?,
                 "devices": serde_json::to_value(&experiment.run.devices)?,
             },
-        })))
+        });
+        let mut resolved = asked.clone();
+        resolved["model"] = serde_json::to_value(&*experiment.model)?;
+        Ok(Self { asked, resolved })
     }
 
     /// The value of a dotted key; `null` if it is not set.
     pub(super) fn get(&self, key: &str) -> Value {
-        key.split('.').try_fold(&self.0, |place, part| place.get(part)).cloned().unwrap_or_default()
+        let value = |sections: &Value| key.split('.').try_fold(sections, |place, part| place.get(part)).cloned();
+        value(&self.resolved).or_else(|| value(&self.asked)).unwrap_or_default()
     }
 
     /// With the chosen values put in.
     fn with<'a>(&self, choices: impl Iterator<Item = (&'a String, &'a Value)>) -> Value {
-        let mut sections = self.0.clone();
+        let mut sections = self.asked.clone();
         spec::apply_point(&mut sections, choices.map(|(key, value)| (key.as_str(), value)));
         sections
     }

@@ -78,6 +78,13 @@ pub enum Message {
         step: u64,
         valid_loss: f64,
     },
+    /// The trained model writes its texts (`train.sample`); a sign of life.
+    Sampling {
+        /// From 1.
+        sample: u64,
+        token: u64,
+        total_tokens: u64,
+    },
     /// The training goes on after this step, from a checkpoint.
     Resumed {
         step: u64,

@@ -46,6 +46,8 @@ pub(super) struct Heard {
     pub(super) resumed_at_step: Option<u64>,
     /// Batch and total, while the validation data is gone through.
     pub(super) evaluating: Option<(u64, u64)>,
+    /// Token and total, while the trained model writes a text.
+    pub(super) sampling: Option<(u64, u64)>,
     pub(super) finished: Option<(Outcome, Option<String>)>,
     /// Notices nobody has looked at yet.
     pub(super) notices: Vec<String>,
@@ -85,6 +87,7 @@ impl Ear {
             data_wait_fraction: None,
             resumed_at_step: None,
             evaluating: None,
+            sampling: None,
             finished: None,
             notices: Vec::new(),
             garbage_lines: 0,
@@ -159,6 +162,7 @@ impl Heard {
                 self.samples_per_second = samples_per_second.or(self.samples_per_second);
                 self.data_wait_fraction = data_wait_fraction.or(self.data_wait_fraction);
             }
+            Message::Sampling { token, total_tokens, .. } => self.sampling = Some((token, total_tokens)),
             Message::Evaluating { batch, total_batches, .. } => self.evaluating = Some((batch, total_batches)),
             Message::Finished { outcome, reason } => self.finished = Some((outcome, reason)),
             Message::Notice { text } if self.notices.len() < MOST_NOTICES => self.notices.push(text),

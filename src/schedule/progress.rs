@@ -262,6 +262,9 @@ fn figures(heard: &Heard) -> String {
     if let Some((batch, total)) = heard.evaluating {
         text.push_str(&format!(", evaluating {batch}/{total}"));
     }
+    if let Some((token, total)) = heard.sampling {
+        text.push_str(&format!(", writing text {token}/{total}"));
+    }
     if !heard.ready && heard.step.is_none() {
         text.push_str(", building");
     }

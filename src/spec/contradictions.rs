@@ -12,7 +12,7 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Content, Data, Model};
+use crate::catalog::{Content, Data, Model, data::Tokenizer};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 10] = [
@@ -55,7 +55,8 @@ fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> Fa
 /// What the keys of one point say against one another.
 pub fn contradictions(point: &Point<'_>) -> Vec<Fault> {
     let own = point.model.contradictions().into_iter().map(|(key, message)| fault(&format!("model.{key}"), &["model"], message));
-    own.chain(of_length(point)).chain(of_data(point)).chain(of_training(point.train)).chain(of_engine(point)).collect()
+    let others = of_length(point).into_iter().chain(of_data(point)).chain(of_training(point.train)).chain(of_sample(point)).chain(of_engine(point));
+    own.chain(others).collect()
 }
 
 fn of_length(point: &Point<'_>) -> Vec<Fault> {
@@ -176,6 +177,22 @@ fn of_training(train: &Train) -> Vec<Fault> {
     faults
 }
 
+/// Only a model of text writes text, and only from a prompt that is some token.
+fn of_sample(point: &Point<'_>) -> Vec<Fault> {
+    let Some(sample) = &point.train.sample else { return Vec::new() };
+    let (kind, reads) = (point.model.kind(), point.model.reads());
+    if reads != Content::Text {
+        let message = format!("`sample` writes text, but model kind `{kind}` reads {}; remove it", reads.name());
+        return vec![fault("train.sample", &["model.kind", "train.sample"], message)];
+    }
+    let is_blank = sample.prompt.trim().is_empty() && !sample.prompt.contains('\n');
+    if is_blank && point.data.tokenizer() == Some(Tokenizer::Word) {
+        let message = "`prompt` holds no word and no line's end, so it is no token; give a word of the text, or `\"\\n\"`";
+        return vec![fault("train.sample.prompt", &["data", "train.sample"], message)];
+    }
+    Vec::new()
+}
+
 fn of_engine(point: &Point<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     if point.engine == Engine::Flex && point.train.precision != Precision::F32 {
@@ -207,7 +224,7 @@ pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty
     faults.extend(of_run(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
     let mut problems: Vec<Problem> = faults.into_iter().map(|fault| Problem::new(&locate(tree, &fault.key, top), fault.key, fault.message)).collect();
-    if matches!(experiment.model, Model::Matmul(_)) && !varied("model.kind") {
+    if matches!(*experiment.model, Model::Matmul(_)) && !varied("model.kind") {
         problems.extend(ignored_by_matmul(tree));
     }
     problems

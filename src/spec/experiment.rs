@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::run_options::Run;
+use super::{asked::AskedModel, run_options::Run, sample::Sample};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -27,7 +27,8 @@ pub struct Experiment {
     /// What the experiment is for, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    pub model: Model,
+    #[schemars(with = "Model")]
+    pub model: AskedModel,
     #[serde(default)]
     pub data: Data,
     #[serde(default)]
@@ -81,6 +82,8 @@ pub struct Train {
     /// When training ends before its last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStop>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
     /// What of the training is kept on the way, so that an interrupted trial goes on from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
@@ -104,6 +107,7 @@ impl Default for Train {
             evaluate: Evaluate::default(),
             target: None,
             early_stop: None,
+            sample: None,
             checkpoint: None,
             cpu_threads: CpuThreads::Auto(Auto::Auto),
         }

@@ -146,6 +146,39 @@ fn a_set_on_a_swept_key_replaces_its_axis_and_axes_keep_file_order() {
     assert_eq!(loaded.experiment.train.batch_size, 16);
 }
 
+const SIZED: &str = "kiln: 1\nname: x\nmodel:\n  kind: gpt\n  size: gpt2\n  vocabulary: 50304\ndata: {kind: generated}\ntrain: {steps: 2}\n";
+
+#[test]
+fn a_size_gives_what_no_layer_does_and_is_itself_no_part_of_the_resolved_file() {
+    let case = Case::new(SIZED).set(&["model.num_layers=2"]);
+    assert_eq!(case.origin("model.d_model"), (json!(768), "x.yaml:5".to_owned()));
+    assert_eq!(case.origin("model.vocabulary"), (json!(50304), "x.yaml:6".to_owned()));
+    assert_eq!(case.origin("model.num_layers"), (json!(2), "--set model.num_layers=2".to_owned()));
+    assert_eq!(Case::new(SIZED).set(&["model.size=null"]).origin("model.d_model"), (json!(256), "default".to_owned()));
+    let loaded = case.load();
+    assert!(loaded.origins.iter().all(|origin| origin.key != "model.size"));
+    let numbers = SIZED.replace("size: gpt2", "d_model: 768\n  num_layers: 2\n  num_heads: 12\n  seq_len: 1024");
+    assert_eq!(Case::new(&numbers).load().experiment, loaded.experiment);
+    assert_eq!(Case::new(&write_resolved(&loaded)).load().experiment, loaded.experiment);
+    let unknown = Case::new(SIZED).set(&["model.size=gpt2-mediun"]).problems();
+    assert_eq!(
+        unknown,
+        "--set model.size=gpt2-mediun: `model.size` is `gpt2-mediun`; it must be `gpt2`, `gpt2-medium`, `gpt2-large` or `gpt2-xl`; did you mean `gpt2-medium`?"
+    );
+}
+
+#[test]
+fn where_points_differ_in_size_the_resolved_file_leaves_it_to_them() {
+    let swept = format!("{SIZED}sweep:\n  grid: {{model.size: [gpt2-medium, gpt2-large]}}\n");
+    let own = SIZED.to_owned() + "sweep:\n  grid: {model.num_layers: [1, null]}\n";
+    for text in [swept, own] {
+        let loaded = Case::new(&text).set(&["model.num_heads=1"]).load();
+        let keys: Vec<&str> = loaded.origins.iter().filter_map(|origin| origin.key.strip_prefix("model.")).collect();
+        assert_eq!(keys, ["kind", "size", "num_heads", "dropout", "vocabulary", "tie_head", "bias"]);
+        assert_eq!(Case::new(&write_resolved(&loaded)).load().experiment, loaded.experiment);
+    }
+}
+
 #[test]
 fn extends_chains_from_the_naming_file_and_may_not_cycle() {
     let chain =

@@ -4,6 +4,7 @@
 //! came from, or [`Problems`]: all that is wrong, each with its place. What a point of the sweep is, and whether the data is
 //! there, is left to others.
 
+mod asked;
 mod check;
 mod condition;
 mod contradictions;
@@ -22,6 +23,7 @@ mod problem;
 mod read;
 mod resolved;
 mod run_options;
+mod sample;
 mod scalar;
 mod schema;
 mod suggest;
@@ -32,6 +34,7 @@ use std::path::PathBuf;
 
 use node::Node;
 
+pub use asked::AskedModel;
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
@@ -42,6 +45,7 @@ pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
+pub use sample::Sample;
 pub use schema::schema;
 
 /// Which experiment is asked for.
@@ -179,6 +183,7 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
     let user = merge::merged(&layers);
     layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
     let mut tree = merge::merged(&layers);
+    asked::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
     Merged { tree, user, top, problems, whole: read.whole }
 }

@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn null_restores_the_default() {
-        assert_eq!(after("model.num_layers", Value::Null)["model"]["num_layers"], json!(2));
+        assert_eq!(after("model.dropout", Value::Null)["model"]["dropout"], json!(0.0));
+        assert_eq!(after("model.num_layers", Value::Null)["model"].get("num_layers"), None, "its default is the size's, where there is one");
         let mut sections = sections();
         apply_override(&mut sections, "train.target", &json!({"valid_loss": 2.0}));
         assert_eq!(sections["train"]["target"], json!({"valid_loss": 2.0}));

@@ -43,6 +43,12 @@ pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
     section("grid").iter().chain(section("zip")).map(|entry| entry.key.as_str()).collect()
 }
 
+/// The keys that some point has a value of its own for.
+pub(super) fn varied_keys(tree: &Node) -> Vec<&str> {
+    let points = tree.get_path(&["sweep", "include"]).map(Node::items).unwrap_or_default();
+    axis_keys(tree).into_iter().chain(points.iter().flat_map(Node::entries).map(|entry| entry.key.as_str())).collect()
+}
+
 /// Whether a key may be an axis.
 pub(super) fn may_vary(key: &str) -> bool {
     ["model.", "data.", "train."].iter().any(|section| key.starts_with(section)) || RUN_AXES.contains(&key)

@@ -98,6 +98,9 @@ const PARAMETERS: Shows = Shows::Differ(|left| left.measured("parameters"));
 /// Samples in the training text as it was cut.
 const SAMPLES: Shows = Shows::Differ(|left| left.measured("train_samples"));
 
+/// What the trained model wrote.
+const TEXTS: Shows = Shows::Differ(|left| fs::read_to_string(left.attempt().join("sample.txt")).unwrap_or_default());
+
 fn row_count(table: &str, left: &Left) -> usize {
     left.rows(table).len()
 }
@@ -167,6 +170,7 @@ fn of_model() -> Vec<Case> {
         )
         .of("custom"),
         case("model.kind", &mlp, ["mlp", "gpt"], LOSSES).with(&["model.d_model=16", "model.seq_len=16"]),
+        case("model.size", &gpt.replace(", num_layers: 1", ""), ["gpt2", "gpt2-medium"], PARAMETERS).of("gpt").with(&["model.vocabulary=100"]),
         of_gpt("d_model", "32", PARAMETERS),
         of_gpt("num_layers", "2", PARAMETERS),
         of_gpt("num_heads", "4", LOSSES),
@@ -377,6 +381,11 @@ fn of_training() -> Vec<Case> {
         ]),
         of("checkpoint.after", ["delete", "last"], Shows::Are(kept, ["0", "1"])).with(&["train.checkpoint.every_steps=2"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
+        of("sample.prompt", ["begins", "river"], TEXTS),
+        of("sample.tokens", ["20", "40"], TEXTS),
+        of("sample.temperature", ["0", "1.5"], TEXTS).with(&["train.sample.tokens=40"]),
+        of("sample.top_k", ["1", "20"], TEXTS).with(&["train.sample.tokens=40"]),
+        of("sample.samples", ["1", "2"], TEXTS).with(&["train.sample.tokens=40"]),
         of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
     ]
 }

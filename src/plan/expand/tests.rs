@@ -125,6 +125,28 @@ fn an_axis_over_kinds_starts_each_map_anew_whatever_the_order() {
 }
 
 #[test]
+fn a_swept_size_is_an_axis_and_leaves_what_is_written_as_it_is() {
+    let shapes = |model: &str, sweep: &str| -> Vec<String> {
+        let trials = plan(&with(model, "kind: generated", "steps: 1", sweep)).unwrap().trials;
+        let shape = |trial: &Trial| {
+            let model = serde_json::to_value(&trial.model).unwrap();
+            let axes: Vec<&str> = trial.axes.iter().map(|(_, value)| value.as_str().unwrap_or("-")).collect();
+            format!("{} {}/{}/{}", axes.join(" "), model["d_model"], model["num_layers"], model["num_heads"])
+        };
+        trials.iter().map(shape).collect()
+    };
+    let sweep = "grid: {model.size: [gpt2, gpt2-medium, null]}";
+    assert_eq!(shapes("kind: gpt, num_layers: 3", sweep), ["gpt2 768/3/12", "gpt2-medium 1024/3/16", "- 256/3/4"]);
+    let include = "grid: {model.size: [gpt2-xl]}, include: [{train.batch_size: 4}]";
+    assert_eq!(shapes("kind: gpt, size: gpt2", include), ["gpt2-xl - 1600/48/25", "gpt2 - 768/12/12"]);
+    let own = "grid: {model.num_layers: [1, null], model.size: [gpt2-large]}";
+    assert_eq!(shapes("kind: gpt", own), ["- gpt2-large 1280/1/20", "- gpt2-large 1280/36/20"]);
+    let file = with("kind: gpt, size: gpt2", "kind: generated", "steps: 1", "grid: {model.num_heads: [12, null]}");
+    let twins = problems(&file);
+    assert!(twins[0].1.contains("are the same trial"), "{twins:?}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_by_name_and_all_at_once() {
     let file = with("kind: gpt, num_heads: 5, vocabulary: 100", "kind: wikitext2", "steps: 5, batch_size: 100000", "");
     let found = problems(&file);
@@ -147,6 +169,9 @@ fn every_refusal_has_its_key() {
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {run.devices: [cpu], train.precision: [f32, tf32]}"), "train.precision"),
         (with("kind: gpt", "kind: generated", "steps: 1, optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
         (with("kind: gpt", "kind: generated, valid_fraction: 0", "steps: 1, target: {valid_loss: 1}", ""), "train.target"),
+        (with("kind: gpt, size: gpt2", "kind: generated", "steps: 1", "grid: {model.d_model: [100]}"), "model.num_heads"),
+        (with("kind: matmul", "kind: none", "steps: 1, sample: {}", ""), "train.sample"),
+        (with("kind: gpt", "kind: generated, tokenizer: word", "steps: 1, sample: {prompt: '  '}", ""), "train.sample.prompt"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [x]}"), "train"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8, 8]}"), "sweep"),
         (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8]}, include: [{train.batch_size: 8}]"), "sweep"),

@@ -20,7 +20,7 @@ fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
         point: number % 2,
         repeat,
         axes: Vec::new(),
-        model: experiment.model.clone(),
+        model: (*experiment.model).clone(),
         data: Default::default(),
         train: experiment.train.clone(),
         engine: Engine::Libtorch,

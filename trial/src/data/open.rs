@@ -9,6 +9,7 @@ use kiln::{
         images,
         panel::{self, baseline::Baselines},
         text,
+        tokenizer::Vocabulary,
     },
     plan::TrialFile,
 };
@@ -23,6 +24,8 @@ pub(crate) struct Opened {
     pub(crate) sampling: Sampling,
     pub(crate) valid: Arc<dyn Source>,
     pub(crate) facts: DataFacts,
+    /// Of a text.
+    pub(crate) vocabulary: Option<Vocabulary>,
     /// What was left out of the data, and how much of it.
     pub(crate) left_out: BTreeMap<String, u64>,
     /// What forecasts without a model come to; for a panel.
@@ -54,6 +57,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         sampling: cut.sampling,
         valid: Arc::new(ValidationWindows { tokens: Arc::new(found.valid), seq_len }),
         facts: found.facts,
+        vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
         baselines: None,
     })
@@ -69,6 +73,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         sampling: Sampling::Shuffled,
         valid: Arc::new(valid),
         facts,
+        vocabulary: None,
         left_out: counted([("files that are no images", left_out)]),
         baselines: None,
     })
@@ -84,6 +89,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         sampling: Sampling::Shuffled,
         valid: Arc::new(valid),
         facts: found.facts.clone(),
+        vocabulary: None,
         left_out: counted([("rows of `null`", found.null_rows), ("rows that cannot be read", found.skipped_rows)]),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
     })

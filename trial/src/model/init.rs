@@ -38,7 +38,7 @@ impl Init {
     /// Uniform values between −bound and bound. Random: from the seed and `name`.
     pub fn uniform<const D: usize>(&self, name: &str, shape: [usize; D], bound: f64) -> Param<Tensor<D>> {
         let values = filled(self.stream(name), shape.iter().product(), |random, values| {
-            values.iter_mut().for_each(|value| *value = ((random.fraction() * 2.0 - 1.0) * bound) as f32);
+            values.iter_mut().for_each(|value| *value = ((random.0.fraction() * 2.0 - 1.0) * bound) as f32);
         });
         self.parameter(values, shape)
     }
@@ -90,19 +90,14 @@ fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sy
     values
 }
 
-/// Fractions and normal values of a stream.
+/// Normal values of a stream.
 struct Random(SplitMix64);
 
 impl Random {
-    /// In [0, 1), 53 bits.
-    fn fraction(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
     /// Two standard normal values, by Box and Muller's transform.
     fn normal_pair(&mut self) -> (f64, f64) {
-        let radius = (-2.0 * (1.0 - self.fraction()).ln()).sqrt();
-        let (sine, cosine) = (TAU * self.fraction()).sin_cos();
+        let radius = (-2.0 * (1.0 - self.0.fraction()).ln()).sqrt();
+        let (sine, cosine) = (TAU * self.0.fraction()).sin_cos();
         (radius * cosine, radius * sine)
     }
 }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, LstmState, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Matmul, Memory, Network, Registry, check_outputs, stored, with_values},
+    model::{GivenValues, Init, Input, Matmul, Memory, Network, Registry, check_outputs, stored, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -407,6 +407,23 @@ impl Learner {
         self.finish_evaluation().map(|scores| scores.loss)
     }
 
+    /// A language model's outputs [vocabulary] for what follows these tokens, of which there is at least one: no gradient, no dropout.
+    /// They come after what `memory` holds, and a recurrent model leaves there what it remembers then. Waits for the device.
+    ///
+    /// Errors: a model that reads no text, too little memory.
+    pub fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
+        let Self { work: Work::Training { network, .. }, host_copy, arithmetic, own_input, .. } = self else { return Err(not_trained()) };
+        let network = network.as_deref().expect(IS_THERE);
+        let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        guard_result(|| {
+            let input = Input::Text(host_copy.whole_numbers(&tokens, [1, tokens.len()])?);
+            let outputs = network.valid().forward(input, memory, arithmetic.evaluating()); // [time, vocabulary]
+            own_input.map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;
+            let [time, vocabulary] = outputs.dims();
+            read(outputs.narrow(0, time - 1, 1).reshape([vocabulary]))
+        })
+    }
+
     /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.
     pub fn product(&mut self) -> Result<(), TrialError> {
         let Work::Products { factors, per_step } = &self.work else {
@@ -476,7 +493,7 @@ fn not_trained() -> TrialError {
 }
 
 fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
-    let data = values.try_into_data().map_err(|error| TrialError::Failed(format!("a loss could not be read: {error:?}")))?;
+    let data = values.try_into_data().map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))?;
     Ok(data.iter::<f64>().collect())
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use kiln::record::Message;
 
-use super::clock::seconds_between;
+use super::{clock::seconds_between, sample::Written};
 use crate::TrialError;
 
 /// Shortest time between two messages of progress.
@@ -63,6 +63,15 @@ impl<'a, W: Write> Messenger<'a, W> {
         }
         self.restart(now);
         self.send(&Message::Evaluating { step, batch, total_batches })
+    }
+
+    /// Sends a sign of life while texts are written, if one is due.
+    pub(crate) fn sampling(&mut self, Written { sample, token }: Written, total_tokens: u64, now: u64) -> Result<(), TrialError> {
+        if !self.is_due(now) {
+            return Ok(());
+        }
+        self.restart(now);
+        self.send(&Message::Sampling { sample, token, total_tokens })
     }
 
     /// Rates count anew from `now`: after an evaluation, which trains nothing.

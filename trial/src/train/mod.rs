@@ -1,6 +1,6 @@
 //! Training: one trial file becomes steps, rows, messages and a result.
 //!
-//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv` and `trial.json` in its folder, messages on the writer given, and how it
+//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for, `sample.txt` in its folder, messages on the writer given, and how it
 //! ended. Devices, clocks of the parent and time limits are left to others.
 
 mod batch;
@@ -14,6 +14,7 @@ mod messages;
 mod objective;
 mod optimizer;
 mod outcome;
+mod sample;
 mod saved;
 mod schedule;
 mod step_clock;
@@ -45,6 +46,7 @@ use self::{
     ledger::Ledger,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
+    sample::Sampler,
     schedule::Plateau,
     step_clock::StepClock,
     tables::Tables,
@@ -85,7 +87,7 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let Prepared { plan, mut feed, input, notice } = prepare(file, result)?;
+    let Prepared { plan, mut feed, sampler, input, notice } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
     let learner = match &start {
@@ -114,13 +116,14 @@ fn train<W: Write>(
         messages.send(&Message::Resumed { step: start.step })?;
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    train_with(file, Setting { plan, feed, tables, messages, is_interrupted, clock, keeper, start }, learner, result)
+    train_with(file, Setting { plan, feed, sampler, tables, messages, is_interrupted, clock, keeper, start }, learner, result)
 }
 
 /// What a training needs beside its file and its trainee.
 struct Setting<'a, 'b, W: Write> {
     plan: StepPlan,
     feed: Option<Feed>,
+    sampler: Option<Sampler>,
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
     is_interrupted: &'a AtomicBool,
@@ -136,7 +139,7 @@ fn train_with<T: Trainee, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, feed, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
+    let Setting { plan, feed, sampler, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
     let now = monotonic_nanoseconds();
     messages.restart(now);
     clock.restart(now);
@@ -167,7 +170,13 @@ fn train_with<T: Trainee, W: Write>(
     result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
     let (clock_failure, copying) = (clock.failure(), trainee.copying());
     Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, keeper: keeper.as_ref() }.fill(result);
-    if ended.is_err() {
+    // What is measured is told by now, and no fault of the texts takes it back.
+    let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
+    let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));
+    if let Err(error) = &sampled {
+        result.notes.insert("sample".to_owned(), error.to_string());
+    }
+    if ended.is_err() || sampled.is_err() {
         // The first error is the one to report; what was written until then is kept if it can be.
         let _ = training.tables.sync();
         // A device that failed is not to be touched again, not even to free its memory.
@@ -181,6 +190,7 @@ fn train_with<T: Trainee, W: Write>(
 struct Prepared {
     plan: StepPlan,
     feed: Option<Feed>,
+    sampler: Option<Sampler>,
     input: Option<InputShape>,
     notice: Option<String>,
 }
@@ -188,10 +198,12 @@ struct Prepared {
 /// Reads the data, plans the steps, and says what is left out.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
-        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, input: None, notice: None });
+        let sampler = Sampler::new(file, None)?;
+        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, sampler, input: None, notice: None });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
+    let sampler = Sampler::new(file, opened.vocabulary)?;
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
@@ -206,7 +218,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let notice = left_out_notice(epoch, &opened.left_out);
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
     result.left_out_of_data = opened.left_out;
-    Ok(Prepared { plan, feed: Some(feed), input: Some(input), notice })
+    Ok(Prepared { plan, feed: Some(feed), sampler, input: Some(input), notice })
 }
 
 /// What of the data is not trained on, in words.

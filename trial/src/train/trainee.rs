@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{DeviceBatch, Learner, objective::Scores};
-use crate::{TrialError, data::HostBatch};
+use crate::{TrialError, data::HostBatch, model::Memory};
 
 /// Memory figures of the device's allocator since they were last reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,10 @@ pub(crate) trait Trainee {
 
     /// Waits. Mean loss and scores over every target evaluated since the last call.
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError>;
+
+    /// Waits. A language model's outputs for what follows these tokens, one per token that it knows; they come after those that
+    /// `memory` holds, which then holds these too if the model is recurrent.
+    fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError>;
 
     /// Waits until the device has done all it was given.
     fn wait(&mut self) -> Result<(), TrialError>;
@@ -107,6 +111,10 @@ impl Trainee for Learner {
 
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
         Self::finish_evaluation(self)
+    }
+
+    fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
+        Self::predict(self, tokens, memory)
     }
 
     fn wait(&mut self) -> Result<(), TrialError> {

@@ -24,6 +24,7 @@ use super::{
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
     objective::Scores,
+    sample::Sampler,
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
@@ -151,6 +152,20 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             self.checkpoint(step)?;
         }
         Ok(ending)
+    }
+
+    /// Lets the trained model write its texts, after all that is measured. Waits.
+    ///
+    /// Errors: those of [`Sampler::write`]; a signal stops it too.
+    pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
+        let Self { trainee, messages, is_interrupted, file, .. } = self;
+        let heed = |written| {
+            if is_interrupted.load(Ordering::SeqCst) {
+                return Err(TrialError::Interrupted);
+            }
+            messages.sampling(written, sampler.tokens(), monotonic_nanoseconds())
+        };
+        sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
 
     /// Whether the state that the training ended in is to stay: a finished one if asked for, an interrupted one so that it can go on.

@@ -10,7 +10,10 @@ use std::{
 };
 
 use kiln::{
-    catalog::data::Sampling,
+    catalog::{
+        data::{Sampling, Tokenizer},
+        tokenizer::Vocabulary,
+    },
     plan::{Outcome, TrialFile},
     record::{EpochRow, StepRow, TrialResult},
 };
@@ -18,6 +21,7 @@ use kiln::{
 use super::*;
 use crate::{
     data::{BatchSchedule, Draw, EvaluationSchedule, HostBatch, Loader, LoaderOptions, Source, ValidationWindows},
+    model::Memory,
     train::{
         Setting,
         feed::Validation,
@@ -77,6 +81,8 @@ struct Fake {
     steps: u64,
     open: Vec<f64>,
     fails_at: Option<u64>,
+    /// Tokens that it gives outputs for, before it panics.
+    tokens_left: u64,
 }
 
 impl Trainee for Fake {
@@ -113,6 +119,12 @@ impl Trainee for Fake {
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
         Ok(Scores { loss: (self.valid_loss)(self.steps), ..Scores::default() })
     }
+    fn predict(&mut self, _: &[u32], _: &mut Memory) -> Result<Vec<f64>, TrialError> {
+        assert!(self.tokens_left > 0, "CUDA out of memory");
+        self.tokens_left -= 1;
+        thread::sleep(Duration::from_millis(1));
+        Ok(vec![0.0; 256])
+    }
     fn wait(&mut self) -> Result<(), TrialError> {
         Ok(())
     }
@@ -140,6 +152,7 @@ fn fake() -> Fake {
         steps: 0,
         open: Vec::new(),
         fails_at: None,
+        tokens_left: u64::MAX,
     }
 }
 
@@ -160,6 +173,7 @@ struct Trained {
     messages: Vec<Message>,
     steps: Vec<StepRow>,
     epochs: Vec<EpochRow>,
+    sample: Option<String>,
 }
 
 /// Four samples a step, five steps an epoch.
@@ -196,6 +210,7 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
     let setting = Setting {
         plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN, targets_per_sample: SEQ_LEN },
         feed: Some(Feed { loader, validation: Some(validation()) }),
+        sampler: Sampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
         tables: Tables::create(folder.path()).unwrap(),
         messages: &mut messages,
         is_interrupted: &AtomicBool::new(interrupted),
@@ -212,6 +227,7 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
         messages: String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
         steps: rows("steps.csv").deserialize().map(Result::unwrap).collect(),
         epochs: rows("epochs.csv").deserialize().map(Result::unwrap).collect(),
+        sample: std::fs::read_to_string(folder.path().join("sample.txt")).ok(),
     }
 }
 
@@ -425,4 +441,30 @@ fn a_training_whose_validation_loss_stalls_ends_early_and_completes() {
     assert_eq!(result.outcome, Outcome::Completed);
     assert!(result.reason.unwrap().starts_with("stopped early at step 5: 2 evaluations"));
     assert_eq!(train(&keys(6), stalling(), 8, 0, false).ending.unwrap(), Ending::Completed);
+}
+
+#[test]
+fn texts_come_after_all_that_is_measured_and_change_none_of_it() {
+    let asked = "steps: 5, sample: {prompt: a, tokens: 300, samples: 2}";
+    let trained = train(asked, Fake { step_milliseconds: 2, ..fake() }, 5, 0, false);
+    assert_eq!(trained.ending.unwrap(), Ending::Completed);
+    assert!(trained.sample.unwrap().starts_with('a') && !trained.result.notes.contains_key("sample"));
+    let place = |wanted: fn(&Message) -> bool| trained.messages.iter().position(wanted).unwrap();
+    let sampling = place(|message| matches!(message, Message::Sampling { total_tokens: 300, .. }));
+    let before = [place(|message| matches!(message, Message::WindowEnded { .. })), place(|message| matches!(message, Message::Evaluated { .. }))];
+    assert!(before.iter().all(|place| *place < sampling), "{:?}", trained.messages);
+    // 600 tokens take 0.6 s and more; the steps and the evaluation a twentieth of that.
+    let (window, evaluation) = (trained.result.window_seconds.unwrap(), trained.result.evaluation_seconds.unwrap());
+    assert!(window < 0.3 && evaluation < 0.3, "{window} {evaluation}");
+}
+
+#[test]
+fn a_fault_of_the_texts_is_a_note_and_takes_no_result_back() {
+    let asked = "steps: 5, sample: {prompt: a, tokens: 4, samples: 3}";
+    let trained = train(asked, Fake { tokens_left: 6, ..fake() }, 5, 0, false);
+    assert_eq!(trained.ending.unwrap(), Ending::Completed);
+    assert_eq!((trained.result.steps, trained.result.valid_loss), (5, Some(3.0)));
+    assert!(trained.result.notes["sample"].contains("CUDA out of memory"), "{:?}", trained.result.notes);
+    let diverged = train(asked, Fake { losses: |_| f64::NAN, ..fake() }, 5, 0, false);
+    assert!(matches!(diverged.ending.unwrap(), Ending::Diverged(_)) && diverged.sample.is_none());
 }
