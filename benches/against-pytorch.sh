@@ -28,9 +28,12 @@ run() {
 
 echo "kiln_table,program,model,precision,threads,round,block,step_seconds,cpu_seconds,loss" > "$table"
 for round in $(seq "$rounds"); do
+  # Whoever runs second finds a warmer machine: the two take turns at that.
+  order=(kiln pytorch)
+  if (( round % 2 == 0 )); then order=(pytorch kiln); fi
   for model in $models; do
     for precision in $precisions; do
-      for program in kiln pytorch; do
+      for program in "${order[@]}"; do
         run "$program" "$model" "$precision" "$threads" | sed "s|^|step-speed/1,$program,$model,$precision,$threads,$round,|" >> "$table"
       done
     done
