@@ -165,15 +165,22 @@ impl Heard {
             Message::Sampling { token, total_tokens, .. } => self.sampling = Some((token, total_tokens)),
             Message::Evaluating { batch, total_batches, .. } => self.evaluating = Some((batch, total_batches)),
             Message::Finished { outcome, reason } => self.finished = Some((outcome, reason)),
-            Message::Notice { text } if self.notices.len() < MOST_NOTICES => self.notices.push(text),
+            Message::Notice { text } => self.note(text),
             Message::WindowStarted { step, .. } | Message::WindowEnded { step, .. } | Message::Evaluated { step, .. } => self.step = Some(step),
             Message::TargetReached { step, .. } | Message::Checkpointed { step, .. } => self.step = Some(step),
             Message::Resumed { step } => {
                 self.step = Some(step);
                 self.resumed_at_step = Some(step);
-                self.notices.push(format!("goes on after step {step}, from its checkpoint"));
+                self.note(format!("goes on after step {step}, from its checkpoint"));
             }
-            Message::Hello { .. } | Message::Notice { .. } | Message::Unknown => {}
+            Message::Hello { .. } | Message::Unknown => {}
+        }
+    }
+
+    /// Keeps a notice for the terminal, unless nobody has looked for too long.
+    fn note(&mut self, text: String) {
+        if self.notices.len() < MOST_NOTICES {
+            self.notices.push(text);
         }
     }
 }
