@@ -19,6 +19,11 @@ pub fn scaled(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
+/// Makes any 64 bits a number in [0, 1), of their first 53.
+pub fn fraction(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 /// The stream of a seed.
 /// Source: Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"; constants of its reference code.
 #[derive(Clone, Debug)]
@@ -38,7 +43,7 @@ impl SplitMix64 {
 
     /// A number in [0, 1), of 53 bits.
     pub fn fraction(&mut self) -> f64 {
-        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+        fraction(self.next_u64())
     }
 
     /// A number below `bound`, as [`scaled`].

@@ -107,7 +107,7 @@ fn without_kind(path: &str) -> &str {
 /// `weights` of reference.py.
 fn weights(name: &str, shape: &[usize]) -> Vec<f32> {
     let mut stream = stream(name);
-    let uniform = (0..shape.iter().product()).map(|_| (stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * 2.0 - 1.0);
+    let uniform = (0..shape.iter().product()).map(|_| stream.fraction() * 2.0 - 1.0);
     let is_bias = name.rsplit('.').next().is_some_and(|last| last.starts_with("bias"));
     let value = |value: f64| match shape {
         [_, inputs @ ..] if !inputs.is_empty() => value * (3.0 / inputs.iter().product::<usize>() as f64).sqrt(),
@@ -127,7 +127,7 @@ fn tokens(step: u64) -> HostBatch {
 
 fn uniform(name: &str, count: usize) -> Vec<f32> {
     let mut stream = stream(name);
-    (0..count).map(|_| ((stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * 2.0 - 1.0) as f32).collect()
+    (0..count).map(|_| (stream.fraction() * 2.0 - 1.0) as f32).collect()
 }
 
 fn below(name: &str, count: usize, bound: u64) -> Vec<i64> {

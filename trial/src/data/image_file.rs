@@ -71,7 +71,7 @@ fn middle(width: u32, height: u32) -> Piece {
 fn random(width: u32, height: u32, draw: impl Fn(u64) -> u64) -> Piece {
     let (width, height) = (f64::from(width), f64::from(height));
     // 53 bits are what a float holds: from 0 to just below 1.
-    let share = |number: u64| (draw(number) >> 11) as f64 / (1_u64 << 53) as f64;
+    let share = |number: u64| kiln::catalog::random::fraction(draw(number));
     for attempt in 0..TRIES {
         let share = |number: u64| share(4 * attempt + number);
         let area = width * height * between(share(0), AREA);
