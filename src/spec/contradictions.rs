@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use super::{
-    experiment::{AfterTraining, EvaluateEvery, EvaluateMoment, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
+    checkpoint::AfterTraining,
+    experiment::{EvaluateEvery, EvaluateMoment, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
     node::Node,
     problem::{Location, Problem},
     run_options::{DeviceName, Devices, Engine},

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{asked::AskedModel, run_options::Run, sample::Sample};
+use super::{asked::AskedModel, checkpoint::Checkpoint, run_options::Run, sample::Sample};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -367,39 +367,6 @@ pub struct EarlyStop {
     /// Evaluations in a row without a new lowest validation loss, after which training ends.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub patience: u64,
-}
-
-/// When checkpoints are written, and what becomes of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpoint {
-    /// Optimizer updates between checkpoints.
-    #[schemars(range(min = 1, max = 1_000_000_000))]
-    pub every_steps: u64,
-    /// The newest ones that are kept while the trial runs.
-    #[serde(default = "two")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub keep: u64,
-    /// What stays of them once the trial has completed.
-    #[serde(default)]
-    pub after: AfterTraining,
-}
-
-fn two() -> u64 {
-    2
-}
-
-/// What stays of a completed trial's checkpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum AfterTraining {
-    /// None.
-    #[default]
-    Delete,
-    /// The one of the lowest validation loss.
-    Best,
-    /// The one of the last step.
-    Last,
 }
 
 /// A number of libtorch's threads, or `auto`.

@@ -6,6 +6,7 @@
 
 mod asked;
 mod check;
+mod checkpoint;
 mod condition;
 mod contradictions;
 mod experiment;
@@ -35,11 +36,12 @@ use std::path::PathBuf;
 use node::Node;
 
 pub use asked::AskedModel;
+pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    AfterTraining, Axis, Checkpoint, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule,
-    Measure, Optimizer, Order, Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
+    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Optimizer, Order,
+    Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
 };
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
