@@ -62,9 +62,12 @@ pub struct Checkpoints {
     trial: TrialId,
 }
 
-/// A checkpoint being made: its files go into [`Draft::folder`], then [`Draft::finish`] makes it one.
+/// A checkpoint being made: its files go into [`Draft::folder`], then [`Draft::finish`] makes it one. Dropped before that, it leaves
+/// nothing.
 #[derive(Debug)]
 pub struct Draft {
+    trial: TrialId,
+    step: u64,
     folder: PathBuf,
     finished: PathBuf,
 }
@@ -86,7 +89,7 @@ impl Checkpoints {
         let folder = self.folder.join(format!(".{step}.new"));
         remove(&folder)?;
         fs::create_dir_all(&folder)?;
-        Ok(Some(Draft { folder, finished }))
+        Ok(Some(Draft { trial: self.trial.clone(), step, folder, finished }))
     }
 
     /// The newest usable one, and why newer ones are not.
@@ -197,7 +200,7 @@ impl Draft {
     ///
     /// # Errors
     /// A file cannot be read or synced; there is no checkpoint then.
-    pub fn finish(self, trial: TrialId, step: u64, valid_loss: Option<f64>, training: Value) -> io::Result<u64> {
+    pub fn finish(self, valid_loss: Option<f64>, training: Value) -> io::Result<u64> {
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
@@ -206,13 +209,20 @@ impl Draft {
             files.insert(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), content(file)?);
         }
         let bytes = files.values().map(|content| content.bytes).sum();
-        let header = Header { kiln_checkpoint: CHECKPOINT, trial, step, valid_loss, files, training };
+        let header = Header { kiln_checkpoint: CHECKPOINT, trial: self.trial.clone(), step: self.step, valid_loss, files, training };
         write_json(&self.folder.join(HEADER), &header)?;
         fs::rename(&self.folder, &self.finished)?;
         if let Some(parent) = self.finished.parent() {
             File::open(parent)?.sync_all()?;
         }
         Ok(bytes)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // A finished one has another name by now. What cannot be removed here is removed before the next attempt.
+        let _ = remove(&self.folder);
     }
 }
 
@@ -283,7 +293,7 @@ mod tests {
     fn write(checkpoints: &Checkpoints, step: u64, valid_loss: Option<f64>) {
         let draft = checkpoints.begin(step).unwrap().unwrap();
         fs::write(draft.folder().join("model.safetensors"), [step as u8; 100]).unwrap();
-        assert_eq!(draft.finish(id(TRIAL), step, valid_loss, json!({"seconds": 1.5})).unwrap(), 100);
+        assert_eq!(draft.finish(valid_loss, json!({"seconds": 1.5})).unwrap(), 100);
     }
 
     fn newest(checkpoints: &Checkpoints) -> (Option<u64>, Vec<String>) {
@@ -345,13 +355,22 @@ mod tests {
         write(&checkpoints, 1, None);
         let draft = checkpoints.begin(2).unwrap().unwrap();
         fs::write(draft.folder().join("model.safetensors"), [0; 10]).unwrap();
-        drop(draft);
+        std::mem::forget(draft);
         write(&checkpoints, 3, None);
         fs::rename(checkpoints.at(3), checkpoints.folder.join(".3.old")).unwrap();
         assert_eq!(newest(&checkpoints), (Some(1), Vec::new()));
         assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
         write(&checkpoints, 2, None);
         assert_eq!(newest(&checkpoints).0, Some(2));
+    }
+
+    #[test]
+    fn one_that_could_not_be_written_leaves_nothing() {
+        let (_folder, checkpoints) = checkpoints();
+        let draft = checkpoints.begin(1).unwrap().unwrap();
+        fs::write(draft.folder().join("model.safetensors"), [0; 10]).unwrap();
+        drop(draft);
+        assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 0);
     }
 
     #[test]

@@ -80,22 +80,16 @@ impl Network {
 
     /// The same with the models of someone's own.
     pub(crate) fn with(registry: &Registry, shape: &catalog::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
+        if let Some((_, text)) = shape.contradictions().into_iter().next() {
+            return Err(TrialError::Bad(text));
+        }
         match shape {
-            catalog::Model::Custom(custom) => {
-                let input = input.ok_or_else(|| unfit(shape))?;
-                if let Some((_, text)) = shape.contradictions().into_iter().next() {
-                    return Err(TrialError::Bad(text));
-                }
-                Ok(Self::Own(registry.build(custom, input, init)?))
-            }
+            catalog::Model::Custom(custom) => Ok(Self::Own(registry.build(custom, input.ok_or_else(|| unfit(shape))?, init)?)),
             catalog::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary(shape, input)?, init))),
             catalog::Model::Lstm(lstm) => Ok(Self::Lstm(Lstm::new(lstm, vocabulary(shape, input)?, init))),
             catalog::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary(shape, input)?, init))),
             catalog::Model::Resnet(resnet) => {
                 let images = input.and_then(InputShape::images).ok_or_else(|| unfit(shape))?;
-                if let Some((_, text)) = shape.contradictions().into_iter().next() {
-                    return Err(TrialError::Bad(text));
-                }
                 Ok(Self::Resnet(Resnet::new(resnet, images, init)))
             }
             catalog::Model::PanelLstm(lstm) => {

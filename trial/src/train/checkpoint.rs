@@ -1,14 +1,11 @@
 //! Checkpoints of a training: when one is due, what the loop itself must remember, and where a new attempt goes on. The files are
 //! `kiln::record::checkpoint`'s matter, the tensors the learner's.
 
-use std::{io, path::PathBuf};
+use std::path::{Path, PathBuf};
 
 use kiln::{
-    plan::{TrialFile, TrialId},
-    record::{
-        Checkpoints,
-        checkpoint::{Draft, Found},
-    },
+    plan::TrialFile,
+    record::{Checkpoints, checkpoint::Found},
     spec::{AfterTraining, Checkpoint},
 };
 use serde::{Deserialize, Serialize};
@@ -52,7 +49,6 @@ pub(crate) struct Start {
 pub(crate) struct Keeper {
     checkpoints: Checkpoints,
     policy: Checkpoint,
-    trial: TrialId,
     /// The lowest validation loss of which there is a checkpoint.
     lowest: f64,
     /// Bytes of the newest one.
@@ -66,7 +62,7 @@ impl Keeper {
     pub(crate) fn new(file: &TrialFile) -> Option<Self> {
         let checkpoints = Checkpoints::new(file.checkpoint_folder.clone()?, file.trial.clone());
         let policy = file.train.checkpoint.clone()?;
-        Some(Self { checkpoints, policy, trial: file.trial.clone(), lowest: f64::INFINITY, bytes: None, failure: None })
+        Some(Self { checkpoints, policy, lowest: f64::INFINITY, bytes: None, failure: None })
     }
 
     /// Where to go on, and why not from a newer checkpoint.
@@ -95,18 +91,24 @@ impl Keeper {
         self.policy.after == AfterTraining::Best && valid_loss.is_some_and(|loss| loss < self.lowest)
     }
 
-    /// Begins the checkpoint after a step; `None` if it is there.
-    pub(crate) fn begin(&self, step: u64) -> io::Result<Option<Draft>> {
-        self.checkpoints.begin(step)
-    }
-
-    /// Makes it one and deletes those that it replaces; its bytes.
-    pub(crate) fn finish(&mut self, draft: Draft, step: u64, valid_loss: Option<f64>, state: LoopState, optimizer: Value) -> io::Result<u64> {
-        let training = serde_json::to_value(TrainingState { of_loop: state, optimizer })?;
-        let bytes = draft.finish(self.trial.clone(), step, valid_loss, training)?;
+    /// Writes the checkpoint after a step, whose tensors `save` writes, and deletes those that it replaces; its bytes, `None` if it is
+    /// there already.
+    ///
+    /// Errors: those of `save`; a file cannot be written.
+    pub(crate) fn write(
+        &mut self,
+        step: u64,
+        valid_loss: Option<f64>,
+        state: LoopState,
+        save: impl FnOnce(&Path) -> Result<Value, TrialError>,
+    ) -> Result<Option<u64>, TrialError> {
+        let Some(draft) = self.checkpoints.begin(step).map_err(TrialError::NotSaved)? else { return Ok(None) };
+        let optimizer = save(draft.folder())?;
+        let training = serde_json::to_value(TrainingState { of_loop: state, optimizer }).map_err(|error| TrialError::NotSaved(error.into()))?;
+        let bytes = draft.finish(valid_loss, training).map_err(TrialError::NotSaved)?;
         self.bytes = Some(bytes);
         self.lowest = valid_loss.map_or(self.lowest, |loss| self.lowest.min(loss));
-        self.checkpoints.keep(self.policy.keep, self.policy.after == AfterTraining::Best)?;
-        Ok(bytes)
+        self.checkpoints.keep(self.policy.keep, self.policy.after == AfterTraining::Best).map_err(TrialError::NotSaved)?;
+        Ok(Some(bytes))
     }
 }

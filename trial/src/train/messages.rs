@@ -4,7 +4,7 @@ use std::io::Write;
 
 use kiln::record::Message;
 
-use super::{clock::seconds_between, sample::Written};
+use super::clock::seconds_between;
 use crate::TrialError;
 
 /// Shortest time between two messages of progress.
@@ -56,22 +56,13 @@ impl<'a, W: Write> Messenger<'a, W> {
         self.send(&message)
     }
 
-    /// Sends a sign of life from an evaluation, if one is due.
-    pub(crate) fn evaluating(&mut self, step: u64, batch: u64, total_batches: u64, now: u64) -> Result<(), TrialError> {
+    /// Sends a sign of life, such as one from an evaluation, if one is due.
+    pub(crate) fn sign_of_life(&mut self, message: &Message, now: u64) -> Result<(), TrialError> {
         if !self.is_due(now) {
             return Ok(());
         }
         self.restart(now);
-        self.send(&Message::Evaluating { step, batch, total_batches })
-    }
-
-    /// Sends a sign of life while texts are written, if one is due.
-    pub(crate) fn sampling(&mut self, Written { sample, token }: Written, total_tokens: u64, now: u64) -> Result<(), TrialError> {
-        if !self.is_due(now) {
-            return Ok(());
-        }
-        self.restart(now);
-        self.send(&Message::Sampling { sample, token, total_tokens })
+        self.send(message)
     }
 
     /// Rates count anew from `now`: after an evaluation, which trains nothing.

@@ -14,7 +14,6 @@ use kiln::{
     record::Message,
     spec::{self, EvaluateEvery, EvaluateMoment},
 };
-
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -24,7 +23,7 @@ use super::{
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
     objective::Scores,
-    sample::Sampler,
+    sample::{Sampler, Written},
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
@@ -159,11 +158,12 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     /// Errors: those of [`Sampler::write`]; a signal stops it too.
     pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
         let Self { trainee, messages, is_interrupted, file, .. } = self;
-        let heed = |written| {
+        let total_tokens = sampler.tokens();
+        let heed = |Written { sample, token }| {
             if is_interrupted.load(Ordering::SeqCst) {
                 return Err(TrialError::Interrupted);
             }
-            messages.sampling(written, sampler.tokens(), monotonic_nanoseconds())
+            messages.sign_of_life(&Message::Sampling { sample, token, total_tokens }, monotonic_nanoseconds())
         };
         sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
@@ -352,10 +352,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         if let Some(divergence) = self.settle()? {
             return Ok(Some(diverged(divergence)));
         }
-        let from = self.pause()?;
-        let scores = self.validate(step)?;
-        let to = self.go_on(from)?;
-        let seconds = seconds_between(from, to);
+        let (scores, to, seconds) = self.aside(|training| training.validate(step))?;
         *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
         match scores {
             None => Ok(Some(Ending::Interrupted)),
@@ -373,10 +370,10 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         if let Some(divergence) = self.settle()? {
             return Ok(Some(diverged(divergence)));
         }
-        let from = self.pause()?;
-        let written = self.write_checkpoint(step)?;
-        let to = self.go_on(from)?;
-        let seconds = seconds_between(from, to);
+        let (written, _, seconds) = self.aside(|training| match training.write_checkpoint(step) {
+            Err(TrialError::NotSaved(error)) => Ok(Err(error)),
+            other => other.map(Ok),
+        })?;
         *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
         match written {
             Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed { step, bytes, seconds })?,
@@ -390,22 +387,11 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         Ok(None)
     }
 
-    /// Its bytes; `None` if it is there already. The inner error is the disk's, the outer one the device's.
-    fn write_checkpoint(&mut self, step: u64) -> Result<std::io::Result<Option<u64>>, TrialError> {
-        let state = self.loop_state(step);
-        let valid_loss = self.loss_at(step);
-        let Some(keeper) = &mut self.keeper else { return Ok(Ok(None)) };
-        let draft = match keeper.begin(step) {
-            Ok(Some(draft)) => draft,
-            Ok(None) => return Ok(Ok(None)),
-            Err(error) => return Ok(Err(error)),
-        };
-        let optimizer = match self.trainee.save(draft.folder()) {
-            Ok(optimizer) => optimizer,
-            Err(TrialError::NotSaved(error)) => return Ok(Err(error)),
-            Err(error) => return Err(error),
-        };
-        Ok(keeper.finish(draft, step, valid_loss, state, optimizer).map(Some))
+    /// Its bytes; `None` if it is there already.
+    fn write_checkpoint(&mut self, step: u64) -> Result<Option<u64>, TrialError> {
+        let (state, valid_loss) = (self.loop_state(step), self.loss_at(step));
+        let Self { keeper: Some(keeper), trainee, .. } = self else { return Ok(None) };
+        keeper.write(step, valid_loss, state, |folder| trainee.save(folder))
     }
 
     fn loop_state(&self, step: u64) -> LoopState {
@@ -424,19 +410,16 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.measured.seconds_before + self.timing.seconds_since_start(now)
     }
 
-    /// Waits. Begins work that is no training: its time is cut out of the window, and workers make nothing meanwhile.
-    fn pause(&mut self) -> Result<u64, TrialError> {
+    /// Does work that is no training: its time is cut out of the window, and workers make nothing meanwhile. Waits before and after. Out:
+    /// what it gave, when it ended, and its seconds.
+    fn aside<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, TrialError>) -> Result<(R, u64, f64), TrialError> {
         self.trainee.wait()?;
         if self.timing.is_open() {
             self.measured.raise_allocator(self.trainee.allocator_peaks());
         }
         let from = monotonic_nanoseconds();
         self.pause_loader(true);
-        Ok(from)
-    }
-
-    /// Waits. Ends such work.
-    fn go_on(&mut self, from: u64) -> Result<u64, TrialError> {
+        let given = work(self)?;
         self.trainee.wait()?;
         self.trainee.reset_allocator_peaks();
         let to = monotonic_nanoseconds();
@@ -444,7 +427,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.clock.restart(to);
         self.timing.cut(from, to);
         self.messages.restart(to);
-        Ok(to)
+        Ok((given, to, seconds_between(from, to)))
     }
 
     /// Waits. `None` if interrupted.
@@ -460,7 +443,8 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             let on_device = self.trainee.to_device(&batch)?;
             drop(batch);
             self.trainee.evaluate(on_device)?;
-            self.messages.evaluating(step, index + 1, batches, monotonic_nanoseconds())?;
+            let message = Message::Evaluating { step, batch: index + 1, total_batches: batches };
+            self.messages.sign_of_life(&message, monotonic_nanoseconds())?;
         }
         self.trainee.finish_evaluation().map(Some)
     }
