@@ -17,7 +17,7 @@ ROWS, PROMPT, RESPONSE, VOCABULARY = 4, 40, 24, 50
 PAD, END = 0, 1
 ENCODER, DECODER = 2, 3
 # What is done to the weights before the model answers: the blocks outweigh the token before, so that answers do not just repeat it.
-OF_TABLE, OF_BRANCHES = 3.0, 4.0
+OF_TABLE, OF_BRANCHES = 2.0, 8.0
 
 
 def config():
