@@ -2,6 +2,7 @@
 
 mod counts;
 mod images;
+mod pairs;
 mod panel;
 
 use std::{borrow::Cow, fmt};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use counts::{Counts, DataFacts, InputShape};
 pub use images::{Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape};
+pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl};
 pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 
 /// What the model reads: its kind, where it lies, how it is cut into samples and loaded.
@@ -41,6 +43,10 @@ pub enum Data {
     PanelCsv(PanelCsv),
     /// StockNet's daily prices of 88 US stocks, as a panel.
     Stocknet(Stocknet),
+    /// Prompts and responses of your own, one JSON object per line.
+    SftJsonl(SftJsonl),
+    /// ChatLM-mini-Chinese: 3,000 training and 1,000 validation pairs of Chinese prompts and responses.
+    Chatlm(Chatlm),
 }
 
 /// What a sample is made of.
@@ -53,6 +59,8 @@ pub enum Content {
     Images,
     /// Windows of many series.
     Panel,
+    /// Prompts, and the responses to them.
+    Pairs,
 }
 
 impl Content {
@@ -63,6 +71,7 @@ impl Content {
             Self::Text => "text",
             Self::Images => "images",
             Self::Panel => "a panel of series",
+            Self::Pairs => "prompts and responses",
         }
     }
 }
@@ -294,6 +303,8 @@ impl Data {
             Self::GeneratedImages(_) => "generated-images",
             Self::PanelCsv(_) => "panel-csv",
             Self::Stocknet(_) => "stocknet",
+            Self::SftJsonl(_) => "sft-jsonl",
+            Self::Chatlm(_) => "chatlm",
         }
     }
 
@@ -304,6 +315,7 @@ impl Data {
             Self::Wikitext2(_) | Self::Tinyshakespeare(_) | Self::Text(_) | Self::Generated(_) => Content::Text,
             Self::FashionMnist(_) | Self::Cifar10(_) | Self::ImageFolder(_) | Self::GeneratedImages(_) => Content::Images,
             Self::PanelCsv(_) | Self::Stocknet(_) => Content::Panel,
+            Self::SftJsonl(_) | Self::Chatlm(_) => Content::Pairs,
         }
     }
 
@@ -315,25 +327,29 @@ impl Data {
             Self::FashionMnist(data) => data.path.as_deref(),
             Self::Cifar10(data) => data.path.as_deref(),
             Self::Stocknet(data) => data.path.as_deref(),
+            Self::Chatlm(data) => data.path.as_deref(),
             Self::Text(data) => Some(&data.path),
             Self::ImageFolder(data) => Some(&data.path),
             Self::PanelCsv(data) => Some(&data.path),
+            Self::SftJsonl(data) => Some(&data.path),
             Self::None(_) | Self::Generated(_) | Self::GeneratedImages(_) => None,
         }
     }
 
-    /// Puts another path in, if this kind has one.
-    pub fn set_path(&mut self, path: String) {
+    /// Every path that is given, to be changed.
+    pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
-            Self::Wikitext2(data) => data.path = Some(path),
-            Self::Tinyshakespeare(data) => data.path = Some(path),
-            Self::FashionMnist(data) => data.path = Some(path),
-            Self::Cifar10(data) => data.path = Some(path),
-            Self::Stocknet(data) => data.path = Some(path),
-            Self::Text(data) => data.path = path,
-            Self::ImageFolder(data) => data.path = path,
-            Self::PanelCsv(data) => data.path = path,
-            Self::None(_) | Self::Generated(_) | Self::GeneratedImages(_) => {}
+            Self::Wikitext2(data) => data.path.iter_mut().collect(),
+            Self::Tinyshakespeare(data) => data.path.iter_mut().collect(),
+            Self::FashionMnist(data) => data.path.iter_mut().collect(),
+            Self::Cifar10(data) => data.path.iter_mut().collect(),
+            Self::Stocknet(data) => data.path.iter_mut().collect(),
+            Self::Chatlm(data) => data.path.iter_mut().collect(),
+            Self::Text(data) => vec![&mut data.path],
+            Self::ImageFolder(data) => vec![&mut data.path],
+            Self::PanelCsv(data) => vec![&mut data.path],
+            Self::SftJsonl(data) => [&mut data.path, &mut data.tokenizer].into_iter().chain(&mut data.valid_path).collect(),
+            Self::None(_) | Self::Generated(_) | Self::GeneratedImages(_) => Vec::new(),
         }
     }
 
@@ -345,6 +361,7 @@ impl Data {
             Self::ImageFolder(data) => Some(data.valid_fraction),
             Self::PanelCsv(data) => Some(data.split.valid_fraction),
             Self::Stocknet(data) => Some(data.split.valid_fraction),
+            Self::SftJsonl(data) => data.valid_share(),
             _ => None,
         }
     }
@@ -407,6 +424,24 @@ impl Data {
         }
     }
 
+    /// Which rows of prompts and responses are read, and how they come together; `None` where there are none.
+    pub fn pairs(&self) -> Option<&PairSampling> {
+        match self {
+            Self::SftJsonl(data) => Some(&data.sampling),
+            Self::Chatlm(data) => Some(&data.sampling),
+            _ => None,
+        }
+    }
+
+    /// As [`Data::pairs`], to be changed.
+    pub fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
+        match self {
+            Self::SftJsonl(data) => Some(&mut data.sampling),
+            Self::Chatlm(data) => Some(&mut data.sampling),
+            _ => None,
+        }
+    }
+
     /// How batches are made; `None` where there is no data.
     pub fn loader(&self) -> Option<&Loader> {
         match self {
@@ -421,6 +456,8 @@ impl Data {
             Self::GeneratedImages(data) => Some(&data.loader),
             Self::PanelCsv(data) => Some(&data.loader),
             Self::Stocknet(data) => Some(&data.loader),
+            Self::SftJsonl(data) => Some(&data.loader),
+            Self::Chatlm(data) => Some(&data.loader),
         }
     }
 
@@ -432,6 +469,9 @@ impl Data {
         }
         if let Some(sampling) = data.sampling_mut() {
             *sampling = TextSampling::default();
+        }
+        if let Some(sampling) = data.pairs_mut() {
+            *sampling = sampling.of_tokens();
         }
         format!("{data:?}")
     }
@@ -450,6 +490,8 @@ impl Data {
             Self::GeneratedImages(data) => Some(&mut data.loader),
             Self::PanelCsv(data) => Some(&mut data.loader),
             Self::Stocknet(data) => Some(&mut data.loader),
+            Self::SftJsonl(data) => Some(&mut data.loader),
+            Self::Chatlm(data) => Some(&mut data.loader),
         }
     }
 }

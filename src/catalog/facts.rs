@@ -1,8 +1,8 @@
-//! How much data there is and what a model must know of it: constants for published texts, counted once for others, looked at
-//! each time for images and panels.
+//! How much data there is and what a model must know of it: constants for published texts and rows, counted once for others,
+//! looked at each time for images and panels.
 //!
-//! A text's bytes are always hashed (that is quick); only texts that nobody has counted here are tokenized, and the counts are kept
-//! in a cache folder under the hash. A cache that cannot be read or written costs time, never an error.
+//! The bytes of texts and rows are always hashed (that is quick); only those that nobody has counted here are
+//! tokenized, and the counts are kept in a cache folder under the hash. A cache that cannot be read or written costs time, never an error.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     data::{Content, Data, DataFacts},
-    dataset, images, panel,
-    text::{self, DataError, SplitText},
+    dataset, images, pairs, panel,
+    text::{self, DataError},
 };
 
 /// Changes when counting changes, so that old counts are not found.
@@ -31,26 +31,39 @@ pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> R
         Content::Text => text_facts(data, data_folder, cache).map(Some),
         Content::Images => images::facts(data, data_folder).map(Some),
         Content::Panel => panel::facts(data, data_folder).map(Some),
+        Content::Pairs => pair_facts(data, data_folder, cache).map(Some),
     }
 }
 
 fn text_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
     let text = text::read(data, data_folder)?;
-    if let Some(known) = dataset::known_facts(data, &text.sha256) {
-        return Ok(known);
-    }
-    let entry = cache.map(|folder| folder.join(format!("{}.json", cache_key(data, &text.sha256))));
-    if let Some(kept) = entry.as_deref().and_then(read_entry).filter(|kept| kept.sha256 == text.sha256) {
-        return Ok(kept);
-    }
-    count(data, text, entry.as_deref())
+    let sha256 = text.sha256.clone();
+    known_or_counted(data, &sha256, cache, || Ok(text::tokenize(data, text)?.facts))
 }
 
-fn count(data: &Data, text: SplitText, entry: Option<&Path>) -> Result<DataFacts, DataError> {
-    let facts = text::tokenize(data, text)?.facts;
+fn pair_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
+    let read = pairs::read(data, data_folder)?;
+    let sha256 = read.sha256.clone();
+    known_or_counted(data, &sha256, cache, || Ok(pairs::tokenize(data, read)?.facts))
+}
+
+fn known_or_counted(
+    data: &Data,
+    sha256: &str,
+    cache: Option<&Path>,
+    count: impl FnOnce() -> Result<DataFacts, DataError>,
+) -> Result<DataFacts, DataError> {
+    if let Some(known) = dataset::known_facts(data, sha256) {
+        return Ok(known);
+    }
+    let entry = cache.map(|folder| folder.join(format!("{}.json", cache_key(data, sha256))));
+    if let Some(kept) = entry.as_deref().and_then(read_entry).filter(|kept| kept.sha256 == sha256) {
+        return Ok(kept);
+    }
+    let facts = count()?;
     if let Some(entry) = entry {
         // Only speed is lost when this fails.
-        let _ = write_entry(entry, &facts);
+        let _ = write_entry(&entry, &facts);
     }
     Ok(facts)
 }
@@ -61,10 +74,15 @@ pub fn cache_folder(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> O
     Some(base.join("kiln"))
 }
 
-/// What the counts depend on besides the bytes: the tokenizer and where the text is cut.
+/// What the counts depend on besides the bytes: the tokenizer and where the text is cut; of prompts and responses every key but the paths.
 fn cache_key(data: &Data, sha256: &str) -> String {
     let share = data.valid_fraction().unwrap_or_default();
-    let key = format!("{CACHE_VERSION} {} {:?} {share} {sha256}", data.kind(), data.tokenizer());
+    let mut key = format!("{CACHE_VERSION} {} {:?} {share} {sha256}", data.kind(), data.tokenizer());
+    if data.content() == Content::Pairs {
+        let mut data = data.clone();
+        data.paths_mut().into_iter().for_each(String::clear);
+        key = format!("{key} {}", data.source_key());
+    }
     format!("{CACHE_VERSION}-{}", hex::encode(&Sha256::digest(key.as_bytes())[..16]))
 }
 

@@ -16,6 +16,7 @@ pub mod fetch;
 pub mod generated;
 pub mod generated_images;
 pub mod images;
+pub mod pairs;
 pub mod panel;
 pub mod random;
 pub mod samples;

@@ -1,5 +1,5 @@
 //! Where the bytes of data lie, and how they are read: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
-//! `data/<folder>`. What they mean is the matter of `text`, `images` and `panel`.
+//! `data/<folder>`. What they mean is the matter of `text`, `images`, `panel` and `pairs`.
 
 use std::{
     fs::File,
@@ -39,6 +39,9 @@ const CIFAR10_UNPACKED: [&str; 6] = [
 ];
 const CIFAR10_ARCHIVE: &str = "cifar-10-binary.tar";
 
+/// Training rows, validation rows, tokenizer.
+const CHATLM_FILES: [&str; 3] = ["train.jsonl", "valid.jsonl", "tokenizer-20231214.json"];
+
 /// Where the parts of `data` lie, in reading order: the files of a known set, else one file or folder. Empty for what the program makes
 /// itself.
 ///
@@ -48,10 +51,12 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
     match data {
         Data::None(_) => Err(DataError::NoText),
         Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
-        Data::Text(text) => {
-            let path = Path::new(&text.path);
-            existing(path).map(|found| vec![found]).ok_or_else(|| not_found(data, vec![path.to_owned()]))
+        Data::Text(text) => locate_own(data, &[&text.path]),
+        Data::SftJsonl(own) => {
+            let paths: Vec<&String> = [&own.path].into_iter().chain(&own.valid_path).chain([&own.tokenizer]).collect();
+            locate_own(data, &paths)
         }
+        Data::Chatlm(_) => locate_parts(data, data_folder, &CHATLM_FILES),
         Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
         Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
         Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
@@ -71,7 +76,7 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
-        Data::Text(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
+        Data::Text(_) | Data::SftJsonl(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
     std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
@@ -84,6 +89,12 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
     }
     let given = data_folder.map(|folder| folder.join(set_folder));
     given.into_iter().chain([Path::new(DATA_FOLDER).join(set_folder)]).collect()
+}
+
+/// Files that the experiment names one by one; the first that is not there is told.
+fn locate_own(data: &Data, paths: &[&String]) -> Result<Vec<PathBuf>, DataError> {
+    let locate = |path: &&String| existing(Path::new(path)).ok_or_else(|| not_found(data, vec![PathBuf::from(path)]));
+    paths.iter().map(locate).collect()
 }
 
 fn locate_parts(data: &Data, data_folder: Option<&Path>, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {

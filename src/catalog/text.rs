@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{
     data::{Counts, Data, DataFacts, Tokenizer},
     generated,
+    pairs::PairsError,
     panel::PanelError,
     source,
     tokenizer::Vocabulary,
@@ -42,6 +43,8 @@ pub enum DataError {
     UnknownToken(String),
     #[error(transparent)]
     Panel(#[from] PanelError),
+    #[error(transparent)]
+    Pairs(#[from] PairsError),
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {

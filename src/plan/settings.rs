@@ -124,7 +124,7 @@ impl Settings {
                     (format!(" of {seq_len} + 1 tokens"), format!(" ({train_tokens} tokens)"), " or `model.seq_len`")
                 }
                 Counts::Panel { .. } => (format!(" of {seq_len} + 1 rows"), String::new(), " or `model.seq_len`"),
-                Counts::Images { .. } => (String::new(), String::new(), ""),
+                Counts::Images { .. } | Counts::Pairs { .. } => (String::new(), String::new(), ""),
             };
             let comma = if or_shorter.is_empty() { " or" } else { "," };
             let message = format!(

@@ -21,7 +21,7 @@ pub struct TrialFile {
     pub trial: TrialId,
     pub attempt: u64,
     pub model: Model,
-    /// `num_workers` is a number here, `path` absolute or absent.
+    /// `num_workers` is a number here, paths absolute or absent.
     pub data: Data,
     /// `cpu_threads` is a number here.
     pub train: Train,
@@ -59,16 +59,15 @@ fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// The `data` section as a child is told it: the number of workers resolved for this many cores, a relative path taken from
+/// The `data` section as a child is told it: the number of workers resolved for this many cores, relative paths taken from
 /// `directory`.
 pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
     let mut data = data.clone();
     if let Some(loader) = data.loader_mut() {
         loader.num_workers = NumWorkers::Count(loader.num_workers.resolve(cores));
     }
-    let path = data.path().map(|path| directory.join(path).to_string_lossy().into_owned());
-    if let Some(path) = path {
-        data.set_path(path);
+    for path in data.paths_mut() {
+        *path = directory.join(&*path).to_string_lossy().into_owned();
     }
     data
 }

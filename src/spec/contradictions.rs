@@ -104,6 +104,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         Content::Text => such_as("generated"),
         Content::Images => such_as("generated-images"),
         Content::Panel => such_as("stocknet"),
+        Content::Pairs => such_as("chatlm"),
     };
     if reads != holds {
         let held = if holds == Content::Nothing { "`none`".to_owned() } else { format!("`{data}`, {}", holds.name()) };

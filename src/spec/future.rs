@@ -16,8 +16,6 @@ const VALUES: &[(&str, &[&str])] = &[
     ("train.precision", &["f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
     ("model.kind", &["seq2seq"]),
-    ("data.kind", &["sft-jsonl", "chatlm"]),
-    ("train.optimizer.kind", &["adafactor"]),
     ("train.learning_rate_schedule.kind", &["step"]),
 ];
 

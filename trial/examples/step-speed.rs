@@ -112,7 +112,7 @@ impl Case {
         } else {
             return self.text(rows, whole);
         };
-        HostBatch { rows, samples }
+        HostBatch { rows, samples, step_targets: None }
     }
 
     fn text(&self, rows: usize, whole: impl Fn(usize, u64) -> Vec<i64>) -> HostBatch {

@@ -106,8 +106,8 @@ impl Source for Slow {
     fn sample_count(&self) -> u64 {
         50
     }
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_text(rows, SEQ_LEN);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_text(draws.len(), SEQ_LEN);
     }
     fn write(&self, _: Draw, row: usize, _: &mut HostBatch) -> Result<(), String> {
         if row == 0 {
@@ -183,8 +183,8 @@ impl Source for Breaking {
     fn sample_count(&self) -> u64 {
         50
     }
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_text(rows, SEQ_LEN);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_text(draws.len(), SEQ_LEN);
     }
     fn write(&self, draw: Draw, _: usize, _: &mut HostBatch) -> Result<(), String> {
         let id: ThreadId = thread::current().id();

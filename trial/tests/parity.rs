@@ -141,7 +141,7 @@ fn images_of(step: u64, shape: ImageShape) -> HostBatch {
     let count = (8 * shape.channels * shape.height * shape.width) as usize;
     let pixels = uniform(&format!("pixels.{number}"), count);
     let samples = ImageSamples { pixels, labels: below(&format!("labels.{number}"), 8, shape.classes), shape };
-    HostBatch { rows: 8, samples: Samples::Images(samples) }
+    HostBatch { rows: 8, samples: Samples::Images(samples), step_targets: None }
 }
 
 fn images(step: u64) -> HostBatch {
@@ -162,7 +162,7 @@ fn windows(step: u64, scale: TargetScale) -> HostBatch {
     };
     let features = uniform(&format!("features.{number}"), 8 * 12 * 6);
     let symbols = below(&format!("symbols.{number}"), 8, PANEL.symbols);
-    HostBatch { rows: 8, samples: Samples::Panel(PanelSamples { features, symbols, targets, seq_len: 12, shape: PANEL, scale }) }
+    HostBatch { rows: 8, samples: Samples::Panel(PanelSamples { features, symbols, targets, seq_len: 12, shape: PANEL, scale }), step_targets: None }
 }
 
 fn returns(step: u64) -> HostBatch {

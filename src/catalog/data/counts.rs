@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Data, ImageShape, PanelShape, SymbolReturns};
+use super::{Data, ImageShape, PairCounts, PairShape, PanelShape, SymbolReturns};
 use crate::catalog::samples::sample_count;
 
 /// What is known of a data set without training on it.
@@ -21,6 +21,7 @@ pub enum Counts {
     Text { train_tokens: u64, valid_tokens: u64, vocabulary: u64 },
     Images { train_images: u64, valid_images: u64, shape: ImageShape },
     Panel { features: u64, symbols: Vec<SymbolReturns> },
+    Pairs { train: PairCounts, valid: PairCounts, vocabulary: u64 },
 }
 
 /// What a model must know of its data to be built.
@@ -29,12 +30,16 @@ pub enum InputShape {
     Text { vocabulary: u64 },
     Images(ImageShape),
     Panel(PanelShape),
+    Pairs(PairShape),
 }
 
 impl InputShape {
-    /// `None` where there is no text.
+    /// `None` where there are no tokens.
     pub fn vocabulary(self) -> Option<u64> {
-        if let Self::Text { vocabulary } = self { Some(vocabulary) } else { None }
+        match self {
+            Self::Text { vocabulary } | Self::Pairs(PairShape { vocabulary, .. }) => Some(vocabulary),
+            Self::Images(_) | Self::Panel(_) => None,
+        }
     }
 
     /// `None` where there are no images.
@@ -46,6 +51,11 @@ impl InputShape {
     pub fn panel(self) -> Option<PanelShape> {
         if let Self::Panel(shape) = self { Some(shape) } else { None }
     }
+
+    /// `None` where there are no prompts and responses.
+    pub fn pairs(self) -> Option<PairShape> {
+        if let Self::Pairs(shape) = self { Some(shape) } else { None }
+    }
 }
 
 impl DataFacts {
@@ -55,6 +65,7 @@ impl DataFacts {
             Counts::Text { vocabulary, .. } => InputShape::Text { vocabulary: *vocabulary },
             Counts::Images { shape, .. } => InputShape::Images(*shape),
             Counts::Panel { features, symbols } => InputShape::Panel(PanelShape { features: *features, symbols: symbols.len() as u64 }),
+            Counts::Pairs { train, vocabulary, .. } => InputShape::Pairs(PairShape { vocabulary: *vocabulary, train: *train }),
         }
     }
 
@@ -67,6 +78,7 @@ impl DataFacts {
             }
             Counts::Images { train_images, .. } => Some(*train_images),
             Counts::Panel { symbols, .. } => Some(symbols.iter().map(|symbol| symbol.train_samples(seq_len.unwrap_or(1))).sum()),
+            Counts::Pairs { train, .. } => Some(train.rows),
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::engine::IGNORED_TARGET;
 pub struct HostBatch {
     pub rows: usize,
     pub samples: Samples,
+    /// Targets that count in the loss of the whole step that the batch is of; `None` where every sample has as many.
+    pub step_targets: Option<u64>,
 }
 
 /// What the samples of a batch are made of.
@@ -17,6 +19,7 @@ pub enum Samples {
     Text(TextSamples),
     Images(ImageSamples),
     Panel(PanelSamples),
+    Pairs(PairSamples),
 }
 
 /// Token ids.
@@ -53,6 +56,22 @@ pub struct PanelSamples {
     pub scale: TargetScale,
 }
 
+/// Prompts and the responses to them, filled up to one length each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairSamples {
+    /// [rows, prompt_len]: tokens and the end token, then `pad`.
+    pub prompts: Vec<i64>,
+    /// [rows]: tokens of each prompt, the end token included.
+    pub prompt_lengths: Vec<i64>,
+    /// [rows, response_len]: `pad` as the start, then the response without its end token, then `pad`.
+    pub decoder_inputs: Vec<i64>,
+    /// [rows, response_len]: the response with its end token, then [`IGNORED_TARGET`].
+    pub targets: Vec<i64>,
+    pub prompt_len: usize,
+    pub response_len: usize,
+    pub pad: i64,
+}
+
 /// What the targets of a panel are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TargetScale {
@@ -71,7 +90,7 @@ impl Default for Samples {
 impl HostBatch {
     /// Text as it is: inputs and targets [rows, seq_len].
     pub fn of_text(rows: usize, seq_len: usize, inputs: Vec<i64>, targets: Vec<i64>) -> Self {
-        Self { rows, samples: Samples::Text(TextSamples { inputs, targets, seq_len }) }
+        Self { rows, samples: Samples::Text(TextSamples { inputs, targets, seq_len }), step_targets: None }
     }
 
     /// Takes the shape of text: every token 0 and every target ignored.
@@ -112,10 +131,26 @@ impl HostBatch {
         self.samples = Samples::Panel(PanelSamples { features, symbols, targets, seq_len, shape, scale });
     }
 
+    /// Takes the shape of prompts and responses: nothing but `pad`, every prompt empty and every target ignored.
+    pub fn lay_out_pairs(&mut self, rows: usize, prompt_len: usize, response_len: usize, pad: i64) {
+        self.rows = rows;
+        let mut pairs = match std::mem::take(&mut self.samples) {
+            Samples::Pairs(pairs) => pairs,
+            _ => PairSamples::default(),
+        };
+        (pairs.prompt_len, pairs.response_len, pairs.pad) = (prompt_len, response_len, pad);
+        refill(&mut pairs.prompts, rows * prompt_len, pad);
+        refill(&mut pairs.prompt_lengths, rows, 0);
+        refill(&mut pairs.decoder_inputs, rows * response_len, pad);
+        refill(&mut pairs.targets, rows * response_len, IGNORED_TARGET);
+        self.samples = Samples::Pairs(pairs);
+    }
+
     /// Targets that count in the loss.
     pub fn counted_targets(&self) -> u64 {
         match &self.samples {
-            Samples::Text(text) => text.targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64,
+            Samples::Text(text) => counted(&text.targets),
+            Samples::Pairs(pairs) => counted(&pairs.targets),
             Samples::Images(_) | Samples::Panel(_) => self.rows as u64,
         }
     }
@@ -139,6 +174,20 @@ impl HostBatch {
     pub fn panel_mut(&mut self) -> Option<&mut PanelSamples> {
         if let Samples::Panel(panel) = &mut self.samples { Some(panel) } else { None }
     }
+
+    /// The prompts and responses; `None` if it holds something else.
+    pub fn pairs(&self) -> Option<&PairSamples> {
+        if let Samples::Pairs(pairs) = &self.samples { Some(pairs) } else { None }
+    }
+
+    /// As [`HostBatch::pairs`], to be filled.
+    pub fn pairs_mut(&mut self) -> Option<&mut PairSamples> {
+        if let Samples::Pairs(pairs) = &mut self.samples { Some(pairs) } else { None }
+    }
+}
+
+fn counted(targets: &[i64]) -> u64 {
+    targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64
 }
 
 /// Numbers of one image.
@@ -162,6 +211,26 @@ impl TextSamples {
             self.targets[start + offset] = i64::from(*target);
         }
     }
+}
+
+impl PairSamples {
+    /// Writes row `row` from ids that end with the end token. Ids past `prompt_len` or `response_len` are left out.
+    pub fn fill_row(&mut self, row: usize, prompt: &[u32], response: &[u32]) {
+        let prompt = &prompt[..prompt.len().min(self.prompt_len)];
+        let response = &response[..response.len().min(self.response_len)];
+        copy(prompt, &mut self.prompts[row * self.prompt_len..]);
+        self.prompt_lengths[row] = prompt.len() as i64;
+        let start = row * self.response_len;
+        copy(response, &mut self.targets[start..]);
+        // The start token stands there already.
+        if let Some((_, shifted)) = response.split_last() {
+            copy(shifted, &mut self.decoder_inputs[start + 1..]);
+        }
+    }
+}
+
+fn copy(ids: &[u32], into: &mut [i64]) {
+    into.iter_mut().zip(ids).for_each(|(place, id)| *place = i64::from(*id));
 }
 
 #[cfg(test)]

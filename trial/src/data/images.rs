@@ -91,8 +91,8 @@ impl Source for ImageSource {
         self.images.labels.len() as u64
     }
 
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_images(rows, self.shape);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_images(draws.len(), self.shape);
     }
 
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
@@ -166,7 +166,7 @@ mod tests {
 
     fn drawn(source: &ImageSource, epoch: u64, sample: u64) -> Vec<f32> {
         let mut batch = HostBatch::default();
-        source.lay_out(1, &mut batch);
+        source.lay_out(&[Draw { epoch, sample }], &mut batch);
         source.write(Draw { epoch, sample }, 0, &mut batch).unwrap();
         batch.images_mut().unwrap().pixels.clone()
     }
@@ -234,8 +234,9 @@ mod tests {
         std::fs::write(files.path().join("val/mouse/0.png"), b"no image").unwrap();
         let [_, valid] = opened(&format!("{{kind: image-folder, path: {}, image_size: 8}}", files.path().display()), 1);
         let mut batch = HostBatch::default();
-        valid.lay_out(1, &mut batch);
-        let error = valid.write(Draw { epoch: 0, sample: 1 }, 0, &mut batch).unwrap_err();
+        let draw = Draw { epoch: 0, sample: 1 };
+        valid.lay_out(&[draw], &mut batch);
+        let error = valid.write(draw, 0, &mut batch).unwrap_err();
         assert!(error.contains("val/mouse/0.png"), "{error}");
     }
 }

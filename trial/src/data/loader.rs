@@ -24,7 +24,7 @@ use std::{
 };
 
 use super::{
-    BatchSchedule, EvaluationSchedule, HostBatch, LoadError, Source,
+    BatchSchedule, Draw, EvaluationSchedule, HostBatch, LoadError, Source,
     schedule::{Schedule, TrainingOrder},
 };
 use crate::error::panic_text;
@@ -147,7 +147,9 @@ impl Loader {
         let (batch, load) = match &self.only {
             Some(batch) => (Arc::clone(batch), Duration::ZERO),
             None => {
-                let made = self.shared.make_here(0)?;
+                let mut made = self.shared.make_here(0)?;
+                // Every batch of a step is this one.
+                made.batch.step_targets = made.batch.step_targets.map(|_| made.batch.counted_targets() * self.shared.batches_per_step());
                 (Arc::clone(self.only.insert(Arc::new(made.batch))), made.load)
             }
         };
@@ -305,10 +307,22 @@ impl Shared {
             .unwrap_or_else(|payload| Err(LoadError::Panicked { batch: number, reason: panic_text(payload.as_ref()) }))
     }
 
+    fn batches_per_step(&self) -> u64 {
+        self.schedule.step_of(0).count() as u64
+    }
+
+    /// Of the whole step, which may be several batches; `None` where every sample has as many.
+    fn step_targets(&self, number: u64, draws: &[Draw]) -> Option<u64> {
+        let counted = |draws: &[Draw]| draws.iter().map(|draw| self.source.counted_targets(draw.sample)).sum::<Option<u64>>();
+        counted(draws.get(..1)?)?;
+        self.schedule.step_of(number).map(|batch| counted(&self.schedule.draws(batch))).sum()
+    }
+
     fn make(&self, number: u64, mut batch: HostBatch) -> Result<Made, LoadError> {
         let started = Instant::now();
         let draws = self.schedule.draws(number);
-        self.source.lay_out(draws.len(), &mut batch);
+        self.source.lay_out(&draws, &mut batch);
+        batch.step_targets = self.step_targets(number, &draws);
         for (row, draw) in draws.into_iter().enumerate() {
             if self.is_closed.load(Ordering::Relaxed) {
                 break; // Nobody will take this batch.

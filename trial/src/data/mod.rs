@@ -9,14 +9,16 @@ mod images;
 mod loader;
 mod open;
 mod order;
+mod pairs;
 mod panel;
 mod schedule;
 mod text;
 
-pub use batch::{HostBatch, ImageSamples, PanelSamples, Samples, TargetScale, TextSamples};
+pub use batch::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale, TextSamples};
 pub use images::ImageSource;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
-pub(crate) use open::{Opened, open};
+pub(crate) use open::{Opened, OpenedPairs, open};
+pub use pairs::PairRows;
 pub use panel::PanelWindows;
 pub use schedule::{BatchSchedule, EvaluationSchedule};
 pub use text::{TextWindows, ValidationWindows};
@@ -35,11 +37,16 @@ pub trait Source: Send + Sync + 'static {
     /// How many samples there are.
     fn sample_count(&self) -> u64;
 
-    /// Gives the batch room for so many samples.
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch);
+    /// Gives the batch room for these samples, row by row.
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch);
 
     /// Writes one sample into row `row` of a batch that was laid out here. The error is in words.
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String>;
+
+    /// Targets of a sample that count in the loss; `None` where every sample of the training has as many.
+    fn counted_targets(&self, _sample: u64) -> Option<u64> {
+        None
+    }
 }
 
 /// A source was given a batch that another kind of source laid out.

@@ -7,6 +7,7 @@ use kiln::{
         Content, Data,
         data::{DataFacts, Sampling},
         images,
+        pairs::{self, Pair, TokenFile},
         panel::{self, baseline::Baselines},
         text,
         tokenizer::Vocabulary,
@@ -14,7 +15,7 @@ use kiln::{
     plan::TrialFile,
 };
 
-use super::{ImageSource, PanelWindows, Source, TextWindows, ValidationWindows};
+use super::{ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows};
 
 /// Data that a model can be trained on.
 pub(crate) struct Opened {
@@ -30,6 +31,15 @@ pub(crate) struct Opened {
     pub(crate) left_out: BTreeMap<String, u64>,
     /// What forecasts without a model come to; for a panel.
     pub(crate) baselines: Option<Baselines>,
+    /// What responses are written from and held against; of prompts and responses.
+    pub(crate) pairs: Option<OpenedPairs>,
+}
+
+/// The validation rows in the order of their file, and how their ids are read.
+#[derive(Clone)]
+pub(crate) struct OpenedPairs {
+    pub(crate) valid: Arc<Vec<Pair>>,
+    pub(crate) tokens: Arc<TokenFile>,
 }
 
 /// Opens what the trial names; `None` for a model that reads no data. The error is in words.
@@ -41,6 +51,7 @@ pub(crate) fn open(file: &TrialFile) -> Result<Option<Opened>, String> {
         Content::Text => open_text(&file.data, folder, seq_len).map(Some),
         Content::Images => open_images(&file.data, folder, file.train.seed).map(Some),
         Content::Panel => open_panel(&file.data, folder, seq_len).map(Some),
+        Content::Pairs => open_pairs(&file.data, folder).map(Some),
     }
 }
 
@@ -60,6 +71,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
         baselines: None,
+        pairs: None,
     })
 }
 
@@ -76,6 +88,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         vocabulary: None,
         left_out: counted([("files that are no images", left_out)]),
         baselines: None,
+        pairs: None,
     })
 }
 
@@ -92,6 +105,26 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         vocabulary: None,
         left_out: counted([("rows of `null`", found.null_rows), ("rows that cannot be read", found.skipped_rows)]),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
+        pairs: None,
+    })
+}
+
+fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
+    let sampling = data.pairs().cloned().unwrap_or_default();
+    let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
+    let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
+    let train = PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket);
+    let opened = OpenedPairs { valid: Arc::clone(&valid), tokens: Arc::clone(&tokens) };
+    Ok(Opened {
+        epoch_samples: train.sample_count(),
+        train: Arc::new(train),
+        sampling: Sampling::Shuffled,
+        valid: Arc::new(PairRows::sorted(valid, tokens.pad(), sampling.length_bucket)),
+        facts: found.facts,
+        vocabulary: None,
+        left_out: BTreeMap::new(),
+        baselines: None,
+        pairs: Some(opened),
     })
 }
 

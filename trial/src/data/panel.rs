@@ -64,8 +64,8 @@ impl Source for PanelWindows {
         self.count
     }
 
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_panel(rows, self.seq_len, self.panel.shape, self.scale);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_panel(draws.len(), self.seq_len, self.panel.shape, self.scale);
     }
 
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
@@ -118,8 +118,9 @@ mod tests {
     fn samples(windows: &PanelWindows) -> Vec<(i64, Vec<f32>, f32)> {
         let mut batch = HostBatch::default();
         let one = |sample| {
-            windows.lay_out(1, &mut batch);
-            windows.write(Draw { epoch: 0, sample }, 0, &mut batch).unwrap();
+            let draw = Draw { epoch: 0, sample };
+            windows.lay_out(&[draw], &mut batch);
+            windows.write(draw, 0, &mut batch).unwrap();
             let panel = batch.panel_mut().unwrap();
             (panel.symbols[0], panel.features.clone(), panel.targets[0] * 2.0 + 1.0)
         };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -18,6 +19,9 @@ pub(super) trait Schedule: Send + Sync {
 
     /// The samples of a batch, row by row.
     fn draws(&self, batch: u64) -> Vec<Draw>;
+
+    /// The batches of the step that a batch is of.
+    fn step_of(&self, batch: u64) -> Range<u64>;
 }
 
 /// The batches of a whole training, as numbers.
@@ -140,6 +144,12 @@ impl Schedule for TrainingOrder {
         let order = self.order(epoch);
         (first..first + self.schedule.batch_size).map(|place| Draw { epoch, sample: order.sample(place) }).collect()
     }
+
+    fn step_of(&self, batch: u64) -> Range<u64> {
+        let batches = self.schedule.grad_accumulation.max(1);
+        let first = batch / batches * batches;
+        first..first + batches
+    }
 }
 
 /// One pass over validation samples: each once, the last batch with fewer rows.
@@ -174,6 +184,10 @@ impl Schedule for EvaluationSchedule {
         let rows = self.batch_size.min(self.samples.saturating_sub(first));
         let sample = |row: u64| if self.is_contiguous { self.first_of_row(row) + batch } else { first + row };
         (0..rows).map(|row| Draw { epoch: 0, sample: sample(row) }).collect()
+    }
+
+    fn step_of(&self, batch: u64) -> Range<u64> {
+        batch..batch + 1
     }
 }
 

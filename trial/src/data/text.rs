@@ -19,8 +19,8 @@ impl Source for TextWindows {
         samples::sample_count(self.tokens.len() as u64, self.seq_len as u64, self.stride as u64)
     }
 
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_text(rows, self.seq_len);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_text(draws.len(), self.seq_len);
     }
 
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
@@ -44,8 +44,8 @@ impl Source for ValidationWindows {
         samples::evaluation_windows(self.tokens.len() as u64, self.seq_len as u64)
     }
 
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_text(rows, self.seq_len);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_text(draws.len(), self.seq_len);
     }
 
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
@@ -78,7 +78,7 @@ mod tests {
         let windows = TextWindows { tokens: Arc::new((0..10).collect()), seq_len: 3, stride: 2 };
         assert_eq!(windows.sample_count(), 4); // starts 0, 2, 4, 6; 6 + 4 tokens end the text
         let mut batch = HostBatch::default();
-        windows.lay_out(1, &mut batch);
+        windows.lay_out(&[draw(3)], &mut batch);
         windows.write(draw(3), 0, &mut batch).unwrap();
         assert_eq!((text(&mut batch).inputs, text(&mut batch).targets), (vec![6, 7, 8], vec![7, 8, 9]));
         assert!(windows.write(draw(4), 0, &mut batch).is_err());
@@ -93,7 +93,7 @@ mod tests {
         let mut batch = HostBatch::default();
         let batches = (0..schedule.total_batches()).map(|number| {
             let draws = schedule.draws(number);
-            windows.lay_out(draws.len(), &mut batch);
+            windows.lay_out(&draws, &mut batch);
             draws.into_iter().enumerate().for_each(|(row, draw)| windows.write(draw, row, &mut batch).unwrap());
             assert!(batch.rows > 0);
             text(&mut batch)

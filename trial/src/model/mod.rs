@@ -18,7 +18,7 @@ use burn::{
     module::Module,
     tensor::{Int, Tensor},
 };
-use kiln::catalog;
+use kiln::catalog::{self, data::PairShape};
 
 pub use kiln::catalog::{
     InputShape,
@@ -136,7 +136,9 @@ impl Network {
 pub(crate) fn check_outputs(outputs: &Tensor<2>, targets: usize, input: InputShape) -> Result<(), TrialError> {
     let [rows, columns] = outputs.dims();
     let (least, most, what) = match input {
-        InputShape::Text { vocabulary } => (vocabulary as usize, usize::MAX, "the vocabulary or more"),
+        InputShape::Text { vocabulary } | InputShape::Pairs(PairShape { vocabulary, .. }) => {
+            (vocabulary as usize, usize::MAX, "the vocabulary or more")
+        }
         InputShape::Images(shape) => (shape.classes as usize, usize::MAX, "the classes or more"),
         InputShape::Panel(_) => (1, 1, "one number each"),
     };

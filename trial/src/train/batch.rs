@@ -44,6 +44,7 @@ impl DeviceBatch {
                 };
                 (Input::Panel { features, symbols }, target)
             }
+            Samples::Pairs(_) => return Err(TrialError::Bad("no model reads prompts and responses yet".to_owned())),
         };
         Ok(Self { input, target, counted_targets: batch.counted_targets(), rows })
     }

@@ -3,7 +3,7 @@
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
 use kiln::{
-    catalog::{Content, samples},
+    catalog::{Content, data::Counts, samples},
     plan::TrialFile,
     spec::Train,
 };
@@ -14,15 +14,15 @@ use crate::{
 };
 
 /// How many steps there are, and what is in one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StepPlan {
     pub(crate) total_steps: u64,
     /// `None` for a model that reads no data.
     pub(crate) steps_per_epoch: Option<u64>,
     pub(crate) samples_per_step: u64,
-    /// Tokens of input per sample; 0 for a model that reads no text.
-    pub(crate) tokens_per_sample: u64,
-    /// Outputs of a sample that are held against something.
+    /// Tokens of input per sample, of prompts and responses the mean of both together; 0 for a model that reads no tokens.
+    pub(crate) tokens_per_sample: f64,
+    /// Outputs of a sample that are held against something, where every sample has as many.
     pub(crate) targets_per_sample: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn plan_products(file: &TrialFile) -> Result<StepPlan, TrialError> {
     let total_steps =
         train.steps.ok_or_else(|| TrialError::Bad("`train.steps` is missing; a model without data has no epochs to count".to_string()))?;
     let samples_per_step = train.batch_size * file.batches_per_step();
-    Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0, targets_per_sample: 0 })
+    Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0.0, targets_per_sample: 0 })
 }
 
 /// The plan of a model that reads data, the schedule of its batches, and what makes them.
@@ -89,13 +89,17 @@ pub(crate) fn plan_feed(file: &TrialFile, data: &Opened) -> Result<(StepPlan, Ba
         return Err(too_little(file, &schedule));
     }
     schedule.total_steps = total_steps(train, schedule.steps_per_epoch())?;
-    let tokens = if file.model.reads() == Content::Text { file.model.seq_len().unwrap_or_default() } else { 0 };
+    let (tokens, targets) = match &data.facts.counts {
+        Counts::Text { .. } => (file.model.seq_len().unwrap_or_default() as f64, file.model.seq_len().unwrap_or(1)),
+        Counts::Pairs { train, .. } => (train.tokens() as f64 / train.rows.max(1) as f64, 1),
+        Counts::Images { .. } | Counts::Panel { .. } => (0.0, 1),
+    };
     let plan = StepPlan {
         total_steps: schedule.total_steps,
         steps_per_epoch: Some(schedule.steps_per_epoch()),
         samples_per_step: schedule.samples_per_step(),
         tokens_per_sample: tokens,
-        targets_per_sample: tokens.max(1),
+        targets_per_sample: targets,
     };
     let loader = Loader::new(Arc::clone(&data.train), schedule.clone(), loader_options(file));
     Ok((plan, schedule, Feed { loader, validation: validation(file, data) }))
@@ -153,7 +157,7 @@ mod tests {
     use super::*;
 
     fn plan(steps_per_epoch: u64) -> StepPlan {
-        StepPlan { total_steps: 10, steps_per_epoch: Some(steps_per_epoch), samples_per_step: 4, tokens_per_sample: 8, targets_per_sample: 8 }
+        StepPlan { total_steps: 10, steps_per_epoch: Some(steps_per_epoch), samples_per_step: 4, tokens_per_sample: 8.0, targets_per_sample: 8 }
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Ledger {
             row_steps: 0,
             run_anchor_nanoseconds,
             samples_per_step: plan.samples_per_step,
-            is_text: plan.tokens_per_sample > 0,
+            is_text: plan.tokens_per_sample > 0.0,
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         OpenStep { epoch: 1, step, ended: step * 1_000_000_000, learning_rate: Some(0.5), is_warmup: step < 3, wait_seconds: 0.25, ends_row }
     }
 
-    const PLAN: StepPlan = StepPlan { total_steps: 4, steps_per_epoch: None, samples_per_step: 8, tokens_per_sample: 16, targets_per_sample: 16 };
+    const PLAN: StepPlan = StepPlan { total_steps: 4, steps_per_epoch: None, samples_per_step: 8, tokens_per_sample: 16.0, targets_per_sample: 16 };
     const TIME: StepSeconds = StepSeconds { step: Some(0.5), copy: None };
 
     fn read<R: serde::de::DeserializeOwned>(folder: &std::path::Path, name: &str) -> Vec<R> {

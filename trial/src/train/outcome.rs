@@ -141,8 +141,8 @@ impl Trained<'_> {
         result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
         result.window_cuts_nanoseconds = self.timing.cuts().to_vec();
         result.samples_per_second = Some(samples / figures.seconds);
-        if self.plan.tokens_per_sample > 0 {
-            result.tokens_per_second = Some(samples * self.plan.tokens_per_sample as f64 / figures.seconds);
+        if self.plan.tokens_per_sample > 0.0 {
+            result.tokens_per_second = Some(samples * self.plan.tokens_per_sample / figures.seconds);
         }
         if self.plan.steps_per_epoch.is_some() {
             result.data_wait_fraction = Some(figures.data_wait_fraction);

@@ -269,9 +269,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.clock.begin_copy(monotonic_nanoseconds());
         let on_device = self.trainee.to_device(&batch)?;
         self.clock.end_copy(monotonic_nanoseconds());
-        drop(batch); // Its buffer goes back to the workers before the step is computed.
         // Training samples are whole: every target counts.
-        let total_targets = self.plan.samples_per_step * self.plan.targets_per_sample;
+        let total_targets = batch.step_targets.unwrap_or(self.plan.samples_per_step * self.plan.targets_per_sample);
+        drop(batch); // Its buffer goes back to the workers before the step is computed.
         self.trainee.micro_step(on_device, step, micro, total_targets)
     }
 

@@ -57,8 +57,8 @@ impl Source for SleepySource {
     fn sample_count(&self) -> u64 {
         40
     }
-    fn lay_out(&self, rows: usize, batch: &mut HostBatch) {
-        batch.lay_out_text(rows, SEQ_LEN as usize);
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_text(draws.len(), SEQ_LEN as usize);
     }
     fn write(&self, _: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
         if self.milliseconds > 0 && row == 0 {
@@ -208,7 +208,7 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
     let setting = Setting {
-        plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN, targets_per_sample: SEQ_LEN },
+        plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN as f64, targets_per_sample: SEQ_LEN },
         feed: Some(Feed { loader, validation: Some(validation()) }),
         sampler: Sampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
         tables: Tables::create(folder.path()).unwrap(),

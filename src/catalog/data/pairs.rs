@@ -1,0 +1,208 @@
+//! Data of prompts and the responses to them: the keys of each kind.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Loader, tenth};
+
+/// Prompts and responses of your own, one JSON object per line, as tokens of a tokenizer file of your own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SftJsonl {
+    /// The training rows, plain, `.gz` or `.xz`; a relative path is resolved against the directory kiln starts in.
+    pub path: String,
+    /// The validation rows, in a file of their own; else `valid_fraction` of the training file validates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_path: Option<String>,
+    /// The tokenizer: a tokenizer.json of Hugging Face's `tokenizers`, plain, `.gz` or `.xz`.
+    pub tokenizer: String,
+    /// Share of the rows, from the end of the file, that is kept for validation: 0.1 if not given. Not beside `valid_path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 0.5))]
+    pub valid_fraction: Option<f64>,
+    /// Name of the prompt in each row.
+    #[serde(default = "prompt")]
+    pub prompt_key: String,
+    /// Name of the response in each row.
+    #[serde(default = "response")]
+    pub response_key: String,
+    /// Token that ends each prompt and each response.
+    #[serde(default = "end_token")]
+    pub end_token: String,
+    /// Token that fills rows up, and that a decoder starts with.
+    #[serde(default = "pad_token")]
+    pub pad_token: String,
+    /// Token that stands for what the tokenizer cannot spell; it is counted.
+    #[serde(default = "unknown_token")]
+    pub unknown_token: String,
+    #[serde(flatten)]
+    pub sampling: PairSampling,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+/// ChatLM-mini-Chinese's prompts and responses: its keys. Source: charent's ChatLM-mini-Chinese, 2023.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Chatlm {
+    /// Folder that holds the rows and the tokenizer; else `$KILN_DATA/chatlm-mini-chinese`, else `data/chatlm-mini-chinese`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(flatten)]
+    pub sampling: PairSampling,
+    #[serde(flatten)]
+    pub loader: Loader,
+}
+
+/// Which rows are read, how long they may be, and which come together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PairSampling {
+    /// How many training rows are read, the first ones; all of them if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub train_rows: Option<u64>,
+    /// How many validation rows are read, the first ones; all of them if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub valid_rows: Option<u64>,
+    /// Most tokens of a prompt, the end token included; what is longer is cut, and counted.
+    #[serde(default = "max_tokens")]
+    #[schemars(range(min = 2, max = 1_048_576))]
+    pub max_prompt_tokens: u64,
+    /// Most tokens of a response, the end token included; what is longer is cut, and counted.
+    #[serde(default = "max_tokens")]
+    #[schemars(range(min = 2, max = 1_048_576))]
+    pub max_response_tokens: u64,
+    /// The prompts, and the responses, of a batch are filled up to the next multiple of so many tokens, so that few lengths occur.
+    #[serde(default = "length_bucket")]
+    #[schemars(range(min = 1, max = 65_536))]
+    pub length_bucket: u64,
+    /// Whether rows of like length make a step, so that little is filled up; otherwise each step is drawn from all rows.
+    #[serde(default = "sort_by_length")]
+    pub sort_by_length: bool,
+}
+
+impl SftJsonl {
+    /// Share of the training file that validates; `None` where validation has a file of its own.
+    pub fn valid_share(&self) -> Option<f64> {
+        self.valid_path.is_none().then(|| self.valid_fraction.unwrap_or_else(tenth))
+    }
+}
+
+impl Default for PairSampling {
+    fn default() -> Self {
+        Self {
+            train_rows: None,
+            valid_rows: None,
+            max_prompt_tokens: max_tokens(),
+            max_response_tokens: max_tokens(),
+            length_bucket: length_bucket(),
+            sort_by_length: sort_by_length(),
+        }
+    }
+}
+
+impl PairSampling {
+    /// What decides which tokens there are; how they become batches is left at its default.
+    pub fn of_tokens(&self) -> Self {
+        Self { length_bucket: length_bucket(), sort_by_length: sort_by_length(), ..self.clone() }
+    }
+}
+
+/// How many rows of prompts and responses there are, and how long they are as they are kept: cut, with the end token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairCounts {
+    pub rows: u64,
+    pub prompt_tokens: u64,
+    pub response_tokens: u64,
+    /// Sum over the rows of the square of the prompt's tokens: what attention among them costs.
+    pub prompt_squares: u64,
+    /// Sum over the rows of the square of the response's tokens.
+    pub response_squares: u64,
+    /// Sum over the rows of the prompt's tokens times the response's.
+    pub prompt_response_products: u64,
+    /// Rows whose prompt was longer than `max_prompt_tokens`.
+    pub cut_prompts: u64,
+    /// Rows whose response was longer than `max_response_tokens`.
+    pub cut_responses: u64,
+    /// Tokens that are `unknown_token`.
+    pub unknown_tokens: u64,
+}
+
+impl PairCounts {
+    /// Counts one more row, of so many tokens as they are kept.
+    pub fn add(&mut self, prompt: u64, response: u64) {
+        self.rows += 1;
+        self.prompt_tokens += prompt;
+        self.response_tokens += response;
+        self.prompt_squares += prompt * prompt;
+        self.response_squares += response * response;
+        self.prompt_response_products += prompt * response;
+    }
+
+    /// Tokens of all prompts and responses.
+    pub fn tokens(&self) -> u64 {
+        self.prompt_tokens + self.response_tokens
+    }
+
+    /// Share of the tokens that are unknown; `None` without rows.
+    pub fn unknown_fraction(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.unknown_tokens as f64 / self.tokens() as f64)
+    }
+}
+
+/// How many different tokens there are, and what the training rows hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairShape {
+    pub vocabulary: u64,
+    pub train: PairCounts,
+}
+
+fn prompt() -> String {
+    "prompt".to_owned()
+}
+fn response() -> String {
+    "response".to_owned()
+}
+fn end_token() -> String {
+    "[EOS]".to_owned()
+}
+fn pad_token() -> String {
+    "[PAD]".to_owned()
+}
+fn unknown_token() -> String {
+    "[UNK]".to_owned()
+}
+fn max_tokens() -> u64 {
+    256
+}
+fn length_bucket() -> u64 {
+    32
+}
+fn sort_by_length() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squares_and_products_are_sums_over_rows() {
+        let mut counts = PairCounts::default();
+        counts.add(2, 3);
+        counts.add(4, 1);
+        let expected = PairCounts {
+            rows: 2,
+            prompt_tokens: 6,
+            response_tokens: 4,
+            prompt_squares: 20,
+            response_squares: 10,
+            prompt_response_products: 10,
+            ..PairCounts::default()
+        };
+        assert_eq!(counts, expected);
+        assert_eq!(PairCounts { unknown_tokens: 1, ..counts }.unknown_fraction(), Some(0.1));
+        assert_eq!(PairCounts::default().unknown_fraction(), None);
+    }
+}
