@@ -168,8 +168,8 @@ fn what_is_no_table_is_refused_with_its_place() {
         (&b""[..], "where `kiln_table` belongs"),
         (b"a,b\n1,2\n", "the first is `a`, where `kiln_table` belongs"),
         (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
-        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/4` belongs"),
-        (b"kiln_table,trial\ntrials/4,x\n", "missing field"),
+        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/5` belongs"),
+        (b"kiln_table,trial\ntrials/5,x\n", "missing field"),
     ] {
         fs::write(&path, bytes).unwrap();
         let message = TrialTable::read(&path).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 91] = [
+pub(super) const COLUMNS: [Column; 93] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -122,4 +122,10 @@ pub(super) const COLUMNS: [Column; 91] = [
     column("majority_hit_rate", "of 1", "The same share of the guess that it is always the direction that training has more of."),
     column("skipped_steps", "", "Steps that `amp-f16` left out because a gradient overflowed; empty in other precisions."),
     column("checkpoint_bytes", "B", "Size of the newest checkpoint that the attempt wrote; empty if it wrote none."),
+    column("devices_per_trial", "", "Devices that shared each step's batch."),
+    column(
+        "communication_fraction",
+        "of 1",
+        "Share of the window in which the devices exchanged gradients, from the moment the last of them had its own until all had the sum; empty for one device.",
+    ),
 ];
