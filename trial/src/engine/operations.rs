@@ -252,6 +252,7 @@ impl Arithmetic {
 
     fn in_product_dtype(self, tensor: Tensor<4>) -> Tensor<4> {
         match self.products {
+            // Bias and weights have one dtype; a mask alone follows them where it is added.
             Products::OfWeights => tensor,
             Products::Bf16 => tensor.cast(burn::tensor::DType::BF16),
             Products::F16 => tensor.cast(burn::tensor::DType::F16),
