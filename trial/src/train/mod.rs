@@ -19,6 +19,7 @@ mod saved;
 mod schedule;
 mod step_clock;
 mod tables;
+mod text_scores;
 mod timing;
 mod trainee;
 mod training;
