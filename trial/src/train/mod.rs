@@ -224,7 +224,12 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
         result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
     }
-    let notice = left_out_notice(epoch, &opened.left_out);
+    if let Some(pairs) = &opened.pairs {
+        let padding = pairs.train.padding_fraction(&schedule) * 100.0;
+        result.notes.insert("tokens_per_second".to_owned(), format!("of prompts and responses alone; {padding:.1} % of a batch is padding besides"));
+    }
+    let notices = left_out_notice(epoch, &opened.left_out).into_iter().chain(opened.notices).collect::<Vec<String>>();
+    let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
     result.left_out_of_data = opened.left_out;
     Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })

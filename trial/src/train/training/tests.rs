@@ -188,7 +188,7 @@ struct Trained {
 /// Four samples a step, five steps an epoch.
 fn schedule(total_steps: u64) -> BatchSchedule {
     let sampling = Sampling::Shuffled;
-    BatchSchedule { source_samples: 20, epoch_samples: 20, batch_size: 2, grad_accumulation: 2, total_steps, sampling, seed: 1 }
+    BatchSchedule { source_samples: 20, epoch_samples: 20, batch_size: 2, grad_accumulation: 2, total_steps, sampling, seed: 1, sort_keys: None }
 }
 
 /// Trains 5 steps an epoch with the fake; `interrupted` from the start if told so.
