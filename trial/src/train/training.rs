@@ -454,7 +454,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let scores = self.trainee.finish_evaluation()?;
         match self.respond(step, batches) {
             Ok(None) => Ok(Some(scores)),
-            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu()), chrf: Some(texts.chrf()), ..scores })),
+            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu() / 100.0), chrf: Some(texts.chrf() / 100.0), ..scores })),
             Err(TrialError::Interrupted) => Ok(None),
             Err(error) => Err(error),
         }
