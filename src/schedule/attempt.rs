@@ -189,6 +189,7 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> 
         measure: setting.request.experiment.measure.clone(),
         engine: trial.engine,
         device: if setting.device.is_some() { ChildDevice::Cuda } else { ChildDevice::Cpu },
+        devices_per_trial: 1,
         data_folder: std::env::var_os("KILN_DATA").filter(|value| !value.is_empty()).and_then(|path| std::path::absolute(path).ok()),
         folder: folder.to_owned(),
         checkpoint_folder: trial.train.checkpoint.as_ref().map(|_| setting.folder.checkpoints(&trial.id)),
