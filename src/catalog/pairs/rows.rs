@@ -19,16 +19,14 @@ pub(super) struct Row {
 /// # Errors
 /// The bytes are no UTF-8 text, there is no row, or a line is no object with two texts that say something.
 pub(super) fn read(file: &Path, bytes: Vec<u8>, prompt_key: &str, response_key: &str, remedy: &'static str) -> Result<Vec<Row>, DataError> {
-    let text = String::from_utf8(bytes)
-        .map_err(|error| DataError::NotUtf8 { path: file.to_owned(), byte: error.utf8_error().valid_up_to() })?;
+    let text = String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 { path: file.to_owned(), byte: error.utf8_error().valid_up_to() })?;
     // Some editors begin a file with a mark of its byte order, and many end it with an empty line.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).trim_end();
     if text.is_empty() {
         return Err(PairsError::NoRows { file: file.to_owned() }.into());
     }
     let row = |(index, line): (usize, &str)| {
-        row(line, prompt_key, response_key)
-            .map_err(|fault| PairsError::Row { file: file.to_owned(), line: index + 1, fault, remedy }.into())
+        row(line, prompt_key, response_key).map_err(|fault| PairsError::Row { file: file.to_owned(), line: index + 1, fault, remedy }.into())
     };
     text.split('\n').enumerate().map(row).collect()
 }

@@ -157,7 +157,8 @@ fn many_unknown(data: &Data, facts: &DataFacts) -> Option<String> {
     let parts = [("training", train), ("validation", valid)];
     let share = |counts: &PairCounts| counts.unknown_fraction().filter(|share| *share > MANY_UNKNOWN);
     let (part, share) = parts.into_iter().find_map(|(part, counts)| Some((part, share(counts)?)))?;
-    let remedy = if matches!(data, Data::SftJsonl(_)) { "is `data.tokenizer` the one for this text?" } else { "is the tokenizer file the published one?" };
+    let remedy =
+        if matches!(data, Data::SftJsonl(_)) { "is `data.tokenizer` the one for this text?" } else { "is the tokenizer file the published one?" };
     Some(format!("{:.1} % of the tokens of the {part} rows are unknown to the tokenizer; {remedy}", share * 100.0))
 }
 
