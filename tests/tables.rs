@@ -114,7 +114,7 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
-    let full = TrialRow { checkpoint_bytes: Some(7), ..odd_row(1, "x", 1.0) };
+    let full = TrialRow { valid_chrf: Some(0.5), ..odd_row(1, "x", 1.0) };
     writer.append(&TableRow::new(full.clone(), &[])).unwrap();
     // Leaves out the last column, as a table from before it would.
     let mut reader = csv::Reader::from_path(&path).unwrap();
@@ -128,7 +128,7 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let read = TrialTable::read(&folder.path().join("older.csv")).unwrap();
     let dropped = TRIALS.columns.last().unwrap().name;
     let cell = |row: &TrialRow| serde_json::to_value(row).unwrap()[dropped].clone();
-    assert_eq!((cell(&full), cell(&read.rows[0].fixed)), (json!(7), Value::Null));
+    assert_eq!((cell(&full), cell(&read.rows[0].fixed)), (json!(0.5), Value::Null));
     assert_eq!(read.rows[0].fixed.reason.as_deref(), Some("x"));
 }
 
@@ -168,8 +168,8 @@ fn what_is_no_table_is_refused_with_its_place() {
         (&b""[..], "where `kiln_table` belongs"),
         (b"a,b\n1,2\n", "the first is `a`, where `kiln_table` belongs"),
         (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
-        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/4` belongs"),
-        (b"kiln_table,trial\ntrials/4,x\n", "missing field"),
+        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/5` belongs"),
+        (b"kiln_table,trial\ntrials/5,x\n", "missing field"),
     ] {
         fs::write(&path, bytes).unwrap();
         let message = TrialTable::read(&path).unwrap_err().to_string();

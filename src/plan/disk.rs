@@ -35,7 +35,8 @@ impl Trial {
         let Some(policy) = &self.train.checkpoint else { return 0 };
         let moments = match self.train.optimizer {
             Optimizer::Adamw { .. } => 2,
-            Optimizer::Sgd { momentum: 0.0, .. } => 0,
+            // Adafactor's are the sides of matrices.
+            Optimizer::Sgd { momentum: 0.0, .. } | Optimizer::Adafactor { .. } => 0,
             Optimizer::Sgd { .. } => 1,
         };
         let at_once = policy.keep.saturating_add(1 + u64::from(policy.after == AfterTraining::Best));

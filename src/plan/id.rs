@@ -288,7 +288,7 @@ mod tests {
             ),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),
             "train.sample": serde_json::to_value(crate::spec::Sample::default()).unwrap(),
-            "train.optimizer": kinds(&["adamw", "sgd"], &|kind| train("optimizer", kind)),
+            "train.optimizer": kinds(&["adamw", "sgd", "adafactor"], &|kind| train("optimizer", kind)),
             "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),
             "run": {"engine": run["engine"], "devices": run["devices"]},
         });

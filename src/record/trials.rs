@@ -16,7 +16,7 @@ use super::{
 use crate::plan::{Outcome, TrialId};
 
 /// Version of the table, in every row.
-pub const TRIALS_TABLE: &str = "trials/4";
+pub const TRIALS_TABLE: &str = "trials/5";
 
 /// The fixed columns, in this order; the axes follow, one column each, named by their dotted keys. An unknown value is an
 /// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` says what each means.
@@ -118,6 +118,9 @@ pub struct TrialRow {
     pub skipped_steps: Option<u64>,
     // From here on: since `trials/4`.
     pub checkpoint_bytes: Option<u64>,
+    // From here on: since `trials/5`.
+    pub valid_bleu4: Option<f64>,
+    pub valid_chrf: Option<f64>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

@@ -149,6 +149,8 @@ fn fixed(facts: &Facts) -> TrialRow {
         majority_hit_rate: of(|r| r.majority_hit_rate),
         skipped_steps: result.and_then(|result| result.skipped_steps),
         checkpoint_bytes: result.and_then(|result| result.checkpoint_bytes),
+        valid_bleu4: of(|r| r.valid_bleu4),
+        valid_chrf: of(|r| r.valid_chrf),
     }
 }
 

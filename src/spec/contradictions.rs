@@ -78,6 +78,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         ("train.target", point.train.target.is_some()),
         ("train.early_stop", point.train.early_stop.is_some()),
         ("train.checkpoint.after", keeps_best),
+        ("train.evaluate.generate", point.train.evaluate.generate.is_some()),
     ];
     for (key, _) in needs_validation.into_iter().filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0)) {
         let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
@@ -86,6 +87,10 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     if point.model.reads() == Content::Panel && point.train.label_smoothing > 0.0 {
         let message = format!("`label_smoothing` is for classes, and model kind `{model}` has none; remove it");
         faults.push(fault("train.label_smoothing", &["model.kind", "train.label_smoothing"], message));
+    }
+    if point.train.evaluate.generate.is_some() && point.model.kind() != "seq2seq" {
+        let message = format!("`generate` lets a sequence-to-sequence model answer prompts, and model kind `{model}` is none; remove it");
+        faults.push(fault("train.evaluate.generate", &["model.kind", "train.evaluate"], message));
     }
     faults.extend(of_images(point));
     faults.extend(of_panel(point.data));
@@ -204,7 +209,8 @@ fn of_sample(point: &Point<'_>) -> Vec<Fault> {
     let Some(sample) = &point.train.sample else { return Vec::new() };
     let (kind, reads) = (point.model.kind(), point.model.reads());
     if reads != Content::Text {
-        let message = format!("`sample` writes text, but model kind `{kind}` reads {}; remove it", reads.name());
+        let instead = if reads == Content::Pairs { "its responses are asked for by `train.evaluate.generate`" } else { "remove it" };
+        let message = format!("`sample` writes text, but model kind `{kind}` reads {}; {instead}", reads.name());
         return vec![fault("train.sample", &["model.kind", "train.sample"], message)];
     }
     let is_blank = sample.prompt.trim().is_empty() && !sample.prompt.contains('\n');

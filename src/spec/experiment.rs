@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{asked::AskedModel, checkpoint::Checkpoint, run_options::Run, sample::Sample};
+use super::{asked::AskedModel, checkpoint::Checkpoint, generate::Generate, run_options::Run, sample::Sample};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -195,13 +195,39 @@ pub enum Optimizer {
         #[serde(default)]
         weight_decay_on: WeightDecayOn,
     },
+    /// Adafactor with a learning rate of one's own: no step sizes relative to the parameters or to time (Shazeer & Stern 2018). Its memory
+    /// is the sum of a matrix's sides, not their product.
+    Adafactor {
+        /// Step size, before the schedule.
+        #[serde(default = "learning_rate")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        learning_rate: f64,
+        /// How fast the means of the squared gradient slow down: step t moves them by t to the power of minus this.
+        #[serde(default = "decay_rate")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        decay_rate: f64,
+        /// Added to the squared gradient.
+        #[serde(default = "square_epsilon")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        epsilon: f64,
+        /// Largest root mean square of one parameter's update, before the learning rate.
+        #[serde(default = "clip_threshold")]
+        #[schemars(extend("exclusiveMinimum" = 0.0))]
+        clip_threshold: f64,
+        /// Share of a weight, times the learning rate, taken off it per step.
+        #[serde(default)]
+        #[schemars(range(min = 0.0))]
+        weight_decay: f64,
+        #[serde(default)]
+        weight_decay_on: WeightDecayOn,
+    },
 }
 
 impl Optimizer {
     /// Step size at the schedule's peak.
     pub fn learning_rate(&self) -> f64 {
         match self {
-            Self::Adamw { learning_rate, .. } | Self::Sgd { learning_rate, .. } => *learning_rate,
+            Self::Adamw { learning_rate, .. } | Self::Sgd { learning_rate, .. } | Self::Adafactor { learning_rate, .. } => *learning_rate,
         }
     }
 }
@@ -233,6 +259,15 @@ fn epsilon() -> f64 {
 }
 fn weight_decay() -> f64 {
     0.01
+}
+fn decay_rate() -> f64 {
+    0.8
+}
+fn square_epsilon() -> f64 {
+    1e-30
+}
+fn clip_threshold() -> f64 {
+    1.0
 }
 fn sgd_learning_rate() -> f64 {
     0.1
@@ -317,11 +352,13 @@ pub struct Evaluate {
     /// Evaluation batch as a multiple of `batch_size`.
     #[schemars(range(min = 1, max = 1024))]
     pub batch_multiple: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generate>,
 }
 
 impl Default for Evaluate {
     fn default() -> Self {
-        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1 }
+        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1, generate: None }
     }
 }
 

@@ -15,8 +15,6 @@ const KEYS: &[(&str, &str)] = &[
 const VALUES: &[(&str, &[&str])] = &[
     ("train.precision", &["f16"]),
     ("run.on_oom", &["skip-larger", "shrink"]),
-    ("model.kind", &["seq2seq"]),
-    ("train.optimizer.kind", &["adafactor"]),
     ("train.learning_rate_schedule.kind", &["step"]),
 ];
 

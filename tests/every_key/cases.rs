@@ -408,6 +408,9 @@ fn of_optimizer() -> Vec<Case> {
     let gpt_sgd = training(GPT, GENERATED, ", optimizer: {kind: sgd}");
     let of = |file: &str, key: &str, value| case(&format!("train.{key}"), file, [AS_IT_IS, value], LOSSES);
     let of_adamw = |key: &str, value| of(&mlp, &format!("optimizer.{key}"), value).of("adamw");
+    let adafactor = training(MLP, GENERATED, ", optimizer: {kind: adafactor}");
+    let gpt_adafactor = training(GPT, GENERATED, ", optimizer: {kind: adafactor}");
+    let of_adafactor = |key: &str, value| of(&adafactor, &format!("optimizer.{key}"), value).of("adafactor");
     let of_sgd = |key: &str, value| of(&sgd, &format!("optimizer.{key}"), value).of("sgd");
     let mut cases = vec![
         of(&mlp, "optimizer.kind", "sgd"),
@@ -421,6 +424,13 @@ fn of_optimizer() -> Vec<Case> {
         of_sgd("momentum", "0.9"),
         of_sgd("nesterov", "true").with(&["train.optimizer.momentum=0.9"]),
         of_sgd("weight_decay", "0.5"),
+        of(&mlp, "optimizer.kind", "adafactor"),
+        of_adafactor("learning_rate", "0.01"),
+        of_adafactor("decay_rate", "0.5"),
+        of_adafactor("epsilon", "0.001"),
+        of_adafactor("clip_threshold", "0.2"),
+        of_adafactor("weight_decay", "0.5"),
+        of(&gpt_adafactor, "optimizer.weight_decay_on", "matrices").of("adafactor").with(&["train.optimizer.weight_decay=0.5"]),
         of(&gpt_sgd, "optimizer.weight_decay_on", "matrices").of("sgd").with(&["train.optimizer.weight_decay=0.5"]),
         of(&sgd, "clip_norm", "0.01"),
         of(&mlp, "learning_rate_schedule.kind", "cosine"),

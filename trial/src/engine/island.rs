@@ -19,7 +19,7 @@ use burn::{
 };
 use burn_tch::TchTensor;
 
-use super::libtorch::{ConvSettings, LstmSettings, Operation, Saved, conv_norm, forward, lstm};
+use super::libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, Saved, biased_attention, conv_norm, forward, lstm};
 use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
@@ -72,8 +72,14 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
         // A product in another dtype than its input's keeps its own copy.
-        Operation::Linear { products } if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) => Vec::new(),
-        Operation::Linear { .. } | Operation::LayerNorm { .. } | Operation::Gelu => vec![inputs[0].clone()],
+        Operation::Linear { products } | Operation::Linears { products }
+            if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) =>
+        {
+            Vec::new()
+        }
+        Operation::Linear { .. } | Operation::Linears { .. } | Operation::LayerNorm { .. } | Operation::RmsNorm { .. } | Operation::Gelu => {
+            vec![inputs[0].clone()]
+        }
         Operation::CausalAttention { .. } | Operation::MaxPool => vec![inputs[0].clone(), output.clone()],
         Operation::Embedding | Operation::Dropout { .. } | Operation::Residual | Operation::CrossEntropy { .. } => Vec::new(),
     }
@@ -112,6 +118,19 @@ pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>
     });
     let last = last.expect("the forward pass ran");
     (output, last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))))
+}
+
+/// Attention without scaling, as [`biased_attention`] has it; `mask` is part of no graph. Out [batch, time, inner].
+pub(super) fn attention_island<const N: usize>(inputs: [Input; N], mask: Option<Tensor<4>>, has_bias: bool, with: AttentionSettings) -> Tensor<3> {
+    let mask = mask.map(|mask| mask.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
+    around(inputs, |inputs, save| {
+        let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
+        let (output, saved) = or_panic(biased_attention(&tensors, mask.as_ref(), has_bias, with, save));
+        let output = TchTensor::new(output);
+        // Whichever way it goes, it may read its inputs and its output again.
+        let held = if save { inputs.iter().chain([&output]).cloned().collect() } else { Vec::new() };
+        Ran { output, saved, held }
+    })
 }
 
 /// Convolution, norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and, if it has one, the residual.

@@ -33,6 +33,19 @@ unsafe extern "C" {
     fn kiln_keep_host_memory();
 
     fn kiln_linear(x: Handle, w: Handle, b: Handle, products: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_linears(x: Handle, weights: *const Handle, count: c_int, products: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_rms_norm(x: Handle, weight: Handle, epsilon: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_biased_attention(
+        first: Handle,
+        second: Handle,
+        mask: Handle,
+        bias: c_int,
+        heads: i64,
+        dropout: f64,
+        way: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
     fn kiln_embedding(table: Handle, indices: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_layer_norm(x: Handle, weight: Handle, bias: Handle, epsilon: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
@@ -97,6 +110,20 @@ unsafe extern "C" {
         nesterov: c_int,
         decay: f64,
         first_step: c_int,
+        found: Handle,
+    ) -> c_int;
+    fn kiln_adafactor(
+        parameters: *const Handle,
+        gradients: *const Handle,
+        rows: *const Handle,
+        columns: *const Handle,
+        steps: Handle,
+        count: c_int,
+        rate: f64,
+        decay_rate: f64,
+        epsilon: f64,
+        clip_threshold: f64,
+        decay: f64,
         found: Handle,
     ) -> c_int;
     fn kiln_clip(gradients: *const Handle, count: c_int, largest: f64, norm: *mut Handle) -> c_int;
@@ -174,6 +201,14 @@ pub(super) enum Operation {
     Linear {
         products: Products,
     },
+    /// `[x, weight, …]`, the products side by side.
+    Linears {
+        products: Products,
+    },
+    /// `[x, weight]`.
+    RmsNorm {
+        epsilon: f64,
+    },
     /// `[table]` and indices.
     Embedding,
     /// `[x, weight]` or `[x, weight, bias]`.
@@ -212,6 +247,11 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
     let code = unsafe {
         match operation {
             Operation::Linear { products } => kiln_linear(input(0), input(1), input(2), products as c_int, out_place, saved),
+            Operation::Linears { products } => {
+                let weights: Vec<Handle> = inputs.iter().skip(1).map(|tensor| handle(tensor)).collect();
+                kiln_linears(input(0), weights.as_ptr(), weights.len() as c_int, products as c_int, out_place, saved)
+            }
+            Operation::RmsNorm { epsilon } => kiln_rms_norm(input(0), input(1), epsilon, out_place, saved),
             Operation::Embedding => kiln_embedding(input(0), indices, out_place, saved),
             Operation::LayerNorm { epsilon } => kiln_layer_norm(input(0), input(1), input(2), epsilon, out_place, saved),
             Operation::Gelu => kiln_gelu(input(0), out_place, saved),
@@ -221,6 +261,62 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
             Operation::MaxPool => kiln_max_pool(input(0), out_place, saved),
             Operation::CausalAttention { heads, dropout } => kiln_causal_attention(input(0), heads, dropout, out_place, saved),
         }
+    };
+    let saved = NonNull::new(state).map(Saved);
+    checked(code)?;
+    // SAFETY: on success `out` is a new handle.
+    Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// How attention with a bias computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct AttentionSettings {
+    pub(super) heads: i64,
+    /// Of attention weights; 0 in evaluation.
+    pub(super) dropout: f64,
+    pub(super) way: Way,
+}
+
+/// By which of libtorch's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As the device has it best.
+    Best = 0,
+    /// Products and softmax, one by one.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what `Best` comes to; tests hold one against the other"))]
+    Plain = 1,
+    /// libtorch's own attention.
+    #[cfg_attr(not(test), allow(dead_code, reason = "as above"))]
+    Fused = 2,
+}
+
+/// The forward pass of attention without scaling: `inputs` are queries, keys and values side by side [batch, time, 3 × inner], or queries
+/// and then keys and values side by side, and last, if `has_bias`, the bias [heads, time, time'], whose values are in the mask. `mask`
+/// is added to the scores.
+pub(super) fn biased_attention(
+    inputs: &[&Tensor],
+    mask: Option<&Tensor>,
+    has_bias: bool,
+    with: AttentionSettings,
+    save: bool,
+) -> Result<(Tensor, Option<Saved>), TrialError> {
+    let parts = &inputs[..inputs.len() - usize::from(has_bias)];
+    let mut out = ptr::null_mut();
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save { &raw mut state } else { ptr::null_mut() };
+    // SAFETY: the handles are borrowed from live tensors for the call; the second's and the mask's may be null; the rest are places.
+    let code = unsafe {
+        kiln_biased_attention(
+            handle(parts[0]),
+            parts.get(1).map_or(ptr::null_mut(), |tensor| handle(tensor)),
+            mask.map_or(ptr::null_mut(), handle),
+            c_int::from(has_bias),
+            with.heads,
+            with.dropout,
+            with.way as c_int,
+            &raw mut out,
+            saved,
+        )
     };
     let saved = NonNull::new(state).map(Saved);
     checked(code)?;
@@ -335,10 +431,11 @@ pub(crate) struct AdamW {
 pub(crate) struct Group {
     pub(crate) parameters: Vec<Tensor>,
     pub(crate) gradients: Vec<Tensor>,
-    /// First moments of AdamW, or SGD's momentum.
+    /// First moments of AdamW, SGD's momentum, or Adafactor's means along the last axis.
     pub(crate) first: Vec<Tensor>,
+    /// Second moments of AdamW, or Adafactor's means along the axis before the last.
     pub(crate) second: Vec<Tensor>,
-    /// One-element f32 step counters.
+    /// One-element f32 step counters: AdamW's one per parameter, Adafactor's one on the host.
     pub(crate) steps: Vec<Tensor>,
 }
 
@@ -396,6 +493,42 @@ pub(crate) fn sgd(group: &Group, with: Sgd, found: Option<&Tensor>) -> Result<()
             c_int::from(with.nesterov),
             with.weight_decay,
             c_int::from(with.first_step),
+            found.map_or(ptr::null_mut(), handle),
+        )
+    };
+    checked(code)
+}
+
+/// Adafactor's numbers for one update of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adafactor {
+    pub(crate) learning_rate: f64,
+    pub(crate) decay_rate: f64,
+    pub(crate) epsilon: f64,
+    pub(crate) clip_threshold: f64,
+    pub(crate) weight_decay: f64,
+}
+
+/// One Adafactor update, in place, of all parameters of the group, whose gradients are written over; none if `found`, one f32 on the
+/// device, is 1, and then this waits for the device.
+pub(crate) fn adafactor(group: &Group, with: Adafactor, found: Option<&Tensor>) -> Result<(), TrialError> {
+    same_length(&[&group.parameters, &group.gradients, &group.first, &group.second])?;
+    let Some(steps) = group.steps.first() else { return Ok(()) };
+    let lists = [&group.parameters, &group.gradients, &group.first, &group.second].map(|list| handles(list));
+    // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of them); `found` may be null.
+    let code = unsafe {
+        kiln_adafactor(
+            lists[0].as_ptr(),
+            lists[1].as_ptr(),
+            lists[2].as_ptr(),
+            lists[3].as_ptr(),
+            handle(steps),
+            count(&group.parameters),
+            with.learning_rate,
+            with.decay_rate,
+            with.epsilon,
+            with.clip_threshold,
+            with.weight_decay,
             found.map_or(ptr::null_mut(), handle),
         )
     };

@@ -11,8 +11,8 @@ use kiln::spec::{Engine, Precision};
 use super::precision::Products;
 #[cfg(feature = "libtorch")]
 use super::{
-    island::{Input, conv_norm_island, island, lstm_island},
-    libtorch::{ConvSettings, LstmSettings, Operation},
+    island::{Input, attention_island, conv_norm_island, island, lstm_island},
+    libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, Way},
 };
 use crate::error::TrialError;
 
@@ -45,6 +45,18 @@ impl LstmState {
         let [hidden, cell] = [self.hidden, self.cell].map(|state| if state.dims()[1] == rows { state } else { state.narrow(1, 0, rows) });
         Self { hidden, cell }
     }
+}
+
+/// What is added to the scores of attention before the softmax; made once for all layers that share it.
+#[derive(Clone, Debug)]
+pub struct AddedToScores {
+    /// Learned; gets a gradient.
+    bias: Option<Tensor<3>>, // [heads, time, time']
+    /// 0, or −∞ where nothing may be seen.
+    #[cfg_attr(feature = "libtorch", allow(dead_code, reason = "what flex adds"))]
+    mask: Option<Tensor<4>>, // [batch or 1, 1, time or 1, time']
+    /// The sum of both in the dtype of products, part of no graph.
+    sum: Option<Tensor<4>>, // [batch or 1, heads or 1, time or 1, time']
 }
 
 /// The weights of a convolution and of the norm after it, with the norm's running statistics.
@@ -195,6 +207,110 @@ impl Arithmetic {
         let later = Tensor::<2, Bool>::tril_mask([time, time], 0, &scores.device()).unsqueeze::<4>();
         let weights = self.dropout(activation::softmax(scores.mask_fill(later, f32::NEG_INFINITY), 3), dropout);
         weights.matmul(values).swap_dims(1, 2).reshape([batch, time, width])
+    }
+
+    /// x wᵀ for two or three weights [out, in], side by side: x [batch, time, in]; out [batch, time, out of all], as [`Arithmetic::linear`]
+    /// has it.
+    pub fn linears(self, x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let operation = Operation::Linears { products: self.products };
+            return match weights {
+                [first, second] => island(operation, [x.into(), first.clone().into(), second.clone().into()], None),
+                [first, second, third] => island(operation, [x.into(), first.clone().into(), second.clone().into(), third.clone().into()], None),
+                _ => unreachable!("attention projects to two or three"),
+            };
+        }
+        Tensor::cat(weights.iter().map(|weight| self.linear(x.clone(), weight.clone(), None)).collect(), 2)
+    }
+
+    /// x over the root of its mean square along the last axis, times `weight` [width]. Source: Zhang & Sennrich 2019 (arXiv
+    /// 1910.07467); T5 has epsilon 1e-6.
+    pub fn rms_norm(self, x: Tensor<3>, weight: Tensor<1>) -> Tensor<3> {
+        const EPSILON: f64 = 1e-6;
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::RmsNorm { epsilon: EPSILON }, [x.into(), weight.into()], None);
+        }
+        let root = (x.clone().square().mean_dim(2) + EPSILON).sqrt(); // [batch, time, 1]
+        x / root * weight.unsqueeze::<3>()
+    }
+
+    /// What the attention of several layers adds to its scores: a learned bias [heads, time, time'], and a mask of 0 and −∞ that
+    /// spreads to [batch, heads, time, time'].
+    pub fn added_to_scores(self, bias: Option<Tensor<3>>, mask: Option<Tensor<4>>) -> AddedToScores {
+        let of_bias = bias.clone().map(|bias| plain(bias).unsqueeze_dim::<4>(0));
+        let sum = match (of_bias, mask.clone()) {
+            (Some(bias), Some(mask)) => {
+                let dtype = bias.dtype();
+                Some(bias + mask.cast(dtype))
+            }
+            (bias, mask) => bias.or(mask),
+        };
+        AddedToScores { bias, mask, sum: sum.map(|sum| self.in_product_dtype(sum)) }
+    }
+
+    fn in_product_dtype(self, tensor: Tensor<4>) -> Tensor<4> {
+        match self.products {
+            // Bias and weights have one dtype; a mask alone follows them where it is added.
+            Products::OfWeights => tensor,
+            Products::Bf16 => tensor.cast(burn::tensor::DType::BF16),
+            Products::F16 => tensor.cast(burn::tensor::DType::F16),
+        }
+    }
+
+    /// Attention of a sequence to itself, scores not scaled. qkv [batch, time, 3 × inner]: queries, keys and values side by side; out
+    /// [batch, time, inner]. Random: drops attention weights in training.
+    pub fn self_attention(self, qkv: Tensor<3>, added: &AddedToScores, heads: usize, dropout: f64) -> Tensor<3> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let with = self.attention(heads, dropout);
+            return match added.bias.clone() {
+                Some(bias) => attention_island([qkv.into(), bias.into()], added.sum.clone(), true, with),
+                None => attention_island([qkv.into()], added.sum.clone(), false, with),
+            };
+        }
+        let [_, _, width] = qkv.dims();
+        let inner = width / 3;
+        let rest = qkv.clone().narrow(2, inner, 2 * inner);
+        self.composed_attention(qkv.narrow(2, 0, inner), rest, added, heads, dropout)
+    }
+
+    /// Attention to another sequence, or to what is kept of one's own: queries [batch, time, inner], keys and values side by side
+    /// [batch, time', 2 × inner]; out [batch, time, inner]. Random: as above.
+    pub fn attention_to(self, queries: Tensor<3>, keys_values: Tensor<3>, added: &AddedToScores, heads: usize, dropout: f64) -> Tensor<3> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            let with = self.attention(heads, dropout);
+            return match added.bias.clone() {
+                Some(bias) => attention_island([queries.into(), keys_values.into(), bias.into()], added.sum.clone(), true, with),
+                None => attention_island([queries.into(), keys_values.into()], added.sum.clone(), false, with),
+            };
+        }
+        self.composed_attention(queries, keys_values, added, heads, dropout)
+    }
+
+    #[cfg(feature = "libtorch")]
+    fn attention(self, heads: usize, dropout: f64) -> AttentionSettings {
+        AttentionSettings { heads: heads as i64, dropout: if self.training { dropout } else { 0.0 }, way: Way::Best }
+    }
+
+    fn composed_attention(self, queries: Tensor<3>, keys_values: Tensor<3>, added: &AddedToScores, heads: usize, dropout: f64) -> Tensor<3> {
+        let [batch, time, inner] = queries.dims();
+        let by_head = |part: Tensor<3>| {
+            let [batch, time, _] = part.dims();
+            part.reshape([batch, time, heads, inner / heads]).swap_dims(1, 2) // [batch, heads, time, head_dim]
+        };
+        let (keys, values) = (keys_values.clone().narrow(2, 0, inner), keys_values.narrow(2, inner, inner));
+        let mut scores = by_head(queries).matmul(by_head(keys).transpose()); // [batch, heads, time, time']
+        if let Some(bias) = added.bias.clone() {
+            scores = scores + bias.unsqueeze_dim::<4>(0);
+        }
+        if let Some(mask) = added.mask.clone() {
+            scores = if scores.is_autodiff() { scores + mask.autodiff() } else { scores + mask };
+        }
+        let weights = self.dropout(activation::softmax(scores, 3), dropout);
+        weights.matmul(by_head(values)).swap_dims(1, 2).reshape([batch, time, inner])
     }
 
     /// Gaussian error linear unit, by the error function.

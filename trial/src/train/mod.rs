@@ -14,6 +14,9 @@ mod messages;
 mod objective;
 mod optimizer;
 mod outcome;
+mod respond;
+mod responding;
+mod responses;
 mod sample;
 mod saved;
 mod schedule;
@@ -47,6 +50,7 @@ use self::{
     ledger::Ledger,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
+    responses::Responses,
     sample::Sampler,
     schedule::Plateau,
     step_clock::StepClock,
@@ -88,7 +92,7 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let Prepared { plan, mut feed, sampler, input, notice } = prepare(file, result)?;
+    let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
     let learner = match &start {
@@ -117,7 +121,7 @@ fn train<W: Write>(
         messages.send(&Message::Resumed { step: start.step })?;
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    train_with(file, Setting { plan, feed, sampler, tables, messages, is_interrupted, clock, keeper, start }, learner, result)
+    train_with(file, Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start }, learner, result)
 }
 
 /// What a training needs beside its file and its trainee.
@@ -125,6 +129,7 @@ struct Setting<'a, 'b, W: Write> {
     plan: StepPlan,
     feed: Option<Feed>,
     sampler: Option<Sampler>,
+    responses: Option<Responses>,
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
     is_interrupted: &'a AtomicBool,
@@ -140,7 +145,7 @@ fn train_with<T: Trainee, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, feed, sampler, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
+    let Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
     let now = monotonic_nanoseconds();
     messages.restart(now);
     clock.restart(now);
@@ -149,6 +154,7 @@ fn train_with<T: Trainee, W: Write>(
         plan,
         trainee,
         feed,
+        responses,
         timing: Timing::new(&file.measure, now),
         clock,
         ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan),
@@ -192,6 +198,7 @@ struct Prepared {
     plan: StepPlan,
     feed: Option<Feed>,
     sampler: Option<Sampler>,
+    responses: Option<Responses>,
     input: Option<InputShape>,
     notice: Option<String>,
 }
@@ -199,12 +206,13 @@ struct Prepared {
 /// Reads the data, plans the steps, and says what is left out.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
-        let sampler = Sampler::new(file, None)?;
-        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, sampler, input: None, notice: None });
+        let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
+        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, sampler, responses, input: None, notice: None });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
     let sampler = Sampler::new(file, opened.vocabulary)?;
+    let responses = Responses::new(file, opened.pairs)?;
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
@@ -224,7 +232,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
     result.left_out_of_data = opened.left_out;
-    Ok(Prepared { plan, feed: Some(feed), sampler, input: Some(input), notice })
+    Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })
 }
 
 /// What of the data is not trained on, in words.

@@ -1,5 +1,7 @@
 // Operations of the models as forward and backward pairs, built on libtorch's own kernels of both directions. What a pair keeps
 // between the two is chosen here, no more than the backward kernel reads. `saved` is null when no gradient is wanted.
+#include <numeric>
+
 #include "shim.h"
 
 namespace {
@@ -19,6 +21,39 @@ struct SavedLinear : Saved {
     auto of_weight = as_kind(at::mm(by_rows.t(), rows), weight_kind);
     auto of_bias = has_bias ? at::sum(by_rows, {0}, false, weight_kind) : Tensor();
     return {of_rows, of_weight, of_bias};
+  }
+};
+
+// Several linear layers of one input, side by side.
+struct SavedLinears : Saved {
+  Tensor rows, weights;  // [n, in], [out of all, in]; both in the dtype of the product
+  std::vector<int64_t> input_sizes, outs;
+  at::ScalarType input_kind, weight_kind;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto by_rows = as_kind(gradient, weights.scalar_type()).reshape({-1, weights.size(0)});  // [n, out of all]
+    std::vector<Tensor> found = {as_kind(at::mm(by_rows, weights), input_kind).view(input_sizes)};
+    for (auto &of_weight : as_kind(at::mm(by_rows.t(), rows), weight_kind).split_with_sizes(outs, 0)) found.push_back(of_weight);
+    return found;
+  }
+};
+
+struct SavedRmsNorm : Saved {
+  Tensor input, inverse, weight;  // [.., width], [.., 1] f32, [width]
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto of_output = as_kind(gradient, input.scalar_type());
+    if (input.is_cuda()) {
+      auto [of_input, of_weight] = at::_fused_rms_norm_backward(of_output.contiguous(), input, {input.size(-1)}, inverse, weight, {true, true});
+      return {of_input, of_weight};
+    }
+    auto normed = input.mul(inverse);  // f32
+    std::vector<int64_t> leading(input.dim() - 1);
+    std::iota(leading.begin(), leading.end(), 0);
+    auto of_weight = as_kind(of_output.mul(normed).sum(leading), weight.scalar_type());
+    auto of_normed = of_output.mul(weight);
+    auto along = of_normed.mul(normed).mean({-1}, /*keepdim=*/true);
+    return {as_kind(normed.mul_(along).neg_().add_(of_normed).mul_(inverse), input.scalar_type()), of_weight};
   }
 };
 
@@ -105,6 +140,51 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
     state->input_kind = x->scalar_type();
     state->weight_kind = w->scalar_type();
     state->has_bias = b != nullptr;
+    keep(saved, std::move(state));
+  });
+}
+
+// x wᵀ for each of the weights [out, in], side by side: out [.., out of all]. x [.., in]; one product, as for one layer.
+int kiln_linears(Tensor *x, Tensor *const *weights, int count, int products, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedLinears>();
+    state->weight_kind = (*weights)->scalar_type();
+    auto kind = product_kind(products, **weights);
+    for (auto &weight : listed(weights, count)) state->outs.push_back(weight.size(0));
+    auto all = std::accumulate(state->outs.begin(), state->outs.end(), int64_t{0});
+    state->weights = at::empty({all, x->size(-1)}, (*weights)->options().dtype(kind));
+    int64_t first = 0;
+    for (auto &weight : listed(weights, count)) {
+      state->weights.narrow(0, first, weight.size(0)).copy_(weight);
+      first += weight.size(0);
+    }
+    state->rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
+    state->input_sizes = x->sizes().vec();
+    state->input_kind = x->scalar_type();
+    auto sizes = x->sizes().vec();
+    sizes.back() = all;
+    give(out, at::mm(state->rows, state->weights.t()).view(sizes));
+    keep(saved, std::move(state));
+  });
+}
+
+// x over the root of its mean square along the last axis, times `weight` [width]; no mean is taken off.
+int kiln_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedRmsNorm>();
+    state->input = x->contiguous();
+    state->weight = *weight;
+    if (x->is_cuda()) {
+      auto [normed, inverse] = at::_fused_rms_norm(state->input, {x->size(-1)}, *weight, epsilon);
+      give(out, normed);
+      state->inverse = inverse;
+    } else {
+      auto root = at::linalg_vector_norm(state->input, 2, {-1}, /*keepdim=*/true, at::kFloat);
+      state->inverse = root.square_().div_(x->size(-1)).add_(epsilon).rsqrt_();
+      give(out, as_kind(state->input.mul(state->inverse), weight->scalar_type()).mul_(*weight));
+    }
     keep(saved, std::move(state));
   });
 }

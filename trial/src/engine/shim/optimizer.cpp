@@ -1,9 +1,19 @@
-// Updates of all parameters at once: libtorch's fused kernels and list operations. Nothing here waits for the device. Where
-// `found` is given and holds 1 on the device, an update leaves everything as it was.
+// Updates of all parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
+// update leaves everything as it was. Nothing here waits for the device but Adafactor with `found`.
+#include <cmath>
+
 #include "shim.h"
 
 namespace {
 std::optional<Tensor> optional(Tensor *tensor) { return tensor == nullptr ? std::nullopt : std::optional<Tensor>(*tensor); }
+
+// Mean of the squares along an axis, in f32.
+Tensor mean_square(const Tensor &values, int64_t axis) {
+  return at::linalg_vector_norm(values, 2, {axis}, /*keepdim=*/false, at::kFloat).square_().div_(values.size(axis));
+}
+
+// Exponential mean: `moving` keeps this share of itself.
+void move(Tensor moving, Tensor latest, double kept) { moving.mul_(kept).add_(latest, 1.0 - kept); }
 }  // namespace
 
 extern "C" {
@@ -31,6 +41,35 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
     auto moving = momentum != 0 ? listed(buffers, count) : std::vector<Tensor>();
     at::_fused_sgd_(listed(parameters, count), listed(gradients, count), moving, decay, momentum, rate, /*dampening=*/0.0, nesterov != 0,
                     /*maximize=*/false, first_step != 0, /*grad_scale=*/{}, optional(found));
+  });
+}
+
+// Adafactor in place, without its own step sizes: `rows` and `columns` are the f32 means of the squared gradient along the last axis and
+// the one before it; a parameter of one axis has the means themselves in `rows`, and nothing in `columns`. `steps` is a one-element f32
+// counter on the host. Gradients are written over.
+int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tensor **columns, Tensor *steps, int count, double rate,
+                   double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    if (count == 0 || (found != nullptr && found->item<float>() != 0)) return;
+    steps->add_(1);
+    auto kept = 1.0 - std::pow(steps->item<double>(), -decay_rate);
+    for (int at = 0; at < count; at++) {
+      auto update = gradients[at]->to(at::kFloat);
+      auto &moving = *rows[at];
+      if (update.dim() >= 2) {
+        move(moving, mean_square(update, -1).add_(epsilon), kept);
+        move(*columns[at], mean_square(update, -2).add_(epsilon), kept);
+        update.mul_(moving.div(moving.mean({-1}, /*keepdim=*/true)).rsqrt_().unsqueeze(-1)).mul_(columns[at]->rsqrt().unsqueeze(-2));
+      } else {
+        move(moving, update.square().add_(epsilon), kept);
+        update.mul_(moving.rsqrt());
+      }
+      auto size = at::linalg_vector_norm(update).div_(std::sqrt((double)update.numel()));
+      update.mul_(at::clamp_min(size.div_(clip_threshold), 1.0).reciprocal_());
+      if (decay != 0) parameters[at]->mul_(1.0 - rate * decay);
+      parameters[at]->add_(update, -rate);
+    }
   });
 }
 

@@ -20,6 +20,13 @@ impl Taken for Tensor<1> {
     }
 }
 
+/// Its shape alone.
+impl Taken for Vec<usize> {
+    fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+        tensor.dims().to_vec()
+    }
+}
+
 /// For a file.
 impl Taken for Leaving {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {

@@ -18,7 +18,7 @@ use super::{
     without_backward,
 };
 use crate::{
-    engine::libtorch::{AdamW, Group, Sgd, accumulate, adamw, clip, sgd},
+    engine::libtorch::{Adafactor, AdamW, Group, Sgd, accumulate, adafactor, adamw, clip, sgd},
     error::TrialError,
     model::Network,
     train::saved::{Arrived, Leaving, Named},
@@ -52,14 +52,7 @@ impl Fused {
         let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
         let mut groups = [Group::default(), Group::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
-            // SGD without momentum keeps nothing: a buffer that nobody reads would count in the memory columns.
-            if !matches!(optimizer, Optimizer::Sgd { momentum: 0.0, .. }) {
-                groups[*group].first.push(tensor.zeros_like());
-            }
-            if matches!(optimizer, Optimizer::Adamw { .. }) {
-                groups[*group].second.push(tensor.zeros_like());
-                groups[*group].steps.push(tch::Tensor::zeros([], (tch::Kind::Float, tensor.device())));
-            }
+            groups[*group].begin(optimizer, &tensor);
             groups[*group].parameters.push(tensor);
         }
         Self {
@@ -176,6 +169,39 @@ impl Fused {
     }
 }
 
+impl Group {
+    /// What the rule remembers of a parameter, before its first update.
+    fn begin(&mut self, optimizer: &Optimizer, parameter: &tch::Tensor) {
+        match optimizer {
+            Optimizer::Adamw { .. } => {
+                self.first.push(parameter.zeros_like());
+                self.second.push(parameter.zeros_like());
+                self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, parameter.device())));
+            }
+            // SGD without momentum keeps nothing: a buffer that nobody reads would count in the memory columns.
+            Optimizer::Sgd { momentum: 0.0, .. } => {}
+            Optimizer::Sgd { .. } => self.first.push(parameter.zeros_like()),
+            Optimizer::Adafactor { .. } => {
+                let [rows, columns] = means_of(&parameter.size());
+                let zeros = |shape: Vec<i64>| tch::Tensor::zeros(shape, (tch::Kind::Float, parameter.device()));
+                self.first.push(zeros(rows));
+                self.second.push(zeros(columns));
+                if self.steps.is_empty() {
+                    self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, tch::Device::Cpu)));
+                }
+            }
+        }
+    }
+}
+
+/// Shapes of Adafactor's means for a parameter of this shape: along the last axis, and along the one before it.
+fn means_of(shape: &[i64]) -> [Vec<i64>; 2] {
+    match shape {
+        [leading @ .., rows, columns] => [[leading, &[*rows]].concat(), [leading, &[*columns]].concat()],
+        of_one_axis => [of_one_axis.to_vec(), vec![0]],
+    }
+}
+
 /// Row after row, whatever its layout.
 fn flat(tensor: &tch::Tensor) -> Tensor<1> {
     Tensor::from_primitive::<LibTorch>(TchTensor::new(tensor.reshape([-1])))
@@ -205,6 +231,10 @@ fn step(optimizer: &Optimizer, group: &Group, decays: bool, update: Update<'_>) 
         Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
             sgd(group, Sgd { learning_rate, momentum, nesterov, weight_decay, first_step: is_first }, found)
+        }
+        Optimizer::Adafactor { decay_rate, epsilon, clip_threshold, weight_decay, .. } => {
+            let weight_decay = if decays { weight_decay } else { 0.0 };
+            adafactor(group, Adafactor { learning_rate, decay_rate, epsilon, clip_threshold, weight_decay }, found)
         }
     }
 }
@@ -372,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_step_with_an_infinite_gradient_leaves_everything_as_it_was_and_is_counted() {
-        for optimizer in ["{kind: adamw}", "{kind: sgd, momentum: 0.9}", "{kind: sgd}"] {
+        for optimizer in ["{kind: adamw}", "{kind: sgd, momentum: 0.9}", "{kind: sgd}", "{kind: adafactor}"] {
             let network = network(GPT, Precision::AmpF16);
             let mut fused = Fused::new(&network, &train(Precision::AmpF16, optimizer));
             let step = |fused: &mut Fused, planted: Option<f64>| {
@@ -446,6 +476,46 @@ mod tests {
         }
         for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
             assert!((fused - written).abs() < 1e-6, "{fused} {written}");
+        }
+    }
+
+    /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 with the parameters' scale left out, in f64.
+    #[test]
+    fn adafactor_equals_adafactor_written_out_for_20_steps() {
+        let with = Adafactor { learning_rate: 0.05, decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };
+        let tensor = |values: &[f32], shape: &[i64]| tch::Tensor::from_slice(values).reshape(shape);
+        let mut group = Group::default();
+        for parameter in [tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]), tensor(&[0.5, -0.5], &[2])] {
+            group.begin(&serde_yaml::from_str("{kind: adafactor}").unwrap(), &parameter);
+            group.parameters.push(parameter);
+        }
+        let (mut matrix, mut rows, mut columns) = ([1.0_f64, -2.0, 0.5, 0.25, 3.0, -1.0], [0.0_f64; 2], [0.0_f64; 3]);
+        let (mut vector, mut squares) = ([0.5_f64, -0.5], [0.0_f64; 2]);
+        for step in 1..=20 {
+            let gradient: Vec<f32> = (0..8).map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.1).collect();
+            group.gradients = vec![tensor(&gradient[..6], &[2, 3]), tensor(&gradient[6..], &[2])];
+            adafactor(&group, with, None).unwrap();
+            let g: Vec<f64> = gradient.iter().map(|value| f64::from(*value)).collect();
+            let kept = 1.0 - f64::from(step).powf(-with.decay_rate);
+            let moved = |old: f64, new: f64| kept * old + (1.0 - kept) * new;
+            rows = std::array::from_fn(|row| moved(rows[row], (0..3).map(|column| g[row * 3 + column].powi(2)).sum::<f64>() / 3.0));
+            columns = std::array::from_fn(|column| moved(columns[column], (0..2).map(|row| g[row * 3 + column].powi(2)).sum::<f64>() / 2.0));
+            squares = std::array::from_fn(|at| moved(squares[at], g[6 + at].powi(2)));
+            let mean = rows.iter().sum::<f64>() / 2.0;
+            let of_matrix: Vec<f64> = (0..6).map(|at| g[at] / (rows[at / 3] * columns[at % 3] / mean).sqrt()).collect();
+            let of_vector: Vec<f64> = (0..2).map(|at| g[6 + at] / squares[at].sqrt()).collect();
+            let apply = |values: &mut [f64], update: &[f64]| {
+                let size = (update.iter().map(|value| value.powi(2)).sum::<f64>() / update.len() as f64).sqrt();
+                for (value, change) in values.iter_mut().zip(update) {
+                    *value = *value * (1.0 - with.learning_rate * with.weight_decay) - with.learning_rate * change / (size / with.clip_threshold).max(1.0);
+                }
+            };
+            apply(&mut matrix, &of_matrix);
+            apply(&mut vector, &of_vector);
+        }
+        let found = group.parameters.iter().flat_map(|parameter| values(&parameter.flatten(0, -1)));
+        for (found, written) in found.zip(matrix.into_iter().chain(vector)) {
+            assert!((f64::from(found) - written).abs() < 1e-5, "{found} {written}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW and SGD. On libtorch everything is fused
+//! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW, SGD and Adafactor. On libtorch everything is fused
 //! and in place over all parameters at once (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep
 //! their state in the order of the parameters' paths.
 
@@ -31,7 +31,7 @@ pub(super) enum Updater {
 pub(crate) struct Counters {
     /// Updates made, those that left everything as it was included.
     pub(super) updates: u64,
-    /// Updates as AdamW counts them, without those.
+    /// Updates as AdamW and Adafactor count them, without those.
     pub(super) adamw_steps: Option<f64>,
     pub(super) scaler: Option<ScalerState>,
 }
@@ -135,9 +135,9 @@ const SECOND: &str = "second.";
 /// Weight decay of a parameter with this many axes.
 fn decay(optimizer: &spec::Optimizer, axes: usize) -> f64 {
     let (weight_decay, on) = match optimizer {
-        spec::Optimizer::Adamw { weight_decay, weight_decay_on, .. } | spec::Optimizer::Sgd { weight_decay, weight_decay_on, .. } => {
-            (*weight_decay, *weight_decay_on)
-        }
+        spec::Optimizer::Adamw { weight_decay, weight_decay_on, .. }
+        | spec::Optimizer::Sgd { weight_decay, weight_decay_on, .. }
+        | spec::Optimizer::Adafactor { weight_decay, weight_decay_on, .. } => (*weight_decay, *weight_decay_on),
     };
     if on == WeightDecayOn::Matrices && axes < 2 { 0.0 } else { weight_decay }
 }

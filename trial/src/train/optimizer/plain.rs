@@ -16,7 +16,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Plain {
     paths: Vec<String>,
-    /// First and second moments of AdamW, or SGD's momentum in the first, in the order of `paths`.
+    /// First and second moments of AdamW, SGD's momentum in the first, or Adafactor's means along the last axis and the one before it, in
+    /// the order of `paths`.
     moments: Vec<[Tensor<1>; 2]>,
     optimizer: Optimizer,
     clip_norm: Option<f64>,
@@ -28,7 +29,13 @@ pub(crate) struct Plain {
 impl Plain {
     pub(super) fn new(network: &Network, optimizer: &Optimizer, clip_norm: Option<f64>) -> Self {
         let found = Collected::<Tensor<1>>::parameters(network);
-        let moments = found.tensors.iter().map(|tensor| [tensor.zeros_like(), tensor.zeros_like()]).collect();
+        let shapes = Collected::<Vec<usize>>::parameters(network).tensors;
+        let zeros = |tensor: &Tensor<1>, count: usize| Tensor::zeros([count], &tensor.device());
+        let moments = found.tensors.iter().zip(&shapes).map(|(tensor, shape)| match (optimizer, folded(shape)) {
+            (Optimizer::Adafactor { .. }, Some([leading, rows, columns])) => [zeros(tensor, leading * rows), zeros(tensor, leading * columns)],
+            _ => [tensor.zeros_like(), tensor.zeros_like()],
+        });
+        let moments = moments.collect();
         Self { paths: found.paths, moments, optimizer: optimizer.clone(), clip_norm, gradients: Vec::new(), updates: 0 }
     }
 
@@ -107,6 +114,29 @@ fn clipped(gradients: Vec<Tensor<1>>, largest: Option<f64>) -> Vec<Tensor<1>> {
     gradients.into_iter().map(|gradient| gradient * factor.clone()).collect()
 }
 
+/// The two last axes, and before them all others as one; `None` for a parameter of one axis.
+fn folded(shape: &[usize]) -> Option<[usize; 3]> {
+    let [leading @ .., rows, columns] = shape else { return None };
+    Some([leading.iter().product(), *rows, *columns])
+}
+
+/// Adafactor's direction, before its length is bounded.
+fn factored(gradient: Tensor<1>, shape: Option<[usize; 3]>, moments: &mut [Tensor<1>; 2], kept: f64, epsilon: f64) -> Tensor<1> {
+    let moved = |old: Tensor<1>, new: Tensor<1>| old * kept + new * (1.0 - kept);
+    let squares = gradient.clone().square();
+    let Some(shape @ [leading, rows, columns]) = shape else {
+        moments[0] = moved(moments[0].clone(), squares + epsilon);
+        return gradient / moments[0].clone().sqrt();
+    };
+    let squares = squares.reshape(shape);
+    moments[0] = moved(moments[0].clone(), squares.clone().mean_dim(2).reshape([leading * rows]) + epsilon);
+    moments[1] = moved(moments[1].clone(), squares.mean_dim(1).reshape([leading * columns]) + epsilon);
+    let of_rows = moments[0].clone().reshape([leading, rows, 1]);
+    let of_rows = of_rows.clone() / of_rows.mean_dim(1); // [leading, rows, 1]
+    let of_columns = moments[1].clone().reshape([leading, 1, columns]);
+    (gradient.reshape(shape) / of_rows.sqrt() / of_columns.sqrt()).reshape([leading * rows * columns])
+}
+
 /// One step of the rule on one parameter; the new values.
 fn stepped(optimizer: &Optimizer, at: &UpdateAt, parameter: Tensor<1>, gradient: Tensor<1>, moments: &mut [Tensor<1>; 2]) -> Tensor<1> {
     match *optimizer {
@@ -125,6 +155,13 @@ fn stepped(optimizer: &Optimizer, at: &UpdateAt, parameter: Tensor<1>, gradient:
             let direction = if nesterov { gradient + moving * momentum } else { moving };
             parameter - direction * at.learning_rate
         }
+        Optimizer::Adafactor { decay_rate, epsilon, clip_threshold, .. } => {
+            let kept = 1.0 - f64::from(at.number).powf(-decay_rate);
+            let update = factored(gradient, at.shape, moments, kept, epsilon);
+            let size = update.clone().square().mean().sqrt();
+            let update = update / size.div_scalar(clip_threshold).clamp_min(1.0);
+            parameter * (1.0 - at.learning_rate * at.decay) - update * at.learning_rate
+        }
     }
 }
 
@@ -132,6 +169,7 @@ struct UpdateAt {
     learning_rate: f64,
     decay: f64,
     number: i32,
+    shape: Option<[usize; 3]>,
 }
 
 struct Update<'a, G, M> {
@@ -145,9 +183,10 @@ struct Update<'a, G, M> {
 impl<'a, G: Iterator<Item = Tensor<1>>, M: Iterator<Item = &'a mut [Tensor<1>; 2]>> ModuleMapper for Update<'_, G, M> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (Some(gradient), Some(moments)) = (self.gradients.next(), self.moments.next()) else { return param };
-        let at = UpdateAt { learning_rate: self.learning_rate, decay: decay(self.optimizer, D), number: self.number };
+        let (learning_rate, number) = (self.learning_rate, self.number);
         param.map(|tensor| {
             let shape = tensor.dims();
+            let at = UpdateAt { learning_rate, decay: decay(self.optimizer, D), number, shape: folded(&shape) };
             let flat = tensor.detach().inner().flatten(0, D - 1);
             let updated = stepped(self.optimizer, &at, flat, gradient, moments);
             updated.reshape(shape).autodiff().require_grad()

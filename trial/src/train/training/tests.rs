@@ -106,6 +106,15 @@ impl Trainee for Fake {
         self.open.push((self.losses)(self.steps));
         Ok(())
     }
+    fn respond(
+        &mut self,
+        _: &Writing,
+        prompts: &[&[u32]],
+        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        heed(1)?;
+        Ok(vec![vec![self.steps as u32]; prompts.len()])
+    }
     fn product(&mut self) -> Result<(), TrialError> {
         Ok(())
     }
@@ -208,6 +217,7 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
     let setting = Setting {
+        responses: None,
         plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN as f64, targets_per_sample: SEQ_LEN },
         feed: Some(Feed { loader, validation: Some(validation()) }),
         sampler: Sampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
