@@ -94,6 +94,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     }
     faults.extend(of_images(point));
     faults.extend(of_panel(point.data));
+    faults.extend(of_pairs(point.data));
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
         && stride != seq_len
@@ -149,6 +150,25 @@ fn of_panel(data: &Data) -> Vec<Fault> {
     };
     let named = [("data.price", panel.price == panel.date), ("data.columns", listed)];
     named.into_iter().filter(|(_, names_dates)| *names_dates).map(|(key, _)| say(key)).collect()
+}
+
+/// Two ways to have validation rows are one too many, and a row has two texts.
+fn of_pairs(data: &Data) -> Vec<Fault> {
+    let Data::SftJsonl(own) = data else { return Vec::new() };
+    let mut faults = Vec::new();
+    if own.valid_path.is_some() && own.valid_fraction.is_some() {
+        let message = "`data.valid_path` and `data.valid_fraction` are both given; keep one of them";
+        faults.push(fault("data.valid_fraction", &["data"], message));
+    }
+    if own.prompt_key == own.response_key {
+        let message = format!("`data.prompt_key` and `data.response_key` are both `{}`; name the prompt and the response", own.prompt_key);
+        faults.push(fault("data.response_key", &["data"], message));
+    }
+    if own.end_token == own.unknown_token {
+        let message = format!("`data.end_token` and `data.unknown_token` are both `{}`, so every row would end in the unknown", own.end_token);
+        faults.push(fault("data.unknown_token", &["data"], message));
+    }
+    faults
 }
 
 fn such_as(kind: &str) -> String {
