@@ -324,6 +324,8 @@ fn the_list_names_every_set_with_its_licence() {
         "image-folder",
         "stocknet",
         "panel-csv",
+        "chatlm",
+        "sft-jsonl",
     ] {
         assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
     }
@@ -336,7 +338,7 @@ fn an_unknown_set_is_bad_input_with_a_suggestion() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "unknown data set `wikitext`; did you mean `wikitext2`?\n");
     let output = kiln(folder.path(), None, &["data", "verify", "imagenet"]);
-    assert_eq!(stderr(&output), "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, cifar10, stocknet\n");
+    assert_eq!(stderr(&output), "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, cifar10, stocknet, chatlm\n");
 }
 
 #[test]

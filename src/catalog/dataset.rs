@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::data::{Counts, Data, DataFacts, Tokenizer};
+use super::data::{Counts, Data, DataFacts, PairCounts, PairSampling, Tokenizer};
 
 /// A public data set.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +31,18 @@ pub struct DatasetFile {
     /// Length of the file as it is published, where that is known.
     pub bytes: Option<u64>,
     pub checksum: Checksum,
+    pub origin: Origin,
+}
+
+/// Where a file of a set is published.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// At the set's address, under its name.
+    Set,
+    /// At an address of its own.
+    Own(&'static str),
+    /// Nowhere as this file: what to do, in words that go on after its name.
+    Nowhere(&'static str),
 }
 
 /// What a file is held against, as hex.
@@ -62,15 +74,20 @@ impl Checksum {
 impl DatasetFile {
     /// A file that is published as it is read.
     const fn plain(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
-        Self { name, ending: "", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
+        Self::plain_at(Origin::Set, name, bytes, sha256)
+    }
+
+    /// As [`DatasetFile::plain`], elsewhere than the rest of its set.
+    const fn plain_at(origin: Origin, name: &'static str, bytes: u64, sha256: &'static str) -> Self {
+        Self { name, ending: "", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)), origin }
     }
 
     /// A file that is published with `.gz`; `bytes` is its length there, `sha256` of what is in it.
     const fn gz(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
-        Self { name, ending: ".gz", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)) }
+        Self { name, ending: ".gz", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)), origin: Origin::Set }
     }
 
-    /// As it is called where it is published.
+    /// As it is called in the set's folder when it was fetched.
     pub fn published_name(&self) -> String {
         format!("{}{}", self.name, self.ending)
     }
@@ -129,6 +146,7 @@ pub const CIFAR10: Dataset = Dataset {
         ending: ".gz",
         bytes: Some(170_052_171),
         checksum: Checksum::Md5(Cow::Borrowed("c32a1d4ab5d03f1284b67883e8d87530")),
+        origin: Origin::Set,
     }],
 };
 
@@ -144,11 +162,38 @@ pub const STOCKNET: Dataset = Dataset {
         ending: "",
         bytes: None,
         checksum: Checksum::Panel(Cow::Borrowed("c5b586fa3c8964c62b679800eafe9cb324ba1b84a4557ff138e5bbe0f95a6faf")),
+        origin: Origin::Set,
     }],
 };
 
-/// Every set that can be fetched.
-pub const ALL: [&Dataset; 5] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST, &CIFAR10, &STOCKNET];
+/// charent's ChatLM-mini-Chinese: rows of its fine-tuning data and its tokenizer of 2023-12-14. The tokenizer at its address has other
+/// versions too, under which a quarter of the tokens is unknown: the hash tells them apart.
+pub const CHATLM: Dataset = Dataset {
+    name: "chatlm",
+    folder: "chatlm-mini-chinese",
+    about: "ChatLM-mini-Chinese, prompts and responses",
+    licence: "Apache-2.0",
+    address: "https://huggingface.co/charent/ChatLM-mini-Chinese/",
+    files: &[
+        DatasetFile::plain_at(CHATLM_ROWS, "train.jsonl", 1_838_303, "810dfe1a184107db2ff63650d2869a2d91b108622e0afbf2317884a4f2e3e331"),
+        DatasetFile::plain_at(CHATLM_ROWS, "valid.jsonl", 615_561, "563319569a01eb625e34fd037c043c7a5c0b7ec08b27960ee10f558046a6d87a"),
+        DatasetFile::plain_at(
+            Origin::Own("https://huggingface.co/charent/ChatLM-mini-Chinese/resolve/main/tokenizer.json"),
+            "tokenizer-20231214.json",
+            1_076_695,
+            "4dace7db9064984dfcc42c58bb2471f02f05561a0f60ad8f4784931bfa0e7c33",
+        ),
+    ],
+};
+
+const CHATLM_ROWS: Origin = Origin::Nowhere(
+    "these rows are a piece of ChatLM's fine-tuning data that is published nowhere as this file; put a copy there, name a mirror with \
+     `--from`, or train on rows of your own with `data.kind: sft-jsonl` (those of https://huggingface.co/datasets/BelleGroup/train_0.5M_CN have \
+     `prompt_key: instruction` and `response_key: output`)",
+);
+
+/// Every set that kiln knows.
+pub const ALL: [&Dataset; 6] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST, &CIFAR10, &STOCKNET, &CHATLM];
 
 /// The set of this name or folder.
 pub fn find(name: &str) -> Option<&'static Dataset> {
@@ -170,10 +215,43 @@ impl Dataset {
 /// SHA-256 over train.txt and valid.txt, one after the other: all that is read of WikiText-2.
 const WIKITEXT2_READ: &str = "a3e69cc54f723bd3d0f75df3cd2343194915c15e671713d4bff1eb31aa733856";
 const TINYSHAKESPEARE_READ: &str = TINYSHAKESPEARE_SHA256;
+/// The same over train.jsonl, valid.jsonl and the tokenizer.
+const CHATLM_READ: &str = "44c84144c52d5f7237d923a4753426f30112be72cfbb466e1c26dd61a54e46b3";
+
+/// ChatLM's rows as they are kept by default: all of them, of 256 tokens at most.
+const CHATLM_COUNTS: Counts = Counts::Pairs {
+    train: PairCounts {
+        rows: 3000,
+        prompt_tokens: 83_203,
+        response_tokens: 339_458,
+        prompt_squares: 4_828_055,
+        response_squares: 52_988_224,
+        prompt_response_products: 8_971_016,
+        cut_prompts: 1,
+        cut_responses: 12,
+        unknown_tokens: 480,
+    },
+    valid: PairCounts {
+        rows: 1000,
+        prompt_tokens: 27_825,
+        response_tokens: 113_476,
+        prompt_squares: 1_676_559,
+        response_squares: 17_500_742,
+        prompt_response_products: 2_936_767,
+        cut_prompts: 0,
+        cut_responses: 2,
+        unknown_tokens: 116,
+    },
+    vocabulary: 29_298,
+};
 
 /// What is known of the published bytes under a tokenizer; `None` means it has to be counted. Word counts of WikiText-2 are
 /// Merity et al.'s; tests count the others again where the data is at hand.
 pub fn known_facts(data: &Data, sha256: &str) -> Option<DataFacts> {
+    if let Data::Chatlm(chatlm) = data {
+        let is_whole = chatlm.sampling.of_tokens() == PairSampling::default() && sha256 == CHATLM_READ;
+        return is_whole.then(|| DataFacts { counts: CHATLM_COUNTS, sha256: sha256.to_owned() });
+    }
     let (train_tokens, valid_tokens, vocabulary) = match (data, data.tokenizer()?, sha256) {
         (Data::Wikitext2(_), Tokenizer::Word, WIKITEXT2_READ) => (2_088_628, 217_646, 33_278),
         (Data::Wikitext2(_), Tokenizer::Character, WIKITEXT2_READ) => (10_780_437, 1_120_192, 283),

@@ -8,6 +8,7 @@ mod matmul;
 mod mlp;
 mod panel_lstm;
 mod resnet;
+mod seq2seq;
 
 pub mod data;
 pub mod dataset;
@@ -35,6 +36,7 @@ pub use matmul::Matmul;
 pub use mlp::Mlp;
 pub use panel_lstm::PanelLstm;
 pub use resnet::{Resnet, Stem};
+pub use seq2seq::Seq2seq;
 
 /// The model to train: its kind and its shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +46,7 @@ pub enum Model {
     Lstm(Lstm),
     PanelLstm(PanelLstm),
     Resnet(Resnet),
+    Seq2seq(Seq2seq),
     Mlp(Mlp),
     Matmul(Matmul),
     Custom(Custom),
@@ -60,6 +63,7 @@ impl Model {
             Self::Lstm(_) => "lstm",
             Self::PanelLstm(_) => "panel-lstm",
             Self::Resnet(_) => "resnet",
+            Self::Seq2seq(_) => "seq2seq",
             Self::Mlp(_) => "mlp",
             Self::Matmul(_) => "matmul",
             Self::Custom(_) => "custom",
@@ -72,6 +76,7 @@ impl Model {
             Self::Gpt(_) | Self::Lstm(_) | Self::Mlp(_) => Content::Text,
             Self::PanelLstm(_) => Content::Panel,
             Self::Resnet(_) => Content::Images,
+            Self::Seq2seq(_) => Content::Pairs,
             Self::Matmul(_) => Content::Nothing,
             Self::Custom(custom) => custom.reads.content(),
         }
@@ -85,7 +90,7 @@ impl Model {
             Self::PanelLstm(lstm) => Some(lstm.seq_len),
             Self::Mlp(mlp) => Some(mlp.seq_len),
             Self::Custom(custom) => custom.seq_len,
-            Self::Resnet(_) | Self::Matmul(_) => None,
+            Self::Resnet(_) | Self::Seq2seq(_) | Self::Matmul(_) => None,
         }
     }
 
@@ -95,6 +100,7 @@ impl Model {
             Self::Gpt(gpt) => gpt.vocabulary,
             Self::Lstm(lstm) => lstm.vocabulary,
             Self::Mlp(mlp) => mlp.vocabulary,
+            Self::Seq2seq(seq2seq) => seq2seq.vocabulary,
             Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) | Self::Custom(_) => return None,
         };
         own.or_else(|| input?.vocabulary())
@@ -106,6 +112,7 @@ impl Model {
             Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
             Self::Lstm(lstm) => Some(lstm.parameters(self.vocabulary(input)?)),
             Self::Mlp(mlp) => Some(mlp.parameters(self.vocabulary(input)?)),
+            Self::Seq2seq(seq2seq) => Some(seq2seq.parameters(self.vocabulary(input)?)),
             Self::PanelLstm(lstm) => Some(lstm.parameters(input?.panel()?)),
             Self::Resnet(resnet) => resnet.parameters(input?.images()?),
             Self::Matmul(_) => Some(0),
@@ -121,6 +128,7 @@ impl Model {
             Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(input)?),
             Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(input)?),
             Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(input)?),
+            Self::Seq2seq(seq2seq) => seq2seq.flops_per_sample(self.vocabulary(input)?, &input?.pairs()?.train),
             Self::PanelLstm(lstm) => lstm.flops_per_sample(input?.panel()?),
             Self::Resnet(resnet) => resnet.flops_per_sample(input?.images()?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
@@ -133,6 +141,7 @@ impl Model {
     pub fn flops_formula(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "6N+12LHQT",
+            Self::Seq2seq(_) => "6NS+6NR+12LHQ(SS+RR+SR)",
             Self::Lstm(_) | Self::Mlp(_) | Self::PanelLstm(_) => "6N",
             Self::Resnet(_) => "6MAC",
             Self::Matmul(_) => "2N^3",
@@ -144,6 +153,7 @@ impl Model {
     pub fn keys_of_sizes(&self) -> &'static [&'static str] {
         match self {
             Self::Gpt(_) => &Gpt::KEYS_OF_SIZES,
+            Self::Seq2seq(_) => &Seq2seq::KEYS_OF_SIZES,
             _ => &[],
         }
     }
@@ -155,6 +165,7 @@ impl Model {
             Self::Lstm(lstm) => lstm.contradictions(),
             Self::Mlp(mlp) => mlp.contradictions(),
             Self::Resnet(resnet) => resnet.contradictions(),
+            Self::Seq2seq(seq2seq) => seq2seq.contradictions(),
             Self::Custom(custom) => custom.contradictions(),
             Self::PanelLstm(_) | Self::Matmul(_) => Vec::new(),
         }

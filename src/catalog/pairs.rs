@@ -188,3 +188,6 @@ fn end(ids: &mut Vec<u32>, most: u64, end: u32) -> bool {
     ids.push(end);
     is_cut
 }
+
+#[cfg(test)]
+mod tests;

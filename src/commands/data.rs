@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Status, Stop, machine::can_draw, print};
 use crate::{
     catalog::{
-        dataset::{self, Checksum, Dataset, DatasetFile},
+        dataset::{self, Checksum, Dataset, DatasetFile, Origin},
         fetch::{self, Download, Patience, Progress},
         source,
     },
@@ -75,6 +75,7 @@ fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     table.add_row(["text", "a file of your own", "any", "yours", "`data.path`"]);
     table.add_row(["generated-images", "images that kiln makes itself", "any", "–", "nothing to fetch"]);
     table.add_row(["image-folder", "a folder of PNG and JPEG files of your own", "any", "yours", "`data.path`"]);
+    table.add_row(["sft-jsonl", "prompts and responses of your own, JSON lines", "any", "yours", "`data.path`"]);
     table.add_row(["panel-csv", "CSV files of your own, one per symbol", "any", "yours", "`data.path`"]);
     print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks what is here.\n", table.trim_fmt()))?;
     Ok(Status::Success)
@@ -104,31 +105,44 @@ fn unknown(name: &str) -> Stop {
 
 fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, Stop> {
     let to = args.to.as_deref().or(data_folder).unwrap_or(Path::new("data"));
+    let mut status = Status::Success;
     for set in named(&args.names)? {
         print(&format!("{}: {}, licence {}\n", set.name, set.about, set.licence))?;
         for file in set.files {
-            fetch_file(set, file, &to.join(set.folder), args)?;
+            status = worse(status, fetch_file(set, file, &to.join(set.folder), args)?);
         }
     }
-    Ok(Status::Success)
+    Ok(status)
 }
 
-fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<(), Stop> {
+/// Fetches a file unless it is here; a failure is told of one that nobody publishes, so that the others still come.
+fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<Status, Stop> {
     if let Some(present) = source::present(file, folder) {
         check_file(&present, file)
             .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; move it away and fetch again, it is not overwritten")))?;
-        return print(&format!("{} is here already, {} as published\n", present.display(), file.checksum.algorithm()));
+        print(&format!("{} is here already, {} as published\n", present.display(), file.checksum.algorithm()))?;
+        return Ok(Status::Success);
     }
     if source::is_unpacked(set, folder) {
-        return print(&format!("{} is here already, unpacked\n", folder.display()));
+        print(&format!("{} is here already, unpacked\n", folder.display()))?;
+        return Ok(Status::Success);
     }
     let name = file.published_name();
-    let url = match &args.from {
-        Some(mirror) => format!("{}/{}/{name}", mirror.trim_end_matches('/'), set.folder),
-        None => format!("{}{name}", set.address),
+    let destination = folder.join(&name);
+    let url = match (&args.from, &file.origin) {
+        (Some(mirror), _) => format!("{}/{}/{name}", mirror.trim_end_matches('/'), set.folder),
+        (None, Origin::Set) => format!("{}{name}", set.address),
+        (None, Origin::Own(url)) => (*url).to_owned(),
+        (None, Origin::Nowhere(what_to_do)) => {
+            print(&format!("{} cannot be fetched: {what_to_do}\n", destination.display()))?;
+            return Ok(Status::Failed);
+        }
     };
-    let download = Download { url, destination: folder.join(name), checksum: file.checksum.clone() };
-    let patience = Patience { attempts: args.attempts, ..Patience::default() };
+    download(file, Download { url, destination, checksum: file.checksum.clone() }, args.attempts).map(|()| Status::Success)
+}
+
+fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(), Stop> {
+    let patience = Patience { attempts, ..Patience::default() };
     let mut bar = Bar::new(file);
     let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
     bar.clear();

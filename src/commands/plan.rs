@@ -68,7 +68,8 @@ fn show(planned: &Planned, args: &Args) -> Result<String, Stop> {
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
     let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended);
-    Ok(format!("{}\n\n{footer}", table::table(&planned.plan)))
+    let remarks: String = planned.remarks.iter().map(|remark| format!("{remark}\n")).collect();
+    Ok(format!("{}\n\n{footer}{remarks}", table::table(&planned.plan)))
 }
 
 /// `ended` holds the outcomes that an unfinished run of this experiment already has.
@@ -96,6 +97,7 @@ fn to_json(planned: &Planned, ended: &HashMap<TrialId, Outcome>) -> serde_json::
         "axes": plan.axes,
         "expected_disk_bytes": plan.expected_disk_bytes(),
         "notes": planned.notes,
+        "remarks": planned.remarks,
         "trials": trials,
     });
     Ok(format!("{whole}\n"))

@@ -10,7 +10,7 @@ use super::Stop;
 use crate::{
     catalog::{
         Data,
-        data::DataFacts,
+        data::{Counts, DataFacts, PairCounts},
         facts::{cache_folder, facts},
         text,
         tokenizer::Vocabulary,
@@ -25,6 +25,8 @@ pub(super) struct Planned {
     pub(super) plan: Plan,
     /// Why some facts about the data are unknown: a trial that reads it cannot run here.
     pub(super) notes: Vec<String>,
+    /// What is known of the prompts and responses that are read.
+    pub(super) remarks: Vec<String>,
     /// SHA-256 of each text that is read, by data kind.
     pub(super) data: BTreeMap<String, String>,
 }
@@ -39,7 +41,8 @@ pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> 
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));
     }
-    Ok(Planned { plan, notes: finder.notes.into_inner().into_iter().collect(), data: finder.hashes.into_inner(), loaded })
+    let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
+    Ok(Planned { plan, notes: lines(finder.notes), remarks: lines(finder.remarks), data: finder.hashes.into_inner(), loaded })
 }
 
 /// What is asked of `spec`: the file, `--set`s and the environment.
@@ -67,11 +70,27 @@ fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
     }
 }
 
+/// How many prompts and responses there are, how long, and what was done to them; `None` for other data.
+fn about_pairs(data: &Data, facts: &DataFacts) -> Option<String> {
+    let (Counts::Pairs { train, valid, .. }, Some(sampling)) = (&facts.counts, data.pairs()) else { return None };
+    let part = |counts: &PairCounts| {
+        let PairCounts { rows, prompt_tokens, response_tokens, cut_prompts, cut_responses, .. } = counts;
+        let unknown = counts.unknown_fraction().unwrap_or_default() * 100.0;
+        format!(
+            "{rows} rows of {prompt_tokens} prompt and {response_tokens} response tokens, {unknown:.2} % of them unknown, \
+             {cut_prompts} prompts and {cut_responses} responses cut"
+        )
+    };
+    let (prompt, response) = (sampling.max_prompt_tokens, sampling.max_response_tokens);
+    Some(format!("{} at most {prompt} + {response} tokens: training {}; validation {}", data.kind(), part(train), part(valid)))
+}
+
 /// Finds what is known of a text, and keeps the reasons why some is not.
 struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
     notes: RefCell<BTreeSet<String>>,
+    remarks: RefCell<BTreeSet<String>>,
     hashes: RefCell<BTreeMap<String, String>>,
 }
 
@@ -83,6 +102,7 @@ impl FactFinder {
             data_folder: variable("KILN_DATA"),
             cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")),
             notes: RefCell::default(),
+            remarks: RefCell::default(),
             hashes: RefCell::default(),
         }
     }
@@ -113,6 +133,7 @@ impl FactFinder {
             Ok(found) => {
                 if let Some(facts) = &found {
                     self.hashes.borrow_mut().insert(data.kind().to_owned(), facts.sha256.clone());
+                    self.remarks.borrow_mut().extend(about_pairs(data, facts));
                 }
                 found
             }

@@ -52,11 +52,17 @@ impl Identity {
     }
 }
 
-/// Without its path, and without a stride that says what is so anyway.
+/// Without its paths, and without a stride that says what is so anyway. That validation has a file of its own stays.
 fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(data)?;
     if let Value::Object(map) = &mut value {
         map.shift_remove("path");
+        if let Data::SftJsonl(own) = data {
+            map.shift_remove("tokenizer");
+            if own.valid_path.is_some() {
+                map.insert("valid_path".to_owned(), Value::Bool(true));
+            }
+        }
         if data.sampling().is_some_and(|sampling| sampling.stride == model.seq_len()) {
             map.shift_remove("stride");
         }
@@ -219,6 +225,12 @@ mod tests {
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: chatlm}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: chatlm, train_rows: 5}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: chatlm, sort_by_length: false}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t, valid_path: v}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t, valid_fraction: 0.2}", "{epochs: 1}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {}}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {tokens: 20}}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {top_k: 20}}"),
@@ -251,6 +263,7 @@ mod tests {
             let given = match kind {
                 "text" | "image-folder" => json!({"kind": kind, "path": "p"}),
                 "panel-csv" => json!({"kind": kind, "path": "p", "price": "Close"}),
+                "sft-jsonl" => json!({"kind": kind, "path": "p", "tokenizer": "t", "valid_fraction": 0.1}),
                 _ => json!({"kind": kind}),
             };
             serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap()
@@ -262,8 +275,9 @@ mod tests {
             value.as_object_mut().unwrap().retain(|key, _| !keys.contains(&key.as_str()));
             value
         };
+        let given = |kind: &str| -> &[&str] { if kind == "sft-jsonl" { &["kind", "path", "tokenizer"] } else { &["kind", "path", "price"] } };
         let kinds = |names: &[&str], make: &dyn Fn(&str) -> Value| -> Value {
-            names.iter().map(|name| ((*name).to_owned(), without(make(name), &["kind", "path", "price"]))).collect::<Map<_, _>>().into()
+            names.iter().map(|name| ((*name).to_owned(), without(make(name), given(name)))).collect::<Map<_, _>>().into()
         };
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
@@ -271,7 +285,7 @@ mod tests {
             "data": kinds(
                 &[
                     "none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder",
-                    "generated-images", "panel-csv", "stocknet",
+                    "generated-images", "panel-csv", "stocknet", "sft-jsonl", "chatlm",
                 ],
                 &data
             ),

@@ -176,7 +176,7 @@ const STEP_COLUMNS: [Column; 9] = [
     column("is_warmup", "", "`true` for a step left out of timing."),
 ];
 
-const EPOCH_COLUMNS: [Column; 13] = [
+const EPOCH_COLUMNS: [Column; 15] = [
     KILN_TABLE,
     column("run_seconds", "s", "Time since the run's start mark, at the end of the evaluation."),
     column("epoch", "", "Pass over the training data, from 1."),
@@ -190,6 +190,8 @@ const EPOCH_COLUMNS: [Column; 13] = [
     column("valid_top5", "of 1", "Share of validation images whose label has one of the five highest outputs; empty under six classes."),
     column("valid_mean_absolute_error", "", "Mean absolute error of the validation log returns of a panel."),
     column("valid_hit_rate", "of 1", "Share of a panel's validation returns whose direction (above 0 or not) was right."),
+    column("valid_bleu4", "of 1", "BLEU-4 of `train.evaluate.generate`'s responses, over characters."),
+    column("valid_chrf", "of 1", "chrF of the same responses."),
 ];
 
 /// `docs/tables.md`, whole.

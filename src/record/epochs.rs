@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of the table, in every row.
-pub const EPOCHS_TABLE: &str = "epochs/2";
+pub const EPOCHS_TABLE: &str = "epochs/3";
 
 /// One epoch's end or one evaluation; both at once are one row. An unknown value is an empty cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct EpochRow {
     pub valid_mean_absolute_error: Option<f64>,
     /// Share of validation returns whose direction was right.
     pub valid_hit_rate: Option<f64>,
+    /// Of written responses against the data's.
+    pub valid_bleu4: Option<f64>,
+    pub valid_chrf: Option<f64>,
 }
 
 #[cfg(test)]
@@ -56,12 +59,14 @@ mod tests {
             valid_top5: None,
             valid_mean_absolute_error: None,
             valid_hit_rate: None,
+            valid_bleu4: None,
+            valid_chrf: Some(0.25),
         };
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.serialize(&row).unwrap();
         let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
         assert_eq!(text.lines().next().unwrap(), EPOCHS.names().join(","));
-        assert_eq!(text.lines().nth(1).unwrap(), "epochs/2,9.5,2,40,2.5,,,,320,0.75,,,");
+        assert_eq!(text.lines().nth(1).unwrap(), "epochs/3,9.5,2,40,2.5,,,,320,0.75,,,,,0.25");
         let back: EpochRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
         assert_eq!(back, row);
     }

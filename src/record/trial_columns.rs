@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 93] = [
+pub(super) const COLUMNS: [Column; 95] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -110,7 +110,7 @@ pub(super) const COLUMNS: [Column; 93] = [
     column(
         "flops_formula",
         "",
-        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per row for `panel-lstm` (`6N`), over all multiply-adds of an image for `resnet` (`6MAC`), per product for `matmul` (`2N^3`); `own` is told by a model of one's own.",
+        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per row for `panel-lstm` (`6N`), over all multiply-adds of an image for `resnet` (`6MAC`), over all tokens of a mean row for `seq2seq` (`6NS+6NR+12LHQ(SS+RR+SR)`), per product for `matmul` (`2N^3`); `own` is told by a model of one's own.",
     ),
     column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`, `f16` for `amp-f16`."),
     column("valid_top1", "of 1", "Share of validation images whose label has the highest output, at the end."),
@@ -122,6 +122,16 @@ pub(super) const COLUMNS: [Column; 93] = [
     column("majority_hit_rate", "of 1", "The same share of the guess that it is always the direction that training has more of."),
     column("skipped_steps", "", "Steps that `amp-f16` left out because a gradient overflowed; empty in other precisions."),
     column("checkpoint_bytes", "B", "Size of the newest checkpoint that the attempt wrote; empty if it wrote none."),
+    column(
+        "valid_bleu4",
+        "of 1",
+        "BLEU-4 of the responses that `train.evaluate.generate` asks for, at the end: over characters, white space left out, one corpus of all of them, no smoothing; 100 times this is sacrebleu's.",
+    ),
+    column(
+        "valid_chrf",
+        "of 1",
+        "chrF of the same responses: characters in groups of up to 6, recall weighing twice; 100 times this is sacrebleu's.",
+    ),
     column("devices_per_trial", "", "Devices that shared each step's batch."),
     column(
         "communication_fraction",

@@ -83,7 +83,12 @@ pub struct TrialResult {
     /// Share of validation returns whose direction was right.
     #[serde(default)]
     pub valid_hit_rate: Option<f64>,
-    /// The same of guesses that need no model: no change; the direction before; the commoner direction in training.
+    /// BLEU-4 and chrF of written responses against the data's, of 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_bleu4: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_chrf: Option<f64>,
+    /// The error and the share of guesses that need no model: no change; the direction before; the commoner direction in training.
     #[serde(default)]
     pub persistence_mean_absolute_error: Option<f64>,
     #[serde(default)]

@@ -119,6 +119,8 @@ pub struct TrialRow {
     // From here on: since `trials/4`.
     pub checkpoint_bytes: Option<u64>,
     // From here on: since `trials/5`.
+    pub valid_bleu4: Option<f64>,
+    pub valid_chrf: Option<f64>,
     pub devices_per_trial: Option<u64>,
     pub communication_fraction: Option<f64>,
 }

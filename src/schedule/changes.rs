@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::spec::Experiment;
+use crate::{catalog::data::Tokenizer, spec::Experiment};
 
 /// Keys that decide no number: a run goes on when they change, and the launch writes the new value down.
 const FREE: [&str; 6] = ["description", "data.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
@@ -25,7 +26,14 @@ impl Change {
 
     /// Whether a resume may take the new value.
     pub(super) fn is_free(&self) -> bool {
-        FREE.contains(&self.key.as_str())
+        FREE.contains(&self.key.as_str()) || self.is_another_place()
+    }
+
+    /// Whether a file was moved whose absence would say something, or whose key is no path for other kinds.
+    fn is_another_place(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        let is_path = |value: &Value| value.is_string() && Tokenizer::deserialize(value).is_err();
+        self.key == "data.valid_path" || (self.key == "data.tokenizer" && is_path(old) && is_path(new))
     }
 }
 

@@ -152,6 +152,8 @@ fn fixed(facts: &Facts) -> TrialRow {
         majority_hit_rate: of(|r| r.majority_hit_rate),
         skipped_steps: result.and_then(|result| result.skipped_steps),
         checkpoint_bytes: result.and_then(|result| result.checkpoint_bytes),
+        valid_bleu4: of(|r| r.valid_bleu4),
+        valid_chrf: of(|r| r.valid_chrf),
         devices_per_trial: Some(trial.devices_per_trial),
         communication_fraction: of(|r| r.communication_fraction),
     }

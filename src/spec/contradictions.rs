@@ -79,6 +79,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         ("train.target", point.train.target.is_some()),
         ("train.early_stop", point.train.early_stop.is_some()),
         ("train.checkpoint.after", keeps_best),
+        ("train.evaluate.generate", point.train.evaluate.generate.is_some()),
     ];
     for (key, _) in needs_validation.into_iter().filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0)) {
         let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
@@ -88,8 +89,13 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         let message = format!("`label_smoothing` is for classes, and model kind `{model}` has none; remove it");
         faults.push(fault("train.label_smoothing", &["model.kind", "train.label_smoothing"], message));
     }
+    if point.train.evaluate.generate.is_some() && point.model.kind() != "seq2seq" {
+        let message = format!("`generate` lets a sequence-to-sequence model answer prompts, and model kind `{model}` is none; remove it");
+        faults.push(fault("train.evaluate.generate", &["model.kind", "train.evaluate"], message));
+    }
     faults.extend(of_images(point));
     faults.extend(of_panel(point.data));
+    faults.extend(of_pairs(point.data));
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
     if let (Some(stride), Some(seq_len)) = (contiguous.and_then(|sampling| sampling.stride), point.model.seq_len())
         && stride != seq_len
@@ -147,6 +153,25 @@ fn of_panel(data: &Data) -> Vec<Fault> {
     named.into_iter().filter(|(_, names_dates)| *names_dates).map(|(key, _)| say(key)).collect()
 }
 
+/// Two ways to have validation rows are one too many, and a row has two texts.
+fn of_pairs(data: &Data) -> Vec<Fault> {
+    let Data::SftJsonl(own) = data else { return Vec::new() };
+    let mut faults = Vec::new();
+    if own.valid_path.is_some() && own.valid_fraction.is_some() {
+        let message = "`data.valid_path` and `data.valid_fraction` are both given; keep one of them";
+        faults.push(fault("data.valid_fraction", &["data"], message));
+    }
+    if own.prompt_key == own.response_key {
+        let message = format!("`data.prompt_key` and `data.response_key` are both `{}`; name the prompt and the response", own.prompt_key);
+        faults.push(fault("data.response_key", &["data"], message));
+    }
+    if own.end_token == own.unknown_token {
+        let message = format!("`data.end_token` and `data.unknown_token` are both `{}`, so every row would end in the unknown", own.end_token);
+        faults.push(fault("data.unknown_token", &["data"], message));
+    }
+    faults
+}
+
 fn such_as(kind: &str) -> String {
     format!("name one that fits, such as `data: {{kind: {kind}}}`")
 }
@@ -185,7 +210,8 @@ fn of_sample(point: &Point<'_>) -> Vec<Fault> {
     let Some(sample) = &point.train.sample else { return Vec::new() };
     let (kind, reads) = (point.model.kind(), point.model.reads());
     if reads != Content::Text {
-        let message = format!("`sample` writes text, but model kind `{kind}` reads {}; remove it", reads.name());
+        let instead = if reads == Content::Pairs { "its responses are asked for by `train.evaluate.generate`" } else { "remove it" };
+        let message = format!("`sample` writes text, but model kind `{kind}` reads {}; {instead}", reads.name());
         return vec![fault("train.sample", &["model.kind", "train.sample"], message)];
     }
     let is_blank = sample.prompt.trim().is_empty() && !sample.prompt.contains('\n');

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{asked::AskedModel, checkpoint::Checkpoint, run_options::Run, sample::Sample};
+use super::{asked::AskedModel, checkpoint::Checkpoint, generate::Generate, run_options::Run, sample::Sample};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -352,11 +352,13 @@ pub struct Evaluate {
     /// Evaluation batch as a multiple of `batch_size`.
     #[schemars(range(min = 1, max = 1024))]
     pub batch_multiple: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generate>,
 }
 
 impl Default for Evaluate {
     fn default() -> Self {
-        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1 }
+        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1, generate: None }
     }
 }
 

@@ -163,6 +163,8 @@ fn beside_kind(kind: &str) -> &'static [&'static str] {
         "data.kind=image-folder" => &["model.kind=resnet", "data.path=images"],
         "data.kind=stocknet" => &["model.kind=panel-lstm"],
         "data.kind=panel-csv" => &["model.kind=panel-lstm", "data.path=prices", "data.price=Close"],
+        "data.kind=chatlm" => &["model.kind=seq2seq"],
+        "data.kind=sft-jsonl" => &["model.kind=seq2seq", "data.path=rows.jsonl", "data.tokenizer=tokenizer.json"],
         "model.kind=resnet" => &["data.kind=generated-images"],
         "model.kind=panel-lstm" => &["data.kind=stocknet"],
         "model.kind=custom" => &["model.name=mine", "model.reads=text", "model.seq_len=8"],

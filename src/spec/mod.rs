@@ -11,6 +11,7 @@ mod condition;
 mod contradictions;
 mod experiment;
 mod future;
+mod generate;
 #[cfg(test)]
 mod generated_tests;
 mod keys;
@@ -43,6 +44,7 @@ pub use experiment::{
     Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Optimizer, Order,
     Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
 };
+pub use generate::Generate;
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};

@@ -45,7 +45,7 @@ def main():
         table.writerow("kiln_table run_seconds epoch step loss learning_rate step_seconds data_wait_seconds is_warmup".split())
         csv.writer(epochs, lineterminator="\n").writerow(
             "kiln_table run_seconds epoch step train_loss valid_loss valid_perplexity evaluation_seconds samples valid_top1 valid_top5"
-            " valid_mean_absolute_error valid_hit_rate".split())
+            " valid_mean_absolute_error valid_hit_rate valid_bleu4 valid_chrf".split())
         for step in range(1, steps + 1):
             if step == warmup + 1:
                 begun = now()

@@ -24,7 +24,7 @@ fn text() -> Arc<TextWindows> {
 
 /// 50 samples: 8 steps of 2 batches of 3 an epoch, 2 samples left over.
 fn schedule(total_steps: u64, sampling: Sampling) -> BatchSchedule {
-    BatchSchedule { source_samples: 50, epoch_samples: 50, batch_size: 3, grad_accumulation: 2, total_steps, sampling, seed: 9 }
+    BatchSchedule { source_samples: 50, epoch_samples: 50, batch_size: 3, grad_accumulation: 2, total_steps, sampling, seed: 9, sort_keys: None }
 }
 
 fn options(num_workers: usize, prefetch: usize) -> LoaderOptions {

@@ -186,7 +186,8 @@ impl HostBatch {
     }
 }
 
-fn counted(targets: &[i64]) -> u64 {
+/// Targets that are not [`IGNORED_TARGET`].
+pub(super) fn counted(targets: &[i64]) -> u64 {
     targets.iter().filter(|target| **target != IGNORED_TARGET).count() as u64
 }
 

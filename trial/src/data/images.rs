@@ -214,6 +214,7 @@ mod tests {
                 total_steps: 12,
                 sampling: Sampling::Shuffled,
                 seed: 1,
+                sort_keys: None,
             };
             let options = LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false };
             let mut loader = Loader::new(std::sync::Arc::new(train), schedule, options);

@@ -5,6 +5,9 @@
 
 use kiln::catalog::random::{GAMMA, mix, scaled};
 
+/// How many steps' samples are sorted together: enough for steps of one length, few enough that an epoch is not the same steps as the last.
+const STEPS_SORTED_TOGETHER: u64 = 32;
+
 /// The random stream of one epoch under one seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
@@ -29,10 +32,31 @@ impl Stream {
     /// 0 … `count` − 1 in this stream's order, each once.
     pub(super) fn permutation(self, count: u64) -> Vec<u64> {
         let mut order: Vec<u64> = (0..count).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, self.below(last as u64, last as u64 + 1) as usize);
-        }
+        self.shuffle(&mut order, 0);
         order
+    }
+
+    /// Puts the values into this stream's order, with its draws from `first` on.
+    fn shuffle<T>(self, values: &mut [T], first: u64) {
+        for last in (1..values.len()).rev() {
+            values.swap(last, self.below(first + last as u64, last as u64 + 1) as usize);
+        }
+    }
+
+    /// As many of 0 … `keys.len()` − 1 as fill whole steps of `step` samples, each at most once; those of a step have keys close to one
+    /// another, and ascend by them.
+    ///
+    /// All are shuffled, each [`STEPS_SORTED_TOGETHER`] steps' worth of them is sorted, and the steps that these are cut into are shuffled.
+    pub(super) fn permutation_by(self, keys: &[u64], step: u64) -> Vec<u64> {
+        let (count, step) = (keys.len() as u64, step.max(1));
+        let mut samples = self.permutation(count);
+        samples.truncate((count - count % step) as usize);
+        let together = step.saturating_mul(STEPS_SORTED_TOGETHER);
+        // Stable, so that equal keys stay shuffled.
+        samples.chunks_mut(together as usize).for_each(|samples| samples.sort_by_key(|sample| keys[*sample as usize]));
+        let mut steps: Vec<&[u64]> = samples.chunks(step as usize).collect();
+        self.shuffle(&mut steps, count);
+        steps.concat()
     }
 }
 
@@ -57,6 +81,29 @@ mod tests {
         assert_eq!(order, Stream::new(7, 3).permutation(1000));
         assert_ne!(order, Stream::new(7, 4).permutation(1000));
         assert_ne!(order, Stream::new(8, 3).permutation(1000));
+    }
+
+    #[test]
+    fn samples_with_keys_come_in_steps_of_like_keys_and_each_once() {
+        // 1003 samples fill 250 steps of 4; 32 steps are 128 samples.
+        let keys: Vec<u64> = (0..1003).map(|sample| mix(sample) % 100).collect();
+        let order = Stream::new(7, 3).permutation_by(&keys, 4);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!((order.len(), sorted.len()), (1000, 1000));
+        let of_step = |step: &[u64]| step.iter().map(|sample| keys[*sample as usize]).collect::<Vec<u64>>();
+        assert!(order.chunks(4).all(|step| of_step(step).is_sorted()));
+        let spread: u64 = order.chunks(4).map(|step| of_step(step)[3] - of_step(step)[0]).sum();
+        // Four of 100 keys at random are 60 apart; of 128 sorted samples they are 3 steps of 0.8 apart.
+        assert!(spread < 250 * 5, "{spread}");
+        let firsts: Vec<u64> = order.chunks(4).map(|step| of_step(step)[0]).collect();
+        assert!(!firsts[..32].is_sorted() && !firsts.is_sorted(), "steps do not come by length");
+        assert_eq!(order, Stream::new(7, 3).permutation_by(&keys, 4));
+        let steps = |order: &[u64]| order.chunks(4).map(<[u64]>::to_vec).collect::<std::collections::BTreeSet<_>>();
+        let next = Stream::new(7, 4).permutation_by(&keys, 4);
+        assert!(steps(&order).intersection(&steps(&next)).count() < 5, "another epoch has other steps");
+        assert!(Stream::new(7, 3).permutation_by(&keys[..3], 4).is_empty());
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct BatchSchedule {
     pub total_steps: u64,
     pub sampling: Sampling,
     pub seed: u64,
+    /// Of each sample: those with close keys make a step. `None` draws each step from all samples.
+    pub sort_keys: Option<Arc<Vec<u64>>>,
 }
 
 /// The samples of one epoch, in their order.
@@ -101,7 +103,10 @@ impl BatchSchedule {
     pub(super) fn order(&self, epoch: u64) -> EpochOrder {
         let stream = Stream::new(self.seed, epoch);
         match self.sampling {
-            Sampling::Shuffled => EpochOrder::Shuffled(stream.permutation(self.epoch_samples)),
+            Sampling::Shuffled => EpochOrder::Shuffled(match &self.sort_keys {
+                Some(keys) => stream.permutation_by(keys, self.samples_per_step()),
+                None => stream.permutation(self.epoch_samples),
+            }),
             Sampling::Random => EpochOrder::Random { stream, source_samples: self.source_samples },
             Sampling::Contiguous => EpochOrder::Contiguous { rows: self.samples_per_step(), steps: self.steps_per_epoch() },
         }
@@ -196,7 +201,16 @@ mod tests {
     use super::*;
 
     fn schedule(sampling: Sampling) -> BatchSchedule {
-        BatchSchedule { source_samples: 50, epoch_samples: 23, batch_size: 4, grad_accumulation: 2, total_steps: 5, sampling, seed: 1 }
+        BatchSchedule {
+            source_samples: 50,
+            epoch_samples: 23,
+            batch_size: 4,
+            grad_accumulation: 2,
+            total_steps: 5,
+            sampling,
+            seed: 1,
+            sort_keys: None,
+        }
     }
 
     #[test]

@@ -283,10 +283,10 @@ pub(super) enum Way {
     /// As the device has it best.
     Best = 0,
     /// Products and softmax, one by one.
-    #[cfg_attr(not(test), allow(dead_code, reason = "what `Best` comes to; tests hold one against the other"))]
+    #[cfg(test)]
     Plain = 1,
     /// libtorch's own attention.
-    #[cfg_attr(not(test), allow(dead_code, reason = "as above"))]
+    #[cfg(test)]
     Fused = 2,
 }
 

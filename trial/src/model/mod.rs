@@ -12,6 +12,7 @@ mod mlp;
 mod own;
 mod panel_lstm;
 mod resnet;
+mod seq2seq;
 mod stored;
 
 use burn::{
@@ -36,6 +37,7 @@ pub use mlp::Mlp;
 pub use own::{OwnModel, Registry, Samples};
 pub use panel_lstm::PanelLstm;
 pub use resnet::Resnet;
+pub use seq2seq::{Cache, Pairs, Seq2seq};
 pub use stored::stored;
 
 use crate::{
@@ -51,6 +53,7 @@ pub enum Network {
     Lstm(Lstm),
     PanelLstm(PanelLstm),
     Resnet(Resnet),
+    Seq2seq(Seq2seq),
     Mlp(Mlp),
     Own(BoxedModel),
 }
@@ -64,7 +67,11 @@ pub enum Input {
     /// [batch, channels, height, width].
     Images(Tensor<4>),
     /// Features [batch, time, features] and symbols [batch].
-    Panel { features: Tensor<3>, symbols: Tensor<1, Int> },
+    Panel {
+        features: Tensor<3>,
+        symbols: Tensor<1, Int>,
+    },
+    Pairs(Pairs),
 }
 
 /// What a recurrent network remembers of the windows before; always `None` for the others.
@@ -96,6 +103,7 @@ impl Network {
                 let panel = input.and_then(InputShape::panel).ok_or_else(|| unfit(shape))?;
                 Ok(Self::PanelLstm(PanelLstm::new(lstm, panel, init)))
             }
+            catalog::Model::Seq2seq(seq2seq) => Ok(Self::Seq2seq(Seq2seq::new(seq2seq, vocabulary(shape, input)?, init))),
             catalog::Model::Matmul(_) => Err(TrialError::Bad("`model.kind` matmul has no parameters to train".to_owned())),
         }
     }
@@ -105,7 +113,7 @@ impl Network {
         match self {
             Self::Resnet(resnet) => resnet.running_stats(),
             Self::Own(model) => model.running_stats(),
-            Self::Gpt(_) | Self::Lstm(_) | Self::PanelLstm(_) | Self::Mlp(_) => Vec::new(),
+            Self::Gpt(_) | Self::Lstm(_) | Self::PanelLstm(_) | Self::Seq2seq(_) | Self::Mlp(_) => Vec::new(),
         }
     }
 
@@ -123,6 +131,7 @@ impl Network {
             (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, with)),
             (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, with),
             (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => lstm.forward(features, symbols, with),
+            (Self::Seq2seq(seq2seq), Input::Pairs(pairs)) => by_target(seq2seq.forward(pairs, with)),
             (Self::Own(model), input) => model.forward(input, with),
             _ => unreachable!("{KINDS_FIT}"),
         }
@@ -174,6 +183,7 @@ fn vocabulary(shape: &catalog::Model, input: Option<InputShape>) -> Result<usize
 mod tests {
     use super::*;
     use burn::tensor::Device;
+    use kiln::catalog::data::PairCounts;
 
     fn built(text: &str, input: InputShape) -> (catalog::Model, u64) {
         let shape: catalog::Model = serde_yaml::from_str(text).unwrap();
@@ -216,6 +226,19 @@ mod tests {
             let (shape, parameters) = built(text, panel);
             assert_eq!(Some(parameters), shape.parameters(Some(panel)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_seq2seq_has_its_published_parameters_at_full_size() {
+        let pairs = |vocabulary| InputShape::Pairs(PairShape { vocabulary, train: PairCounts::default() });
+        for text in [
+            "{kind: seq2seq, d_model: 16, d_kv: 4, d_ff: 24, num_heads: 2}",
+            "{kind: seq2seq, d_model: 12, d_kv: 8, d_ff: 20, num_heads: 3, encoder_layers: 3, decoder_layers: 1, relative_buckets: 8, vocabulary: 120}",
+        ] {
+            let (shape, parameters) = built(text, pairs(101));
+            assert_eq!(Some(parameters), shape.parameters(Some(pairs(101))), "{text}");
+        }
+        assert_eq!(built("{kind: seq2seq, size: chatlm}", pairs(29_298)).1, 187_692_288);
     }
 
     #[test]

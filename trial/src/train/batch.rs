@@ -7,7 +7,7 @@ use crate::{
     TrialError,
     data::{HostBatch, Samples, TargetScale},
     engine::HostCopy,
-    model::Input,
+    model::{Input, Pairs},
 };
 
 /// A batch on the device.
@@ -44,7 +44,14 @@ impl DeviceBatch {
                 };
                 (Input::Panel { features, symbols }, target)
             }
-            Samples::Pairs(_) => return Err(TrialError::Bad("no model reads prompts and responses yet".to_owned())),
+            Samples::Pairs(pairs) => {
+                let input = Pairs {
+                    prompts: copy.whole_numbers(&pairs.prompts, [rows, pairs.prompt_len])?,
+                    prompt_lengths: copy.whole_numbers(&pairs.prompt_lengths, [rows])?,
+                    decoder_inputs: copy.whole_numbers(&pairs.decoder_inputs, [rows, pairs.response_len])?,
+                };
+                (Input::Pairs(input), Target::Classes(copy.whole_numbers(&pairs.targets, [rows * pairs.response_len])?))
+            }
         };
         Ok(Self { input, target, counted_targets: batch.counted_targets(), rows })
     }

@@ -84,6 +84,7 @@ pub(crate) fn plan_feed(file: &TrialFile, data: &Opened) -> Result<(StepPlan, Ba
         total_steps: 0,
         sampling: data.sampling,
         seed: train.seed,
+        sort_keys: data.sort_keys.clone(),
     };
     if schedule.steps_per_epoch() == 0 {
         return Err(too_little(file, &schedule));

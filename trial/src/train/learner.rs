@@ -20,6 +20,8 @@ use super::{
     DeviceBatch, HostBatch,
     objective::{Scores, Target},
     optimizer::{self, Counters, NamedValues, Updater},
+    respond::Writing,
+    responding::Responding,
     saved::{Arrived, Leaving, Named, write},
     step_clock::{StepClock, WallClock},
     trainee::Copying,
@@ -499,6 +501,28 @@ impl Learner {
             let [time, vocabulary] = outputs.dims();
             read(outputs.narrow(0, time - 1, 1).reshape([vocabulary]))
         })
+    }
+
+    /// Responses to prompts, token ids without the end token: no gradient, no dropout. `heed` hears how many tokens are written, and may
+    /// stop it. Waits for the device.
+    ///
+    /// Errors: a model that answers no prompts, too little memory.
+    pub(crate) fn respond(
+        &mut self,
+        writing: &Writing,
+        prompts: &[&[u32]],
+        mut heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        let Self { work: Work::Training { network, .. }, host_copy, arithmetic, .. } = self else { return Err(not_trained()) };
+        let network = network.as_deref().expect(IS_THERE);
+        let mut responding = Responding::new(network, host_copy, arithmetic.evaluating(), writing)?;
+        writing.respond(&mut responding, prompts, &mut heed)
+    }
+
+    /// The same for comparisons: the pad token starts a response, `end` ends it.
+    pub fn responses(&mut self, prompts: &[&[u32]], [pad, end]: [u32; 2], beams: usize, most: usize) -> Result<Vec<Vec<u32>>, TrialError> {
+        let writing = Writing { most, beams, start: pad, end, vocabulary: usize::MAX };
+        self.respond(&writing, prompts, &mut |_| Ok(()))
     }
 
     /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.

@@ -155,6 +155,8 @@ impl Ledger {
             valid_top5: scores.and_then(|scores| scores.top5),
             valid_mean_absolute_error: scores.and_then(|scores| scores.mean_absolute_error),
             valid_hit_rate: scores.and_then(|scores| scores.hit_rate),
+            valid_bleu4: scores.and_then(|scores| scores.bleu4),
+            valid_chrf: scores.and_then(|scores| scores.chrf),
             evaluation_seconds: evaluation.map(|evaluation| evaluation.seconds),
             samples: place.step * self.samples_per_step,
         })

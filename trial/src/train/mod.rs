@@ -15,11 +15,15 @@ mod objective;
 mod optimizer;
 mod outcome;
 mod replicas;
+mod respond;
+mod responding;
+mod responses;
 mod sample;
 mod saved;
 mod schedule;
 mod step_clock;
 mod tables;
+mod text_scores;
 mod timing;
 mod trainee;
 mod training;
@@ -48,6 +52,7 @@ use self::{
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
     replicas::Parallel,
+    responses::Responses,
     sample::Sampler,
     schedule::Plateau,
     step_clock::StepClock,
@@ -90,7 +95,7 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let Prepared { plan, mut feed, sampler, input, notice } = prepare(file, result)?;
+    let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
     let saved = start.as_ref().map(|start| Saved::read(&start.folder, &start.optimizer)).transpose()?;
@@ -119,7 +124,7 @@ fn train<W: Write>(
         messages.send(&Message::Resumed { step: start.step })?;
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    let setting = Setting { plan, feed, sampler, tables, messages, is_interrupted, clock, keeper, start };
+    let setting = Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
     match replicas.pop() {
         Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
         last => train_with(file, setting, Parallel::new(replicas.into_iter().chain(last).collect()), result),
@@ -131,6 +136,7 @@ struct Setting<'a, 'b, W: Write> {
     plan: StepPlan,
     feed: Option<Feed>,
     sampler: Option<Sampler>,
+    responses: Option<Responses>,
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
     is_interrupted: &'a AtomicBool,
@@ -146,7 +152,7 @@ fn train_with<T: Trainee, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, feed, sampler, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
+    let Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
     let now = monotonic_nanoseconds();
     messages.restart(now);
     clock.restart(now);
@@ -155,6 +161,7 @@ fn train_with<T: Trainee, W: Write>(
         plan,
         trainee,
         feed,
+        responses,
         timing: Timing::new(&file.measure, now),
         clock,
         ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan),
@@ -198,6 +205,7 @@ struct Prepared {
     plan: StepPlan,
     feed: Option<Feed>,
     sampler: Option<Sampler>,
+    responses: Option<Responses>,
     input: Option<InputShape>,
     notice: Option<String>,
 }
@@ -205,12 +213,13 @@ struct Prepared {
 /// Reads the data, plans the steps, and says what is left out.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
-        let sampler = Sampler::new(file, None)?;
-        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, input: None, notice: None });
+        let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
+        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, responses, input: None, notice: None });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
     let sampler = Sampler::new(file, opened.vocabulary)?;
+    let responses = Responses::new(file, opened.pairs.clone())?;
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
@@ -222,10 +231,15 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
         result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
     }
-    let notice = left_out_notice(epoch, &opened.left_out);
+    if let Some(pairs) = &opened.pairs {
+        let padding = pairs.train.padding_fraction(&schedule) * 100.0;
+        result.notes.insert("tokens_per_second".to_owned(), format!("of prompts and responses alone; {padding:.1} % of a batch is padding besides"));
+    }
+    let notices = left_out_notice(epoch, &opened.left_out).into_iter().chain(opened.notices).collect::<Vec<String>>();
+    let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
     result.left_out_of_data = opened.left_out;
-    Ok(Prepared { plan, feed: Some(feed), sampler, input: Some(input), notice })
+    Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })
 }
 
 /// What of the data is not trained on, in words.

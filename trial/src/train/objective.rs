@@ -29,6 +29,9 @@ pub(crate) struct Scores {
     pub(crate) mean_absolute_error: Option<f64>,
     /// Share of returns whose direction was right.
     pub(crate) hit_rate: Option<f64>,
+    /// Of written responses against the data's.
+    pub(crate) bleu4: Option<f64>,
+    pub(crate) chrf: Option<f64>,
 }
 
 impl Target {

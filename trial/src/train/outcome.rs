@@ -60,6 +60,8 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         valid_top5: None,
         valid_mean_absolute_error: None,
         valid_hit_rate: None,
+        valid_bleu4: None,
+        valid_chrf: None,
         persistence_mean_absolute_error: None,
         persistence_hit_rate: None,
         majority_hit_rate: None,
@@ -110,6 +112,8 @@ impl Trained<'_> {
             result.valid_top5 = scores.top5;
             result.valid_mean_absolute_error = scores.mean_absolute_error;
             result.valid_hit_rate = scores.hit_rate;
+            result.valid_bleu4 = scores.bleu4;
+            result.valid_chrf = scores.chrf;
         }
         result.evaluation_seconds = measured.evaluation_seconds;
         result.checkpoint_seconds = measured.checkpoint_seconds;

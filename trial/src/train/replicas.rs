@@ -10,6 +10,7 @@ use super::{
     DeviceBatch, Learner,
     clock::{monotonic_nanoseconds, seconds_between},
     objective::Scores,
+    respond::Writing,
     trainee::{AllocatorPeaks, Copying, Trainee},
 };
 #[cfg(feature = "libtorch")]
@@ -167,6 +168,15 @@ impl Trainee for Parallel {
 
     fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
         self.first().predict(tokens, memory)
+    }
+
+    fn respond(
+        &mut self,
+        writing: &Writing,
+        prompts: &[&[u32]],
+        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        self.first().respond(writing, prompts, heed)
     }
 
     fn wait(&mut self) -> Result<(), TrialError> {

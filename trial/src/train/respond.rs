@@ -29,6 +29,8 @@ pub(crate) struct Writing {
     pub(crate) start: u32,
     /// Ends a response.
     pub(crate) end: u32,
+    /// Tokens that the data knows.
+    pub(crate) vocabulary: usize,
 }
 
 impl Writing {
@@ -169,7 +171,8 @@ impl Search {
             let scored = following.iter().enumerate().map(|(token, value)| (beam, token as u32, value + running.score));
             all.extend(scored.filter(|(_, _, score)| !score.is_nan()));
         }
-        let by_score = |one: &(usize, u32, f32), other: &(usize, u32, f32)| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1));
+        let by_score =
+            |one: &(usize, u32, f32), other: &(usize, u32, f32)| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1));
         if count < all.len() {
             all.select_nth_unstable_by(count, by_score);
             all.truncate(count);
@@ -245,7 +248,7 @@ mod tests {
     }
 
     fn respond(of: fn(&[u32]) -> [f32; 4], beams: usize, most: usize) -> Vec<Vec<u32>> {
-        let writing = Writing { most, beams, start: START, end: END };
+        let writing = Writing { most, beams, start: START, end: END, vocabulary: 4 };
         writing.respond(&mut Table::new(of), &[&[1], &[2]], &mut |_| Ok(())).unwrap()
     }
 
@@ -304,9 +307,9 @@ mod tests {
         fn at_once(_: &[u32]) -> [f32; 4] {
             [0.9, 0.1, 0.0, 0.0]
         }
-        let writing = Writing { most: 50, beams: 1, start: START, end: END };
+        let writing = Writing { most: 50, beams: 1, start: START, end: END, vocabulary: 4 };
         let mut table = Table::new(at_once);
-        assert_eq!(writing.respond(&mut table, &[&[1], &[2]], &mut |_| Ok(())).unwrap(), [vec![]; 2] as [Vec<u32>; 2]);
+        assert_eq!(writing.respond(&mut table, &[&[1], &[2]], &mut |_| Ok(())).unwrap(), [Vec::<u32>::new(), Vec::new()]);
         assert_eq!(table.asked, 2);
         let none = Writing { most: 50, ..writing }.respond(&mut Table::new(at_once), &[], &mut |_| Ok(())).unwrap();
         assert!(none.is_empty());
@@ -314,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_heeds_the_writing_may_stop_it() {
-        let writing = Writing { most: 50, beams: 2, start: START, end: END };
+        let writing = Writing { most: 50, beams: 2, start: START, end: END, vocabulary: 4 };
         let mut heard = 0;
         let stopped = writing.respond(&mut Table::new(|_| [0.0, 0.5, 0.5, 0.0]), &[&[1]], &mut |written| {
             heard = written;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{DeviceBatch, Learner, objective::Scores};
+use super::{DeviceBatch, Learner, objective::Scores, respond::Writing};
 use crate::{TrialError, data::HostBatch, model::Memory};
 
 /// Memory figures of the device's allocator since they were last reset.
@@ -66,6 +66,14 @@ pub(crate) trait Trainee {
     /// Waits. A language model's outputs for what follows these tokens, one per token that it knows; they come after those that
     /// `memory` holds, which then holds these too if the model is recurrent.
     fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError>;
+
+    /// Waits. A response to each prompt, by a model that reads them. `heed` hears how many tokens are written, and may stop it.
+    fn respond(
+        &mut self,
+        writing: &Writing,
+        prompts: &[&[u32]],
+        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError>;
 
     /// Waits until the device has done all it was given.
     fn wait(&mut self) -> Result<(), TrialError>;
@@ -139,6 +147,15 @@ impl Trainee for Learner {
 
     fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
         Self::predict(self, tokens, memory)
+    }
+
+    fn respond(
+        &mut self,
+        writing: &Writing,
+        prompts: &[&[u32]],
+        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        Self::respond(self, writing, prompts, heed)
     }
 
     fn wait(&mut self) -> Result<(), TrialError> {

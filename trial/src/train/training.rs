@@ -23,10 +23,12 @@ use super::{
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     messages::Messenger,
     objective::Scores,
+    responses::Responses,
     sample::{Sampler, Written},
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
+    text_scores::TextScores,
     timing::{DataCost, Timing},
     trainee::{AllocatorPeaks, Trainee},
 };
@@ -49,6 +51,8 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) trainee: T,
     /// `None` for a model that only makes matrix products.
     pub(crate) feed: Option<Feed>,
+    /// What the model writes at evaluations; `None` where nothing is asked for.
+    pub(crate) responses: Option<Responses>,
     pub(crate) timing: Timing,
     pub(crate) clock: Box<dyn StepClock>,
     pub(crate) ledger: Ledger,
@@ -438,6 +442,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else { return Ok(None) };
         let mut loader = validation.loader();
         let batches = loader.total_batches();
+        let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
         for index in 0..batches {
             if self.is_interrupted() {
                 return Ok(None);
@@ -446,10 +451,36 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             let on_device = self.trainee.to_device(&batch)?;
             drop(batch);
             self.trainee.evaluate(on_device)?;
-            let message = Message::Evaluating { step, batch: index + 1, total_batches: batches };
+            let message = Message::Evaluating { step, batch: index + 1, total_batches };
             self.messages.sign_of_life(&message, monotonic_nanoseconds())?;
         }
-        self.trainee.finish_evaluation().map(Some)
+        let scores = self.trainee.finish_evaluation()?;
+        match self.respond(step, batches) {
+            Ok(None) => Ok(Some(scores)),
+            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu() / 100.0), chrf: Some(texts.chrf() / 100.0), ..scores })),
+            Err(TrialError::Interrupted) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits. Lets the model answer the prompts that are asked for, after `batches` of the evaluation; `None` where none are.
+    ///
+    /// Errors: it is interrupted, the responses cannot be written.
+    fn respond(&mut self, step: u64, batches: u64) -> Result<Option<TextScores>, TrialError> {
+        let Self { responses: Some(asked), trainee, messages, is_interrupted, file, .. } = self else { return Ok(None) };
+        let total_batches = batches + asked.batches() as u64;
+        let mut responses = Vec::new();
+        for batch in 0..asked.batches() {
+            let message = Message::Evaluating { step, batch: batches + batch as u64 + 1, total_batches };
+            let mut heed = |_| {
+                if is_interrupted.load(Ordering::SeqCst) {
+                    return Err(TrialError::Interrupted);
+                }
+                messages.sign_of_life(&message, monotonic_nanoseconds())
+            };
+            responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut heed)?);
+        }
+        asked.finish(&responses, &file.folder.join("responses.jsonl")).map(Some)
     }
 
     fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {

@@ -126,8 +126,8 @@ int kiln_causal_attention(Tensor *qkv, int64_t heads, double dropout, Tensor **o
 }
 
 // Attention whose scores are not scaled. `first` holds queries, keys and values side by side [batch, time, 3 × inner], or with `second`
-// the queries [batch, time, inner] alone and `second` keys and values [batch, time', 2 × inner]; out [batch, time, inner]. `mask`, in the
-// dtype of these, is added to the scores and fits [batch, heads, time, time'] when it is spread out; it may be null. With `bias` the
+// the queries [batch, time, inner] alone and `second` keys and values [batch, time', 2 × inner]; out [batch, time, inner]. `mask`
+// is added to the scores and fits [batch, heads, time, time'] when it is spread out; it may be null. With `bias` the
 // last gradient is that of a bias [heads, time, time'] whose values are in the mask already. `way` is 0 as the device has it best, 1
 // for products and softmax one by one, 2 for libtorch's own attention.
 int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias, int64_t heads, double dropout, int way, Tensor **out, Saved **saved) {
@@ -146,7 +146,7 @@ int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias,
     auto state = std::make_unique<SavedFused>();
     state->leaves.push_back(first->detach());
     if (second != nullptr) state->leaves.push_back(second->detach());
-    auto added = mask == nullptr ? std::nullopt : std::optional<Tensor>(mask->detach());
+    auto added = mask == nullptr ? std::nullopt : std::optional<Tensor>(mask->detach().to(first->scalar_type()));
     if (bias != 0) state->leaves.push_back(*added);
     state->has_bias = bias != 0;
     if (saved != nullptr)

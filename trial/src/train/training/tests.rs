@@ -26,6 +26,7 @@ use crate::{
         Setting,
         feed::Validation,
         outcome::{conclude, empty_result},
+        respond::Writing,
         step_clock::{StepSeconds, WallClock},
         train_with,
         trainee::Copying,
@@ -106,6 +107,15 @@ impl Trainee for Fake {
         self.open.push((self.losses)(self.steps));
         Ok(())
     }
+    fn respond(
+        &mut self,
+        _: &Writing,
+        prompts: &[&[u32]],
+        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        heed(1)?;
+        Ok(vec![vec![self.steps as u32]; prompts.len()])
+    }
     fn product(&mut self) -> Result<(), TrialError> {
         Ok(())
     }
@@ -179,7 +189,7 @@ struct Trained {
 /// Four samples a step, five steps an epoch.
 fn schedule(total_steps: u64) -> BatchSchedule {
     let sampling = Sampling::Shuffled;
-    BatchSchedule { source_samples: 20, epoch_samples: 20, batch_size: 2, grad_accumulation: 2, total_steps, sampling, seed: 1 }
+    BatchSchedule { source_samples: 20, epoch_samples: 20, batch_size: 2, grad_accumulation: 2, total_steps, sampling, seed: 1, sort_keys: None }
 }
 
 /// Trains 5 steps an epoch with the fake; `interrupted` from the start if told so.
@@ -208,6 +218,7 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
     let setting = Setting {
+        responses: None,
         plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN as f64, targets_per_sample: SEQ_LEN },
         feed: Some(Feed { loader, validation: Some(validation()) }),
         sampler: Sampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),

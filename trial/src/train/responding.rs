@@ -1,0 +1,90 @@
+//! The learner's network as a search for responses asks it: no gradient, no dropout, keys and values kept from token to token.
+
+use burn::{
+    module::Module,
+    tensor::{Int, Tensor, TensorData, activation},
+};
+
+use super::respond::{Responder, Writing};
+use crate::{
+    TrialError,
+    engine::{Arithmetic, HostCopy, guard_result},
+    model::{Cache, Network, Seq2seq},
+};
+
+/// A network that answers prompts.
+pub(super) struct Responding<'a> {
+    network: Seq2seq,
+    host_copy: &'a mut HostCopy,
+    with: Arithmetic,
+    /// Fills prompts up.
+    pad: i64,
+    /// Tokens that the data knows; a model may have outputs for more.
+    vocabulary: usize,
+    cache: Option<Cache>,
+}
+
+impl<'a> Responding<'a> {
+    /// Errors: the network answers no prompts.
+    pub(super) fn new(network: &Network, host_copy: &'a mut HostCopy, with: Arithmetic, writing: &Writing) -> Result<Self, TrialError> {
+        let Network::Seq2seq(network) = network else {
+            return Err(TrialError::Bad("`train.evaluate.generate` needs `model.kind` seq2seq; remove it".to_owned()));
+        };
+        Ok(Self { network: network.valid(), host_copy, with, pad: i64::from(writing.start), vocabulary: writing.vocabulary, cache: None })
+    }
+
+    /// Outputs [rows, vocabulary] of what follows these tokens, in f32.
+    fn go_on(&mut self, tokens: &[u32]) -> Result<Tensor<2>, TrialError> {
+        let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        let tokens = self.host_copy.whole_numbers(&tokens, [tokens.len()])?;
+        let cache = self.cache.as_mut().ok_or_else(|| TrialError::Failed("no prompt was given before the first token".to_owned()))?;
+        let outputs = self.network.go_on(tokens, cache, self.with).cast(burn::tensor::DType::F32);
+        let [_, known] = outputs.dims();
+        Ok(if known > self.vocabulary { outputs.narrow(1, 0, self.vocabulary) } else { outputs })
+    }
+}
+
+impl Responder for Responding<'_> {
+    fn begin(&mut self, prompts: &[&[u32]]) -> Result<(), TrialError> {
+        let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or_default();
+        let padded = |prompt: &&[u32]| {
+            let ids = prompt.iter().map(|id| i64::from(*id)).chain(std::iter::repeat(self.pad));
+            ids.take(longest).collect::<Vec<i64>>()
+        };
+        let tokens: Vec<i64> = prompts.iter().flat_map(padded).collect();
+        let lengths: Vec<i64> = prompts.iter().map(|prompt| prompt.len() as i64).collect();
+        guard_result(|| {
+            let tokens: Tensor<2, Int> = self.host_copy.whole_numbers(&tokens, [prompts.len(), longest])?;
+            let lengths = self.host_copy.whole_numbers(&lengths, [prompts.len()])?;
+            self.cache = Some(self.network.begin(tokens, lengths, self.with));
+            Ok(())
+        })
+    }
+
+    fn select(&mut self, rows: &[usize]) -> Result<(), TrialError> {
+        let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        guard_result(|| {
+            let rows = self.host_copy.whole_numbers(&rows, [rows.len()])?;
+            self.cache = self.cache.take().map(|cache| cache.select(&rows));
+            Ok(())
+        })
+    }
+
+    fn likeliest(&mut self, tokens: &[u32]) -> Result<Vec<u32>, TrialError> {
+        guard_result(|| {
+            let found = self.go_on(tokens)?.argmax(1); // [rows, 1]
+            Ok(host(found.try_into_data())?.iter::<i64>().map(|token| token as u32).collect())
+        })
+    }
+
+    fn log_probabilities(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrialError> {
+        guard_result(|| {
+            let found = activation::log_softmax(self.go_on(tokens)?, 1);
+            Ok(host(found.try_into_data())?.iter::<f32>().collect())
+        })
+    }
+}
+
+fn host<E: std::fmt::Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
+    data.map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))
+}
