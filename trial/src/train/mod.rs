@@ -213,13 +213,8 @@ struct Prepared {
 /// Reads the data, plans the steps, and says what is left out.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
-<<<<<<< HEAD
         let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
-        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, sampler, responses, input: None, notice: None });
-=======
-        let sampler = Sampler::new(file, None)?;
-        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, input: None, notice: None });
->>>>>>> replicas
+        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, responses, input: None, notice: None });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
