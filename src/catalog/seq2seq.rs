@@ -232,7 +232,10 @@ mod tests {
     fn a_size_is_the_same_as_its_numbers_and_what_is_written_beside_it_wins() {
         let numbers = "d_model: 768, d_kv: 64, d_ff: 3072, encoder_layers: 10, decoder_layers: 10, num_heads: 12, vocabulary: 29298";
         assert_eq!(read("{size: chatlm}"), read(&format!("{{{numbers}}}")));
-        assert_eq!(read("{size: t5-large, d_model: 768, d_ff: 3072, num_heads: 12, encoder_layers: 10, decoder_layers: 10, vocabulary: 29298}"), read("{size: chatlm}"));
+        assert_eq!(
+            read("{size: t5-large, d_model: 768, d_ff: 3072, num_heads: 12, encoder_layers: 10, decoder_layers: 10, vocabulary: 29298}"),
+            read("{size: chatlm}")
+        );
         assert_eq!(serde_json::to_value(read("{size: t5-small}")).unwrap().get("size"), None, "the numbers say it all");
         assert_eq!(read("{}"), read("{size: null, d_model: 256, d_ff: 1024, encoder_layers: 2, decoder_layers: 2, num_heads: 4}"));
         assert!(serde_yaml::from_str::<Seq2seq>("{size: t5-11b}").is_err());

@@ -12,11 +12,8 @@ const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Values that are planned.
-const VALUES: &[(&str, &[&str])] = &[
-    ("train.precision", &["f16"]),
-    ("run.on_oom", &["skip-larger", "shrink"]),
-    ("train.learning_rate_schedule.kind", &["step"]),
-];
+const VALUES: &[(&str, &[&str])] =
+    &[("train.precision", &["f16"]), ("run.on_oom", &["skip-larger", "shrink"]), ("train.learning_rate_schedule.kind", &["step"])];
 
 /// What to say of a key that is planned.
 pub(super) fn key(path: &str) -> Option<String> {

@@ -72,9 +72,7 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
         // A product in another dtype than its input's keeps its own copy.
-        Operation::Linear { products } | Operation::Linears { products }
-            if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) =>
-        {
+        Operation::Linear { products } | Operation::Linears { products } if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) => {
             Vec::new()
         }
         Operation::Linear { .. } | Operation::Linears { .. } | Operation::LayerNorm { .. } | Operation::RmsNorm { .. } | Operation::Gelu => {

@@ -67,7 +67,10 @@ pub enum Input {
     /// [batch, channels, height, width].
     Images(Tensor<4>),
     /// Features [batch, time, features] and symbols [batch].
-    Panel { features: Tensor<3>, symbols: Tensor<1, Int> },
+    Panel {
+        features: Tensor<3>,
+        symbols: Tensor<1, Int>,
+    },
     Pairs(Pairs),
 }
 

@@ -360,9 +360,8 @@ mod tests {
     #[test]
     fn near_tokens_have_a_bucket_each_and_far_ones_share() {
         // By T5's rule worked out by hand: 16 buckets each way, 8 of them exact, the others up to 128 by factors of 16^(1/8).
-        let both: Vec<i64> = [0, -1, -7, -8, -11, -12, -15, -16, -127, -128, -1000, 1, 7, 8, 90, 91, 1000]
-            .map(|distance| bucket(distance, 32, 128, true))
-            .to_vec();
+        let both: Vec<i64> =
+            [0, -1, -7, -8, -11, -12, -15, -16, -127, -128, -1000, 1, 7, 8, 90, 91, 1000].map(|distance| bucket(distance, 32, 128, true)).to_vec();
         assert_eq!(both, [0, 1, 7, 8, 8, 9, 9, 10, 15, 15, 15, 17, 23, 24, 30, 31, 31]);
         let back: Vec<i64> = [5, 0, -1, -15, -16, -18, -19, -128, -5000].map(|distance| bucket(distance, 32, 128, false)).to_vec();
         assert_eq!(back, [0, 0, 1, 15, 16, 16, 17, 31, 31]);

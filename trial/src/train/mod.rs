@@ -212,7 +212,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
     let sampler = Sampler::new(file, opened.vocabulary)?;
-    let responses = Responses::new(file, opened.pairs)?;
+    let responses = Responses::new(file, opened.pairs.clone())?;
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());

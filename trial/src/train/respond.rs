@@ -171,7 +171,8 @@ impl Search {
             let scored = following.iter().enumerate().map(|(token, value)| (beam, token as u32, value + running.score));
             all.extend(scored.filter(|(_, _, score)| !score.is_nan()));
         }
-        let by_score = |one: &(usize, u32, f32), other: &(usize, u32, f32)| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1));
+        let by_score =
+            |one: &(usize, u32, f32), other: &(usize, u32, f32)| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1));
         if count < all.len() {
             all.select_nth_unstable_by(count, by_score);
             all.truncate(count);

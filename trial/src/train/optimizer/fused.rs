@@ -507,7 +507,8 @@ mod tests {
             let apply = |values: &mut [f64], update: &[f64]| {
                 let size = (update.iter().map(|value| value.powi(2)).sum::<f64>() / update.len() as f64).sqrt();
                 for (value, change) in values.iter_mut().zip(update) {
-                    *value = *value * (1.0 - with.learning_rate * with.weight_decay) - with.learning_rate * change / (size / with.clip_threshold).max(1.0);
+                    *value =
+                        *value * (1.0 - with.learning_rate * with.weight_decay) - with.learning_rate * change / (size / with.clip_threshold).max(1.0);
                 }
             };
             apply(&mut matrix, &of_matrix);
