@@ -517,3 +517,37 @@ fn the_published_file_is_fetched_verified_and_not_fetched_twice() {
     let kept = folder.path().join("kept");
     assert!(kiln(folder.path(), Some(&kept), &["data", "verify", "tinyshakespeare"]).status.success());
 }
+
+#[test]
+fn rows_that_nobody_publishes_are_said_to_be_and_come_from_a_mirror() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(b"no tokenizer".to_vec(), &[Answer::Ranges]);
+    let set = folder.path().join("data/chatlm-mini-chinese");
+    let output = kiln(folder.path(), None, &["data", "fetch", "chatlm", "--from", &server.address]);
+    assert_eq!((output.status.code(), server.requests()[0].as_str()), (Some(1), "GET /chatlm-mini-chinese/train.jsonl HTTP/1.1 None"));
+    assert!(stderr(&output).contains("has sha256") && stderr(&output).contains("810dfe1a184107db"), "{}", stderr(&output));
+    assert_eq!(names_beside(&set.join("x")), ["train.jsonl.bad"]);
+
+    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let real = real.join("chatlm-mini-chinese");
+    std::fs::remove_dir_all(&set).unwrap();
+    std::fs::create_dir_all(&set).unwrap();
+    std::fs::copy(real.join("tokenizer-20231214.json.xz"), set.join("tokenizer-20231214.json.xz")).unwrap();
+    let output = kiln(folder.path(), None, &["data", "fetch", "chatlm"]);
+    assert_eq!(output.status.code(), Some(1));
+    for part in [
+        "train.jsonl cannot be fetched: these rows",
+        "valid.jsonl cannot be fetched",
+        "tokenizer-20231214.json.xz is here already, sha256 as published",
+    ] {
+        assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
+    }
+    for name in ["train.jsonl.xz", "valid.jsonl.xz"] {
+        std::fs::copy(real.join(name), set.join(name)).unwrap();
+    }
+    assert!(kiln(folder.path(), None, &["data", "fetch", "chatlm"]).status.success());
+    assert!(kiln(folder.path(), None, &["data", "verify", "chatlm"]).status.success());
+}

@@ -186,3 +186,21 @@ fn a_swept_size_has_its_column_and_its_parameters() {
     // The published numbers, less the positions that a shorter sequence does not need.
     assert_eq!(trials, [("gpt2", 124_439_808 - 768 * 768), ("gpt2-medium", 354_823_168 - 768 * 1024)]);
 }
+
+#[test]
+fn prompts_and_responses_are_told_with_what_was_cut_of_them() {
+    let Some(data) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
+        eprintln!("skipped: KILN_DATA is not set");
+        return;
+    };
+    let keys = "path: HERE, max_prompt_tokens: 64, max_response_tokens: 64";
+    let keys = keys.replace("HERE", &data.join("chatlm-mini-chinese").display().to_string());
+    let folder = folder_with(&format!("{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {{kind: chatlm, {keys}}}, train: {{epochs: 1}}}}"));
+    let output = stdout(&plan(folder.path(), &["x.yaml"]));
+    let lines = "training rows of chatlm: 3000, with 73614 prompt and 162226 response tokens, 0.10 % of them unknown; \
+         cut: 238 prompts at 64 tokens, 2051 responses at 64\n\
+         validation rows of chatlm: 1000, with 24288 prompt and 54407 response tokens, 0.08 % of them unknown; \
+         cut: 81 prompts at 64 tokens, 699 responses at 64\n";
+    assert!(output.ends_with(lines), "{output}");
+    assert_eq!(json(&plan(folder.path(), &["x.yaml", "--json"]))["remarks"].as_array().unwrap().len(), 2);
+}

@@ -70,19 +70,19 @@ fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
     }
 }
 
-/// How many prompts and responses there are, how long, and what was done to them; `None` for other data.
-fn about_pairs(data: &Data, facts: &DataFacts) -> Option<String> {
-    let (Counts::Pairs { train, valid, .. }, Some(sampling)) = (&facts.counts, data.pairs()) else { return None };
-    let part = |counts: &PairCounts| {
+/// How many prompts and responses there are, how long, and what was done to them: a line for each part; none for other data.
+fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
+    let (Counts::Pairs { train, valid, .. }, Some(sampling)) = (&facts.counts, data.pairs()) else { return Vec::new() };
+    let (kind, most_prompt, most_response) = (data.kind(), sampling.max_prompt_tokens, sampling.max_response_tokens);
+    let about = |part: &str, counts: &PairCounts| {
         let PairCounts { rows, prompt_tokens, response_tokens, cut_prompts, cut_responses, .. } = counts;
         let unknown = counts.unknown_fraction().unwrap_or_default() * 100.0;
         format!(
-            "{rows} rows of {prompt_tokens} prompt and {response_tokens} response tokens, {unknown:.2} % of them unknown, \
-             {cut_prompts} prompts and {cut_responses} responses cut"
+            "{part} rows of {kind}: {rows}, with {prompt_tokens} prompt and {response_tokens} response tokens, {unknown:.2} % of them unknown; \
+             cut: {cut_prompts} prompts at {most_prompt} tokens, {cut_responses} responses at {most_response}"
         )
     };
-    let (prompt, response) = (sampling.max_prompt_tokens, sampling.max_response_tokens);
-    Some(format!("{} at most {prompt} + {response} tokens: training {}; validation {}", data.kind(), part(train), part(valid)))
+    vec![about("training", train), about("validation", valid)]
 }
 
 /// Finds what is known of a text, and keeps the reasons why some is not.

@@ -31,7 +31,7 @@ pub(super) const COLUMNS: [Column; 95] = [
     column("window_seconds", "s", "Wall time of the measured window: from the end of warm-up to the last step, evaluation and checkpoints cut out."),
     column("left_out_steps", "", "Warm-up steps before the window."),
     column("samples_per_second", "samples/s", "Samples trained in the window by its wall time, loader waits included."),
-    column("tokens_per_second", "tokens/s", "The same in tokens, for models of text."),
+    column("tokens_per_second", "tokens/s", "The same in tokens, for models of text; of prompts and responses without padding."),
     column("median_step_seconds", "s", "Median wall time of a step in the window."),
     column("epoch_seconds", "s", "Time of one pass over the training data at the window's rate."),
     column("data_wait_fraction", "of 1", "Share of the window the trainer was blocked in the loader."),

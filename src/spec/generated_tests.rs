@@ -165,6 +165,7 @@ fn beside_kind(kind: &str) -> &'static [&'static str] {
         "data.kind=panel-csv" => &["model.kind=panel-lstm", "data.path=prices", "data.price=Close"],
         "data.kind=chatlm" => &["model.kind=seq2seq"],
         "data.kind=sft-jsonl" => &["model.kind=seq2seq", "data.path=rows.jsonl", "data.tokenizer=tokenizer.json"],
+        "model.kind=seq2seq" => &["data.kind=chatlm"],
         "model.kind=resnet" => &["data.kind=generated-images"],
         "model.kind=panel-lstm" => &["data.kind=stocknet"],
         "model.kind=custom" => &["model.name=mine", "model.reads=text", "model.seq_len=8"],
@@ -180,6 +181,7 @@ fn beside(known: &KnownKey) -> Vec<String> {
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
         "train.early_stop.patience" => &["train.evaluate.every=10"],
         "train.checkpoint.keep" | "train.checkpoint.after" => &["train.checkpoint.every_steps=10"],
+        path if path.starts_with("train.evaluate.generate.") => &["model.kind=seq2seq", "data.kind=chatlm"],
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };

@@ -117,10 +117,23 @@ fn trials(left: &Left) -> String {
 
 pub(crate) fn all() -> Vec<Case> {
     // What takes longest comes first.
-    [of_machine(), of_run(), of_top(), of_model(), of_text(), of_images(), of_panels(), of_training(), of_optimizer(), of_measure(), of_sweep()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        of_machine(),
+        of_run(),
+        of_top(),
+        of_model(),
+        of_text(),
+        of_images(),
+        of_panels(),
+        of_pairs(),
+        of_training(),
+        of_optimizer(),
+        of_measure(),
+        of_sweep(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn of_top() -> Vec<Case> {
@@ -281,6 +294,46 @@ fn of_panels() -> Vec<Case> {
         cases.extend(of_loader(kind, &file));
     }
     cases
+}
+
+const SEQ2SEQ: &str = "{kind: seq2seq, d_model: 8, d_kv: 4, d_ff: 8, encoder_layers: 1, decoder_layers: 1, num_heads: 2}";
+
+fn of_pairs() -> Vec<Case> {
+    let own = "{kind: sft-jsonl, path: one/pairs/rows.jsonl, tokenizer: one/pairs/tokenizer.json}";
+    let file = training(SEQ2SEQ, own, "");
+    let of_own = |key: &str, value, shows| case(&format!("data.{key}"), &file, [AS_IT_IS, value], shows).of("sft-jsonl");
+    let mut cases = vec![
+        of_own("path", "two/pairs/rows.jsonl", LOSSES),
+        of_own("tokenizer", "two/pairs/tokenizer.json", PARAMETERS),
+        of_own("valid_path", "one/pairs/valid.jsonl", SAMPLES),
+        of_own("valid_fraction", "0.3", SAMPLES),
+        of_own("prompt_key", "question", LOSSES),
+        of_own("response_key", "answer", LOSSES),
+        of_own("end_token", "</s>", LOSSES),
+        of_own("pad_token", "<pad>", LOSSES),
+        // The tokenizer says [UNK]; by another name nothing is unknown.
+        of_own("unknown_token", "<unk>", Shows::Holds(|one, other| has_unknown(one) && !has_unknown(other))),
+    ];
+    let known = training(SEQ2SEQ, "{kind: chatlm, path: one/pairs}", "");
+    cases.push(case("data.path", &known, ["one/pairs", "two/pairs"], PARAMETERS).of("chatlm"));
+    for (kind, file) in [("sft-jsonl", &file), ("chatlm", &known)] {
+        let of = |key: &str, value, shows| case(&format!("data.{key}"), file, [AS_IT_IS, value], shows).of(kind);
+        cases.extend([
+            of("train_rows", "40", SAMPLES),
+            of("valid_rows", "3", Shows::Differ(|left| left.measured("valid_loss"))),
+            of("max_prompt_tokens", "4", LOSSES),
+            of("max_response_tokens", "4", LOSSES),
+            of("length_bucket", "1", Shows::Differ(|left| left.column("trials.csv", "notes"))),
+            of("sort_by_length", "false", LOSSES),
+        ]);
+        cases.extend(of_loader(kind, file));
+    }
+    cases
+}
+
+/// Whether a notice speaks of unknown tokens.
+fn has_unknown(left: &Left) -> bool {
+    left.stdout().contains("are unknown to the tokenizer") || left.stderr().contains("are unknown to the tokenizer")
 }
 
 const GENERATED_IMAGES: &str = "{kind: generated-images, images: 64, valid_images: 8, image_size: 16}";

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{images, panels};
+use super::{images, pairs, panels};
 
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,13 +91,14 @@ fn nvml() -> &'static Path {
     path
 }
 
-/// Two fragments, and two folders with the files of every kind of text, of images and of panels.
+/// Two fragments, and two folders with the files of every kind of text, of images, of panels, and of prompts and
+/// responses.
 fn write_files(folder: &Path) {
     fs::create_dir(folder.join("base")).unwrap();
     fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
     fs::write(folder.join("base/long.yaml"), "train: {steps: 8}\n").unwrap();
     for (name, words) in [("one", ["the river", "runs", "to the sea"]), ("two", ["an oak", "grows", "by the road"])] {
-        fs::create_dir(folder.join(name)).unwrap();
+        fs::create_dir_all(folder.join(name).join("pairs")).unwrap();
         let line = |number: usize| format!("{} {} {} {}\n", words[number % 3], number % 7, words[number * number % 3], words[number / 2 % 3]);
         let text = |lines: usize| (0..lines).map(line).collect::<String>();
         for (file, lines) in [("input.txt", 150), ("train.txt", 150), ("valid.txt", 20)] {
@@ -105,6 +106,7 @@ fn write_files(folder: &Path) {
         }
         images::write(&folder.join(name), words[0].len());
         panels::write(&folder.join(name), words[0].len());
+        pairs::write(&folder.join(name).join("pairs"), words[0].len());
     }
 }
 

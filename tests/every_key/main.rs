@@ -10,6 +10,7 @@ mod cases;
 mod images;
 mod keys;
 mod left;
+mod pairs;
 mod panels;
 
 use std::{
