@@ -274,7 +274,7 @@ mod tests {
     fn a_trial_on_two_devices_is_read_on_both() {
         let sampler = Sampler::start_with(desk(|| Fixed(0)), Duration::from_secs(3600), 0);
         let devices = ["GPU-1", "GPU-2"];
-        devices.map(|uuid| sampler.watch(watch("a", Some(uuid))));
+        devices.iter().for_each(|uuid| sampler.watch(watch("a", Some(uuid))));
         sampler.watch(watch("b", Some("GPU-3")));
         let count = |rows: &[SampledTick], uuid: &str| rows.iter().filter(|row| row.device_uuid.as_deref() == Some(uuid)).count();
         let first = rows(&sampler, 3);
