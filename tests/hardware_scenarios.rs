@@ -146,6 +146,97 @@ fn the_trials_of_a_lost_gpu_go_to_the_others() {
     assert!(rows.last().unwrap()["device_uuid"] != FIRST && completed.iter().filter(|row| row["device_uuid"] == FIRST).count() <= 1);
 }
 
+/// `kiln run` on four GPUs of which each trial uses two; their children play `child`.
+fn two_of_four(child: &str, keys: &str, scenario: &Scenario) -> (Place, Ended) {
+    let place = Place::with(&format!(
+        "train: {{steps: 10}}\nmeasure: {{sample_interval: 100ms}}\nrun: {{require_idle_device: false, devices_per_trial: 2, {keys}}}\n\
+         sweep: {{grid: {{train.batch_size: [1, 2, 3, 4]}}}}"
+    ));
+    let library = install(place.path("x.yaml").parent().unwrap(), scenario).unwrap();
+    let mut kiln = place.kiln(&["run", "x.yaml", "--progress", "plain"]);
+    kiln.env("SCRIPTED_CHILD", child).env("KILN_NVML_LIB", library).env_remove("CUDA_VISIBLE_DEVICES").env_remove("FAKE_NVML_SCENARIO");
+    let ended = Ended::of(kiln.output().unwrap());
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    (place, ended)
+}
+
+fn four_gpus() -> Scenario {
+    let mut scenario = scenario("8-h100");
+    scenario.devices.truncate(4);
+    scenario
+}
+
+/// The UUIDs of these GPUs of a scenario.
+fn uuids(devices: &[u32]) -> Vec<String> {
+    devices.iter().map(|index| FIRST.replace("000000000001", &format!("{:012}", index + 1))).collect()
+}
+
+#[test]
+fn of_four_gpus_two_trials_use_two_each_at_once() {
+    let (place, ended) = two_of_four("measures", "devices: all", &four_gpus());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let pairs = [uuids(&[0, 1]).join(";"), uuids(&[2, 3]).join(";")];
+    let rows = place.rows();
+    assert!(rows.len() == 4 && pairs.iter().all(|pair| rows.iter().any(|row| row["device_uuid"] == *pair)), "{:?}", place.column("device_uuid"));
+    for row in &rows {
+        assert!(pairs.contains(&row["device_uuid"]), "{row:?}");
+        assert_eq!((&*row["device_name"], &*row["devices_per_trial"], &*row["concurrent_trials"]), ("NVIDIA H100 80GB HBM3", "2", "2"));
+        let batch: u64 = row["batch_size"].parse().unwrap();
+        assert_eq!(row["effective_batch_size"], (2 * batch).to_string());
+        // Of the first device alone they are 400 W and 38 degrees.
+        assert!((number(row, "mean_power_watts") - 800.0).abs() < 1e-6, "{row:?}");
+        assert!((number(row, "max_temperature_celsius") - 38.0).abs() < 1e-9 && number(row, "energy_integral_joules") > 400.0 * 0.6, "{row:?}");
+    }
+    let samples = std::fs::read_to_string(place.latest().join("samples.csv")).unwrap();
+    assert!(uuids(&[0, 1, 2, 3]).iter().all(|uuid| samples.contains(uuid)));
+    assert!(uuids(&[0, 1, 2, 3]).iter().all(|uuid| place.path("locks").join(format!("{uuid}.lock")).exists()));
+}
+
+#[test]
+fn a_child_sees_its_gpus_and_is_told_how_many() {
+    let (place, ended) = two_of_four("environment", "devices: [3, 1]", &four_gpus());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for attempt in place.attempts() {
+        let environment = std::fs::read_to_string(attempt.join("environment")).unwrap();
+        let visible = format!("CUDA_VISIBLE_DEVICES={}", uuids(&[3, 1]).join(","));
+        assert!(environment.lines().any(|line| line == visible), "{environment}");
+        let told = std::fs::read_to_string(attempt.parent().unwrap().join("trial.yaml")).unwrap();
+        assert!(told.contains("devices_per_trial: 2") && told.contains("device: cuda"), "{told}");
+    }
+}
+
+#[test]
+fn too_few_gpus_for_one_trial_are_refused_and_a_rest_is_told_of() {
+    let mut one = four_gpus();
+    one.devices.truncate(1);
+    for keys in ["devices: all", "devices: auto"] {
+        let (place, ended) = two_of_four("completes", keys, &one);
+        assert_eq!(ended.status, Some(3), "{ended:?}");
+        assert!(ended.stderr.contains("`run.devices_per_trial` is 2, and a trial may use 1 GPU: 0 (GPU-"), "{}", ended.stderr);
+        assert!(!place.path("results/x/latest").exists());
+    }
+    let mut three = four_gpus();
+    three.devices.truncate(3);
+    let (place, ended) = two_of_four("completes", "devices: all", &three);
+    assert!(ended.status == Some(0) && ended.stderr.contains("each trial uses 2 GPUs (`run.devices_per_trial`), so GPU 2 stays unused"), "{ended:?}");
+    assert!(place.column("device_uuid").iter().all(|found| *found == uuids(&[0, 1]).join(";")));
+    assert!(!place.path("locks").join(format!("{}.lock", uuids(&[2])[0])).exists(), "nobody waits for it");
+}
+
+#[test]
+fn a_lost_gpu_takes_its_fellow_along_and_auto_makes_another_pair() {
+    let mut scenario = four_gpus();
+    scenario.devices[0].lost.clone_from(&self::scenario("lost").devices[0].lost);
+    let (place, ended) = two_of_four("measures", "devices: auto", &scenario);
+    assert_eq!(ended.status, Some(1), "{}", ended.stderr);
+    let rows = place.rows();
+    let failed: Vec<_> = rows.iter().filter(|row| row["outcome"] == "failed").collect();
+    assert!(failed.len() == 1 && failed[0]["reason"].contains("GPU 0 (NVIDIA H100 80GB HBM3) was lost"), "{rows:?}");
+    assert_eq!(failed[0]["device_uuid"], uuids(&[0, 1]).join(";"));
+    assert_eq!(rows.last().unwrap()["device_uuid"], uuids(&[1, 2]).join(";"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("going on with GPU 1 (NVIDIA H100 80GB HBM3) and GPU 2"), "{}", ended.stderr);
+}
+
 #[test]
 fn an_old_library_and_one_that_refuses_leave_gaps_with_their_reasons() {
     let old = &rows("half-symbols", 1)[0];

@@ -17,7 +17,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 10] = [
+    const SOURCES: [&str; 11] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
@@ -28,6 +28,7 @@ mod libtorch {
         "optimizer.cpp",
         "scaler.cpp",
         "probe.cpp",
+        "replicas.cpp",
     ];
 
     pub(super) fn build() {

@@ -36,7 +36,7 @@ pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> 
     let request = request(file, set);
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     let finder = FactFinder::from_environment();
-    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data), 1).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
     let faults = finder.prompt_faults(&plan);
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));

@@ -48,22 +48,14 @@ impl Plan {
 /// Plans the trials of an experiment, or says everything that speaks against it.
 ///
 /// `facts` tells what is known of a data section (`None`: unknown, the cells that need it stay empty); it is asked once per
-/// text. `devices_per_trial` is how many devices share one trial's batch.
+/// text.
 ///
 /// # Errors
 /// Every fault of every point, each with the keys and axis values it comes from.
-pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>, devices_per_trial: u64) -> Result<Plan, Vec<PlanProblem>> {
+pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>) -> Result<Plan, Vec<PlanProblem>> {
     let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
     let sweep = expand_sweep(&experiment.sweep, |key| sections.get(key))?;
-    let mut planner = Planner {
-        sections,
-        axes: sweep.axes,
-        known: HashMap::new(),
-        facts,
-        devices: devices_per_trial,
-        epochs: Vec::new(),
-        problems: Problems::default(),
-    };
+    let mut planner = Planner { sections, axes: sweep.axes, known: HashMap::new(), facts, epochs: Vec::new(), problems: Problems::default() };
     let mut ids = UsedIds::default();
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
@@ -95,7 +87,6 @@ struct Planner<'a> {
     /// By what identifies a text.
     known: HashMap<String, Option<DataFacts>>,
     facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
-    devices: u64,
     /// Of the points so far; they count only if there are no problems.
     epochs: Vec<Option<Epoch>>,
     problems: Problems,
@@ -116,16 +107,16 @@ impl Planner<'_> {
             Err(faults) => return self.refuse(axes, faults),
         };
         let facts = self.facts_of(&settings.data);
-        let faults = settings.faults(facts.as_ref(), self.devices);
+        let faults = settings.faults(facts.as_ref());
         if !faults.is_empty() {
             return self.refuse(axes, faults);
         }
-        self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts, self.devices)));
+        self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts)));
         if settings.train.seed.saturating_add(repeats - 1) > LAST_SEED {
             let message = format!("`train.seed` {} and {repeats} repeats go past the last seed, {LAST_SEED}", settings.train.seed);
             return self.refuse(axes, vec![("train.seed".to_owned(), message)]);
         }
-        match Identity::new(&settings.model, &settings.data, &settings.train, settings.swept_run.clone()) {
+        match Identity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone()) {
             Ok(identity) => repeat(&self.first_trial(point, axes, settings, facts.as_ref()), identity, repeats),
             Err(error) => self.refuse(axes, vec![("model".to_owned(), error.to_string())]),
         }
@@ -141,7 +132,6 @@ impl Planner<'_> {
     /// The point's trial with its first seed, and without number and id.
     fn first_trial(&self, point: u64, axes: &[(String, Value)], settings: Settings, facts: Option<&DataFacts>) -> Trial {
         let input = facts.map(DataFacts::input_shape);
-        let train = &settings.train;
         Trial {
             id: TrialId(String::new()),
             number: 0,
@@ -150,13 +140,14 @@ impl Planner<'_> {
             axes: axes.to_vec(),
             parameters: settings.model.parameters(input),
             flops_per_sample: settings.model.flops_per_sample(input),
-            effective_batch_size: train.batch_size.saturating_mul(train.grad_accumulation).saturating_mul(self.devices),
-            steps: settings.steps(facts, self.devices),
+            effective_batch_size: settings.effective_batch_size(),
+            steps: settings.steps(facts),
             model: settings.model,
             data: settings.data,
             train: settings.train,
             engine: settings.engine,
             devices: settings.devices,
+            devices_per_trial: settings.devices_per_trial,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Trial ids: what decides a trial's result, written canonically and hashed.
 //!
-//! In: the resolved `model`, `data` (without `path`), `train` (with the trial's seed) and the `run.` keys that are swept. Keys
+//! In: the resolved `model`, `data` (without `path`), `train` (with the trial's seed) and the `run.` keys that are swept, and
+//! `run.devices_per_trial`. Keys
 //! equal to their format-1 default are left out, so a default that is written out, or a key that a newer kiln adds, changes no
 //! id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may be added, never changed.
 
@@ -24,13 +25,13 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// `swept_run` holds the swept keys of `run`, without the prefix.
-    pub(super) fn new(model: &Model, data: &Data, train: &Train, swept_run: Map<String, Value>) -> serde_json::Result<Self> {
+    /// `telling_run` holds the keys of `run` that tell trials apart, without the prefix.
+    pub(super) fn new(model: &Model, data: &Data, train: &Train, telling_run: Map<String, Value>) -> serde_json::Result<Self> {
         let mut sections = Map::new();
         sections.insert("model".to_owned(), serde_json::to_value(model)?);
         sections.insert("data".to_owned(), identity_of_data(data, model)?);
         sections.insert("train".to_owned(), serde_json::to_value(train)?);
-        sections.insert("run".to_owned(), Value::Object(swept_run));
+        sections.insert("run".to_owned(), Value::Object(telling_run));
         for (section, value) in &mut sections {
             leave_out_defaults(value, section, &FORMAT_1_DEFAULTS[section]);
         }
@@ -190,7 +191,7 @@ mod tests {
             optimizer: {kind: adamw, learning_rate: 1.0e-3, beta1: 0.9, beta2: 0.999, epsilon: 1.0e-8, weight_decay: 0.01, weight_decay_on: all},
             learning_rate_schedule: {kind: constant, warmup_steps: 0}}";
         assert_eq!(plain(model, data, train), short);
-        assert_eq!(id(model, data, train, json!({"engine": "libtorch", "devices": "auto"})), short);
+        assert_eq!(id(model, data, train, json!({"engine": "libtorch", "devices": "auto", "devices_per_trial": 1})), short);
         let written = "{epochs: 1, sample: {tokens: 200, prompt: \"\\n\", temperature: 1, samples: 1}}";
         assert_eq!(plain("{kind: gpt}", "{kind: wikitext2}", written), plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1, sample: {}}"));
     }
@@ -235,6 +236,8 @@ mod tests {
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {top_k: 20}}"),
             plain("{kind: gpt, size: gpt2}", "{kind: generated}", "{epochs: 1}"),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
+            id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"devices_per_trial": 2})),
+            id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"devices_per_trial": 4})),
             plain("{kind: custom, name: one, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
             plain("{kind: custom, name: two, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
             plain("{kind: custom, name: one, reads: text, seq_len: 9}", "{kind: generated}", "{epochs: 1}"),

@@ -28,6 +28,7 @@ impl Sections {
             "run": {
                 "engine": serde_json::to_value(experiment.run.engine)?,
                 "devices": serde_json::to_value(&experiment.run.devices)?,
+                "devices_per_trial": experiment.run.devices_per_trial,
             },
         });
         let mut resolved = asked.clone();
@@ -60,8 +61,9 @@ pub(super) struct Settings {
     pub(super) train: Train,
     pub(super) engine: Engine,
     pub(super) devices: Devices,
-    /// The swept keys of `run`, without the prefix.
-    pub(super) swept_run: Map<String, Value>,
+    pub(super) devices_per_trial: u64,
+    /// The keys of `run` that tell trials apart, without the prefix: those that are swept, and `devices_per_trial`, which decides losses.
+    pub(super) telling_run: Map<String, Value>,
 }
 
 impl Settings {
@@ -73,37 +75,53 @@ impl Settings {
         let train = typed::<Train>(&sections, "train", &mut faults);
         let engine = typed_at::<Engine>(&sections["run"]["engine"], "run.engine", &mut faults);
         let devices = typed_at::<Devices>(&sections["run"]["devices"], "run.devices", &mut faults);
+        let devices_per_trial = typed_at::<u64>(&sections["run"]["devices_per_trial"], "run.devices_per_trial", &mut faults);
         let swept = axes.iter().filter_map(|axis| axis.strip_prefix("run."));
-        let swept_run = swept.map(|key| (key.to_owned(), sections["run"][key].clone())).collect();
-        match (model, data, train, engine, devices) {
-            (Some(model), Some(data), Some(train), Some(engine), Some(devices)) => Ok(Self { model, data, train, engine, devices, swept_run }),
+        let telling = swept.chain(["devices_per_trial"]);
+        let telling_run = telling.map(|key| (key.to_owned(), sections["run"][key].clone())).collect();
+        match (model, data, train, engine, devices, devices_per_trial) {
+            (Some(model), Some(data), Some(train), Some(engine), Some(devices), Some(devices_per_trial)) => {
+                Ok(Self { model, data, train, engine, devices, devices_per_trial, telling_run })
+            }
             _ => Err(faults),
         }
     }
 
     /// What one pass over the training data comes to; `None` for a model that reads none.
-    pub(super) fn epoch(&self, facts: &DataFacts, devices: u64) -> Option<Epoch> {
+    pub(super) fn epoch(&self, facts: &DataFacts) -> Option<Epoch> {
         let samples = facts.train_samples(&self.data, self.model.seq_len())?;
         let sampling = self.data.sampling().map(|text| text.sampling).unwrap_or_default();
-        Some(Epoch::of(samples, sampling, self.train.batch_size.saturating_mul(devices), self.train.grad_accumulation))
+        Some(Epoch::of(samples, sampling, self.train.batch_size, self.train.grad_accumulation.saturating_mul(self.devices_per_trial)))
+    }
+
+    /// batch × accumulation × devices.
+    pub(super) fn effective_batch_size(&self) -> u64 {
+        self.train.batch_size.saturating_mul(self.train.grad_accumulation).saturating_mul(self.devices_per_trial)
     }
 
     /// Optimizer steps; `None` while they depend on data of unknown size.
-    pub(super) fn steps(&self, facts: Option<&DataFacts>, devices: u64) -> Option<u64> {
+    pub(super) fn steps(&self, facts: Option<&DataFacts>) -> Option<u64> {
         if self.train.steps.is_some() {
             return self.train.steps;
         }
-        let epoch = self.epoch(facts?, devices)?;
+        let epoch = self.epoch(facts?)?;
         samples::total_steps(None, self.train.epochs, epoch.steps)
     }
 
     /// Everything that cannot be, by name.
-    pub(super) fn faults(&self, facts: Option<&DataFacts>, devices: u64) -> Vec<Fault> {
-        let point = spec::Point { model: &self.model, data: &self.data, train: &self.train, engine: self.engine, devices: &self.devices };
+    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<Fault> {
+        let point = spec::Point {
+            model: &self.model,
+            data: &self.data,
+            train: &self.train,
+            engine: self.engine,
+            devices: &self.devices,
+            devices_per_trial: self.devices_per_trial,
+        };
         let mut faults: Vec<Fault> = spec::contradictions(&point).into_iter().map(|fault| (fault.key, fault.message)).collect();
         faults.extend(self.epochs_without_data());
         if let Some(facts) = facts {
-            faults.extend(self.too_little_data(facts, devices));
+            faults.extend(self.too_little_data(facts));
             faults.extend(self.vocabulary_too_small(facts));
         }
         faults
@@ -114,10 +132,10 @@ impl Settings {
         (self.model.reads() == Content::Nothing && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
     }
 
-    fn too_little_data(&self, facts: &DataFacts, devices: u64) -> Option<Fault> {
-        let epoch = self.epoch(facts, devices)?;
+    fn too_little_data(&self, facts: &DataFacts) -> Option<Fault> {
+        let epoch = self.epoch(facts)?;
         (epoch.steps == 0).then(|| {
-            let step = self.train.batch_size.saturating_mul(self.train.grad_accumulation).saturating_mul(devices);
+            let step = self.effective_batch_size();
             let seq_len = self.model.seq_len().unwrap_or_default();
             let (size, total, or_shorter) = match &facts.counts {
                 Counts::Text { train_tokens, .. } => {
@@ -126,10 +144,11 @@ impl Settings {
                 Counts::Panel { .. } => (format!(" of {seq_len} + 1 rows"), String::new(), " or `model.seq_len`"),
                 Counts::Images { .. } | Counts::Pairs { .. } => (String::new(), String::new(), ""),
             };
+            let devices = if self.devices_per_trial > 1 { ", `run.devices_per_trial`" } else { "" };
             let comma = if or_shorter.is_empty() { " or" } else { "," };
             let message = format!(
                 "one step takes {step} samples{size}, and the training data has {}{total}; lower `train.batch_size`{comma} \
-                 `train.grad_accumulation`{or_shorter}",
+                 `train.grad_accumulation`{devices}{or_shorter}",
                 epoch.samples,
             );
             ("train.batch_size".to_owned(), message)

@@ -39,6 +39,8 @@ pub struct Trial {
     pub train: Train,
     pub engine: Engine,
     pub devices: Devices,
+    /// That share each step's batch.
+    pub devices_per_trial: u64,
     /// `None` while the data's vocabulary is unknown.
     pub parameters: Option<u64>,
     /// `None` while the data's vocabulary is unknown.

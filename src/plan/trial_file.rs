@@ -28,6 +28,9 @@ pub struct TrialFile {
     pub measure: Measure,
     pub engine: Engine,
     pub device: ChildDevice,
+    /// Devices that share each step's batch; each works on `batch_size` examples at a time.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub devices_per_trial: u64,
     /// `$KILN_DATA`, absolute, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_folder: Option<PathBuf>,
@@ -38,6 +41,22 @@ pub struct TrialFile {
     pub checkpoint_folder: Option<PathBuf>,
     /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
     pub run_anchor_nanoseconds: i64,
+}
+
+impl TrialFile {
+    /// Batches in one optimizer step: batch × accumulation × devices examples.
+    pub fn batches_per_step(&self) -> u64 {
+        self.train.grad_accumulation.saturating_mul(self.devices_per_trial)
+    }
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
 }
 
 /// The `data` section as a child is told it: the number of workers resolved for this many cores, relative paths taken from
@@ -53,11 +72,11 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
     data
 }
 
-/// The one device a child sees.
+/// What a child computes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChildDevice {
     Cpu,
-    /// The only CUDA device that `CUDA_VISIBLE_DEVICES` leaves visible.
+    /// The CUDA devices that `CUDA_VISIBLE_DEVICES` leaves visible: as many as share a step's batch.
     Cuda,
 }

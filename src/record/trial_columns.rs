@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 93] = [
+pub(super) const COLUMNS: [Column; 95] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -131,5 +131,11 @@ pub(super) const COLUMNS: [Column; 93] = [
         "valid_chrf",
         "of 1",
         "chrF of the same responses: characters in groups of up to 6, recall weighing twice; 100 times this is sacrebleu's.",
+    ),
+    column("devices_per_trial", "", "Devices that shared each step's batch."),
+    column(
+        "communication_fraction",
+        "of 1",
+        "Share of the window in which the devices exchanged gradients, from the moment the last of them had its own until all had the sum; empty for one device.",
     ),
 ];

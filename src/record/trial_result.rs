@@ -54,6 +54,9 @@ pub struct TrialResult {
     /// Share of the window spent copying batches to the device.
     #[serde(default)]
     pub transfer_fraction: Option<f64>,
+    /// Share of the window in which the devices of the trial exchanged gradients; `None` for one device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication_fraction: Option<f64>,
     #[serde(default)]
     pub evaluation_seconds: Option<f64>,
     /// Time of all checkpoints together, and the bytes of the last one.

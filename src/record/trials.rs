@@ -121,6 +121,8 @@ pub struct TrialRow {
     // From here on: since `trials/5`.
     pub valid_bleu4: Option<f64>,
     pub valid_chrf: Option<f64>,
+    pub devices_per_trial: Option<u64>,
+    pub communication_fraction: Option<f64>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

@@ -116,18 +116,18 @@ fn busy_host(rows: &[&TrialRow]) -> Option<String> {
 /// Timings compare only where all of these are equal, unless an axis varies them on purpose.
 fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
     type Cell = fn(&TrialRow) -> Option<String>;
-    const EQUAL: [(&str, &str, Cell); 7] = [
-        ("device", "run.devices", |row| row.device_uuid.clone().or_else(|| row.device_name.clone())),
-        ("driver", "", |row| row.driver.clone()),
-        ("libtorch", "run.engine", |row| row.libtorch.clone()),
-        ("engine", "run.engine", |row| Some(row.engine.clone())),
-        ("precision", "train.precision", |row| Some(row.precision.clone())),
-        ("number of concurrent trials", "run.devices", |row| Some(row.concurrent_trials.to_string())),
-        ("threads", "train.cpu_threads", |row| row.cpu_threads.map(|threads| threads.to_string())),
+    const EQUAL: [(&str, &[&str], Cell); 7] = [
+        ("device", &["run.devices", "run.devices_per_trial"], |row| row.device_uuid.clone().or_else(|| row.device_name.clone())),
+        ("driver", &[], |row| row.driver.clone()),
+        ("libtorch", &["run.engine"], |row| row.libtorch.clone()),
+        ("engine", &["run.engine"], |row| Some(row.engine.clone())),
+        ("precision", &["train.precision"], |row| Some(row.precision.clone())),
+        ("number of concurrent trials", &["run.devices", "run.devices_per_trial"], |row| Some(row.concurrent_trials.to_string())),
+        ("threads", &["train.cpu_threads"], |row| row.cpu_threads.map(|threads| threads.to_string())),
     ];
-    let differing = EQUAL.iter().filter_map(|(name, axis, cell)| {
+    let differing = EQUAL.iter().filter_map(|(name, its_axes, cell)| {
         let values: BTreeSet<String> = rows.iter().filter_map(|row| cell(row)).collect();
-        let varies_on_purpose = axes.iter().any(|swept| swept == axis);
+        let varies_on_purpose = axes.iter().any(|swept| its_axes.contains(&swept.as_str()));
         (values.len() > 1 && !varies_on_purpose).then(|| format!("{name} ({})", values.into_iter().collect::<Vec<_>>().join(", ")))
     });
     let differing: Vec<String> = differing.collect();

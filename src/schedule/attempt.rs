@@ -14,11 +14,11 @@ use super::{
     Event, Instruments, Request,
     child::{self, Running, Start},
     clock,
-    instruments::{DeviceFacts, Watch},
+    instruments::{DeviceFacts, TrialReadings, Watch},
     judge::{Ending, Exit, StopCause, judge},
     listen::Heard,
     oom_killer,
-    row::{Facts, row},
+    row::{Facts, UUIDS_APART, row},
 };
 use crate::{
     plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data},
@@ -44,8 +44,8 @@ pub(super) struct Setting<'a> {
     pub(super) folder: &'a RunFolder,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
-    /// `None` is the CPU.
-    pub(super) device: Option<&'a DeviceFacts>,
+    /// None of them: the CPU.
+    pub(super) devices: &'a [DeviceFacts],
     pub(super) token: u64,
     /// Whether it begins anew where an attempt before left checkpoints.
     pub(super) begins_anew: bool,
@@ -57,8 +57,8 @@ pub(super) struct Attempt {
     /// Place of the trial in the plan.
     pub(super) index: usize,
     pub(super) attempt: u64,
-    /// Place of the device in the launch's list.
-    pub(super) device: usize,
+    /// Place of its devices in the launch's list of slots.
+    pub(super) slot: usize,
     /// The most trials that ran at once while this one did, itself included.
     pub(super) most_concurrent: u64,
     child: Running,
@@ -78,18 +78,26 @@ pub(super) struct Finished {
     pub(super) row: TableRow,
     /// The child found that this machine cannot run it; no other trial will fare better.
     pub(super) cannot_run: bool,
-    /// Its device is gone: which, and in NVML's words.
-    pub(super) lost: Option<String>,
+    pub(super) lost: Option<Lost>,
     /// As loaded into the child: name to version.
     pub(super) libraries: BTreeMap<String, String>,
     /// The engine's switches that decide numbers, as they stood in the child.
     pub(super) flags: BTreeMap<String, String>,
 }
 
+/// A device that is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    pub(super) uuid: String,
+    /// Which one, and in NVML's words.
+    pub(super) words: String,
+}
+
 /// What an attempt's row needs beyond the attempt.
 pub(super) struct Surroundings<'a> {
     pub(super) launch: u64,
-    pub(super) device: Option<&'a DeviceFacts>,
+    /// None of them: the CPU.
+    pub(super) devices: &'a [DeviceFacts],
     pub(super) driver: Option<String>,
     /// What a row on the CPU calls its device if the child did not live to say it.
     pub(super) cpu_name: Option<String>,
@@ -100,7 +108,7 @@ pub(super) struct Surroundings<'a> {
 ///
 /// # Errors
 /// A file cannot be written or the child cannot be started; the attempt's folder is gone then.
-pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Sender<Event>) -> io::Result<Attempt> {
+pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender<Event>) -> io::Result<Attempt> {
     let trial = &setting.request.trials[index];
     let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
     let folder = setting.folder.attempt(&trial.id, attempt);
@@ -115,7 +123,7 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Send
             program: setting.request.trial_program,
             trial_file: &setting.folder.trial_file(&trial.id),
             folder: &folder,
-            visible_device: setting.device.map_or("", |gpu| &gpu.uuid),
+            visible_devices: &uuids(setting.devices).join(","),
             token: setting.token,
         };
         child::start(&start, events).map_err(|error| named(error, setting.request.trial_program))
@@ -127,7 +135,7 @@ pub(super) fn start(setting: &Setting, index: usize, device: usize, events: Send
         token: setting.token,
         index,
         attempt,
-        device,
+        slot,
         most_concurrent: 1,
         child,
         folder,
@@ -167,11 +175,15 @@ fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, st
         attempt,
         launch: setting.launch,
         started_utc: started_utc.to_owned(),
-        device: setting.device.map_or("cpu", |gpu| &gpu.uuid).to_owned(),
+        device: if setting.devices.is_empty() { "cpu".to_owned() } else { uuids(setting.devices).join(UUIDS_APART) },
     };
     file.write(folder)?;
     let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder)).map_err(io::Error::other)?;
     write_whole(&setting.folder.trial_file(&trial.id), text.as_bytes())
+}
+
+fn uuids(devices: &[DeviceFacts]) -> Vec<&str> {
+    devices.iter().map(|gpu| gpu.uuid.as_str()).collect()
 }
 
 /// All that the child is told: what was `auto` is a number here, and every path is absolute.
@@ -188,7 +200,8 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> 
         train,
         measure: setting.request.experiment.measure.clone(),
         engine: trial.engine,
-        device: if setting.device.is_some() { ChildDevice::Cuda } else { ChildDevice::Cpu },
+        device: if setting.devices.is_empty() { ChildDevice::Cpu } else { ChildDevice::Cuda },
+        devices_per_trial: trial.devices_per_trial,
         data_folder: std::env::var_os("KILN_DATA").filter(|value| !value.is_empty()).and_then(|path| std::path::absolute(path).ok()),
         folder: folder.to_owned(),
         checkpoint_folder: trial.train.checkpoint.as_ref().map(|_| setting.folder.checkpoints(&trial.id)),
@@ -197,8 +210,9 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> 
 }
 
 impl Attempt {
-    pub(super) fn watch(&self, trial: &Trial, device: Option<&DeviceFacts>) -> Watch {
-        Watch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuid: device.map(|gpu| gpu.uuid.clone()) }
+    pub(super) fn watch(&self, trial: &Trial, devices: &[DeviceFacts]) -> Watch {
+        let device_uuids = devices.iter().map(|gpu| gpu.uuid.clone()).collect();
+        Watch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuids }
     }
 
     /// Tells the child's group to stop; the first cause counts.
@@ -261,7 +275,7 @@ impl Attempt {
         let cuts = result.as_ref().ok().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
         let mut readings = instruments.unwatch(&trial.id, window, &cuts, self.most_concurrent == 1);
         readings.window.peak_resident_bytes = readings.window.peak_resident_bytes.max(heard.peak_resident_bytes);
-        let lost = readings.lost.as_ref().zip(around.device).map(|(words, gpu)| format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name));
+        let lost = lost(&readings, around.devices);
         let ending = Ending {
             trial: &trial.id,
             exit,
@@ -272,7 +286,7 @@ impl Attempt {
             foreign_protocol: heard.foreign_protocol,
             step: heard.step,
             oom_killer_struck: struck,
-            lost: lost.clone(),
+            lost: lost.as_ref().map(|lost| lost.words.clone()),
             stderr_tail: &stderr_tail,
             stderr_path: &stderr_path,
         };
@@ -307,10 +321,10 @@ impl Attempt {
             trial_seconds: Some(seconds),
             result: result.as_ref(),
             readings: &readings,
-            device: around.device,
-            cpu_name: around.cpu_name.as_deref().filter(|_| around.device.is_none()),
+            devices: around.devices,
+            cpu_name: around.cpu_name.as_deref().filter(|_| around.devices.is_empty()),
             driver: around.driver.as_deref(),
-            peak: instruments.peak_flops(around.device, trial, libtorch),
+            peak: instruments.peak_flops(around.devices, trial, libtorch),
             concurrent_trials: self.most_concurrent,
             cores: around.cores,
             step: heard.step,
@@ -320,4 +334,10 @@ impl Attempt {
         let flags = result.map(|result| result.flags).unwrap_or_default();
         Finished { row, cannot_run, lost, libraries: heard.libraries, flags }
     }
+}
+
+fn lost(readings: &TrialReadings, devices: &[DeviceFacts]) -> Option<Lost> {
+    let (uuid, words) = readings.lost.as_ref()?;
+    let gpu = devices.iter().find(|gpu| gpu.uuid == *uuid)?;
+    Some(Lost { uuid: uuid.clone(), words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name) })
 }

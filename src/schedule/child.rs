@@ -34,7 +34,7 @@ pub(super) struct Start<'a> {
     /// The attempt's folder, absolute.
     pub(super) folder: &'a Path,
     /// `CUDA_VISIBLE_DEVICES`: a UUID, or empty for the CPU.
-    pub(super) visible_device: &'a str,
+    pub(super) visible_devices: &'a str,
     /// Comes back in [`Event::Ended`].
     pub(super) token: u64,
 }
@@ -95,7 +95,7 @@ fn command(start: &Start) -> Command {
             None => command.env_remove(name),
         };
     }
-    command.env("CUDA_VISIBLE_DEVICES", start.visible_device).env(stray::MARK, start.folder);
+    command.env("CUDA_VISIBLE_DEVICES", start.visible_devices).env(stray::MARK, start.folder);
     let parent = getpid();
     // SAFETY: between fork and exec only system calls are made, no memory is allocated and no lock is taken.
     unsafe {

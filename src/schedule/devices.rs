@@ -57,6 +57,31 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
     }
 }
 
+/// The same for trials that use `each` GPUs at once: of all that were asked for, as many as fill whole trials.
+///
+/// # Errors
+/// Those of [`choose`]; there are fewer GPUs than one trial uses.
+pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Offer) -> Result<Choice, String> {
+    let choice = choose(wanted, engine, offer)?;
+    let (Choice::FirstIdle(found) | Choice::All(found)) = &choice else { return Ok(choice) };
+    let each = each.max(1) as usize;
+    if found.len() < each {
+        let listed: Vec<String> = found.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
+        let (have, there) = (counted(found.len(), "GPU"), listed.join(", "));
+        return Err(format!(
+            "`run.devices_per_trial` is {each}, and a trial may use {have}: {there}; try `--set run.devices_per_trial={}`",
+            found.len()
+        ));
+    }
+    Ok(match choice {
+        Choice::All(mut found) => {
+            found.truncate(found.len() - found.len() % each);
+            Choice::All(found)
+        }
+        other => other,
+    })
+}
+
 /// An empty `CUDA_VISIBLE_DEVICES` or -1 is what people write to keep the GPUs out.
 pub(super) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
     visible.map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
@@ -157,6 +182,22 @@ mod tests {
         assert_eq!(chosen("cpu", None, &gpus()), Ok(vec![]));
         assert_eq!(chosen("[2, GPU-0a]", None, &gpus()), Ok(vec![2, 0]));
         assert!(chosen("[7]", None, &gpus()).unwrap_err().contains("there are 0 (GPU-0a), 1"));
+    }
+
+    #[test]
+    fn several_devices_per_trial_are_taken_in_whole_trials_or_refused() {
+        let chosen = |wanted: &str, each: u64, devices: &[DeviceFacts]| {
+            let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+            choose_each(&wanted, Engine::Libtorch, each, Offer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible: None })
+        };
+        assert_eq!(chosen("all", 2, &gpus()), Ok(Choice::All(gpus()[..2].to_vec())), "the third fills no trial");
+        assert_eq!(chosen("all", 3, &gpus()), Ok(Choice::All(gpus())));
+        assert_eq!(chosen("auto", 2, &gpus()), Ok(Choice::FirstIdle(gpus())));
+        assert!(matches!(chosen("auto", 2, &[]), Ok(Choice::Cpu { notice: Some(_) })));
+        for wanted in ["all", "auto"] {
+            let refused = chosen(wanted, 4, &gpus()).unwrap_err();
+            assert!(refused.starts_with("`run.devices_per_trial` is 4, and a trial may use 3 GPUs: 0 (GPU-0a), 1"), "{refused}");
+        }
     }
 
     #[test]

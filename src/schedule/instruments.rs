@@ -16,10 +16,12 @@ use super::{Request, clock, preflight};
 pub use crate::hardware::{GpuProcess, ProcessList};
 use crate::{
     hardware::{
-        self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which, WindowSummary, list_devices, read_gpus, silence_of,
+        self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which, WindowSummary, list_devices, read_gpus,
+        sampler::joined,
+        silence_of,
         snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
         text::{Naming, host_text, text},
-        window::summarize,
+        window::{summarize, together},
     },
     plan::{Trial, TrialId},
     record::{
@@ -59,8 +61,8 @@ pub struct TrialReadings {
     pub foreign_processes: Option<String>,
     /// Before the child was started.
     pub idle_power_watts: Option<f64>,
-    /// What NVML said of the device, if it gave it up during the attempt.
-    pub lost: Option<String>,
+    /// A device that NVML gave up during the attempt, and what it said.
+    pub lost: Option<(String, String)>,
 }
 
 /// Which process is watched for which attempt.
@@ -69,8 +71,8 @@ pub struct Watch {
     pub trial: TrialId,
     pub attempt: u64,
     pub pid: u32,
-    /// `None` on the CPU.
-    pub device_uuid: Option<String>,
+    /// None of them on the CPU.
+    pub device_uuids: Vec<String>,
 }
 
 /// What a launch tells its instruments.
@@ -220,9 +222,9 @@ impl Instruments {
         }
     }
 
-    /// The host, and one GPU.
-    fn snapshots(&self, device: &str) -> Vec<Snapshot> {
-        let read = self.ask_of(device, read_device);
+    /// The host, and these GPUs.
+    fn snapshots(&self, devices: &[String]) -> Vec<Snapshot> {
+        let read = devices.iter().filter_map(|device| self.ask_of(device, read_device));
         std::iter::once(host_snapshot(&self.host)).chain(read).collect()
     }
 
@@ -298,7 +300,7 @@ impl Instruments {
         self.idle_power.extend(watts.map(|watts| (device.uuid.clone(), watts)));
     }
 
-    /// What NVML said of the trial's device, if it has given it up while the trial runs.
+    /// What NVML said of a device of the trial, if it has given it up while the trial runs.
     pub(super) fn lost(&self, trial: &TrialId) -> Option<String> {
         self.keeping.as_ref()?.sampler.lost(&trial.0)
     }
@@ -312,9 +314,17 @@ impl Instruments {
         self.ask_of(uuid, hardware::lost).flatten()
     }
 
-    /// Dense peak for this trial in FLOP/s and where it is from (`measured` or `table`); `None` if unknown. `libtorch` is the
-    /// version that the trial ran on, as its child says; a peak measured on another does not count.
-    pub fn peak_flops(&self, device: Option<&DeviceFacts>, trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
+    /// Dense peak for this trial in FLOP/s, of all its devices together, and where it is from (`measured` or `table`, of the first); `None`
+    /// if one is unknown. `libtorch` is the version that the trial ran on, as its child says; a peak measured on another does not count.
+    pub fn peak_flops(&self, devices: &[DeviceFacts], trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
+        if devices.is_empty() {
+            return self.peak_of(None, trial, libtorch);
+        }
+        let peaks: Option<Vec<(f64, String)>> = devices.iter().map(|gpu| self.peak_of(Some(gpu), trial, libtorch)).collect();
+        peaks?.into_iter().reduce(|(sum, source), (flops, _)| (sum + flops, source))
+    }
+
+    fn peak_of(&self, device: Option<&DeviceFacts>, trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
         if trial.engine == Engine::Flex {
             return None;
         }
@@ -335,10 +345,13 @@ impl Instruments {
     /// # Errors
     /// The table cannot be written.
     pub fn watch(&mut self, watch: Watch) -> io::Result<()> {
-        let Watch { trial, attempt, pid, device_uuid } = watch.clone();
         self.write_changes(Moment::Start, &watch)?;
         if let Some(keeping) = &self.keeping {
-            keeping.sampler.watch(hardware::Watch { trial: trial.0, attempt, pid, device_uuid });
+            let on = |device_uuid| hardware::Watch { trial: watch.trial.0.clone(), attempt: watch.attempt, pid: watch.pid, device_uuid };
+            match watch.device_uuids.as_slice() {
+                [] => keeping.sampler.watch(on(None)),
+                uuids => uuids.iter().for_each(|uuid| keeping.sampler.watch(on(Some(uuid.clone())))),
+            }
         }
         self.watched.push(watch);
         Ok(())
@@ -370,29 +383,33 @@ impl Instruments {
         let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return TrialReadings::default() };
         let watch = self.watched.swap_remove(at);
         let Some(keeping) = &self.keeping else { return TrialReadings::default() };
-        let ticks = keeping.sampler.unwatch(&trial.0);
+        let of_devices = keeping.sampler.unwatch_all(&trial.0);
         let cores = self.host.logical_cores.value().copied();
-        let mut found = summarize(&ticks, window, cuts, cores);
+        let mut found = together(of_devices.iter().map(|readings| summarize(readings, window, cuts, cores)).collect());
         found.notes.extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
-        let device = watch.device_uuid.as_deref();
+        let foreign = of_devices.iter().filter_map(|readings| readings.foreign.clone()).reduce(|before, seen| joined(Some(before), seen));
+        let lost =
+            |(uuid, readings): (&String, &hardware::TrialReadings)| Some((uuid.clone(), readings.lost.clone().or_else(|| self.lost_now(uuid))?));
+        let idle_power: Option<Vec<f64>> = watch.device_uuids.iter().map(|uuid| self.idle_power.get(uuid).copied()).collect();
         let readings = TrialReadings {
             window: found,
-            memory_limit_bytes: self.memory_limit_bytes(device),
-            foreign_processes: ticks.foreign.as_ref().map(|seen| keeping.privacy.foreign_processes(seen)),
-            lost: ticks.lost.or_else(|| self.lost_now(device?)),
-            idle_power_watts: device.and_then(|uuid| self.idle_power.get(uuid).copied()),
+            memory_limit_bytes: self.memory_limit_bytes(&watch.device_uuids),
+            foreign_processes: foreign.map(|seen| keeping.privacy.foreign_processes(&seen)),
+            lost: watch.device_uuids.iter().zip(&of_devices).find_map(lost),
+            idle_power_watts: idle_power.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum()),
         };
-        device.map(|uuid| self.idle_power.remove(uuid));
+        self.idle_power.retain(|uuid, _| !watch.device_uuids.contains(uuid));
         // A table that cannot be written shows at the next tick, which can stop the run.
         let _ = self.write_changes(Moment::End, &watch);
         readings
     }
 
-    /// The GPU's memory, or what the host and its control group leave to a process.
-    fn memory_limit_bytes(&self, device_uuid: Option<&str>) -> Option<u64> {
-        match device_uuid {
-            Some(uuid) => self.devices.iter().find(|gpu| gpu.uuid == uuid)?.memory_total_bytes,
-            None => [&self.host.cgroup_memory_bytes, &self.host.memory_bytes].into_iter().filter_map(|bytes| bytes.value().copied()).min(),
+    /// The memory of the smallest of these GPUs, or what the host and its control group leave to a process.
+    fn memory_limit_bytes(&self, device_uuids: &[String]) -> Option<u64> {
+        let of_gpu = |uuid: &String| self.devices.iter().find(|gpu| gpu.uuid == *uuid)?.memory_total_bytes;
+        match device_uuids {
+            [_, ..] => device_uuids.iter().map(of_gpu).collect::<Option<Vec<u64>>>()?.into_iter().min(),
+            [] => [&self.host.cgroup_memory_bytes, &self.host.memory_bytes].into_iter().filter_map(|bytes| bytes.value().copied()).min(),
         }
     }
 
@@ -400,9 +417,9 @@ impl Instruments {
         if let Some(keeping) = &mut self.keeping {
             keeping.snapshots.at(clock::run_seconds(keeping.run_anchor_nanoseconds));
         }
-        let snapshots = match &watch.device_uuid {
-            Some(uuid) => self.snapshots(uuid),
-            None => vec![host_snapshot(&hardware::host::read())],
+        let snapshots = match watch.device_uuids.as_slice() {
+            [] => vec![host_snapshot(&hardware::host::read())],
+            uuids => self.snapshots(uuids),
         };
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         for snapshot in snapshots {

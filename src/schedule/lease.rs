@@ -55,16 +55,18 @@ pub fn folder() -> PathBuf {
     std::env::var_os("KILN_LOCKS").filter(|value| !value.is_empty()).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
 }
 
-/// Takes what the choice asks for: all of it or nothing. `held` are devices this run has already.
+/// Takes what the choice asks for, for trials of `each` GPUs: all of it or nothing. `held` are devices this run has already.
 ///
 /// # Errors
 /// Some device is leased or used by others, or the folder of the locks cannot be used.
-pub(super) fn take(choice: &Choice, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+pub(super) fn take(choice: &Choice, each: usize, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
     match choice {
         Choice::Cpu { .. } => Ok(vec![Lease::cpu()]),
         Choice::All(devices) => devices.iter().filter(|device| !has(held, device)).map(|device| take_one(device, terms)).collect(),
-        Choice::FirstIdle(devices) if devices.iter().any(|device| has(held, device)) => Ok(Vec::new()),
-        Choice::FirstIdle(devices) => first_idle(devices, terms),
+        Choice::FirstIdle(devices) => {
+            let (had, others): (Vec<_>, Vec<_>) = devices.iter().cloned().partition(|device| has(held, device));
+            first_idle(&others, each.saturating_sub(had.len()), terms)
+        }
     }
 }
 
@@ -88,21 +90,25 @@ fn has(held: &[Lease], device: &DeviceFacts) -> bool {
 pub fn take_first_idle(devices: &[DeviceFacts], instruments: &Instruments, folder: &Path, what: &str) -> Result<Lease, String> {
     let who = format!("process {} since {} ({what})", std::process::id(), clock::utc_now());
     let terms = Terms { folder, instruments, require_idle: true, who: &who };
-    match first_idle(devices, &terms) {
+    match first_idle(devices, 1, &terms) {
         Ok(taken) => taken.into_iter().next().ok_or_else(|| "there is no GPU to lease".to_owned()),
         Err(Refusal::Busy(why) | Refusal::Broken(why)) => Err(why),
     }
 }
 
-fn first_idle(devices: &[DeviceFacts], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
-    let mut reasons = Vec::new();
+/// So many of these that are idle, or none of them.
+pub(super) fn first_idle(devices: &[DeviceFacts], count: usize, terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+    let (mut taken, mut reasons) = (Vec::new(), Vec::new());
     for device in devices {
+        if taken.len() == count {
+            break;
+        }
         match take_one(device, terms) {
             Err(Refusal::Busy(reason)) => reasons.push(reason),
-            taken => return taken.map(|lease| vec![lease]),
+            one => taken.push(one?),
         }
     }
-    Err(Refusal::Busy(reasons.join("; ")))
+    if taken.len() == count { Ok(taken) } else { Err(Refusal::Busy(reasons.join("; "))) }
 }
 
 fn take_one(device: &DeviceFacts, terms: &Terms) -> Result<Lease, Refusal> {
@@ -145,14 +151,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
         let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
-        let first = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), &[], &terms("process 1")).unwrap();
-        let second = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), &[], &terms("process 2")).unwrap();
+        let first = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 1")).unwrap();
+        let second = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 2")).unwrap();
         assert_eq!((first[0].name(), second[0].name()), ("GPU-0", "GPU-1"));
-        let Err(Refusal::Busy(words)) = take(&Choice::All(vec![gpu(1)]), &[], &terms("process 3")) else { panic!() };
+        let Err(Refusal::Busy(words)) = take(&Choice::All(vec![gpu(1)]), 1, &[], &terms("process 3")) else { panic!() };
         assert_eq!(words, "GPU 1 (H200) is leased by process 2");
         drop(second);
-        assert_eq!(take(&Choice::All(vec![gpu(1)]), &[], &terms("process 3")).unwrap().len(), 1);
-        assert_eq!(take(&Choice::FirstIdle(vec![gpu(0)]), &first, &terms("process 1")).unwrap().len(), 0);
+        assert_eq!(take(&Choice::All(vec![gpu(1)]), 1, &[], &terms("process 3")).unwrap().len(), 1);
+        assert_eq!(take(&Choice::FirstIdle(vec![gpu(0)]), 1, &first, &terms("process 1")).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn several_are_taken_together_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let instruments = Instruments::open(Some(Path::new("/nonexistent")));
+        let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
+        let all = || Choice::FirstIdle((0..4).map(gpu).collect());
+        let names = |leases: &[Lease]| leases.iter().map(|lease| lease.name().to_owned()).collect::<Vec<_>>();
+        let first = take(&all(), 3, &[], &terms("process 1")).unwrap();
+        assert_eq!(names(&first), ["GPU-0", "GPU-1", "GPU-2"]);
+        let Err(Refusal::Busy(words)) = take(&all(), 2, &[], &terms("process 2")) else { panic!() };
+        assert!(words.starts_with("GPU 0 (H200) is leased by process 1; GPU 1"), "{words}");
+        assert_eq!(names(&take(&all(), 4, &first, &terms("process 1")).unwrap()), ["GPU-3"], "what a refused one took is free again");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
     machine::{self, Here},
     preflight::notice,
     remaining::History,
-    row::{Facts, row},
+    row::{Facts, UUIDS_APART, row},
     stray,
 };
 use crate::{
@@ -240,7 +240,8 @@ fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Resul
 fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> TableRow {
     let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
     let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
-    let device = started.as_ref().and_then(|started| devices.iter().find(|device| device.uuid == started.device));
+    let named = started.as_ref().map(|started| started.device.split(UUIDS_APART)).into_iter().flatten();
+    let used: Vec<DeviceFacts> = named.filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid)).cloned().collect();
     let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
     row(&Facts {
         trial,
@@ -253,7 +254,7 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
         trial_seconds: None,
         result: None,
         readings: &TrialReadings::default(),
-        device,
+        devices: &used,
         cpu_name,
         driver: None,
         peak: None,

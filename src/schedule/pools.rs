@@ -7,14 +7,17 @@ use std::{
 
 use super::{
     Event, Instruments, Request, Stop, clock,
-    devices::{Choice, Offer, choose},
+    devices::{Choice, Offer, choose_each, restrict},
     lease::{self, Lease, Refusal, Terms},
     open::Found,
     progress,
     queue::{Wish, wish},
     remaining::{History, remaining},
 };
-use crate::{plan::Trial, spec::Precision};
+use crate::{
+    plan::Trial,
+    spec::{DeviceName, Devices, Precision},
+};
 
 /// From the first look at a busy device to the next.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -22,11 +25,23 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The devices of this launch and which of them each wish may use.
 pub(super) struct Pools {
     pub(super) devices: Vec<Lease>,
+    /// Places in the list of devices that one trial uses together.
+    pub(super) slots: Vec<Vec<usize>>,
+    /// Each with its slots.
     pub(super) wishes: Vec<(Wish, Vec<usize>)>,
     pub(super) notices: Vec<String>,
 }
 
 impl Pools {
+    /// The slot of these devices.
+    fn slot(&mut self, places: &[usize]) -> usize {
+        let known = self.slots.iter().position(|slot| slot == places);
+        known.unwrap_or_else(|| {
+            self.slots.push(places.to_vec());
+            self.slots.len() - 1
+        })
+    }
+
     /// The GPUs that were leased.
     pub(super) fn uuids(&self) -> Vec<String> {
         self.devices.iter().filter_map(|lease| lease.gpu.as_ref()).map(|gpu| gpu.uuid.clone()).collect()
@@ -39,7 +54,7 @@ pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instrume
         Found::New { .. } => History::default(),
         Found::Old(old) => old.history.clone(),
     };
-    let mut pools = Pools { devices: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
+    let mut pools = Pools { devices: Vec::new(), slots: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
     for index in remaining(request.trials, &history, &request.selection, request.experiment.run.retries) {
         let trial = &request.trials[index];
         let wish = wish(trial);
@@ -53,7 +68,8 @@ pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instrume
 
 /// Where `auto` has come to the CPU. What is named in the file is checked with the file.
 fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &Wish) -> Result<(), Stop> {
-    let mut devices = pools.wishes.iter().filter(|(known, _)| known == wish).flat_map(|(_, places)| places);
+    let slots = pools.wishes.iter().filter(|(known, _)| known == wish).flat_map(|(_, slots)| slots);
+    let mut devices = slots.flat_map(|slot| &pools.slots[*slot]);
     if trial.train.precision != Precision::Tf32 || devices.all(|place| pools.devices[*place].gpu.is_some()) {
         return Ok(());
     }
@@ -67,11 +83,14 @@ fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &Wish) -> Result<(
 fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
     let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
-    let choice = choose(&wish.0, wish.1, offer).map_err(Stop::CannotRun)?;
+    let each = wish.2;
+    let choice = choose_each(&wish.0, wish.1, each, offer).map_err(Stop::CannotRun)?;
     if let Choice::Cpu { notice: Some(notice) } = &choice {
         pools.notices.push(notice.clone());
     }
-    let taken = wait_for(&choice, &pools.devices, request, instruments, events)?;
+    pools.notices.extend(unused(&choice, &wish, offer));
+    let each = if matches!(choice, Choice::Cpu { .. }) { 1 } else { each.max(1) as usize };
+    let taken = wait_for(&choice, each, &pools.devices, request, instruments, events)?;
     pools.devices.extend(taken);
     let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
         (Choice::Cpu { .. }, None) => true,
@@ -79,24 +98,38 @@ fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Inst
         (Choice::FirstIdle(gpus), Some(gpu)) => gpus.contains(gpu),
         _ => false,
     };
-    let mut pool: Vec<usize> = (0..pools.devices.len()).filter(|at| belongs(&pools.devices[*at])).collect();
+    let mut places: Vec<usize> = (0..pools.devices.len()).filter(|at| belongs(&pools.devices[*at])).collect();
     if matches!(choice, Choice::FirstIdle(_) | Choice::Cpu { .. }) {
-        pool.truncate(1);
+        places.truncate(each);
     }
-    pools.wishes.push((wish, pool));
+    let slots = places.chunks_exact(each).map(|places| pools.slot(places)).collect();
+    pools.wishes.push((wish, slots));
     Ok(())
 }
 
-/// One more device for a wish that lost its own, taken only if one is idle now. Devices that were named, or all there are, have
-/// no others to stand in for them.
-pub(super) fn another(wish: &Wish, held: &[Lease], request: &Request, instruments: &Instruments) -> Option<Lease> {
+/// GPUs of `all` that fill no trial.
+fn unused(choice: &Choice, (devices, _, each): &Wish, offer: Offer) -> Option<String> {
+    let Choice::All(used) = choice else { return None };
+    let left: Vec<String> =
+        restrict(offer.devices, offer.visible).iter().filter(|gpu| !used.contains(gpu)).map(|gpu| gpu.index.to_string()).collect();
+    let is_all = *devices == Devices::Named(DeviceName::All) && !left.is_empty();
+    is_all.then(|| format!("each trial uses {each} GPUs (`run.devices_per_trial`), so GPU {} stays unused", left.join(" and ")))
+}
+
+/// The devices of one more slot for a wish that lost its own: places of `held` that are not `lost`, and what is leased besides, only if
+/// it is idle now. Devices that were named, or all there are, have no others to stand in for them.
+pub(super) fn another(wish: &Wish, held: &[Lease], lost: &[usize], request: &Request, instruments: &Instruments) -> Option<(Vec<usize>, Vec<Lease>)> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
     let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
-    let Ok(Choice::FirstIdle(mut gpus)) = choose(&wish.0, wish.1, offer) else { return None };
+    let Ok(Choice::FirstIdle(mut gpus)) = choose_each(&wish.0, wish.1, wish.2, offer) else { return None };
+    let each = wish.2.max(1) as usize;
+    let is_kept = |place: &usize| !lost.contains(place) && held[*place].gpu.as_ref().is_some_and(|gpu| gpus.contains(gpu));
+    let kept: Vec<usize> = (0..held.len()).filter(is_kept).take(each).collect();
     gpus.retain(|gpu| held.iter().all(|lease| lease.gpu.as_ref() != Some(gpu)));
     let who = who(request);
     let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
-    lease::take(&Choice::FirstIdle(gpus), &[], &terms).ok()?.pop()
+    let taken = lease::first_idle(&gpus, each - kept.len(), &terms).ok()?;
+    Some((kept, taken))
 }
 
 /// Who holds a lease, in words.
@@ -104,13 +137,20 @@ fn who(request: &Request) -> String {
     format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name)
 }
 
-fn wait_for(choice: &Choice, held: &[Lease], request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<Vec<Lease>, Stop> {
+fn wait_for(
+    choice: &Choice,
+    each: usize,
+    held: &[Lease],
+    request: &Request,
+    instruments: &Instruments,
+    events: &Receiver<Event>,
+) -> Result<Vec<Lease>, Stop> {
     let deadline = Instant::now() + request.experiment.run.wait.0;
     let who = who(request);
     let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
     let mut said = false;
     loop {
-        match lease::take(choice, held, &terms) {
+        match lease::take(choice, each, held, &terms) {
             Ok(taken) => return Ok(taken),
             Err(Refusal::Broken(what)) => return Err(Stop::CannotRun(what)),
             Err(Refusal::Busy(what)) if Instant::now() >= deadline => {

@@ -1,4 +1,5 @@
-//! Which trial runs next, and where: what waits and which devices are free go in, a pair comes out. Pure.
+//! Which trial runs next, and where: what waits and which slots are free go in, a pair comes out. A slot is the device that a trial
+//! runs on, or the devices that share its batches. Pure.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,26 +8,26 @@ use crate::{
     spec::{Devices, Engine},
 };
 
-/// What decides the devices a trial may run on.
-pub(super) type Wish = (Devices, Engine);
+/// What decides the devices a trial may run on, and how many it uses.
+pub(super) type Wish = (Devices, Engine, u64);
 
 /// The trials that wait, in order, and the rule of who may start.
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: VecDeque<usize>,
-    /// Places in the list of devices that each wish may use.
+    /// Slots that each wish may use.
     pools: Vec<(Wish, Vec<usize>)>,
-    /// The device of each round of repeats, once it has one. Empty if there is one round only.
+    /// The slot of each round of repeats, once it has one. Empty if there is one round only.
     rounds: Option<HashMap<u64, usize>>,
 }
 
 /// What a trial wishes for.
 pub(super) fn wish(trial: &Trial) -> Wish {
-    (trial.devices.clone(), trial.engine)
+    (trial.devices.clone(), trial.engine, trial.devices_per_trial)
 }
 
 impl Queue {
-    /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one device.
+    /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one slot.
     pub(super) fn new(waiting: Vec<usize>, pools: Vec<(Wish, Vec<usize>)>, keep_rounds: bool) -> Self {
         Self { waiting: waiting.into(), pools, rounds: keep_rounds.then(HashMap::new) }
     }
@@ -35,10 +36,10 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// A round that ran on a device before goes on there.
-    pub(super) fn bind_round(&mut self, repeat: u64, device: usize) {
+    /// A round that ran on a slot before goes on there.
+    pub(super) fn bind_round(&mut self, repeat: u64, slot: usize) {
         if let Some(rounds) = &mut self.rounds {
-            rounds.entry(repeat).or_insert(device);
+            rounds.entry(repeat).or_insert(slot);
         }
     }
 
@@ -47,7 +48,7 @@ impl Queue {
         self.waiting.push_front(index);
     }
 
-    /// Takes the first trial that may start on a free device. While trials of one wish run, those of another wait: a CPU trial
+    /// Takes the first trial that may start on a free slot. While trials of one wish run, those of another wait: a CPU trial
     /// beside a GPU trial would disturb both.
     pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&Wish>) -> Option<(usize, usize)> {
         let wanted = match running {
@@ -55,37 +56,37 @@ impl Queue {
             None => wish(&trials[*self.waiting.front()?]),
         };
         let found = self.waiting.iter().enumerate().take_while(|(_, index)| wish(&trials[**index]) == wanted);
-        let (at, device) = found.filter_map(|(at, index)| Some((at, self.device(&trials[*index], free)?))).next()?;
+        let (at, slot) = found.filter_map(|(at, index)| Some((at, self.slot(&trials[*index], free)?))).next()?;
         let index = self.waiting.remove(at)?;
-        self.bind_round(trials[index].repeat, device);
-        Some((index, device))
+        self.bind_round(trials[index].repeat, slot);
+        Some((index, slot))
     }
 
-    /// A device is gone: no trial is given to it, and its rounds of repeats go on elsewhere.
-    pub(super) fn lose(&mut self, device: usize) {
-        self.pools.iter_mut().for_each(|(_, pool)| pool.retain(|known| *known != device));
-        self.rounds.iter_mut().for_each(|rounds| rounds.retain(|_, used| *used != device));
+    /// A slot is gone: no trial is given to it, and its rounds of repeats go on elsewhere.
+    pub(super) fn lose(&mut self, slot: usize) {
+        self.pools.iter_mut().for_each(|(_, pool)| pool.retain(|known| *known != slot));
+        self.rounds.iter_mut().for_each(|rounds| rounds.retain(|_, used| *used != slot));
     }
 
-    /// The wish of a waiting trial for which no device is left.
+    /// The wish of a waiting trial for which no slot is left.
     pub(super) fn stranded(&self, trials: &[Trial]) -> Option<Wish> {
         let is_empty = |wanted: &Wish| self.pools.iter().any(|(wish, pool)| wish == wanted && pool.is_empty());
         self.waiting.iter().map(|index| wish(&trials[*index])).find(is_empty)
     }
 
-    /// A further device for a wish.
-    pub(super) fn add_device(&mut self, wanted: &Wish, device: usize) {
-        self.pools.iter_mut().filter(|(wish, _)| wish == wanted).for_each(|(_, pool)| pool.push(device));
+    /// A further slot for a wish.
+    pub(super) fn add_slot(&mut self, wanted: &Wish, slot: usize) {
+        self.pools.iter_mut().filter(|(wish, _)| wish == wanted).for_each(|(_, pool)| pool.push(slot));
     }
 
-    fn device(&self, trial: &Trial, free: &[bool]) -> Option<usize> {
+    fn slot(&self, trial: &Trial, free: &[bool]) -> Option<usize> {
         let pool = self.pools.iter().find(|(wanted, _)| *wanted == wish(trial)).map(|(_, pool)| pool.as_slice()).unwrap_or_default();
-        let bound = self.rounds.as_ref().and_then(|rounds| rounds.get(&trial.repeat)).filter(|device| pool.contains(device));
+        let bound = self.rounds.as_ref().and_then(|rounds| rounds.get(&trial.repeat)).filter(|slot| pool.contains(slot));
         match bound {
-            Some(device) => free[*device].then_some(*device),
+            Some(slot) => free[*slot].then_some(*slot),
             None => {
-                let load = |device: &usize| self.rounds.as_ref().map_or(0, |rounds| rounds.values().filter(|used| *used == device).count());
-                pool.iter().copied().filter(|device| free[*device]).min_by_key(load)
+                let load = |slot: &usize| self.rounds.as_ref().map_or(0, |rounds| rounds.values().filter(|used| *used == slot).count());
+                pool.iter().copied().filter(|slot| free[*slot]).min_by_key(load)
             }
         }
     }
@@ -108,6 +109,7 @@ mod tests {
             train: Default::default(),
             engine: Engine::Libtorch,
             devices: Devices::Named(devices),
+            devices_per_trial: 1,
             parameters: None,
             flops_per_sample: None,
             effective_batch_size: 1,
@@ -116,7 +118,7 @@ mod tests {
     }
 
     fn all() -> Wish {
-        (Devices::Named(DeviceName::All), Engine::Libtorch)
+        (Devices::Named(DeviceName::All), Engine::Libtorch, 1)
     }
 
     #[test]
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_device_gets_no_trial_and_its_round_goes_on_elsewhere() {
+    fn a_lost_slot_gets_no_trial_and_its_round_goes_on_elsewhere() {
         let trials: Vec<Trial> = [0, 0, 0].map(|repeat| trial(repeat, DeviceName::All)).to_vec();
         let mut queue = Queue::new(vec![0, 1, 2], vec![(all(), vec![0, 1])], true);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
@@ -151,14 +153,14 @@ mod tests {
         queue.lose(1);
         assert_eq!(queue.next(&trials, &[true, true], None), None);
         assert_eq!(queue.stranded(&trials), Some(all()));
-        queue.add_device(&all(), 2);
+        queue.add_slot(&all(), 2);
         assert_eq!((queue.stranded(&trials), queue.next(&trials, &[false, false, true], None)), (None, Some((2, 2))));
     }
 
     #[test]
     fn trials_of_different_wishes_do_not_run_together() {
         let trials = vec![trial(0, DeviceName::All), trial(0, DeviceName::Cpu)];
-        let cpu = (Devices::Named(DeviceName::Cpu), Engine::Libtorch);
+        let cpu = (Devices::Named(DeviceName::Cpu), Engine::Libtorch, 1);
         let mut queue = Queue::new(vec![0, 1], vec![(all(), vec![0]), (cpu, vec![1])], false);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
         assert_eq!(queue.next(&trials, &[false, true], Some(&all())), None);

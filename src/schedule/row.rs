@@ -14,6 +14,9 @@ use crate::{
     spec::Engine,
 };
 
+/// Between the devices of one trial in a cell.
+pub(super) const UUIDS_APART: &str = ";";
+
 /// Everything known of one ended attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Facts<'a> {
@@ -28,8 +31,8 @@ pub(super) struct Facts<'a> {
     pub(super) trial_seconds: Option<f64>,
     pub(super) result: Option<&'a TrialResult>,
     pub(super) readings: &'a TrialReadings,
-    /// `None` on the CPU, or if nobody knows.
-    pub(super) device: Option<&'a DeviceFacts>,
+    /// None on the CPU, or if nobody knows.
+    pub(super) devices: &'a [DeviceFacts],
     /// The processor's model, if it is the device.
     pub(super) cpu_name: Option<&'a str>,
     pub(super) driver: Option<&'a str>,
@@ -71,7 +74,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         data_kind: trial.data.kind().to_owned(),
         engine: trial.engine.name().to_owned(),
         device_name: device_name(facts),
-        device_uuid: facts.device.map(|device| device.uuid.clone()),
+        device_uuid: joined(facts.devices, |device| &device.uuid),
         driver: facts.driver.map(str::to_owned),
         libtorch: result.filter(|_| trial.engine == Engine::Libtorch).and_then(TrialResult::libtorch).map(str::to_owned),
         precision: trial.train.precision.name().to_owned(),
@@ -151,23 +154,36 @@ fn fixed(facts: &Facts) -> TrialRow {
         checkpoint_bytes: result.and_then(|result| result.checkpoint_bytes),
         valid_bleu4: of(|r| r.valid_bleu4),
         valid_chrf: of(|r| r.valid_chrf),
+        devices_per_trial: Some(trial.devices_per_trial),
+        communication_fraction: of(|r| r.communication_fraction),
     }
+}
+
+/// Each text once, in the order of the devices; `None` without one.
+fn joined(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> &String) -> Option<String> {
+    let mut found: Vec<&str> = Vec::new();
+    for text in devices.iter().map(text) {
+        if !found.contains(&text.as_str()) {
+            found.push(text);
+        }
+    }
+    (!found.is_empty()).then(|| found.join(UUIDS_APART))
 }
 
 /// The GPU's name, else what the child called its device, else the processor's model: the name it would have given the CPU.
 fn device_name(facts: &Facts) -> Option<String> {
     let said = || facts.result.and_then(|result| result.device_name.clone());
-    facts.device.map(|device| device.name.clone()).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
+    joined(facts.devices, |device| &device.name).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
 }
 
 fn no_peak(facts: &Facts) -> String {
     let threads = facts.trial.train.cpu_threads.resolve(facts.cores);
-    match (facts.trial.engine, facts.device) {
+    match (facts.trial.engine, facts.devices) {
         (Engine::Flex, _) => "no peak is measured for engine `flex`".to_owned(),
-        (_, None) => {
+        (_, []) => {
             format!("no peak is known for this processor with {threads} threads and this libtorch, try `kiln calibrate --cpu-threads {threads}`")
         }
-        (_, Some(_)) => "no peak is known for this device and precision, try `kiln calibrate`".to_owned(),
+        (_, [_, ..]) => "no peak is known for this device and precision, try `kiln calibrate`".to_owned(),
     }
 }
 

@@ -15,9 +15,9 @@ use std::{
 
 use super::{
     End, Event, Instruments, Report, Request, Stop, attempt,
-    attempt::Attempt,
+    attempt::{Attempt, Lost},
     clock, disk,
-    instruments::Sitting,
+    instruments::{DeviceFacts, Sitting},
     judge::StopCause,
     lease::Lease,
     machine::Here,
@@ -27,6 +27,7 @@ use super::{
     progress::{self, Progress},
     queue::{Queue, wish},
     remaining::{History, remaining},
+    row::UUIDS_APART,
     signals::{Asked, Listener, ask},
 };
 use crate::{
@@ -133,6 +134,10 @@ struct Sweep<'a> {
     open: Open,
     history: History,
     devices: Vec<Lease>,
+    /// Places of the devices that one trial uses together.
+    slots: Vec<Vec<usize>>,
+    /// Places of devices that are gone.
+    lost: Vec<usize>,
     /// When each device's last trial ended, for `run.cool_down`.
     rested_since: Vec<Option<Instant>>,
     queue: Queue,
@@ -157,7 +162,8 @@ impl<'a> Sweep<'a> {
         progress.run_started(&shown(request, &open), open.launch);
         let rounds = request.trials.iter().any(|trial| trial.repeat > 0);
         let mut queue = Queue::new(left, pools.wishes, rounds);
-        bind_rounds(&mut queue, request, &open.rows, &pools.devices);
+        let slots = pools.slots.iter().map(|slot| name_of(slot, &pools.devices)).collect::<Vec<_>>();
+        bind_rounds(&mut queue, request, &open.rows, &slots);
         let rested_since = pools.devices.iter().map(|_| None).collect();
         Self {
             request,
@@ -165,6 +171,8 @@ impl<'a> Sweep<'a> {
             open,
             history,
             devices: pools.devices,
+            slots: pools.slots,
+            lost: Vec::new(),
             rested_since,
             queue,
             running: Vec::new(),
@@ -208,15 +216,15 @@ impl<'a> Sweep<'a> {
 
     fn start_what_may(&mut self) {
         while !self.is_stopping() {
-            let free: Vec<bool> = (0..self.devices.len()).map(|device| self.is_free(device)).collect();
+            let free: Vec<bool> = self.slots.iter().map(|slot| slot.iter().all(|device| self.is_free(*device))).collect();
             let running = self.running.first().map(|attempt| wish(&self.request.trials[attempt.index]));
-            let Some((index, device)) = self.queue.next(self.request.trials, &free, running.as_ref()) else { break };
+            let Some((index, slot)) = self.queue.next(self.request.trials, &free, running.as_ref()) else { break };
             if !(self.has_room)(self.open.folder.path()) {
                 self.queue.again(index);
                 self.start_no_more(self.disk_full());
                 break;
             }
-            if let Err(stop) = self.start(index, device) {
+            if let Err(stop) = self.start(index, slot) {
                 self.queue.again(index);
                 self.fail(stop);
             }
@@ -224,7 +232,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn is_free(&self, device: usize) -> bool {
-        self.running.iter().all(|attempt| attempt.device != device) && self.is_cool(device)
+        self.running.iter().all(|attempt| !self.slots[attempt.slot].contains(&device)) && self.is_cool(device)
     }
 
     fn is_cool(&self, device: usize) -> bool {
@@ -233,24 +241,28 @@ impl<'a> Sweep<'a> {
         rested || self.instruments.temperature_celsius(&gpu.uuid).is_none_or(|celsius| celsius < f64::from(cool_down.below_celsius))
     }
 
-    fn start(&mut self, index: usize, device: usize) -> Result<(), Stop> {
+    /// The GPUs of a slot; none on the CPU.
+    fn gpus(&self, slot: usize) -> Vec<DeviceFacts> {
+        self.slots[slot].iter().filter_map(|device| self.devices[*device].gpu.clone()).collect()
+    }
+
+    fn start(&mut self, index: usize, slot: usize) -> Result<(), Stop> {
         let trial = &self.request.trials[index];
+        let gpus = self.gpus(slot);
         let setting = attempt::Setting {
             request: self.request,
             folder: &self.open.folder,
             launch: self.open.launch,
             run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
-            device: self.devices[device].gpu.as_ref(),
+            devices: &gpus,
             token: self.next_token,
             begins_anew: matches!(self.history.last(&trial.id), Some(Outcome::Completed | Outcome::Diverged)),
         };
-        if let Some(gpu) = setting.device {
-            self.instruments.note_idle_power(gpu);
-        }
-        let started = attempt::start(&setting, index, device, self.sender.clone()).map_err(open::cannot_write(self.request))?;
+        gpus.iter().for_each(|gpu| self.instruments.note_idle_power(gpu));
+        let started = attempt::start(&setting, index, slot, self.sender.clone()).map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
-        let watched = self.instruments.watch(started.watch(trial, self.devices[device].gpu.as_ref()));
-        self.progress.trial_started(trial, started.attempt, self.devices[device].name());
+        let watched = self.instruments.watch(started.watch(trial, &gpus));
+        self.progress.trial_started(trial, started.attempt, &name_of(&self.slots[slot], &self.devices));
         self.running.push(started);
         let concurrent = self.running.len() as u64;
         self.running.iter_mut().for_each(|attempt| attempt.most_concurrent = attempt.most_concurrent.max(concurrent));
@@ -306,12 +318,13 @@ impl<'a> Sweep<'a> {
         let Some(at) = self.running.iter().position(|attempt| attempt.token == token) else { return };
         let _ = self.instruments.tick();
         let attempt = self.running.remove(at);
-        let (index, device) = (attempt.index, attempt.device);
-        self.rested_since[device] = Some(Instant::now());
+        let (index, slot) = (attempt.index, attempt.slot);
+        self.slots[slot].iter().for_each(|device| self.rested_since[*device] = Some(Instant::now()));
+        let gpus = self.gpus(slot);
         let trial = &self.request.trials[index];
         let facts = attempt::Surroundings {
             launch: self.open.launch,
-            device: self.devices[device].gpu.as_ref(),
+            devices: &gpus,
             driver: self.instruments.driver(),
             cpu_name: self.instruments.cpu_name(),
             cores: open::cores(),
@@ -319,15 +332,14 @@ impl<'a> Sweep<'a> {
         let full = !(self.has_room)(self.open.folder.path());
         let attempt::Finished { mut row, cannot_run, lost, libraries, flags } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
-            let is_gpu = self.devices[device].gpu.is_some();
-            self.fail(Stop::CannotRun(cannot_run_here(&trial.id, is_gpu)));
+            self.fail(Stop::CannotRun(cannot_run_here(&trial.id, !gpus.is_empty())));
         }
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes].into_iter().flatten() {
             *cell = self.paths.hide(cell);
         }
         self.keep(row, index);
         if let Some(lost) = lost {
-            self.lose(device, &lost);
+            self.lose(&lost);
         }
         if self.open.file.add_libraries(&libraries, &flags)
             && let Err(error) = self.open.file.write(&self.open.folder.run_file())
@@ -341,19 +353,24 @@ impl<'a> Sweep<'a> {
     }
 
     /// A device is gone: the trials that wait go to others, or no more are started.
-    fn lose(&mut self, device: usize, lost: &str) {
+    fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
         self.progress.notice(&format!("{lost}; no further trial is given to it"));
-        self.queue.lose(device);
+        let is_it = |device: &usize| self.devices[*device].gpu.as_ref().is_some_and(|gpu| gpu.uuid == *uuid);
+        self.lost.extend((0..self.devices.len()).filter(is_it));
+        let gone = (0..self.slots.len()).filter(|slot| self.slots[*slot].iter().any(|device| self.lost.contains(device)));
+        gone.for_each(|slot| self.queue.lose(slot));
         while let Some(wish) = self.queue.stranded(self.request.trials) {
-            let Some(lease) = pools::another(&wish, &self.devices, self.request, &self.instruments) else {
+            let Some((mut slot, taken)) = pools::another(&wish, &self.devices, &self.lost, self.request, &self.instruments) else {
                 let left = "no other device is left for the trials that wait; once it is back (a reset or a reboot) the same command goes on";
                 return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
             };
-            let name = lease.gpu.as_ref().map_or_else(|| lease.name().to_owned(), |gpu| format!("GPU {} ({})", gpu.index, gpu.name));
-            self.progress.notice(&format!("going on with {name}"));
-            self.queue.add_device(&wish, self.devices.len());
-            self.devices.push(lease);
-            self.rested_since.push(None);
+            slot.extend(self.devices.len()..self.devices.len() + taken.len());
+            self.rested_since.extend(taken.iter().map(|_| None));
+            self.devices.extend(taken);
+            self.queue.add_slot(&wish, self.slots.len());
+            self.slots.push(slot);
+            let names: Vec<String> = self.gpus(self.slots.len() - 1).iter().map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name)).collect();
+            self.progress.notice(&format!("going on with {}", names.join(" and ")));
         }
     }
 
@@ -438,7 +455,7 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
 /// Why a launch with this `CUDA_VISIBLE_DEVICES` must not go on: it names no GPU, though it means to, and the trials that would
 /// take one would silently run on the CPU.
 fn refuse_mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) -> Result<(), Stop> {
-    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
+    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
     let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == State::Problem);
     match mistake {
         Some(check) if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() => {
@@ -448,14 +465,19 @@ fn refuse_mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) 
     }
 }
 
+/// `cpu`, or the UUIDs of a slot, as a row has them.
+fn name_of(slot: &[usize], devices: &[Lease]) -> String {
+    slot.iter().map(|device| devices[*device].name()).collect::<Vec<_>>().join(UUIDS_APART)
+}
+
 /// Rounds of repeats go on where they ran in earlier launches.
-fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], devices: &[Lease]) {
+fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], slots: &[String]) {
     let repeats: HashMap<&TrialId, u64> = request.trials.iter().map(|trial| (&trial.id, trial.repeat)).collect();
     for row in rows {
         let name = row.fixed.device_uuid.as_deref().unwrap_or("cpu");
-        let device = devices.iter().position(|lease| lease.name() == name);
-        if let (Some(repeat), Some(device)) = (repeats.get(&row.fixed.trial), device) {
-            queue.bind_round(*repeat, device);
+        let slot = slots.iter().position(|slot| slot == name);
+        if let (Some(repeat), Some(slot)) = (repeats.get(&row.fixed.trial), slot) {
+            queue.bind_round(*repeat, slot);
         }
     }
 }

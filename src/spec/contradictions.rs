@@ -37,6 +37,7 @@ pub struct Point<'a> {
     pub train: &'a Train,
     pub engine: Engine,
     pub devices: &'a Devices,
+    pub devices_per_trial: u64,
 }
 
 /// A fault of keys that do not go together: where to look, which keys make it, what to say.
@@ -236,7 +237,18 @@ fn of_engine(point: &Point<'_>) -> Vec<Fault> {
         let message = "engine `flex` runs on the CPU; set `run.devices: cpu`, or `run.engine: libtorch`";
         faults.push(fault("run.devices", &["run.engine", "run.devices"], message));
     }
+    faults.extend(of_devices(point));
     faults
+}
+
+/// A named GPU that no trial would use is a mistake.
+fn of_devices(point: &Point<'_>) -> Option<Fault> {
+    let Devices::List(named) = point.devices else { return None };
+    let (named, each) = (named.len() as u64, point.devices_per_trial.max(1));
+    let what = if named < each { "fewer than the" } else { "no multiple of the" };
+    let gpus = if named == 1 { "1 GPU" } else { &format!("{named} GPUs") };
+    let message = format!("`run.devices` names {gpus}, {what} {each} that each trial uses (`run.devices_per_trial`)");
+    (named % each != 0).then(|| fault("run.devices_per_trial", &["run.devices", "run.devices_per_trial"], message))
 }
 
 /// The contradictions of a whole experiment, with their places in `tree`, which holds what the layers give, defaults left out.
@@ -244,7 +256,14 @@ fn of_engine(point: &Point<'_>) -> Vec<Fault> {
 /// `faulty` names keys that have problems of their own: what involves one of them is left unsaid.
 pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty: &[String]) -> Vec<Problem> {
     let run = &experiment.run;
-    let point = Point { model: &experiment.model, data: &experiment.data, train: &experiment.train, engine: run.engine, devices: &run.devices };
+    let point = Point {
+        model: &experiment.model,
+        data: &experiment.data,
+        train: &experiment.train,
+        engine: run.engine,
+        devices: &run.devices,
+        devices_per_trial: run.devices_per_trial,
+    };
     let axes = axis_keys(tree);
     let related = |a: &str, b: &str| within(a, b) || within(b, a);
     let varied = |key: &str| axes.iter().any(|axis| related(axis, key)) || faulty.iter().any(|faulty| related(faulty, key));

@@ -5,7 +5,6 @@ const KEYS: &[(&str, &str)] = &[
     ("train.memory", "choose a smaller `train.batch_size`, with `train.grad_accumulation`"),
     ("data.augment", "see `data.flip` and `data.crop_padding` of image kinds"),
     ("run.memory_limit", "remove it"),
-    ("run.devices_per_trial", "a trial uses one device"),
     ("sweep.search", "list the values in `sweep.grid`"),
     ("sweep.random", "list the values in `sweep.grid`"),
     ("model.checkpoint", "remove it"),

@@ -1,4 +1,4 @@
-//! The types of the `run` section: engine, devices, limits, waits. None of it decides a loss.
+//! The types of the `run` section: engine, devices, limits, waits. None of it but `devices_per_trial` decides a loss.
 
 use std::borrow::Cow;
 
@@ -15,6 +15,9 @@ pub struct Run {
     pub engine: Engine,
     /// `auto`, `cpu`, `all`, or a list of GPU indices (nvidia-smi's) or UUIDs.
     pub devices: Devices,
+    /// Devices that share each step's batch: every one works on `batch_size` examples at a time, and their gradients are summed.
+    #[schemars(range(min = 1, max = 64))]
+    pub devices_per_trial: u64,
     /// Longest time of one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,
@@ -38,6 +41,7 @@ impl Default for Run {
         Self {
             engine: Engine::Libtorch,
             devices: Devices::Named(DeviceName::Auto),
+            devices_per_trial: 1,
             timeout: None,
             stall: TimeSpan::from_secs(600),
             on_oom: OnOom::Record,

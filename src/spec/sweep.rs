@@ -18,8 +18,9 @@ use super::{
     suggest::{listed, nearest},
 };
 
-/// The two keys of `run` that may be axes.
-const RUN_AXES: [&str; 2] = ["run.engine", "run.devices"];
+/// The keys of `run` that may be axes.
+const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial"];
+const RUN_AXES_IN_WORDS: &str = "`run.engine`, `run.devices` and `run.devices_per_trial`";
 
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
@@ -110,7 +111,7 @@ impl<'a> Checker<'a> {
                 format!("`{key}` is a map of keys; write an axis with its dotted key: `{key}.{inner}: […]`")
             }
             Found::Shapes(_) => {
-                format!("`{key}` cannot be swept; axes are the keys of `model`, `data` and `train`, and `run.engine` and `run.devices`")
+                format!("`{key}` cannot be swept; axes are the keys of `model`, `data` and `train`, and {RUN_AXES_IN_WORDS}")
             }
             _ if future::key(key).is_some() => future::key(key).unwrap_or_default(),
             Found::OtherKind { parent, name, kinds, others } => {
@@ -291,7 +292,7 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
     let found = every.iter().find(ending).cloned().or(near).or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
     match found {
         Some(found) => format!("; did you mean `{found}`?"),
-        None => "; axes are the keys of `model`, `data` and `train`, and `run.engine` and `run.devices`".to_owned(),
+        None => format!("; axes are the keys of `model`, `data` and `train`, and {RUN_AXES_IN_WORDS}"),
     }
 }
 

@@ -548,6 +548,7 @@ fn of_run() -> Vec<Case> {
         .by(Child::Slow),
         ended("run.retries", "1", Child::Scripted("fails_first"), ["failed", "failed completed"]),
         case("run.engine", &mlp(), [AS_IT_IS, "flex"], LOSSES),
+        case("run.devices_per_trial", &mlp(), [AS_IT_IS, "2"], LOSSES),
     ]
 }
 

@@ -25,6 +25,8 @@ const TRIAL: &str = "abcdef0123";
 struct Case {
     name: &'static str,
     engine: &'static str,
+    /// That share its batches.
+    devices: u64,
     model: &'static str,
     data: &'static str,
     train: &'static str,
@@ -33,6 +35,7 @@ struct Case {
 const MLP: Case = Case {
     name: "mlp",
     engine: "libtorch",
+    devices: 1,
     model: "{kind: mlp, seq_len: 16}",
     data: "{kind: generated, characters: 20000, num_workers: 2, persistent_workers: false}",
     train: "batch_size: 4, steps: 90, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true}",
@@ -41,6 +44,7 @@ const MLP: Case = Case {
 const GPT: Case = Case {
     name: "gpt",
     engine: "libtorch",
+    devices: 1,
     model: "{kind: gpt, d_model: 32, num_layers: 2, num_heads: 2, seq_len: 16, dropout: 0.1}",
     data: "{kind: generated, characters: 20000}",
     train: "batch_size: 4, grad_accumulation: 2, steps: 80, clip_norm: 1.0, evaluate: {every: 30}, \
@@ -50,6 +54,7 @@ const GPT: Case = Case {
 const LSTM: Case = Case {
     name: "lstm",
     engine: "libtorch",
+    devices: 1,
     model: "{kind: lstm, d_model: 16, hidden: 16, seq_len: 8, dropout: 0.2}",
     data: "{kind: generated, characters: 20000, sampling: contiguous}",
     train: "batch_size: 4, grad_accumulation: 2, steps: 120, clip_norm: 0.25, optimizer: {kind: sgd, learning_rate: 4.0}, \
@@ -59,6 +64,7 @@ const LSTM: Case = Case {
 const RESNET: Case = Case {
     name: "resnet",
     engine: "libtorch",
+    devices: 1,
     model: "{kind: resnet, depth: 18, width: 4, stem: small}",
     data: "{kind: generated-images, images: 200, valid_images: 40, image_size: 16, flip: true, crop_padding: 2, num_workers: 1}",
     train: "batch_size: 8, steps: 60, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, weight_decay: 5.0e-4}, evaluate: {every: epoch}",
@@ -67,6 +73,7 @@ const RESNET: Case = Case {
 const PANEL: Case = Case {
     name: "panel-lstm",
     engine: "libtorch",
+    devices: 1,
     model: "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: 2, dropout: 0.1}",
     data: "{kind: panel-csv, path: PANEL, price: Close}",
     train: "batch_size: 8, steps: 80, evaluate: {every: 25}",
@@ -116,13 +123,13 @@ impl Trial {
         let place = self.path(attempt);
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place).unwrap();
-        let Case { engine, model, data, train, .. } = self.case;
+        let Case { engine, devices, model, data, train, .. } = self.case;
         let data = data.replace("PANEL", &self.folder.path().join("panel").display().to_string());
         let (checkpoint, folder) = (&self.checkpoint, self.folder.path().join("checkpoint"));
         let text = format!(
             "kiln_trial: 1\ntrial: {TRIAL}\nattempt: {attempt}\nmodel: {model}\ndata: {data}\n\
              train: {{cpu_threads: 1, checkpoint: {{{checkpoint}}}, {train}}}\n\
-             measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 7}}\nengine: {engine}\ndevice: cpu\nfolder: {}\n\
+             measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 7}}\nengine: {engine}\ndevice: cpu\ndevices_per_trial: {devices}\nfolder: {}\n\
              checkpoint_folder: {}\nrun_anchor_nanoseconds: 0\n",
             place.display(),
             folder.display()
@@ -262,6 +269,11 @@ fn on_flex_a_killed_trial_goes_on_as_if_nothing_had_been() {
     goes_on_as_if_nothing_had_been(Case { engine: "flex", ..LSTM });
 }
 
+#[test]
+fn so_does_one_of_several_devices() {
+    goes_on_as_if_nothing_had_been(Case { engine: "flex", devices: 2, ..LSTM });
+}
+
 #[cfg(feature = "libtorch")]
 mod libtorch {
     use super::*;
@@ -288,6 +300,15 @@ mod libtorch {
     }
 
     #[test]
+    fn so_do_trials_of_several_devices() {
+        for case in [GPT, LSTM, RESNET] {
+            goes_on_as_if_nothing_had_been(Case { devices: 2, ..case });
+        }
+        let train = "precision: amp-f16, batch_size: 2, steps: 60";
+        goes_on_as_if_nothing_had_been(Case { devices: 4, train, ..GPT });
+    }
+
+    #[test]
     fn so_does_every_precision() {
         for train in [
             "precision: bf16, batch_size: 4, steps: 60",
@@ -303,6 +324,7 @@ mod libtorch {
 const LARGE: Case = Case {
     name: "a large mlp",
     engine: "flex",
+    devices: 1,
     model: "{kind: mlp, seq_len: 8, d_model: 64, hidden: 2048, context: 8}",
     data: "{kind: generated, characters: 20000}",
     train: "batch_size: 1, steps: 100000, optimizer: {kind: sgd, learning_rate: 0.001, momentum: 0.9}",

@@ -9,14 +9,14 @@ use std::{fs, path::Path};
 use kiln::{
     catalog::{
         InputShape,
-        data::{ImageShape, PanelShape},
+        data::{ImageShape, PairCounts, PairShape, PanelShape},
         random::SplitMix64,
     },
     plan::TrialFile,
     spec::Engine,
 };
 use kiln_trial::{
-    data::{HostBatch, ImageSamples, PanelSamples, Samples, TargetScale},
+    data::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
     train::{Learner, NamedValues},
 };
 
@@ -91,6 +91,33 @@ const PANEL_LSTM: Reference = Reference {
     batch: returns,
     input: InputShape::Panel(PANEL),
 };
+
+const PAIRS: PairShape = PairShape {
+    vocabulary: 50,
+    train: PairCounts {
+        rows: 0,
+        prompt_tokens: 0,
+        response_tokens: 0,
+        prompt_squares: 0,
+        response_squares: 0,
+        prompt_response_products: 0,
+        cut_prompts: 0,
+        cut_responses: 0,
+        unknown_tokens: 0,
+    },
+};
+
+const SEQ2SEQ: Reference = Reference {
+    name: "seq2seq",
+    model: "kind: seq2seq, d_model: 32, d_kv: 8, d_ff: 64, encoder_layers: 2, decoder_layers: 3, num_heads: 4, relative_buckets: 16, relative_max_distance: 30",
+    train: "batch_size: 4, clip_norm: 1.0, optimizer: {kind: adamw, learning_rate: 1.0e-3, weight_decay: 0.01}",
+    data: "kind: chatlm",
+    batch: pairs,
+    input: InputShape::Pairs(PAIRS),
+};
+
+const SEQ2SEQ_ADAFACTOR: Reference =
+    Reference { name: "seq2seq-adafactor", train: "batch_size: 4, clip_norm: 1.0, optimizer: {kind: adafactor, learning_rate: 1.0e-3}", ..SEQ2SEQ };
 
 const PANEL_DIRECTION: Reference = Reference { name: "panel-lstm-direction", batch: directions, ..PANEL_LSTM };
 
@@ -173,6 +200,34 @@ fn directions(step: u64) -> HostBatch {
     windows(step, TargetScale::Directions)
 }
 
+const PROMPT: usize = 40;
+const RESPONSE: usize = 24;
+
+/// `rows` prompts of 3 to 40 tokens: all their places, padded with 0, and their lengths.
+fn prompts(name: &str, rows: usize) -> (Vec<i64>, Vec<i64>) {
+    let lengths: Vec<i64> = below(&format!("prompt_lengths.{name}"), rows, PROMPT as u64 - 2).into_iter().map(|length| length + 3).collect();
+    let mut tokens: Vec<i64> = below(&format!("prompts.{name}"), rows * PROMPT, 48).into_iter().map(|token| token + 2).collect();
+    for (row, length) in tokens.chunks_mut(PROMPT).zip(&lengths) {
+        row[*length as usize..].fill(0);
+    }
+    (tokens, lengths)
+}
+
+/// 4 rows out of four batches; responses of 2 to 24 tokens.
+fn pairs(step: u64) -> HostBatch {
+    let number = (step - 1) % 4;
+    let (prompts, prompt_lengths) = prompts(&number.to_string(), 4);
+    let lengths = below(&format!("response_lengths.{number}"), 4, RESPONSE as u64 - 1);
+    let mut targets: Vec<i64> = below(&format!("responses.{number}"), 4 * RESPONSE, 49).into_iter().map(|token| token + 1).collect();
+    for (row, length) in targets.chunks_mut(RESPONSE).zip(lengths) {
+        row[length as usize + 2..].fill(-100);
+    }
+    let shifted = targets.chunks(RESPONSE).flat_map(|row| std::iter::once(0).chain(row[..RESPONSE - 1].iter().map(|token| (*token).max(0))));
+    let decoder_inputs = shifted.collect();
+    let samples = PairSamples { prompts, prompt_lengths, decoder_inputs, targets, prompt_len: PROMPT, response_len: RESPONSE, pad: 0 };
+    HostBatch { rows: 4, samples: Samples::Pairs(samples), step_targets: None }
+}
+
 fn file(reference: &Reference, engine: Engine) -> TrialFile {
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{{}}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
@@ -240,9 +295,39 @@ fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
 
 #[test]
 fn the_first_twenty_steps_are_those_of_pytorch() {
-    for reference in [GPT, LSTM, MLP, RESNET18, RESNET50, PANEL_LSTM, PANEL_DIRECTION] {
+    for reference in [GPT, LSTM, MLP, RESNET18, RESNET50, PANEL_LSTM, PANEL_DIRECTION, SEQ2SEQ, SEQ2SEQ_ADAFACTOR] {
         for engine in [Engine::Libtorch, Engine::Flex] {
             agrees(&reference, engine);
+        }
+    }
+}
+
+/// As seq2seq_t5.py makes the blocks outweigh the token before.
+fn sharper(path: &str, shape: &[usize]) -> Vec<f32> {
+    let name = without_kind(path);
+    let factor = match name {
+        "token_table" => 2.0,
+        _ if ["values", "output.weight", "projection.weight", "positions.table"].iter().any(|ending| name.ends_with(ending)) => 8.0,
+        _ => 1.0,
+    };
+    weights(name, shape).into_iter().map(|value| value * factor).collect()
+}
+
+#[test]
+fn twenty_prompts_get_the_responses_that_t5_gives_them_token_for_token() {
+    let (tokens, lengths) = prompts("asked", 20);
+    let asked: Vec<Vec<u32>> =
+        tokens.chunks(PROMPT).zip(&lengths).map(|(row, length)| row[..*length as usize].iter().map(|token| *token as u32).collect()).collect();
+    let asked: Vec<&[u32]> = asked.iter().map(Vec::as_slice).collect();
+    for engine in [Engine::Libtorch, Engine::Flex] {
+        let mut learner = Learner::build_with(&file(&SEQ2SEQ, engine), Some(SEQ2SEQ.input), &sharper).unwrap();
+        for beams in [1, 4] {
+            let found = learner.responses(&asked, [0, 1], beams, RESPONSE).unwrap();
+            let found: Vec<String> = found.iter().map(|ids| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")).collect();
+            let rows = table("seq2seq-responses.csv");
+            let wanted: Vec<&str> = rows.iter().filter(|row| row[1] == beams.to_string()).map(|row| row[2].as_str()).collect();
+            assert_eq!(wanted.len(), 20);
+            assert_eq!(found, wanted, "{engine:?}, {beams} beams");
         }
     }
 }

@@ -90,7 +90,7 @@ mod tests {
         let yaml = format!("{{kiln: 1, name: x, model: {{kind: matmul}}, train: {{steps: 10}}, sweep: {{{sweep}}}}}");
         let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
         let experiment: Experiment = serde_json::from_value(value).unwrap();
-        crate::plan::expand(&experiment, &|_| None, 1).unwrap()
+        crate::plan::expand(&experiment, &|_| None).unwrap()
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::{Nvml, gpu_reader::desk::GpuDesk};
 pub use looker::HostSeries;
 use looker::Looker;
 use readings::EccStart;
+pub use readings::joined;
 pub use throttle::{THROTTLED, throttle_names};
 pub use tick::{ChildTick, EVERYTHING, GpuTick, GpuWork, HostTick, SampledTick, Tick, TrialReadings, Watch};
 
@@ -91,10 +92,10 @@ impl Sampler {
         Self { shared }
     }
 
-    /// Begins to watch a trial, with a first look at once.
+    /// Begins to watch a trial on one of its devices, with a first look at once.
     pub fn watch(&self, watch: Watch) {
         let mut state = self.shared.lock();
-        state.watched.retain(|watched| watched.watch.trial != watch.trial);
+        state.watched.retain(|watched| watched.watch.trial != watch.trial || watched.watch.device_uuid != watch.device_uuid);
         let readings = TrialReadings::default();
         state.watched.push(Watched { watch, readings, is_asked: true, looks: 0, cpu_before: None, ecc_start: EccStart::default() });
         self.shared.changed.notify_all();
@@ -103,25 +104,33 @@ impl Sampler {
     /// Looks at a trial now: its measured window begins or ends.
     pub fn mark(&self, trial: &str) {
         let mut state = self.shared.lock();
-        if let Some(watched) = state.watched.iter_mut().find(|watched| watched.watch.trial == trial) {
+        for watched in state.watched.iter_mut().filter(|watched| watched.watch.trial == trial) {
             watched.is_asked = true;
             self.shared.changed.notify_all();
         }
     }
 
-    /// What NVML said of the trial's device, if it has given it up since the trial is watched.
+    /// What NVML said of a device of the trial, if it has given it up since the trial is watched.
     pub fn lost(&self, trial: &str) -> Option<String> {
-        self.shared.lock().watched.iter().find(|watched| watched.watch.trial == trial)?.readings.lost.clone()
+        self.shared.lock().watched.iter().filter(|watched| watched.watch.trial == trial).find_map(|watched| watched.readings.lost.clone())
     }
 
-    /// Stops watching and returns what was read; empty for a trial that is not watched.
+    /// Stops watching a trial on one device and returns what was read; empty for a trial that is not watched.
     pub fn unwatch(&self, trial: &str) -> TrialReadings {
+        self.unwatch_all(trial).into_iter().next().unwrap_or_default()
+    }
+
+    /// The same of each device that it was watched on, in the order in which that began.
+    pub fn unwatch_all(&self, trial: &str) -> Vec<TrialReadings> {
         let mut state = self.shared.lock();
         let failure = state.failure.clone();
-        let Some(place) = state.watched.iter().position(|watched| watched.watch.trial == trial) else { return TrialReadings::default() };
-        let mut readings = state.watched.swap_remove(place).readings;
-        readings.absent.extend(failure.map(|failure| (EVERYTHING, failure)));
-        readings
+        let (of_trial, others) = std::mem::take(&mut state.watched).into_iter().partition(|watched| watched.watch.trial == trial);
+        state.watched = others;
+        let mut found: Vec<TrialReadings> = Vec::from_iter::<Vec<Watched>>(of_trial).into_iter().map(|watched| watched.readings).collect();
+        for readings in &mut found {
+            readings.absent.extend(failure.clone().map(|failure| (EVERYTHING, failure)));
+        }
+        found
     }
 
     /// The ticks since the last call, of all trials. Call it every few minutes at least: they wait in memory.
@@ -259,6 +268,24 @@ mod tests {
         drop(sampler);
         assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
         drop(release);
+    }
+
+    #[test]
+    fn a_trial_on_two_devices_is_read_on_both() {
+        let sampler = Sampler::start_with(desk(|| Fixed(0)), Duration::from_secs(3600), 0);
+        let devices = ["GPU-1", "GPU-2"];
+        devices.map(|uuid| sampler.watch(watch("a", Some(uuid))));
+        sampler.watch(watch("b", Some("GPU-3")));
+        let count = |rows: &[SampledTick], uuid: &str| rows.iter().filter(|row| row.device_uuid.as_deref() == Some(uuid)).count();
+        let first = rows(&sampler, 3);
+        assert_eq!(["GPU-1", "GPU-2", "GPU-3"].map(|uuid| count(&first, uuid)), [1, 1, 1]);
+        sampler.mark("a");
+        let marked = rows(&sampler, 2);
+        assert_eq!(devices.map(|uuid| count(&marked, uuid)), [1, 1]);
+        let found = sampler.unwatch_all("a");
+        assert_eq!(found.iter().map(|readings| readings.ticks.len()).collect::<Vec<_>>(), [2, 2]);
+        assert!(found[0].ticks[0] == first[0].tick && found[1].ticks[0] == first[1].tick);
+        assert!(sampler.unwatch_all("a").is_empty() && sampler.unwatch("b").ticks.len() == 1);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn memory_of(list: &ProcessList, pid: u32) -> Option<u64> {
 }
 
 /// All processes seen; once unknown, only what was seen is known, so it stays unknown.
-pub(super) fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
+pub fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
     match (before, seen) {
         (Some(ProcessList::Known(mut all)), ProcessList::Known(more)) => {
             for process in more {

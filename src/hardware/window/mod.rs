@@ -4,6 +4,7 @@
 //! count double. Energy and power are interpolated at the window's two ends.
 
 mod energy;
+mod several;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use super::{
     sampler::{EVERYTHING, GpuTick, THROTTLED, Tick, throttle_names},
 };
 use energy::fill_energy;
+pub use several::together;
 
 /// Under so many ticks in the window a mean utilization means nothing.
 const FEWEST_TICKS: usize = 5;

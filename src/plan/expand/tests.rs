@@ -36,7 +36,7 @@ fn read(yaml: &str) -> Experiment {
 }
 
 fn plan(yaml: &str) -> Result<Plan, Vec<PlanProblem>> {
-    expand(&read(yaml), &facts, 1)
+    expand(&read(yaml), &facts)
 }
 
 /// A small file of its own with these lines put in place of the defaults.
@@ -82,7 +82,7 @@ fn steps_and_sizes_are_known_before_anything_runs() {
     let dropped = |number: usize| plan.epoch_of(&plan.trials[number]).unwrap().dropped_samples();
     assert_eq!((plan.epoch_of(first).unwrap().samples, dropped(0), dropped(38)), (16_317, 1, 16_317 % 48));
     assert_eq!(first.parameters, first.model.parameters(None));
-    let unknown = expand(&read(DESIGN), &|_| None, 1).unwrap();
+    let unknown = expand(&read(DESIGN), &|_| None).unwrap();
     assert_eq!((unknown.trials[0].steps, unknown.expected_disk_bytes()), (None, None));
     assert!(unknown.trials[0].parameters.is_some(), "the file names the vocabulary");
 }
@@ -94,7 +94,7 @@ fn a_text_is_asked_for_once() {
         asked.set(asked.get() + 1);
         facts(data)
     };
-    expand(&read(DESIGN), &count, 1).unwrap();
+    expand(&read(DESIGN), &count).unwrap();
     assert_eq!(asked.get(), 1);
 }
 
@@ -120,7 +120,7 @@ fn an_axis_over_kinds_starts_each_map_anew_whatever_the_order() {
     assert_eq!(models[0]["num_layers"], 3);
     assert_eq!((&models[3]["kind"], &models[3]["d_model"], &models[3]["hidden"]), (&"mlp".into(), &64.into(), &128.into()));
     let file = with("kind: gpt", "kind: generated", "epochs: 2", "grid: {train.steps: [5, null], run.engine: [flex, libtorch]}");
-    let epochs: Vec<_> = expand(&read(&file), &facts, 1).unwrap().trials.iter().map(|trial| (trial.train.steps, trial.train.epochs)).collect();
+    let epochs: Vec<_> = expand(&read(&file), &facts).unwrap().trials.iter().map(|trial| (trial.train.steps, trial.train.epochs)).collect();
     assert_eq!(epochs, [(Some(5), None), (Some(5), None), (None, Some(2)), (None, Some(2))]);
 }
 
@@ -183,6 +183,32 @@ fn every_refusal_has_its_key() {
 }
 
 #[test]
+fn devices_that_share_a_trial_multiply_its_batch_and_tell_it_apart() {
+    let of = |run: &str, sweep: &str| {
+        plan(
+            &with("kind: gpt", "kind: generated", "batch_size: 8, grad_accumulation: 2, epochs: 1", sweep)
+                .replace("sweep:", &format!("run: {{{run}}}, sweep:")),
+        )
+    };
+    let one = of("", "").unwrap().trials.remove(0);
+    let written = of("devices_per_trial: 1", "").unwrap().trials.remove(0);
+    assert_eq!((one.effective_batch_size, one.devices_per_trial, &one.id), (16, 1, &written.id));
+    let four = of("devices_per_trial: 4", "").unwrap();
+    assert_eq!((four.trials[0].effective_batch_size, four.trials[0].steps), (64, one.steps.map(|steps| steps / 4)));
+    assert_eq!(four.epochs[0].unwrap().dropped_partial_batch, of("", "").unwrap().epochs[0].unwrap().dropped_partial_batch);
+    let swept = of("", "grid: {run.devices_per_trial: [1, 2, 4]}").unwrap().trials;
+    assert_eq!(swept.iter().map(|trial| trial.effective_batch_size).collect::<Vec<_>>(), [16, 32, 64]);
+    assert_eq!((&swept[0].id, &swept[2].id), (&one.id, &four.trials[0].id), "swept or not");
+    let too_few = with("kind: gpt", "kind: generated", "batch_size: 1000, steps: 1", "grid: {run.devices_per_trial: [16, 17]}");
+    let refused = problems(&too_few).remove(0).1;
+    assert!(refused.starts_with("one step takes 17000 samples of 128 + 1 tokens, and the training data has 16317"), "{refused}");
+    assert!(refused.contains("`train.grad_accumulation`, `run.devices_per_trial` or `model.seq_len`"), "{refused}");
+    let listed = of("devices: [0, 1]", "grid: {run.devices_per_trial: [1, 2, 4]}").unwrap_err().remove(0);
+    assert_eq!((listed.key.as_str(), listed.points), ("run.devices_per_trial", 1));
+    assert!(listed.message.starts_with("`run.devices` names 2 GPUs, fewer than the 4 that each trial uses"), "{}", listed.message);
+}
+
+#[test]
 fn a_fault_of_many_points_is_told_once_with_its_first_point() {
     let file = with("kind: gpt, num_heads: 5", "kind: generated", "steps: 1", "grid: {train.batch_size: [1, 2, 3]}");
     let found = plan(&file).unwrap_err();
@@ -200,7 +226,7 @@ fn ten_thousand_trials_are_planned_in_under_a_second() {
     let sweep = format!("grid: {{train.batch_size: {:?}, data.num_workers: {:?}}}, repeats: 4", list(1), list(0));
     let experiment = read(&with("kind: gpt", "kind: generated", "steps: 5", &sweep));
     let started = Instant::now();
-    let plan = expand(&experiment, &facts, 1).unwrap();
+    let plan = expand(&experiment, &facts).unwrap();
     let seconds = started.elapsed().as_secs_f64();
     assert_eq!(plan.trials.len(), 10_000);
     assert!(seconds < 1.0, "{seconds} s");

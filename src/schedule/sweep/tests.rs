@@ -25,6 +25,7 @@ fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
         train: experiment.train.clone(),
         engine: Engine::Libtorch,
         devices: Devices::Named(DeviceName::All),
+        devices_per_trial: 1,
         parameters: None,
         flops_per_sample: None,
         effective_batch_size: 8,

@@ -24,8 +24,9 @@ struct CEvent {
 
 unsafe extern "C" {
     fn kiln_load_cuda(path: *const c_char, is_real: *mut c_int) -> c_int;
-    fn kiln_copy(values: *const c_void, count: i64, is_float: c_int, to_cuda: c_int, pinned: c_int, out: *mut Handle) -> c_int;
-    fn kiln_record_moment(moment: *mut *mut CEvent) -> c_int;
+    fn kiln_copy(values: *const c_void, count: i64, is_float: c_int, device: c_int, pinned: c_int, out: *mut Handle) -> c_int;
+    fn kiln_seed(device: c_int, seed: u64) -> c_int;
+    fn kiln_record_moment(devices: c_int, moment: *mut *mut CEvent) -> c_int;
     fn kiln_seconds_between(from: *mut CEvent, to: *mut CEvent, seconds: *mut f64) -> c_int;
     fn kiln_forget_moment(moment: *mut CEvent);
 }
@@ -72,7 +73,8 @@ fn load_from(folder: &Path) -> Result<(), NoCuda> {
 /// Where a batch is copied to, and from what kind of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
-    pub(super) to_cuda: bool,
+    /// The CUDA device; `None` is the CPU.
+    pub(super) to: Option<usize>,
     pub(super) pinned: bool,
 }
 
@@ -94,24 +96,42 @@ impl Number for i64 {
 /// Errors: too little memory; no pinned memory without CUDA.
 pub(super) fn copy<T: Number>(values: &[T], route: Route) -> Result<Tensor, TrialError> {
     let mut out = ptr::null_mut();
-    let (to_cuda, pinned) = (c_int::from(route.to_cuda), c_int::from(route.pinned));
+    let (device, pinned) = (number(route.to), c_int::from(route.pinned));
     // SAFETY: a list of the length and the kind of numbers given, read during the call; `out` is a place.
-    checked(unsafe { kiln_copy(values.as_ptr().cast(), values.len() as i64, c_int::from(T::IS_FLOAT), to_cuda, pinned, &raw mut out) })?;
+    checked(unsafe { kiln_copy(values.as_ptr().cast(), values.len() as i64, c_int::from(T::IS_FLOAT), device, pinned, &raw mut out) })?;
     // SAFETY: on success `out` is a new handle.
     Ok(unsafe { Tensor::from_ptr(out) })
+}
+
+/// Seeds the generator that this device's draws come from, and no other's; `None` is the CPU.
+pub(super) fn seed(device: Option<usize>, seed: u64) -> Result<(), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_seed(number(device), seed) })
+}
+
+/// A CUDA device as the shim counts them; negative is the CPU.
+fn number(device: Option<usize>) -> c_int {
+    device.map_or(-1, |device| device as c_int)
 }
 
 /// A moment on the device's stream: it has come when all that was asked of the device before is done.
 pub(crate) struct Moment(NonNull<CEvent>);
 
 impl Moment {
-    /// Marks this moment; does not wait.
+    /// Marks this moment on the first device; does not wait.
     ///
     /// Errors: this libtorch has no CUDA, or the device failed.
     pub(crate) fn record() -> Result<Self, TrialError> {
+        Self::record_on_all(1)
+    }
+
+    /// Marks the moment at which the first `devices` have all done what was asked of them before; does not wait.
+    ///
+    /// Errors: as for [`Moment::record`].
+    pub(crate) fn record_on_all(devices: usize) -> Result<Self, TrialError> {
         let mut event = ptr::null_mut();
         // SAFETY: `event` is a place.
-        checked(unsafe { kiln_record_moment(&raw mut event) })?;
+        checked(unsafe { kiln_record_moment(devices as c_int, &raw mut event) })?;
         NonNull::new(event).map(Self).ok_or_else(|| error_from_text("libtorch made no event and gave no reason"))
     }
 
@@ -156,11 +176,21 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_of_the_cpu_gives_the_draws_that_libtorchs_own_seeding_gives() {
+        let draws = || Vec::<f32>::try_from(Tensor::rand([4], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
+        tch::manual_seed(7);
+        let expected = draws();
+        seed(None, 7).unwrap();
+        assert_eq!(draws(), expected);
+        assert_ne!(draws(), expected);
+    }
+
+    #[test]
     fn without_cuda_there_is_no_pinned_memory_and_the_words_say_so() {
         if has_cuda() {
             return;
         }
-        let error = copy(&[1_i64], Route { to_cuda: false, pinned: true }).unwrap_err().to_string();
+        let error = copy(&[1_i64], Route { to: None, pinned: true }).unwrap_err().to_string();
         assert!(error.contains("pin"), "{error}");
     }
 

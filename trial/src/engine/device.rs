@@ -1,4 +1,4 @@
-//! The one device of a trial: opened once, waited for, seeded, asked for its allocator's figures.
+//! A device of a trial: opened once, waited for, seeded, asked for its allocator's figures.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
@@ -25,6 +25,8 @@ pub struct AllocatorStats {
 pub struct EngineDevice {
     pub engine: Engine,
     pub kind: ChildDevice,
+    /// Among the CUDA devices that this process sees; 0 on the CPU.
+    ordinal: usize,
     /// burn's device, without autodiff.
     plain: Device,
 }
@@ -34,11 +36,19 @@ impl EngineDevice {
     ///
     /// Errors: flex has no CUDA; libtorch may be left out of this build; there may be no driver or no CUDA libtorch.
     pub fn open(engine: Engine, kind: ChildDevice, cpu_threads: u64) -> Result<Self, TrialError> {
+        Self::open_replica(engine, kind, cpu_threads, 0)
+    }
+
+    /// The device of replica `replica`, from 0: each has a CUDA device of its own, and all of them share the CPU.
+    ///
+    /// Errors: also where this process sees too few CUDA devices.
+    pub(crate) fn open_replica(engine: Engine, kind: ChildDevice, cpu_threads: u64, replica: usize) -> Result<Self, TrialError> {
+        let ordinal = if kind == ChildDevice::Cuda { replica } else { 0 };
         let plain = match engine {
             Engine::Flex => open_flex(kind, cpu_threads)?,
-            Engine::Libtorch => open_libtorch(kind, cpu_threads)?,
+            Engine::Libtorch => open_libtorch(kind, cpu_threads, ordinal)?,
         };
-        Ok(Self { engine, kind, plain })
+        Ok(Self { engine, kind, ordinal, plain })
     }
 
     /// For tensors that need no gradient: tokens, evaluation.
@@ -56,9 +66,22 @@ impl EngineDevice {
         self.kind == ChildDevice::Cuda
     }
 
+    /// Which of the CUDA devices it is; `None` on the CPU.
+    pub(super) fn cuda(&self) -> Option<usize> {
+        self.is_cuda().then_some(self.ordinal)
+    }
+
     /// Seeds the generator that dropout draws from.
-    pub fn seed(&self, seed: u64) {
+    ///
+    /// Errors: the device failed.
+    pub fn seed(&self, seed: u64) -> Result<(), TrialError> {
+        #[cfg(feature = "libtorch")]
+        if self.is_cuda() {
+            // burn's own way seeds every device's generator, also one that another replica draws from at this moment.
+            return super::cuda::seed(self.cuda(), seed);
+        }
         self.plain.seed(seed);
+        Ok(())
     }
 
     /// Waits until the device has done all that was asked of it.
@@ -84,7 +107,7 @@ impl EngineDevice {
     pub fn allocator(&self) -> Option<AllocatorStats> {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {
-            return super::libtorch::allocator_stats().ok();
+            return super::libtorch::allocator_stats(self.ordinal).ok();
         }
         None
     }
@@ -94,7 +117,7 @@ impl EngineDevice {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {
             // A failure leaves older peaks; the figures then are upper bounds.
-            let _ = super::libtorch::reset_allocator_peaks();
+            let _ = super::libtorch::reset_allocator_peaks(self.ordinal);
         }
     }
 }
@@ -109,9 +132,10 @@ fn open_flex(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> 
 }
 
 #[cfg(feature = "libtorch")]
-fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> {
+fn open_libtorch(kind: ChildDevice, cpu_threads: u64, ordinal: usize) -> Result<Device, TrialError> {
     if kind == ChildDevice::Cuda {
         super::cuda::load()?;
+        refuse_too_few(ordinal)?;
     }
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
     super::libtorch::allow_tf32(false)?;
@@ -120,8 +144,24 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialErr
             super::libtorch::keep_host_memory();
             Ok(Device::libtorch())
         }
-        ChildDevice::Cuda => open_cuda(0),
+        ChildDevice::Cuda => open_cuda(ordinal),
     }
+}
+
+/// The first device tells itself, in libtorch's words, why there is none.
+#[cfg(feature = "libtorch")]
+fn refuse_too_few(ordinal: usize) -> Result<(), TrialError> {
+    if ordinal == 0 {
+        return Ok(());
+    }
+    let visible = guard(tch::Cuda::device_count)?;
+    if (ordinal as i64) < visible {
+        return Ok(());
+    }
+    Err(TrialError::NoDevice(format!(
+        "the trial wants at least {} GPUs (`run.devices_per_trial`) and libtorch sees {visible}; is one hidden by `CUDA_VISIBLE_DEVICES`?",
+        ordinal + 1
+    )))
 }
 
 /// A CUDA device as burn sees it, once a tensor is on it.
@@ -137,6 +177,6 @@ pub(crate) fn open_cuda(index: usize) -> Result<Device, TrialError> {
 }
 
 #[cfg(not(feature = "libtorch"))]
-fn open_libtorch(_: ChildDevice, _: u64) -> Result<Device, TrialError> {
+fn open_libtorch(_: ChildDevice, _: u64, _: usize) -> Result<Device, TrialError> {
     Err(TrialError::Bad("this `kiln-trial` was built without libtorch; set `run.engine` to flex, or build it with the feature `libtorch`".to_owned()))
 }

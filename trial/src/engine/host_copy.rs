@@ -14,7 +14,8 @@ use crate::error::TrialError;
 pub(crate) struct HostCopy {
     device: Device,
     engine: Engine,
-    to_cuda: bool,
+    /// The CUDA device that batches are copied to.
+    to: Option<usize>,
     /// Whether the next batch goes through pinned memory.
     pinned: bool,
     note: Option<String>,
@@ -23,14 +24,14 @@ pub(crate) struct HostCopy {
 impl HostCopy {
     /// `pin_memory` is `data.pin_memory`; without a GPU there is nothing to copy to, and a note says so.
     pub(crate) fn new(device: &EngineDevice, pin_memory: bool) -> Self {
-        let to_cuda = device.is_cuda();
-        let note = (pin_memory && !to_cuda).then(|| "no effect on the CPU, which reads batches where they are".to_owned());
-        Self { device: device.plain().clone(), engine: device.engine, to_cuda, pinned: pin_memory && to_cuda, note }
+        let to = device.cuda();
+        let note = (pin_memory && to.is_none()).then(|| "no effect on the CPU, which reads batches where they are".to_owned());
+        Self { device: device.plain().clone(), engine: device.engine, to, pinned: pin_memory && to.is_some(), note }
     }
 
     /// The kind of host memory that batches are copied from: `pinned` or `pageable`; `None` where none is copied to a device.
     pub(crate) fn copied_from(&self) -> Option<&'static str> {
-        self.to_cuda.then_some(if self.pinned { "pinned" } else { "pageable" })
+        self.to.map(|_| if self.pinned { "pinned" } else { "pageable" })
     }
 
     /// Why `data.pin_memory` did not do what it says.
@@ -71,7 +72,7 @@ impl HostCopy {
         use super::cuda::{Route, copy};
         let shape = shape.map(|side| side as i64);
         if self.pinned {
-            match copy(values, Route { to_cuda: self.to_cuda, pinned: true }) {
+            match copy(values, Route { to: self.to, pinned: true }) {
                 Ok(found) => return Ok(found.reshape(shape)),
                 Err(error) => {
                     self.pinned = false;
@@ -79,7 +80,7 @@ impl HostCopy {
                 }
             }
         }
-        copy(values, Route { to_cuda: self.to_cuda, pinned: false }).map(|found| found.reshape(shape))
+        copy(values, Route { to: self.to, pinned: false }).map(|found| found.reshape(shape))
     }
 }
 

@@ -224,7 +224,43 @@ fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::libtorch::Way, *};
+
+    fn numbers(shape: &[i64], salt: i64) -> tch::Tensor {
+        let count: i64 = shape.iter().product();
+        let values: Vec<f32> = (0..count).map(|at| ((at * 37 + salt * 101) % 64) as f32 / 32.0 - 1.0).collect();
+        tch::Tensor::from_slice(&values).reshape(shape)
+    }
+
+    #[test]
+    fn attention_step_by_step_and_libtorchs_own_agree_forward_and_backward() {
+        let (qkv, q, kv) = (numbers(&[2, 6, 24], 1), numbers(&[2, 4, 8], 2), numbers(&[2, 6, 16], 3));
+        let hidden = tch::Tensor::from_slice(&[0.0_f32, 0.0, 0.0, 0.0, 0.0, f32::NEG_INFINITY]).reshape([1, 1, 1, 6]);
+        let (own, other) = (numbers(&[2, 6, 6], 4), numbers(&[2, 4, 6], 5));
+        let (own_mask, other_mask) = (own.unsqueeze(0) + &hidden.expand([2, 1, 1, 6], false), other.unsqueeze(0) + &hidden);
+        let cases: [(&str, Vec<&tch::Tensor>, Option<&tch::Tensor>, bool); 5] = [
+            ("self, bias and mask of rows", vec![&qkv, &own], Some(&own_mask), true),
+            ("self, mask", vec![&qkv], Some(&hidden), false),
+            ("others, bias and mask", vec![&q, &kv, &other], Some(&other_mask), true),
+            ("others, mask", vec![&q, &kv], Some(&hidden), false),
+            ("others, nothing", vec![&q, &kv], None, false),
+        ];
+        for (what, inputs, mask, has_bias) in cases {
+            let [plain, fused] = [Way::Plain, Way::Fused].map(|way| {
+                let with = AttentionSettings { heads: 2, dropout: 0.0, way };
+                let (out, saved) = biased_attention(&inputs, mask, has_bias, with, true).unwrap();
+                let gradient = numbers(&out.size(), 6);
+                let mut all = vec![out];
+                all.extend(saved.unwrap().backward(&gradient, inputs.len()).unwrap().into_iter().map(Option::unwrap));
+                all
+            });
+            assert_eq!((plain.len(), fused.len()), (inputs.len() + 1, inputs.len() + 1), "{what}");
+            for (part, (plain, fused)) in plain.iter().zip(&fused).enumerate() {
+                assert_eq!(plain.size(), fused.size(), "{what}, part {part}");
+                assert!((plain - fused).abs().max().double_value(&[]) < 1e-5, "{what}, part {part}");
+            }
+        }
+    }
 
     #[test]
     fn a_second_backward_pass_over_one_forward_pass_is_an_error() {

@@ -1,5 +1,5 @@
 //! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches,
-//! versions. All unsafe code of the package is here, in `scaler.rs`, in `cuda.rs` and in `probe.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
+//! versions. All unsafe code of the package is here, in `scaler.rs`, in `cuda.rs`, in `replicas.rs` and in `probe.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
 
 use std::{
     collections::BTreeMap,
@@ -283,10 +283,10 @@ pub(super) enum Way {
     /// As the device has it best.
     Best = 0,
     /// Products and softmax, one by one.
-    #[cfg_attr(not(test), allow(dead_code, reason = "what `Best` comes to; tests hold one against the other"))]
+    #[cfg(test)]
     Plain = 1,
     /// libtorch's own attention.
-    #[cfg_attr(not(test), allow(dead_code, reason = "as above"))]
+    #[cfg(test)]
     Fused = 2,
 }
 
@@ -586,10 +586,10 @@ pub(super) fn library_version(path: &str, function: &CStr, asking: Asking) -> Op
 }
 
 /// Figures of the one visible CUDA device.
-pub(super) fn allocator_stats() -> Result<AllocatorStats, TrialError> {
+pub(super) fn allocator_stats(device: usize) -> Result<AllocatorStats, TrialError> {
     let mut figures = [0_i64; 6];
     // SAFETY: the shim writes six numbers.
-    checked(unsafe { kiln_allocator(0, figures.as_mut_ptr()) })?;
+    checked(unsafe { kiln_allocator(device as c_int, figures.as_mut_ptr()) })?;
     let [allocated, peak_allocated, reserved, peak_reserved, retries, out_of_memory] = figures.map(|figure| u64::try_from(figure).unwrap_or(0));
     Ok(AllocatorStats {
         allocated_bytes: allocated,
@@ -601,9 +601,9 @@ pub(super) fn allocator_stats() -> Result<AllocatorStats, TrialError> {
     })
 }
 
-pub(super) fn reset_allocator_peaks() -> Result<(), TrialError> {
+pub(super) fn reset_allocator_peaks(device: usize) -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
-    checked(unsafe { kiln_reset_allocator_peaks(0) })
+    checked(unsafe { kiln_reset_allocator_peaks(device as c_int) })
 }
 
 /// Switches by name.

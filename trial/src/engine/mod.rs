@@ -20,6 +20,8 @@ pub mod libtorch;
 #[cfg(feature = "libtorch")]
 pub(crate) mod probe;
 #[cfg(feature = "libtorch")]
+pub(crate) mod replicas;
+#[cfg(feature = "libtorch")]
 pub(crate) mod scaler;
 
 pub use device::{AllocatorStats, EngineDevice};

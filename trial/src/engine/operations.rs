@@ -563,6 +563,13 @@ mod tests {
         }
     }
 
+    /// Hides the last two of six in the first row, the last in the second.
+    fn hidden(shape: [usize; 4], engine: Engine) -> Tensor<4> {
+        let none = f32::NEG_INFINITY;
+        let values = vec![0.0, 0.0, 0.0, 0.0, none, none, 0.0, 0.0, 0.0, 0.0, 0.0, none];
+        Tensor::from_data(TensorData::new(values, shape), &device(engine).inner())
+    }
+
     #[test]
     fn fused_operations_equal_composed_ones_forward_and_backward() {
         agree("linear", |engine| {
@@ -588,6 +595,38 @@ mod tests {
         agree("causal attention", |engine| {
             let qkv = values([2, 6, 24], 1, engine);
             both_ways(arithmetic(engine).causal_attention(qkv.clone(), 2, 0.0), &[&leaf(&qkv)])
+        });
+        agree("linear layers side by side", |engine| {
+            let (x, v, w) = (values([2, 3, 8], 1, engine), values([5, 8], 2, engine), values([4, 8], 3, engine));
+            both_ways(arithmetic(engine).linears(x.clone(), &[v.clone(), w.clone()]), &[&leaf(&x), &leaf(&v), &leaf(&w)])
+        });
+        agree("three linear layers side by side", |engine| {
+            let (x, v, w) = (values([2, 3, 8], 1, engine), values([5, 8], 2, engine), values([4, 8], 3, engine));
+            both_ways(arithmetic(engine).linears(x.clone(), &[w.clone(), v.clone(), w.clone()]), &[&leaf(&x), &leaf(&v), &leaf(&w)])
+        });
+        agree("rms norm", |engine| {
+            let (x, w) = (values([2, 3, 8], 1, engine), values([8], 2, engine));
+            both_ways(arithmetic(engine).rms_norm(x.clone(), w.clone()), &[&leaf(&x), &leaf(&w)])
+        });
+        agree("attention with a bias and a mask", |engine| {
+            let (qkv, bias) = (values([2, 6, 24], 1, engine), values([2, 6, 6], 2, engine));
+            let added = arithmetic(engine).added_to_scores(Some(bias.clone()), Some(hidden([2, 1, 1, 6], engine)));
+            both_ways(arithmetic(engine).self_attention(qkv.clone(), &added, 2, 0.0), &[&leaf(&qkv), &leaf(&bias)])
+        });
+        agree("attention with a bias alone", |engine| {
+            let (qkv, bias) = (values([2, 6, 24], 1, engine), values([2, 6, 6], 2, engine));
+            let added = arithmetic(engine).added_to_scores(Some(bias.clone()), None);
+            both_ways(arithmetic(engine).self_attention(qkv.clone(), &added, 2, 0.0), &[&leaf(&qkv), &leaf(&bias)])
+        });
+        agree("attention to others with a mask", |engine| {
+            let (q, kv) = (values([2, 3, 8], 1, engine), values([2, 6, 16], 2, engine));
+            let added = arithmetic(engine).added_to_scores(None, Some(hidden([2, 1, 1, 6], engine)));
+            both_ways(arithmetic(engine).attention_to(q.clone(), kv.clone(), &added, 2, 0.0), &[&leaf(&q), &leaf(&kv)])
+        });
+        agree("attention to others with a bias", |engine| {
+            let (q, kv, bias) = (values([2, 3, 8], 1, engine), values([2, 6, 16], 2, engine), values([2, 3, 6], 3, engine));
+            let added = arithmetic(engine).added_to_scores(Some(bias.clone()), None);
+            both_ways(arithmetic(engine).attention_to(q.clone(), kv.clone(), &added, 2, 0.0), &[&leaf(&q), &leaf(&kv), &leaf(&bias)])
         });
         agree("lstm", |engine| {
             let device = device(engine).inner();

@@ -63,10 +63,11 @@ impl Validation {
 }
 
 /// The plan of a model that reads no data.
-pub(crate) fn plan_products(train: &Train) -> Result<StepPlan, TrialError> {
+pub(crate) fn plan_products(file: &TrialFile) -> Result<StepPlan, TrialError> {
+    let train = &file.train;
     let total_steps =
         train.steps.ok_or_else(|| TrialError::Bad("`train.steps` is missing; a model without data has no epochs to count".to_string()))?;
-    let samples_per_step = train.batch_size * train.grad_accumulation;
+    let samples_per_step = train.batch_size * file.batches_per_step();
     Ok(StepPlan { total_steps, steps_per_epoch: None, samples_per_step, tokens_per_sample: 0.0, targets_per_sample: 0 })
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn plan_feed(file: &TrialFile, data: &Opened) -> Result<(StepPlan, Ba
         source_samples: data.train.sample_count(),
         epoch_samples: data.epoch_samples,
         batch_size: train.batch_size,
-        grad_accumulation: train.grad_accumulation,
+        grad_accumulation: file.batches_per_step(),
         total_steps: 0,
         sampling: data.sampling,
         seed: train.seed,
@@ -106,10 +107,11 @@ pub(crate) fn plan_feed(file: &TrialFile, data: &Opened) -> Result<(StepPlan, Ba
 }
 
 fn too_little(file: &TrialFile, schedule: &BatchSchedule) -> TrialError {
-    let (batch_size, accumulation) = (schedule.batch_size, schedule.grad_accumulation);
+    let (batch_size, accumulation) = (schedule.batch_size, file.train.grad_accumulation);
+    let devices = if file.devices_per_trial == 1 { String::new() } else { format!(" × {} devices", file.devices_per_trial) };
     let smaller = if file.model.seq_len().is_some() { "a smaller `batch_size` or `seq_len`" } else { "a smaller `batch_size`" };
     TrialError::Bad(format!(
-        "the training data has {} samples, fewer than the {} of one step (`batch_size` {batch_size} × `grad_accumulation` {accumulation}); try {smaller}",
+        "the training data has {} samples, fewer than the {} of one step (`batch_size` {batch_size} × `grad_accumulation` {accumulation}{devices}); try {smaller}",
         schedule.epoch_samples,
         schedule.samples_per_step(),
     ))

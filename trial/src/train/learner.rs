@@ -40,6 +40,7 @@ pub struct Learner {
     work: Work,
     arithmetic: Arithmetic,
     seed: u64,
+    replica: Replica,
     /// What the model was built for, where it is of someone's own: its outputs are checked against it.
     own_input: Option<InputShape>,
     /// Loss of the step under way, on the device.
@@ -56,6 +57,23 @@ pub struct Learner {
     /// What it remembers, by micro-batch of a step: their rows go on separately.
     memories: Vec<Memory>,
     evaluation_memory: Memory,
+}
+
+/// One of several networks that share a step's batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replica {
+    pub(super) index: u64,
+    /// How many there are.
+    pub(super) of: u64,
+}
+
+impl Replica {
+    const ONLY: Self = Self { index: 0, of: 1 };
+
+    /// Whether micro-batch `micro` of a step is its own.
+    pub(super) fn takes(self, micro: u64) -> bool {
+        micro % self.of == self.index
+    }
 }
 
 /// The evaluation under way.
@@ -119,13 +137,27 @@ impl Learner {
 
     /// The same with models of someone's own.
     pub fn build_own(file: &TrialFile, input: Option<InputShape>, registry: &Registry) -> Result<Self, TrialError> {
-        Self::build_from(file, input, registry, None)
+        Self::build_from(file, input, registry, None, Replica::ONLY)
     }
 
-    /// The same, going on from a checkpoint.
+    /// The replicas of the file's `devices_per_trial`, alike to the bit, each on its device; they go on from a checkpoint where there is one.
     ///
     /// Errors: also where the checkpoint is of another model.
-    pub(crate) fn build_resumed(file: &TrialFile, input: Option<InputShape>, registry: &Registry, saved: &Saved) -> Result<Self, TrialError> {
+    pub(super) fn build_replicas(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        registry: &Registry,
+        saved: Option<&Saved>,
+    ) -> Result<Vec<Self>, TrialError> {
+        let replicas = (0..file.devices_per_trial).map(|index| Replica { index, of: file.devices_per_trial });
+        let build = |replica| match saved {
+            Some(saved) => Self::build_resumed(file, input, registry, saved, replica),
+            None => Self::build_from(file, input, registry, None, replica),
+        };
+        replicas.map(build).collect()
+    }
+
+    fn build_resumed(file: &TrialFile, input: Option<InputShape>, registry: &Registry, saved: &Saved, replica: Replica) -> Result<Self, TrialError> {
         let missing = RefCell::new(None);
         let values = |path: &str, shape: &[usize]| {
             let count = shape.iter().product();
@@ -134,7 +166,7 @@ impl Learner {
                 vec![0.0; count]
             })
         };
-        let mut learner = Self::build_from(file, input, registry, Some(&values))?;
+        let mut learner = Self::build_from(file, input, registry, Some(&values), replica)?;
         missing.into_inner().map_or(Ok(()), Err)?;
         learner.restore(saved)?;
         Ok(learner)
@@ -142,16 +174,22 @@ impl Learner {
 
     /// The same with these values in the place of the initial weights, for comparisons with other programs.
     pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues<'_>) -> Result<Self, TrialError> {
-        Self::build_from(file, input, &Registry::new(), Some(values))
+        Self::build_from(file, input, &Registry::new(), Some(values), Replica::ONLY)
     }
 
-    fn build_from(file: &TrialFile, input: Option<InputShape>, registry: &Registry, values: Option<&GivenValues<'_>>) -> Result<Self, TrialError> {
+    fn build_from(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        registry: &Registry,
+        values: Option<&GivenValues<'_>>,
+        replica: Replica,
+    ) -> Result<Self, TrialError> {
         let train = &file.train;
         let CpuThreads::Count(threads) = train.cpu_threads else {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
         };
         let arithmetic = Arithmetic::new(file.engine, train.precision)?;
-        let device = EngineDevice::open(file.engine, file.device, threads)?;
+        let device = EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
         device.set_precision(train.precision)?;
         let init = Init { seed: train.seed, device: device.with_gradients() };
         let work = guard_result(|| match &file.model {
@@ -178,6 +216,7 @@ impl Learner {
             work,
             arithmetic,
             seed: train.seed,
+            replica,
             own_input: input.filter(|_| matches!(file.model, catalog::Model::Custom(_))),
             step_loss: None,
             losses: Vec::new(),
@@ -195,6 +234,11 @@ impl Learner {
     ///
     /// Errors: a file cannot be written; `matmul` has nothing to save.
     pub(crate) fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+        self.save_with(&[], folder)
+    }
+
+    /// The same with what the other replicas have to themselves: the memories of their micro-batches.
+    pub(super) fn save_with(&self, others: &[Self], folder: &Path) -> Result<serde_json::Value, TrialError> {
         let Work::Training { network, updater } = &self.work else { return Err(not_trained()) };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
@@ -203,7 +247,7 @@ impl Learner {
                 model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| (format!("{name}.{which}"), Leaving::new(values))));
             }
             let (counters, mut training) = updater.state()?;
-            training.extend(self.leaving_memories());
+            training.extend(std::iter::once(self).chain(others).flat_map(Self::leaving_memories));
             write(&folder.join(MODEL_FILE), model)?;
             write(&folder.join(TRAINING_FILE), training)?;
             serde_json::to_value(counters).map_err(|error| TrialError::Failed(error.to_string()))
@@ -221,7 +265,7 @@ impl Learner {
     /// Takes over what the network and the optimizer remember; the parameters are there already.
     fn restore(&mut self, saved: &Saved) -> Result<(), TrialError> {
         let plain = self.device.plain().clone();
-        let Self { work: Work::Training { network, updater }, memories, .. } = self else { return Err(not_trained()) };
+        let Self { work: Work::Training { network, updater }, memories, replica, .. } = self else { return Err(not_trained()) };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
             for (name, stats) in network.running_stats() {
@@ -239,6 +283,10 @@ impl Learner {
             };
             let names = saved.training.names();
             for micro in (0..).take_while(|micro| names.contains(&memory_name(*micro, HIDDEN))) {
+                if !replica.takes(micro as u64) {
+                    memories.push(None);
+                    continue;
+                }
                 let (hidden, cell) = (tensor(&memory_name(micro, HIDDEN))?, tensor(&memory_name(micro, CELL))?);
                 memories.push(Some(LstmState { hidden, cell }));
             }
@@ -268,6 +316,10 @@ impl Learner {
     /// The device, as its maker calls it.
     pub fn device_name(&self) -> String {
         self.device.name()
+    }
+
+    pub(super) fn is_on_cuda(&self) -> bool {
+        self.device.is_cuda()
     }
 
     /// Threads that the engine computes with on the CPU.
@@ -308,7 +360,7 @@ impl Learner {
         };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
-            device.seed(seed);
+            device.seed(seed)?;
             let outputs = network.forward(batch.input, &mut memory, *arithmetic);
             own_input.map_or(Ok(()), |input| check_outputs(&outputs, batch.target.count(), input))?;
             let loss = batch.target.loss(outputs, smoothing, *arithmetic) / total_targets as f64;
@@ -323,6 +375,31 @@ impl Learner {
                 None => loss,
             });
             Ok(())
+        })
+    }
+
+    /// Makes the gradients that each replica has accumulated the sum over all of them. Does not wait.
+    pub(super) fn sum_gradients(replicas: &mut [Self]) -> Result<(), TrialError> {
+        guard_result(|| {
+            let updaters = replicas.iter_mut().filter_map(|replica| match &mut replica.work {
+                Work::Training { updater, .. } => Some(updater),
+                Work::Products { .. } => None,
+            });
+            Updater::sum(updaters)
+        })
+    }
+
+    /// The first parameter that the replicas do not have alike to the bit. Waits for the devices.
+    pub(super) fn first_difference(replicas: &[Self]) -> Result<Option<String>, TrialError> {
+        guard_result(|| {
+            let networks = replicas.iter().filter_map(|replica| match &replica.work {
+                Work::Training { network, .. } => network.as_deref(),
+                Work::Products { .. } => None,
+            });
+            let parameters: Vec<Named> = networks.map(optimizer::leaving_parameters).collect();
+            let Some((first, others)) = parameters.split_first() else { return Ok(None) };
+            let differs = |at: usize, values: &Leaving| others.iter().any(|other| !other[at].1.is_same(values));
+            Ok(first.iter().enumerate().find(|(at, (_, values))| differs(*at, values)).map(|(_, (path, _))| path.clone()))
         })
     }
 

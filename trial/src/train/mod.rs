@@ -14,6 +14,7 @@ mod messages;
 mod objective;
 mod optimizer;
 mod outcome;
+mod replicas;
 mod respond;
 mod responding;
 mod responses;
@@ -50,6 +51,7 @@ use self::{
     ledger::Ledger,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
+    replicas::Parallel,
     responses::Responses,
     sample::Sampler,
     schedule::Plateau,
@@ -61,6 +63,7 @@ use self::{
 };
 use crate::{TrialError, data, engine::guard_result, model::Registry};
 
+const NO_DEVICES: &str = "`devices_per_trial` is 0 in a trial file; it must be at least 1";
 const NO_FLOPS: &str = "the model does not tell them (`OwnModel::flops_per_sample`), so there is no mfu";
 
 /// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
@@ -95,10 +98,10 @@ fn train<W: Write>(
     let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
-    let learner = match &start {
-        Some(start) => Learner::build_resumed(file, input, registry, &Saved::read(&start.folder, &start.optimizer)?)?,
-        None => Learner::build_own(file, input, registry)?,
-    };
+    let saved = start.as_ref().map(|start| Saved::read(&start.folder, &start.optimizer)).transpose()?;
+    let mut replicas = Learner::build_replicas(file, input, registry, saved.as_ref())?;
+    drop(saved); // It is as large as the model and its moments.
+    let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
     result.parameters = Some(learner.parameters());
     result.flops_per_sample = learner.own_flops_per_sample().or(file.model.flops_per_sample(input));
     if result.flops_per_sample.is_none() && file.model.kind() == "custom" {
@@ -117,11 +120,15 @@ fn train<W: Write>(
     })?;
     notice.into_iter().chain(refused).try_for_each(|text| messages.send(&Message::Notice { text }))?;
     if let Some(start) = &start {
-        feed.iter_mut().for_each(|feed| feed.loader.start_at(start.step * file.train.grad_accumulation));
+        feed.iter_mut().for_each(|feed| feed.loader.start_at(start.step * file.batches_per_step()));
         messages.send(&Message::Resumed { step: start.step })?;
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    train_with(file, Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start }, learner, result)
+    let setting = Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
+    match replicas.pop() {
+        Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
+        last => train_with(file, setting, Parallel::new(replicas.into_iter().chain(last).collect()), result),
+    }
 }
 
 /// What a training needs beside its file and its trainee.
@@ -207,7 +214,7 @@ struct Prepared {
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
         let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
-        return Ok(Prepared { plan: plan_products(&file.train)?, feed: None, sampler, responses, input: None, notice: None });
+        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, responses, input: None, notice: None });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;

@@ -49,6 +49,7 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         data_wait_fraction: None,
         load_seconds: None,
         transfer_fraction: None,
+        communication_fraction: None,
         evaluation_seconds: None,
         checkpoint_seconds: None,
         checkpoint_bytes: None,
@@ -155,6 +156,7 @@ impl Trained<'_> {
                 note(result, "transfer_fraction", self.why_not_timed());
             }
         }
+        result.communication_fraction = figures.communication_fraction;
         result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
         result.median_step_seconds = figures.median_step_seconds;
         if figures.median_step_seconds.is_none() {

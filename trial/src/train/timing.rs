@@ -40,6 +40,8 @@ struct Window {
     data: DataCost,
     /// Of its steps, as far as they were taken from the clock.
     timed: Vec<StepSeconds>,
+    /// Seconds of its steps in which devices exchanged gradients; empty for one device.
+    exchanges: Vec<Option<f64>>,
 }
 
 /// What a closed window measured.
@@ -56,6 +58,8 @@ pub(crate) struct Figures {
     pub(crate) load_seconds: f64,
     /// `None` if a step was not timed.
     pub(crate) transfer_fraction: Option<f64>,
+    /// `None` for one device, and if a step's exchange was not timed.
+    pub(crate) communication_fraction: Option<f64>,
 }
 
 impl Timing {
@@ -92,6 +96,13 @@ impl Timing {
         }
     }
 
+    /// The seconds in which the devices exchanged gradients, of a step that ended in the window.
+    pub(crate) fn add_exchange(&mut self, seconds: Option<f64>) {
+        if let Some(window) = &mut self.window {
+            window.exchanges.push(seconds);
+        }
+    }
+
     /// Whether the window should open before the next step: both halves of the warm-up have passed.
     pub(crate) fn warmup_is_over(&self) -> bool {
         self.window.is_none() && self.steps >= self.warmup_steps && self.trained_seconds >= self.warmup_seconds
@@ -108,6 +119,7 @@ impl Timing {
             steps: 0,
             data: DataCost::default(),
             timed: Vec::new(),
+            exchanges: Vec::new(),
         });
     }
 
@@ -164,6 +176,7 @@ impl Timing {
             data_wait_fraction: window.data.wait_seconds / seconds,
             load_seconds: window.data.load_seconds,
             transfer_fraction: window.times(|times| times.copy).map(|copies| copies.iter().sum::<f64>() / seconds),
+            communication_fraction: window.exchange_seconds().map(|exchanges| exchanges / seconds),
         })
     }
 
@@ -181,6 +194,12 @@ impl Timing {
 }
 
 impl Window {
+    /// Of all its steps; `None` if a step lacks it.
+    fn exchange_seconds(&self) -> Option<f64> {
+        let is_whole = self.exchanges.len() as u64 == self.steps;
+        is_whole.then(|| self.exchanges.iter().copied().sum()).flatten()
+    }
+
     /// One time of each step; `None` if a step lacks it.
     fn times(&self, time: impl Fn(&StepSeconds) -> Option<f64>) -> Option<Vec<f64>> {
         let is_whole = self.timed.len() as u64 == self.steps;
@@ -240,6 +259,7 @@ mod tests {
         timing.end_step(142 * SECOND, cost(0.5));
         for step in [1.0, 3.0, 2.0] {
             timing.add_times(times(step));
+            timing.add_exchange(Some(0.5));
         }
         timing.close_window(143 * SECOND);
         timing.cut(143 * SECOND, 160 * SECOND);
@@ -253,6 +273,7 @@ mod tests {
             data_wait_fraction: 2.0 / 7.0,
             load_seconds: 4.0,
             transfer_fraction: Some(0.375 / 7.0),
+            communication_fraction: Some(1.5 / 7.0),
         };
         assert_eq!(figures, expected);
         assert_eq!(timing.left_out_steps(), 1);
@@ -266,10 +287,15 @@ mod tests {
         timing.end_step(102 * SECOND, cost(0.0));
         timing.add_times(times(1.0));
         timing.close_window(102 * SECOND);
-        let empty = |timing: &Timing| timing.figures().map(|figures| (figures.steps, figures.median_step_seconds, figures.transfer_fraction));
-        assert_eq!(empty(&timing), Some((2, None, None)), "one of two");
+        timing.add_exchange(Some(0.5));
+        let empty = |timing: &Timing| {
+            let figures = timing.figures()?;
+            Some((figures.steps, figures.median_step_seconds, figures.transfer_fraction, figures.communication_fraction))
+        };
+        assert_eq!(empty(&timing), Some((2, None, None, None)), "one of two");
         timing.add_times(StepSeconds::default());
-        assert_eq!(empty(&timing), Some((2, None, None)), "the second not timed");
+        timing.add_exchange(None);
+        assert_eq!(empty(&timing), Some((2, None, None, None)), "the second not timed");
     }
 
     #[test]

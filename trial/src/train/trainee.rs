@@ -13,6 +13,17 @@ pub(crate) struct AllocatorPeaks {
     pub(crate) retries: u64,
 }
 
+impl AllocatorPeaks {
+    /// The higher of each.
+    pub(crate) fn highest(self, other: Self) -> Self {
+        Self {
+            allocated_bytes: self.allocated_bytes.max(other.allocated_bytes),
+            reserved_bytes: self.reserved_bytes.max(other.reserved_bytes),
+            retries: self.retries.max(other.retries),
+        }
+    }
+}
+
 /// A model that can be trained. Work may be queued on the device; only what says so waits for it.
 pub(crate) trait Trainee {
     /// A batch on the device.
@@ -35,6 +46,12 @@ pub(crate) trait Trainee {
 
     /// Waits. The loss of each step since the last call, in order.
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError>;
+
+    /// Seconds in which the devices exchanged gradients, of each step since the last call, in order; `None` for a step that could not be
+    /// timed. To be called after a wait; nothing for one device.
+    fn take_exchanges(&mut self) -> Vec<Option<f64>> {
+        Vec::new()
+    }
 
     /// Steps left out because a gradient overflowed, as of the last losses read; `None` where none can be.
     fn skipped_steps(&self) -> Option<u64> {
@@ -71,6 +88,13 @@ pub(crate) trait Trainee {
 
     /// Waits. Writes its tensors into a folder, between two steps; what else it must remember is returned.
     fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError>;
+
+    /// Waits. What must hold at the end of any training.
+    ///
+    /// Errors: it does not.
+    fn check(&self) -> Result<(), TrialError> {
+        Ok(())
+    }
 }
 
 /// How batches came to the device.

@@ -130,10 +130,7 @@ impl Measured {
     /// The peaks of the window are the highest of its stretches between evaluations.
     pub(crate) fn raise_allocator(&mut self, found: Option<AllocatorPeaks>) {
         let Some(found) = found else { return };
-        let known = self.allocator.get_or_insert(found);
-        known.allocated_bytes = known.allocated_bytes.max(found.allocated_bytes);
-        known.reserved_bytes = known.reserved_bytes.max(found.reserved_bytes);
-        known.retries = known.retries.max(found.retries);
+        self.allocator = Some(self.allocator.map_or(found, |known| known.highest(found)));
     }
 }
 
@@ -144,6 +141,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.close_window()?;
         if let Some(divergence) = self.settle()? {
             ending = diverged(divergence);
+        }
+        if !matches!(ending, Ending::Diverged(_)) {
+            self.trainee.check()?;
         }
         let (step, now) = (self.measured.steps, monotonic_nanoseconds());
         self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
@@ -252,7 +252,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             if self.plan.begins_epoch(step) {
                 self.trainee.begin_epoch();
             }
-            (0..self.file.train.grad_accumulation).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
+            (0..self.file.batches_per_step()).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
             let train = &self.file.train;
             let planned = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
             let rate = planned * self.plateau.left();
@@ -306,9 +306,12 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         }
         let losses = if self.feed.is_some() { self.trainee.take_losses()? } else { Vec::new() };
         self.measured.skipped_steps = self.trainee.skipped_steps();
-        let times = self.clock.take();
+        let (times, exchanges) = (self.clock.take(), self.trainee.take_exchanges());
         for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
             self.timing.add_times(*time);
+        }
+        for (seconds, _) in exchanges.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
+            self.timing.add_exchange(*seconds);
         }
         self.ledger.settle(&losses, &times, &mut self.tables)
     }
@@ -454,7 +457,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let scores = self.trainee.finish_evaluation()?;
         match self.respond(step, batches) {
             Ok(None) => Ok(Some(scores)),
-            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu()), chrf: Some(texts.chrf()), ..scores })),
+            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu() / 100.0), chrf: Some(texts.chrf() / 100.0), ..scores })),
             Err(TrialError::Interrupted) => Ok(None),
             Err(error) => Err(error),
         }

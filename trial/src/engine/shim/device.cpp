@@ -1,11 +1,13 @@
 // The device beside its operations: libtorch's CUDA half is loaded, batches are copied to the device, moments are marked on its
 // stream. No CUDA header is needed: everything goes through libtorch's device-independent interfaces, so this file is the same
 // for both flavours of libtorch, and where there is no CUDA each call fails with libtorch's words.
+#include <ATen/Context.h>
 #include <c10/core/Event.h>
 #include <dlfcn.h>
 
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <stdexcept>
 
 #include "shim.h"
@@ -18,7 +20,7 @@ __attribute__((visibility("hidden"))) int warp_size() { return 0; }
 }  // namespace at::cuda
 
 namespace {
-const at::Device cuda(at::kCUDA, 0);
+at::Device cuda(int device) { return at::Device(at::kCUDA, (c10::DeviceIndex)device); }
 // A function that libtorch_cuda.so has; the empty library that lets a CPU flavour be linked has none.
 const char *const CUDA_SYMBOL = "_ZN2at4cuda9warp_sizeEv";
 }  // namespace
@@ -35,26 +37,42 @@ int kiln_load_cuda(const char *path, int *is_real) {
   });
 }
 
-// `count` values (f32, else i64) in a buffer [count] on the device; on the CPU in a buffer of libtorch's own. Does not wait for the
+// Seeds the generator of one CUDA device, or of the CPU if `device` is negative, and of no other.
+int kiln_seed(int device, uint64_t seed) {
+  return guarded([&] {
+    auto generator = at::globalContext().defaultGenerator(device < 0 ? at::Device(at::kCPU) : cuda(device));
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_current_seed(seed);
+  });
+}
+
+// `count` values (f32, else i64) in a buffer [count] on a CUDA device; if `device` is negative in a buffer of libtorch's own on the CPU. Does not wait for the
 // copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it out again before the
 // copy is done: copies without waiting record an event with it. From pageable memory the driver copies aside before it returns,
 // after a wait for the stream if the buffer is larger than 64 KiB.
-int kiln_copy(const void *values, int64_t count, int is_float, int to_cuda, int pinned, Tensor **out) {
+int kiln_copy(const void *values, int64_t count, int is_float, int device, int pinned, Tensor **out) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     auto kind = is_float ? at::kFloat : at::kLong;
     auto host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0));
     if (count > 0) std::memcpy(host.data_ptr(), values, host.nbytes());
-    give(out, to_cuda ? host.to(cuda, kind, /*non_blocking=*/true) : host);
+    give(out, device < 0 ? host : host.to(cuda(device), kind, /*non_blocking=*/true));
   });
 }
 
-// Marks this moment on the device's current stream; does not wait.
-int kiln_record_moment(c10::Event **moment) {
+// Marks a moment on the current stream of the first CUDA device, once the current streams of the first `devices` have come this far;
+// does not wait.
+int kiln_record_moment(int devices, c10::Event **moment) {
   return guarded([&] {
-    c10::impl::VirtualGuardImpl device(at::kCUDA);
+    c10::impl::VirtualGuardImpl guard(at::kCUDA);
+    auto first = guard.getStream(cuda(0));
+    for (int device = 1; device < devices; device++) {
+      c10::Event reached(at::kCUDA);
+      reached.record(guard.getStream(cuda(device)));
+      reached.block(first);
+    }
     auto event = std::make_unique<c10::Event>(at::kCUDA, c10::EventFlag::BACKEND_DEFAULT);
-    event->record(device.getStream(cuda));
+    event->record(first);
     *moment = event.release();
   });
 }

@@ -18,7 +18,10 @@ use super::{
     without_backward,
 };
 use crate::{
-    engine::libtorch::{Adafactor, AdamW, Group, Sgd, accumulate, adafactor, adamw, clip, sgd},
+    engine::{
+        libtorch::{Adafactor, AdamW, Group, Sgd, accumulate, adafactor, adamw, clip, sgd},
+        replicas::sum_over_replicas,
+    },
     error::TrialError,
     model::Network,
     train::saved::{Arrived, Leaving, Named},
@@ -167,6 +170,12 @@ impl Fused {
         });
         self.paths.iter().zip(values).map(|(path, values)| Ok((path.clone(), values?))).collect()
     }
+}
+
+/// Makes the replicas' gradients their sum.
+pub(super) fn sum(replicas: &[&Fused]) -> Result<(), TrialError> {
+    let lists: Vec<&[tch::Tensor]> = replicas.iter().map(|replica| replica.gradients.as_slice()).collect();
+    sum_over_replicas(&lists)
 }
 
 impl Group {

@@ -84,6 +84,24 @@ impl Updater {
         }
     }
 
+    /// Makes the gradients that each replica of one network has accumulated the sum over all of them. Does not wait for the devices.
+    pub(super) fn sum<'a>(replicas: impl Iterator<Item = &'a mut Self>) -> Result<(), TrialError> {
+        let mut plain = Vec::new();
+        #[cfg(feature = "libtorch")]
+        let mut fused = Vec::new();
+        for replica in replicas {
+            match replica {
+                #[cfg(feature = "libtorch")]
+                Self::Fused(replica) => fused.push(&**replica),
+                Self::Plain(replica) => plain.push(&mut **replica),
+            }
+        }
+        plain::sum(plain);
+        #[cfg(feature = "libtorch")]
+        fused::sum(&fused)?;
+        Ok(())
+    }
+
     /// Clips, updates, forgets the gradients. Does not wait for the device.
     pub(super) fn update(&mut self, network: Network, learning_rate: f64) -> Result<Network, TrialError> {
         match self {

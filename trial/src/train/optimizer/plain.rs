@@ -42,8 +42,7 @@ impl Plain {
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
         let found = Collected::<Tensor<1>>::gradients(network, gradients)?;
         let so_far = std::mem::take(&mut self.gradients);
-        self.gradients =
-            if so_far.is_empty() { found.tensors } else { so_far.into_iter().zip(found.tensors).map(|(sum, term)| sum + term).collect() };
+        self.gradients = if so_far.is_empty() { found.tensors } else { added(so_far, found.tensors) };
         Ok(())
     }
 
@@ -89,6 +88,18 @@ impl Plain {
         }
         Ok(())
     }
+}
+
+/// Makes the replicas' gradients their sum.
+pub(super) fn sum(replicas: Vec<&mut Plain>) {
+    let total = replicas.iter().map(|replica| replica.gradients.clone()).reduce(added);
+    for (replica, total) in replicas.into_iter().zip(std::iter::repeat(total.unwrap_or_default())) {
+        replica.gradients = total;
+    }
+}
+
+fn added(sums: Vec<Tensor<1>>, terms: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+    sums.into_iter().zip(terms).map(|(sum, term)| sum + term).collect()
 }
 
 /// The parameters of a network on either engine. Waits for the device.

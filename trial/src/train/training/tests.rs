@@ -26,6 +26,7 @@ use crate::{
         Setting,
         feed::Validation,
         outcome::{conclude, empty_result},
+        respond::Writing,
         step_clock::{StepSeconds, WallClock},
         train_with,
         trainee::Copying,

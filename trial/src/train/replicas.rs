@@ -1,0 +1,214 @@
+//! Data parallel within one trial: replicas of one model, each on its device, share the batches of every step.
+//!
+//! Micro-batch m of a step goes to replica m mod N. Each replica's gradients are divided by the targets of the whole step, so before the
+//! update they are summed over the replicas; then all make the same update, and their parameters stay equal to the bit. The first
+//! replica is the one that is evaluated, sampled and saved. Waits for the devices: only where [`Trainee`] says so.
+
+use std::{path::Path, thread};
+
+use super::{
+    DeviceBatch, Learner,
+    clock::{monotonic_nanoseconds, seconds_between},
+    objective::Scores,
+    respond::Writing,
+    trainee::{AllocatorPeaks, Copying, Trainee},
+};
+#[cfg(feature = "libtorch")]
+use crate::engine::cuda;
+use crate::{TrialError, data::HostBatch, engine::error_from_text, error::panic_text, model::Memory};
+
+/// Replicas that learn together.
+pub(super) struct Parallel {
+    /// In the order of their devices.
+    replicas: Vec<Learner>,
+    /// Batches of the round under way, one per replica, in their order.
+    round: Vec<DeviceBatch>,
+    /// Each from a thread of its own, so that no device waits for the launches of another's work. On the CPU they would draw from one
+    /// generator.
+    in_threads: bool,
+    clock: ExchangeClock,
+    /// Of each step since they were last taken.
+    exchanges: Vec<Option<(Moment, Moment)>>,
+}
+
+/// Where the time of an exchange is read.
+#[derive(Clone, Copy, Debug)]
+enum ExchangeClock {
+    Host,
+    /// On the streams of this many devices.
+    #[cfg(feature = "libtorch")]
+    Devices(usize),
+}
+
+#[derive(Debug)]
+enum Moment {
+    /// CLOCK_MONOTONIC.
+    Host(u64),
+    #[cfg(feature = "libtorch")]
+    Device(cuda::Moment),
+}
+
+impl ExchangeClock {
+    /// The moment at which every replica has done what was asked of it before; does not wait. `None` if the devices' clock fails.
+    fn all_done(self) -> Option<Moment> {
+        match self {
+            Self::Host => Some(Moment::Host(monotonic_nanoseconds())),
+            #[cfg(feature = "libtorch")]
+            Self::Devices(count) => cuda::Moment::record_on_all(count).ok().map(Moment::Device),
+        }
+    }
+}
+
+impl Moment {
+    fn seconds_until(&self, later: &Self) -> Option<f64> {
+        match (self, later) {
+            (Self::Host(from), Self::Host(to)) => Some(seconds_between(*from, *to)),
+            #[cfg(feature = "libtorch")]
+            (Self::Device(from), Self::Device(to)) => from.seconds_until(to).ok(),
+            #[cfg(feature = "libtorch")]
+            _ => None,
+        }
+    }
+}
+
+impl Parallel {
+    /// `replicas` are at least one, alike to the bit.
+    pub(super) fn new(replicas: Vec<Learner>) -> Self {
+        let in_threads = replicas.iter().any(Learner::is_on_cuda);
+        let clock = match in_threads {
+            #[cfg(feature = "libtorch")]
+            true => ExchangeClock::Devices(replicas.len()),
+            _ => ExchangeClock::Host,
+        };
+        Self { replicas, round: Vec::new(), in_threads, clock, exchanges: Vec::new() }
+    }
+
+    fn first(&mut self) -> &mut Learner {
+        &mut self.replicas[0]
+    }
+
+    fn each(&mut self, work: impl FnMut(&mut Learner) -> Result<(), TrialError>) -> Result<(), TrialError> {
+        self.replicas.iter_mut().try_for_each(work)
+    }
+
+    /// Forward and backward of the round's batches, of which `first_micro` is the first replica's.
+    fn run_round(&mut self, step: u64, first_micro: u64, total_targets: u64) -> Result<(), TrialError> {
+        let work = |(replica, (batch, micro)): (&mut Learner, (DeviceBatch, u64))| replica.micro_step(batch, step, micro, total_targets);
+        let mut parts = self.replicas.iter_mut().zip(self.round.drain(..).zip(first_micro..));
+        if !self.in_threads {
+            return parts.try_for_each(work);
+        }
+        thread::scope(|scope| {
+            let own = parts.next();
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
+            let ended = own.map_or(Ok(()), work);
+            let join = |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap_or_else(|payload| Err(error_from_text(&panic_text(&*payload))));
+            others.into_iter().map(join).fold(ended, Result::and)
+        })
+    }
+}
+
+impl Trainee for Parallel {
+    type Batch = DeviceBatch;
+
+    fn begin_epoch(&mut self) {
+        self.replicas.iter_mut().for_each(Learner::begin_epoch);
+    }
+
+    /// To the replica whose turn it is: between two steps the first one's, which makes the evaluations.
+    fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+        let turn = self.round.len();
+        self.replicas[turn].to_device(batch)
+    }
+
+    /// A round is made once it has a batch for each replica; a step is made of whole rounds.
+    fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+        self.round.push(batch);
+        if self.round.len() < self.replicas.len() {
+            return Ok(());
+        }
+        let first_micro = micro + 1 - self.replicas.len() as u64;
+        self.run_round(step, first_micro, total_targets)
+    }
+
+    fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
+        let began = self.clock.all_done();
+        Learner::sum_gradients(&mut self.replicas)?;
+        self.exchanges.push(began.zip(self.clock.all_done()));
+        self.each(|replica| replica.update(learning_rate))
+    }
+
+    fn product(&mut self) -> Result<(), TrialError> {
+        self.each(|replica| replica.product())
+    }
+
+    /// Each replica has its targets' part of a step's mean.
+    fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
+        let parts = self.replicas.iter_mut().map(Learner::take_losses).collect::<Result<Vec<_>, _>>()?;
+        let added = |sums: Vec<f64>, terms: Vec<f64>| sums.into_iter().zip(terms).map(|(sum, term)| sum + term).collect();
+        Ok(parts.into_iter().reduce(added).unwrap_or_default())
+    }
+
+    fn take_exchanges(&mut self) -> Vec<Option<f64>> {
+        let exchanges = self.exchanges.drain(..);
+        exchanges.map(|exchange| exchange.and_then(|(began, ended)| began.seconds_until(&ended))).collect()
+    }
+
+    fn skipped_steps(&self) -> Option<u64> {
+        self.replicas[0].skipped_steps()
+    }
+
+    fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
+        self.first().evaluate(batch)
+    }
+
+    fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
+        self.first().finish_evaluation()
+    }
+
+    fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
+        self.first().predict(tokens, memory)
+    }
+
+    fn respond(
+        &mut self,
+        writing: &Writing,
+        prompts: &[&[u32]],
+        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        self.first().respond(writing, prompts, heed)
+    }
+
+    fn wait(&mut self) -> Result<(), TrialError> {
+        self.each(|replica| replica.wait())
+    }
+
+    /// Of the device with the highest of each.
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        self.replicas.iter().filter_map(Trainee::allocator_peaks).reduce(AllocatorPeaks::highest)
+    }
+
+    fn reset_allocator_peaks(&mut self) {
+        self.replicas.iter_mut().for_each(|replica| replica.reset_allocator_peaks());
+    }
+
+    fn copying(&self) -> Copying {
+        self.replicas[0].copying()
+    }
+
+    fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+        self.replicas[0].save_with(&self.replicas[1..], folder)
+    }
+
+    fn check(&self) -> Result<(), TrialError> {
+        let Some(path) = Learner::first_difference(&self.replicas)? else { return Ok(()) };
+        Err(TrialError::Failed(format!(
+            "the devices of this trial have come apart: the parameter `{path}` is not the same on all {} of them, though each made the same \
+             updates; this is a fault of kiln, please report it",
+            self.replicas.len()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Data parallel in one trial: N devices with a batch of B train as one with N × B does.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::{collections::BTreeMap, fs, path::Path, sync::atomic::AtomicBool};
+
+use kiln::{
+    plan::{Outcome, TrialFile},
+    record::{EpochRow, StepRow, TrialResult},
+};
+use kiln_trial::{Registry, train::run};
+use safetensors::SafeTensors;
+
+const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 12, dropout: 0.0}";
+const LSTM: &str = "{kind: lstm, d_model: 16, hidden: 16, seq_len: 8, dropout: 0.0}";
+const PANEL_LSTM: &str = "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: 2, dropout: 0.0}";
+const RESNET: &str = "{kind: resnet, depth: 18, width: 4, stem: small}";
+const TEXT: &str = "{kind: generated, characters: 12000, num_workers: 1}";
+const CONTIGUOUS: &str = "{kind: generated, characters: 12000, sampling: contiguous}";
+const PANEL: &str = "{kind: panel-csv, path: PANEL, price: Close}";
+const IMAGES: &str = "{kind: generated-images, images: 200, valid_images: 40, image_size: 16}";
+
+/// Where a gradient is nothing but rounding (of an attention's key bias it is), AdamW with its usual epsilon of 1e-8 moves by it.
+const ADAMW: &str = "optimizer: {kind: adamw, learning_rate: 1.0e-3, epsilon: 1.0e-6}";
+const SGD: &str = "optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}";
+
+const STEPS: u64 = 6;
+
+fn engines() -> &'static [&'static str] {
+    if cfg!(feature = "libtorch") { &["libtorch", "flex"] } else { &["flex"] }
+}
+
+/// A trial in words.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    engine: &'static str,
+    model: &'static str,
+    data: &'static str,
+    optimizer: &'static str,
+    accumulation: u64,
+}
+
+/// What a trial left.
+struct Trained {
+    result: TrialResult,
+    losses: Vec<f64>,
+    valid_losses: Vec<Option<f64>>,
+    weights: BTreeMap<String, Vec<f32>>,
+}
+
+/// One device evaluates as many examples at once as all of them train on: where rows go on, their number decides the loss.
+fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    write_panel(&place.join("panel"));
+    let Case { engine, model, data, optimizer, accumulation } = case;
+    let data = data.replace("PANEL", &place.join("panel").display().to_string());
+    let text = format!(
+        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: {{batch_size: {batch_size}, \
+         grad_accumulation: {accumulation}, steps: {STEPS}, clip_norm: 0.5, cpu_threads: 1, {optimizer}, evaluate: {{every: 3, batch_multiple: {devices}}}, \
+         checkpoint: {{every_steps: 1000, after: last}}}}, measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 2}}, \
+         engine: {engine}, device: cpu, devices_per_trial: {devices}, folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
+        place.display(),
+        place.join("checkpoint").display()
+    );
+    let file: TrialFile = serde_yaml::from_str(&text).unwrap();
+    let result = run(&file, &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
+    assert_eq!(result.outcome, Outcome::Completed, "{case:?}: {:?}", result.reason);
+    let losses = rows::<StepRow>(&place.join("steps.csv")).iter().map(|row| row.loss.unwrap()).collect();
+    let valid_losses = rows::<EpochRow>(&place.join("epochs.csv")).iter().map(|row| row.valid_loss).collect();
+    let weights = fs::read(place.join(format!("checkpoint/{STEPS}/model.safetensors"))).map(|bytes| weights(&bytes)).unwrap_or_default();
+    Trained { result, losses, valid_losses, weights }
+}
+
+fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
+    csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
+}
+
+fn weights(bytes: &[u8]) -> BTreeMap<String, Vec<f32>> {
+    let read = |bytes: &[u8]| bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+    SafeTensors::deserialize(bytes).unwrap().tensors().into_iter().map(|(name, tensor)| (name, read(tensor.data()))).collect()
+}
+
+/// Prices of three symbols, up and down.
+fn write_panel(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for symbol in 0..3_u64 {
+        let price = |day: u64| 100.0 + ((day * (7 + symbol) + symbol) % 23) as f64;
+        let line = |day: u64| {
+            let (month, of_month) = (day / 28 + 1, day % 28 + 1);
+            format!("2020-{month:02}-{of_month:02},{},{},{}\n", price(day), price(day + 1), 1000 + day * (symbol + 1) % 97)
+        };
+        let text: String = (0..240).map(line).collect();
+        fs::write(folder.join(format!("S{symbol}.csv")), format!("Date,Open,Close,Volume\n{text}")).unwrap();
+    }
+}
+
+fn largest_difference(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max)
+}
+
+/// To 1e-5: sums of f32 in another order.
+fn trains_as_one_large_batch(case: Case) {
+    let one = train(case, 1, 8);
+    assert_eq!((one.losses.len() as u64, one.result.communication_fraction), (STEPS, None));
+    for devices in [2, 4] {
+        let several = train(case, devices, 8 / devices);
+        let of_losses = largest_difference(&several.losses, &one.losses);
+        assert!(of_losses <= 1e-5, "{case:?} on {devices}: losses differ by {of_losses}: {:?} {:?}", several.losses, one.losses);
+        let valid = |trained: &Trained| -> Vec<f64> { trained.valid_losses.iter().flatten().copied().collect() };
+        assert!(valid(&one).len() == 2 && largest_difference(&valid(&several), &valid(&one)) <= 1e-5, "{case:?} on {devices}");
+        assert!(!one.weights.is_empty() && several.weights.keys().eq(one.weights.keys()));
+        for (name, expected) in &one.weights {
+            let f64s = |values: &[f32]| -> Vec<f64> { values.iter().map(|value| f64::from(*value)).collect() };
+            let of_weights = largest_difference(&f64s(&several.weights[name]), &f64s(expected));
+            assert!(of_weights <= 1e-5, "{case:?} on {devices}: `{name}` differs by {of_weights}");
+        }
+        let share = several.result.communication_fraction.unwrap();
+        assert!(share > 0.0 && share < 1.0, "{share}");
+        assert_eq!((several.result.train_samples, several.result.steps), (one.result.train_samples, one.result.steps));
+        let rate = several.result.samples_per_second.unwrap() * several.result.window_seconds.unwrap();
+        assert!((rate - (8 * case.accumulation * (STEPS - 2)) as f64).abs() < 1e-6, "{rate} samples in the window");
+    }
+}
+
+fn with_both_optimizers_and_accumulations(model: &'static str, data: &'static str) {
+    for engine in engines() {
+        for (optimizer, accumulation) in [(ADAMW, 1), (ADAMW, 2), (SGD, 1), (SGD, 2)] {
+            trains_as_one_large_batch(Case { engine, model, data, optimizer, accumulation });
+        }
+    }
+}
+
+#[test]
+fn a_gpt_on_two_and_four_devices_trains_as_on_one() {
+    with_both_optimizers_and_accumulations(GPT, TEXT);
+}
+
+#[test]
+fn so_does_an_lstm_with_its_memory_and_without() {
+    with_both_optimizers_and_accumulations(LSTM, TEXT);
+    with_both_optimizers_and_accumulations(LSTM, CONTIGUOUS);
+}
+
+#[test]
+fn so_does_a_panel_lstm() {
+    with_both_optimizers_and_accumulations(PANEL_LSTM, PANEL);
+}
+
+/// A batch norm's statistics are each device's own, so its losses are others; the parameters stay equal, or the trial would fail.
+#[test]
+fn a_resnet_trains_with_each_devices_own_statistics() {
+    let case = Case { engine: engines()[0], model: RESNET, data: IMAGES, optimizer: SGD, accumulation: 1 };
+    let (one, several) = (train(case, 1, 8), train(case, 2, 4));
+    assert!(largest_difference(&several.losses, &one.losses) > 1e-5);
+    assert!(several.losses.iter().all(|loss| loss.is_finite()));
+}
+
+#[test]
+fn matmul_makes_its_products_on_each_device() {
+    let text = "{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {kind: matmul, size: 64}, data: {kind: none}, \
+                train: {batch_size: 3, steps: 20, cpu_threads: 1}, measure: {warmup_steps: 0, warmup_seconds: 0}, engine: ENGINE, device: cpu, \
+                devices_per_trial: 2, folder: FOLDER, run_anchor_nanoseconds: 0}";
+    let folder = tempfile::tempdir().unwrap();
+    let text = text.replace("ENGINE", engines()[0]).replace("FOLDER", &folder.path().display().to_string());
+    let result = run(&serde_yaml::from_str(&text).unwrap(), &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
+    assert_eq!(result.outcome, Outcome::Completed, "{:?}", result.reason);
+    let products = result.samples_per_second.unwrap() * result.window_seconds.unwrap();
+    assert!((products - 120.0).abs() < 1e-6, "{products}");
+    assert_eq!(result.communication_fraction, None);
+}
+
+#[test]
+fn fewer_samples_than_the_devices_take_are_refused_with_the_sum() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {GPT}, data: {{kind: generated, characters: 1000}}, train: {{batch_size: 16, \
+         grad_accumulation: 2, steps: 1, cpu_threads: 1}}, measure: {{}}, engine: flex, device: cpu, devices_per_trial: 4, folder: {}, \
+         run_anchor_nanoseconds: 0}}",
+        folder.path().display()
+    );
+    let result = run(&serde_yaml::from_str(&text).unwrap(), &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
+    let reason = result.reason.unwrap();
+    assert!(reason.contains("fewer than the 128 of one step (`batch_size` 16 × `grad_accumulation` 2 × 4 devices)"), "{reason}");
+}
