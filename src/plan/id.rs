@@ -299,7 +299,7 @@ mod tests {
             "train.sample": serde_json::to_value(crate::spec::Sample::default()).unwrap(),
             "train.optimizer": kinds(&["adamw", "sgd", "adafactor"], &|kind| train("optimizer", kind)),
             "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),
-            "run": {"engine": run["engine"], "devices": run["devices"]},
+            "run": {"engine": run["engine"], "devices": run["devices"], "devices_per_trial": run["devices_per_trial"]},
         });
         assert_eq!(canonical(&today), canonical(&FORMAT_1_DEFAULTS));
     }
