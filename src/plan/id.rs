@@ -226,6 +226,11 @@ mod tests {
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
             plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
             plain("{kind: gpt}", "{kind: chatlm}", "{epochs: 1}"),
+            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1}"),
+            plain("{kind: seq2seq, size: chatlm}", "{kind: chatlm}", "{epochs: 1}"),
+            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1, evaluate: {generate: {}}}"),
+            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1, evaluate: {generate: {beams: 4}}}"),
+            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1, optimizer: {kind: adafactor}}"),
             plain("{kind: gpt}", "{kind: chatlm, train_rows: 5}", "{epochs: 1}"),
             plain("{kind: gpt}", "{kind: chatlm, sort_by_length: false}", "{epochs: 1}"),
             plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t}", "{epochs: 1}"),
@@ -281,7 +286,7 @@ mod tests {
         };
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({
-            "model": kinds(&["gpt", "lstm", "panel-lstm", "resnet", "mlp", "matmul"], &model),
+            "model": kinds(&["gpt", "lstm", "panel-lstm", "resnet", "seq2seq", "mlp", "matmul"], &model),
             "data": kinds(
                 &[
                     "none", "wikitext2", "tinyshakespeare", "text", "generated", "fashion-mnist", "cifar10", "image-folder",
@@ -290,6 +295,7 @@ mod tests {
                 &data
             ),
             "train": without(serde_json::to_value(Train::default()).unwrap(), &["optimizer", "learning_rate_schedule"]),
+            "train.evaluate.generate": serde_json::to_value(crate::spec::Generate::default()).unwrap(),
             "train.sample": serde_json::to_value(crate::spec::Sample::default()).unwrap(),
             "train.optimizer": kinds(&["adamw", "sgd", "adafactor"], &|kind| train("optimizer", kind)),
             "train.learning_rate_schedule": kinds(&["constant", "linear", "cosine", "plateau"], &|kind| train("learning_rate_schedule", kind)),

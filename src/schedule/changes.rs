@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{catalog::data::Tokenizer, spec::Experiment};
+use crate::spec::Experiment;
 
 /// Keys that decide no number: a run goes on when they change, and the launch writes the new value down.
 const FREE: [&str; 6] = ["description", "data.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
@@ -16,6 +15,8 @@ pub(super) struct Change {
     pub(super) key: String,
     pub(super) old: Option<Value>,
     pub(super) new: Option<Value>,
+    /// Whether it is only where a file of prompts and responses lies.
+    is_moved: bool,
 }
 
 impl Change {
@@ -26,28 +27,24 @@ impl Change {
 
     /// Whether a resume may take the new value.
     pub(super) fn is_free(&self) -> bool {
-        FREE.contains(&self.key.as_str()) || self.is_another_place()
-    }
-
-    /// Whether a file was moved whose absence would say something, or whose key is no path for other kinds.
-    fn is_another_place(&self) -> bool {
-        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
-        let is_path = |value: &Value| value.is_string() && Tokenizer::deserialize(value).is_err();
-        self.key == "data.valid_path" || (self.key == "data.tokenizer" && is_path(old) && is_path(new))
+        FREE.contains(&self.key.as_str()) || self.is_moved
     }
 }
 
 /// Every key whose value differs, sorted by key.
 pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<Change> {
-    let (mut old, new) = (leaves(old), leaves(new));
-    let mut changes: Vec<Change> = new
+    // For other kinds `data.tokenizer` says what a token is; that there is a `valid_path` at all is another split.
+    let moves = |key: &str| ["data.valid_path", "data.tokenizer"].contains(&key) && old.data.pairs().is_some() && new.data.pairs().is_some();
+    let (mut before, after) = (leaves(old), leaves(new));
+    let mut changes: Vec<Change> = after
         .into_iter()
         .filter_map(|(key, new)| {
-            let old = old.remove(&key);
-            (old.as_ref() != Some(&new)).then_some(Change { key, old, new: Some(new) })
+            let old = before.remove(&key);
+            let is_moved = moves(&key) && old.is_some();
+            (old.as_ref() != Some(&new)).then_some(Change { key, old, new: Some(new), is_moved })
         })
         .collect();
-    changes.extend(old.into_iter().map(|(key, old)| Change { key, old: Some(old), new: None }));
+    changes.extend(before.into_iter().map(|(key, old)| Change { key, old: Some(old), new: None, is_moved: false }));
     changes.sort_by(|a, b| a.key.cmp(&b.key));
     changes
 }
@@ -107,5 +104,18 @@ mod tests {
         assert!(found.len() == 1 && found[0].is_free());
         let found = changes(&experiment("sweep: {grid: {train.seed: [1]}}"), &experiment("sweep: {grid: {train.seed: [1, 2]}}"));
         assert!(found.len() == 1 && !found[0].is_free());
+    }
+    #[test]
+    fn a_moved_file_is_free_to_change_and_another_split_is_not() {
+        let of = |data: &str| {
+            serde_yaml::from_str::<Experiment>(&format!("{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {data}, train: {{steps: 1}}}}")).unwrap()
+        };
+        let is_free = |old: &str, new: &str| changes(&of(old), &of(new)).iter().all(Change::is_free);
+        let pairs = |more: &str| format!("{{kind: sft-jsonl, path: a{more}}}");
+        assert!(is_free(&pairs(", tokenizer: t"), &pairs(", tokenizer: u")));
+        assert!(is_free(&pairs(", tokenizer: t, valid_path: v"), &pairs(", tokenizer: t, valid_path: w")));
+        assert!(!is_free(&pairs(", tokenizer: t"), &pairs(", tokenizer: t, valid_path: w")));
+        assert!(!is_free(&pairs(", tokenizer: t, valid_path: v"), &pairs(", tokenizer: t")));
+        assert!(!is_free("{kind: text, path: a, tokenizer: word}", "{kind: text, path: a, tokenizer: byte}"));
     }
 }

@@ -98,6 +98,9 @@ const PARAMETERS: Shows = Shows::Differ(|left| left.measured("parameters"));
 /// Samples in the training text as it was cut.
 const SAMPLES: Shows = Shows::Differ(|left| left.measured("train_samples"));
 
+/// What the trained model answered.
+const ANSWERS: Shows = Shows::Differ(|left| fs::read_to_string(left.attempt().join("responses.jsonl")).unwrap_or_default());
+
 /// What the trained model wrote.
 const TEXTS: Shows = Shows::Differ(|left| fs::read_to_string(left.attempt().join("sample.txt")).unwrap_or_default());
 
@@ -316,6 +319,26 @@ fn of_pairs() -> Vec<Case> {
     ];
     let known = training(SEQ2SEQ, "{kind: chatlm, path: one/pairs}", "");
     cases.push(case("data.path", &known, ["one/pairs", "two/pairs"], PARAMETERS).of("chatlm"));
+    let of_model = |key: &str, value, shows| case(&format!("model.{key}"), &file, [AS_IT_IS, value], shows).of("seq2seq");
+    cases.extend([
+        of_model("size", "t5-small", PARAMETERS).with(&["model.d_ff=8", "model.encoder_layers=1", "model.decoder_layers=1", "train.steps=1"]),
+        of_model("d_model", "12", PARAMETERS),
+        of_model("d_kv", "6", PARAMETERS),
+        of_model("d_ff", "12", PARAMETERS),
+        of_model("encoder_layers", "2", PARAMETERS),
+        of_model("decoder_layers", "2", PARAMETERS),
+        of_model("num_heads", "3", PARAMETERS),
+        of_model("dropout", "0.5", LOSSES),
+        of_model("relative_buckets", "8", PARAMETERS),
+        of_model("relative_max_distance", "17", LOSSES),
+        of_model("vocabulary", "500", PARAMETERS),
+    ]);
+    let of_generate = |key: &str, values| case(&format!("train.evaluate.generate.{key}"), &file, values, ANSWERS);
+    cases.extend([
+        of_generate("rows", [AS_IT_IS, "2"]).with(&["train.evaluate.generate.max_tokens=4"]),
+        of_generate("max_tokens", ["3", "9"]).with(&["train.evaluate.generate.rows=3"]),
+        of_generate("beams", [AS_IT_IS, "4"]).with(&["train.evaluate.generate.rows=20", "train.evaluate.generate.max_tokens=12"]),
+    ]);
     for (kind, file) in [("sft-jsonl", &file), ("chatlm", &known)] {
         let of = |key: &str, value, shows| case(&format!("data.{key}"), file, [AS_IT_IS, value], shows).of(kind);
         cases.extend([
@@ -323,12 +346,18 @@ fn of_pairs() -> Vec<Case> {
             of("valid_rows", "3", Shows::Differ(|left| left.measured("valid_loss"))),
             of("max_prompt_tokens", "4", LOSSES),
             of("max_response_tokens", "4", LOSSES),
-            of("length_bucket", "1", Shows::Differ(|left| left.column("trials.csv", "notes"))),
+            of("length_bucket", "1", Shows::Differ(padding)),
             of("sort_by_length", "false", LOSSES),
         ]);
         cases.extend(of_loader(kind, file));
     }
     cases
+}
+
+/// What the row says of padding.
+fn padding(left: &Left) -> String {
+    let notes = left.column("trials.csv", "notes");
+    notes.split("; ").find(|note| note.starts_with("tokens_per_second: ")).unwrap_or_default().to_owned()
 }
 
 /// Whether a notice speaks of unknown tokens.

@@ -18,13 +18,13 @@ pub(crate) fn write(folder: &Path, seed: usize) {
     }
 }
 
-/// Every fourth prompt has words that are unknown to the tokenizer; other keys hold other texts.
+/// Every second prompt has words that are unknown to the tokenizer; other keys hold other texts.
 fn row(number: usize, seed: usize) -> String {
     let text = |salt: usize, count: usize| {
         let word = |at: usize| WORDS[(number * salt + at * seed + at * at) % WORDS.len()];
         (0..count).map(word).collect::<Vec<&str>>().join(" ")
     };
-    let prompt = if number % 4 == 0 { format!("{} porcelain celadon", text(5, 2)) } else { text(5, 2 + number * 7 % 15) };
+    let prompt = if number % 2 == 0 { format!("{} porcelain celadon majolica stoneware", text(5, 2)) } else { text(5, 2 + number * 7 % 15) };
     let (response, question, answer) = (text(7, 1 + number * 11 % 19), text(3, 4), text(11, 5));
     json!({"prompt": prompt, "response": response, "question": question, "answer": answer}).to_string() + "\n"
 }
