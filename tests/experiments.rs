@@ -75,6 +75,21 @@ fn stand_ins(folder: &Path) {
     }
     fashion(&folder.join("fashion-mnist"));
     stocks(&folder.join("stocknet-88"));
+    questions(&folder.join("chatlm-mini-chinese"));
+}
+
+/// 100 questions and their answers, in words.
+fn questions(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let rows = "{\"prompt\": \"is it hot\", \"response\": \"it is\"}\n".repeat(100);
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null, "post_processor": null, "decoder": null,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "is": 3, "it": 4, "hot": 5}, "unk_token": "[UNK]"},
+    });
+    for (name, text) in [("train.jsonl", rows.clone()), ("valid.jsonl", rows), ("tokenizer-20231214.json", tokenizer.to_string())] {
+        fs::write(folder.join(name), text).unwrap();
+    }
 }
 
 /// 5,000 black images and 10 to validate on, as idx files.
@@ -138,7 +153,7 @@ fn every_experiment_is_planned_without_its_text_and_knows_its_steps_with_it() {
         for key in ["steps", "parameters", "flops_per_sample"] {
             assert!(trials(&with).iter().all(|trial| trial[key].is_u64()), "{}: {key}", file.display());
         }
-        let public = ["wikitext2", "tinyshakespeare", "fashion-mnist", "stocknet"];
+        let public = ["wikitext2", "tinyshakespeare", "fashion-mnist", "stocknet", "chatlm"];
         let is_public = |kind: &&Value| public.iter().any(|name| *kind == name);
         let reads_public = values(&without, "/data/kind").iter().any(is_public);
         assert_eq!(without["notes"].as_array().unwrap().is_empty(), !reads_public, "{}: {}", file.display(), without["notes"]);
