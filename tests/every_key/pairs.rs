@@ -24,7 +24,7 @@ fn row(number: usize, seed: usize) -> String {
         let word = |at: usize| WORDS[(number * salt + at * seed + at * at) % WORDS.len()];
         (0..count).map(word).collect::<Vec<&str>>().join(" ")
     };
-    let prompt = if number % 2 == 0 { format!("{} porcelain celadon majolica stoneware", text(5, 2)) } else { text(5, 2 + number * 7 % 15) };
+    let prompt = if number.is_multiple_of(2) { format!("{} porcelain celadon majolica stoneware", text(5, 2)) } else { text(5, 2 + number * 7 % 15) };
     let (response, question, answer) = (text(7, 1 + number * 11 % 19), text(3, 4), text(11, 5));
     json!({"prompt": prompt, "response": response, "question": question, "answer": answer}).to_string() + "\n"
 }
