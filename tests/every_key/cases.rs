@@ -506,7 +506,6 @@ fn of_optimizer() -> Vec<Case> {
         of_sgd("momentum", "0.9"),
         of_sgd("nesterov", "true").with(&["train.optimizer.momentum=0.9"]),
         of_sgd("weight_decay", "0.5"),
-        of(&mlp, "optimizer.kind", "adafactor"),
         of_adafactor("learning_rate", "0.01"),
         of_adafactor("decay_rate", "0.5"),
         of_adafactor("epsilon", "0.001"),

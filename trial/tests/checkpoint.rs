@@ -79,6 +79,16 @@ const PANEL: Case = Case {
     train: "batch_size: 8, steps: 80, evaluate: {every: 25}",
 };
 
+const SEQ2SEQ: Case = Case {
+    name: "seq2seq",
+    engine: "libtorch",
+    devices: 1,
+    model: "{kind: seq2seq, d_model: 16, d_kv: 4, d_ff: 32, num_heads: 2, dropout: 0.1}",
+    data: "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, length_bucket: 4, num_workers: 1}",
+    train: "batch_size: 4, grad_accumulation: 2, steps: 60, clip_norm: 1.0, optimizer: {kind: adafactor, learning_rate: 3.0e-3}, \
+            evaluate: {every: 20, generate: {rows: 5, max_tokens: 8, beams: 2}}, learning_rate_schedule: {kind: linear, warmup_steps: 5}",
+};
+
 /// A trial whose attempts are told apart by their folders.
 struct Trial {
     folder: tempfile::TempDir,
@@ -108,6 +118,9 @@ impl Trial {
         if case.data.contains("PANEL") {
             write_panel(&folder.path().join("panel"));
         }
+        if case.data.contains("PAIRS") {
+            write_pairs(&folder.path().join("pairs"));
+        }
         Self { folder, case, checkpoint: checkpoint.to_owned() }
     }
 
@@ -124,7 +137,8 @@ impl Trial {
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place).unwrap();
         let Case { engine, devices, model, data, train, .. } = self.case;
-        let data = data.replace("PANEL", &self.folder.path().join("panel").display().to_string());
+        let at = |folder: &str| self.folder.path().join(folder).display().to_string();
+        let data = data.replace("PANEL", &at("panel")).replace("PAIRS", &at("pairs"));
         let (checkpoint, folder) = (&self.checkpoint, self.folder.path().join("checkpoint"));
         let text = format!(
             "kiln_trial: 1\ntrial: {TRIAL}\nattempt: {attempt}\nmodel: {model}\ndata: {data}\n\
@@ -201,6 +215,23 @@ fn terminate(child: &Child) {
 fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
     let Ok(mut reader) = csv::ReaderBuilder::new().flexible(true).from_path(path) else { return Vec::new() };
     reader.deserialize().filter_map(Result::ok).collect()
+}
+
+/// 100 prompts and responses of up to 12 words.
+fn write_pairs(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let words =
+        |number: usize, salt: usize| (0..1 + number * salt % 12).map(|at| format!("w{}", (number + at * salt) % 20)).collect::<Vec<_>>().join(" ");
+    let row = |number: usize| serde_json::json!({"prompt": words(number, 5), "response": words(number, 7)}).to_string() + "\n";
+    fs::write(folder.join("rows.jsonl"), (0..100).map(row).collect::<String>()).unwrap();
+    let known = ["[PAD]", "[EOS]", "[UNK]"].map(str::to_owned).into_iter().chain((0..20).map(|number| format!("w{number}")));
+    let vocabulary: serde_json::Map<String, serde_json::Value> = known.enumerate().map(|(id, word)| (word, id.into())).collect();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
+    });
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
 
 /// Prices of three symbols that go up and down.
@@ -297,6 +328,13 @@ mod libtorch {
     fn so_do_the_panel_lstm_and_the_mlp() {
         goes_on_as_if_nothing_had_been(PANEL);
         goes_on_as_if_nothing_had_been(MLP);
+    }
+
+    #[test]
+    fn so_does_a_seq2seq_with_adafactor_and_its_answers() {
+        goes_on_as_if_nothing_had_been(SEQ2SEQ);
+        let train = "precision: amp-bf16, batch_size: 4, steps: 60, optimizer: {kind: adamw}";
+        goes_on_as_if_nothing_had_been(Case { train, devices: 2, ..SEQ2SEQ });
     }
 
     #[test]
