@@ -7,6 +7,8 @@ mod lstm;
 mod matmul;
 mod mlp;
 mod panel_lstm;
+#[cfg(test)]
+mod published;
 mod resnet;
 mod seq2seq;
 

@@ -191,17 +191,9 @@ fn counts_are_kept_by_what_they_depend_on() {
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 3);
 }
 
-fn published() -> Option<PathBuf> {
-    let folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok());
-    if folder.is_none() {
-        eprintln!("skipped: KILN_DATA is not set");
-    }
-    folder
-}
-
 #[test]
 fn chatlm_has_its_known_counts_and_tokens() {
-    let Some(folder) = published() else { return };
+    let Some(folder) = crate::catalog::published::folder() else { return };
     let data: Data = serde_yaml::from_str("{kind: chatlm}").unwrap();
     let loaded = load(&data, Some(&folder)).unwrap();
     assert_eq!(super::super::dataset::known_facts(&data, &loaded.facts.sha256), Some(loaded.facts.clone()));
@@ -217,7 +209,7 @@ fn chatlm_has_its_known_counts_and_tokens() {
 
 #[test]
 fn chatlm_cut_shorter_has_the_counts_of_the_reference() {
-    let Some(folder) = published() else { return };
+    let Some(folder) = crate::catalog::published::folder() else { return };
     let data: Data = serde_yaml::from_str("{kind: chatlm, max_prompt_tokens: 64, max_response_tokens: 64}").unwrap();
     let facts = load(&data, Some(&folder)).unwrap().facts;
     let train = PairCounts {

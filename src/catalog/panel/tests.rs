@@ -49,18 +49,10 @@ fn drawn(seed: u64, count: usize) -> Vec<(f64, f64)> {
     (0..count).map(|_| (10.0 + next(), (next() * 3.0).floor() * 100.0)).collect()
 }
 
-fn published() -> Option<PathBuf> {
-    let folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok());
-    if folder.is_none() {
-        eprintln!("skipped: KILN_DATA is not set");
-    }
-    folder
-}
-
 /// The numbers were computed apart from this code, in 64 bits, from the published files.
 #[test]
 fn the_published_prices_have_their_published_counts() {
-    let Some(folder) = published() else { return };
+    let Some(folder) = crate::catalog::published::folder() else { return };
     let panel = load(&data("{kind: stocknet}"), Some(&folder)).unwrap();
     assert_eq!(panel.shape, PanelShape { features: 6, symbols: 88 });
     assert_eq!((panel.null_rows, panel.skipped_rows), (3, 0));
@@ -80,7 +72,7 @@ fn the_published_prices_have_their_published_counts() {
 
 #[test]
 fn the_first_symbols_of_the_alphabet_are_enough() {
-    let Some(folder) = published() else { return };
+    let Some(folder) = crate::catalog::published::folder() else { return };
     let all = load(&data("{kind: stocknet}"), Some(&folder)).unwrap();
     let some = load(&data("{kind: stocknet, limit: 3}"), Some(&folder)).unwrap();
     let names: Vec<&str> = some.symbols.iter().map(|series| series.symbol.as_str()).collect();

@@ -124,13 +124,13 @@ impl Sampler {
     pub fn unwatch_all(&self, trial: &str) -> Vec<TrialReadings> {
         let mut state = self.shared.lock();
         let failure = state.failure.clone();
-        let (of_trial, others) = std::mem::take(&mut state.watched).into_iter().partition(|watched| watched.watch.trial == trial);
-        state.watched = others;
-        let mut found: Vec<TrialReadings> = Vec::from_iter::<Vec<Watched>>(of_trial).into_iter().map(|watched| watched.readings).collect();
-        for readings in &mut found {
+        let of_trial = state.watched.extract_if(.., |watched| watched.watch.trial == trial);
+        let readings = of_trial.map(|watched| {
+            let mut readings = watched.readings;
             readings.absent.extend(failure.clone().map(|failure| (EVERYTHING, failure)));
-        }
-        found
+            readings
+        });
+        readings.collect()
     }
 
     /// The ticks since the last call, of all trials. Call it every few minutes at least: they wait in memory.

@@ -53,9 +53,9 @@ pub struct AddedToScores {
     /// Learned; gets a gradient.
     bias: Option<Tensor<3>>, // [heads, time, time']
     /// 0, or −∞ where nothing may be seen.
-    #[cfg_attr(feature = "libtorch", allow(dead_code, reason = "what flex adds"))]
     mask: Option<Tensor<4>>, // [batch or 1, 1, time or 1, time']
-    /// The sum of both in the dtype of products, part of no graph.
+    /// The sum of both in the dtype of products, part of no graph: what libtorch adds.
+    #[cfg(feature = "libtorch")]
     sum: Option<Tensor<4>>, // [batch or 1, heads or 1, time or 1, time']
 }
 
@@ -239,24 +239,31 @@ impl Arithmetic {
     /// What the attention of several layers adds to its scores: a learned bias [heads, time, time'], and a mask of 0 and −∞ that
     /// spreads to [batch, heads, time, time'].
     pub fn added_to_scores(self, bias: Option<Tensor<3>>, mask: Option<Tensor<4>>) -> AddedToScores {
-        let of_bias = bias.clone().map(|bias| plain(bias).unsqueeze_dim::<4>(0));
-        let sum = match (of_bias, mask.clone()) {
-            (Some(bias), Some(mask)) => {
-                let dtype = bias.dtype();
-                Some(bias + mask.cast(dtype))
-            }
-            (bias, mask) => bias.or(mask),
-        };
-        AddedToScores { bias, mask, sum: sum.map(|sum| self.in_product_dtype(sum)) }
+        #[cfg(feature = "libtorch")]
+        let sum = if self.is_fused() { self.summed(bias.clone(), mask.clone()) } else { None };
+        AddedToScores {
+            bias,
+            mask,
+            #[cfg(feature = "libtorch")]
+            sum,
+        }
     }
 
-    fn in_product_dtype(self, tensor: Tensor<4>) -> Tensor<4> {
-        match self.products {
-            // Bias and weights have one dtype; a mask alone follows them where it is added.
-            Products::OfWeights => tensor,
-            Products::Bf16 => tensor.cast(burn::tensor::DType::BF16),
-            Products::F16 => tensor.cast(burn::tensor::DType::F16),
-        }
+    #[cfg(feature = "libtorch")]
+    fn summed(self, bias: Option<Tensor<3>>, mask: Option<Tensor<4>>) -> Option<Tensor<4>> {
+        let of_bias = bias.map(|bias| plain(bias).unsqueeze_dim::<4>(0));
+        let sum = match (of_bias, mask) {
+            (Some(bias), Some(mask)) => {
+                let dtype = bias.dtype();
+                bias + mask.cast(dtype)
+            }
+            (bias, mask) => bias.or(mask)?,
+        };
+        Some(match self.products {
+            Products::OfWeights => sum,
+            Products::Bf16 => sum.cast(burn::tensor::DType::BF16),
+            Products::F16 => sum.cast(burn::tensor::DType::F16),
+        })
     }
 
     /// Attention of a sequence to itself, scores not scaled. qkv [batch, time, 3 × inner]: queries, keys and values side by side; out

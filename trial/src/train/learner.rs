@@ -1,7 +1,7 @@
 //! One model on one device, learning: forward, backward, accumulation, update, evaluation. When to do which is the training
 //! loop's matter; nothing here looks at a clock. Losses stay on the device until they are asked for.
 
-use std::{cell::RefCell, collections::BTreeMap, path::Path};
+use std::{cell::RefCell, collections::BTreeMap, fmt::Debug, path::Path};
 
 use burn::{
     module::Module,
@@ -594,8 +594,12 @@ fn not_trained() -> TrialError {
 }
 
 fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
-    let data = values.try_into_data().map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))?;
-    Ok(data.iter::<f64>().collect())
+    Ok(on_host(values.try_into_data())?.iter::<f64>().collect())
+}
+
+/// What was read from the device.
+pub(super) fn on_host<E: Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
+    data.map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))
 }
 
 /// One number out of three, by SplitMix64's mixing, so that neighbouring steps draw unrelated numbers.

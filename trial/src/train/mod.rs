@@ -1,7 +1,7 @@
 //! Training: one trial file becomes steps, rows, messages and a result.
 //!
-//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for, `sample.txt` in its folder, messages on the
-//! writer given, and how it ended. Devices, clocks of the parent and time limits are left to others.
+//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for, `sample.txt` and `responses.jsonl` in its
+//! folder, messages on the writer given, and how it ended. Devices, clocks of the parent and time limits are left to others.
 
 mod batch;
 mod checkpoint;

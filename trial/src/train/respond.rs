@@ -95,8 +95,7 @@ impl Writing {
             for prompt in open {
                 let search = &mut searches[prompt];
                 let count = search.running.len();
-                let own = all[first_row * vocabulary..(first_row + count) * vocabulary].chunks(vocabulary);
-                let going = search.go_on(self, own.map(<[f32]>::to_vec).collect(), written);
+                let going = search.go_on(self, &all[first_row * vocabulary..(first_row + count) * vocabulary], written);
                 if !going.is_empty() {
                     still_open.push(prompt);
                     rows.extend(going.iter().map(|(beam, _)| first_row + beam));
@@ -138,14 +137,14 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Takes in the log-probabilities [vocabulary] of what follows each running beam. Out: which beam each one that runs on comes from,
-    /// and its new token; none once no better response is to be expected.
+    /// Takes in the log-probabilities [beams, vocabulary] of what follows each running beam. Out: which beam each one that runs on
+    /// comes from, and its new token; none once no better response is to be expected.
     ///
     /// As many candidates are looked at as leave enough beams even if all the best ones end here; one that ends counts only among the
     /// best.
-    fn go_on(&mut self, with: &Writing, log_probabilities: Vec<Vec<f32>>, written: usize) -> Vec<(usize, u32)> {
+    fn go_on(&mut self, with: &Writing, log_probabilities: &[f32], written: usize) -> Vec<(usize, u32)> {
         let is_last = written == with.most;
-        let candidates = self.candidates(&log_probabilities, 2 * with.beams);
+        let candidates = self.candidates(log_probabilities, 2 * with.beams);
         let (mut running, mut going) = (Vec::new(), Vec::new());
         for (rank, (beam, token, score)) in candidates.into_iter().enumerate() {
             let tokens = || self.running[beam].tokens.iter().copied().chain([token]).collect();
@@ -165,9 +164,10 @@ impl Search {
     }
 
     /// The likeliest continuations over all beams, the likeliest first: beam, token, sum of log-probabilities.
-    fn candidates(&self, log_probabilities: &[Vec<f32>], count: usize) -> Vec<(usize, u32, f32)> {
+    fn candidates(&self, log_probabilities: &[f32], count: usize) -> Vec<(usize, u32, f32)> {
+        let vocabulary = (log_probabilities.len() / self.running.len().max(1)).max(1);
         let mut all: Vec<(usize, u32, f32)> = Vec::new();
-        for (beam, (running, following)) in self.running.iter().zip(log_probabilities).enumerate() {
+        for (beam, (running, following)) in self.running.iter().zip(log_probabilities.chunks(vocabulary)).enumerate() {
             let scored = following.iter().enumerate().map(|(token, value)| (beam, token as u32, value + running.score));
             all.extend(scored.filter(|(_, _, score)| !score.is_nan()));
         }

@@ -2,10 +2,13 @@
 
 use burn::{
     module::Module,
-    tensor::{Int, Tensor, TensorData, activation},
+    tensor::{Int, Tensor, activation},
 };
 
-use super::respond::{Responder, Writing};
+use super::{
+    learner::on_host,
+    respond::{Responder, Writing},
+};
 use crate::{
     TrialError,
     engine::{Arithmetic, HostCopy, guard_result},
@@ -73,18 +76,14 @@ impl Responder for Responding<'_> {
     fn likeliest(&mut self, tokens: &[u32]) -> Result<Vec<u32>, TrialError> {
         guard_result(|| {
             let found = self.go_on(tokens)?.argmax(1); // [rows, 1]
-            Ok(host(found.try_into_data())?.iter::<i64>().map(|token| token as u32).collect())
+            Ok(on_host(found.try_into_data())?.iter::<i64>().map(|token| token as u32).collect())
         })
     }
 
     fn log_probabilities(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrialError> {
         guard_result(|| {
             let found = activation::log_softmax(self.go_on(tokens)?, 1);
-            Ok(host(found.try_into_data())?.iter::<f32>().collect())
+            Ok(on_host(found.try_into_data())?.iter::<f32>().collect())
         })
     }
-}
-
-fn host<E: std::fmt::Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
-    data.map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))
 }

@@ -163,12 +163,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
         let Self { trainee, messages, is_interrupted, file, .. } = self;
         let total_tokens = sampler.tokens();
-        let heed = |Written { sample, token }| {
-            if is_interrupted.load(Ordering::SeqCst) {
-                return Err(TrialError::Interrupted);
-            }
-            messages.sign_of_life(&Message::Sampling { sample, token, total_tokens }, monotonic_nanoseconds())
-        };
+        let heed = |Written { sample, token }| heed(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens });
         sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
 
@@ -455,7 +450,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             self.messages.sign_of_life(&message, monotonic_nanoseconds())?;
         }
         let scores = self.trainee.finish_evaluation()?;
-        match self.respond(step, batches) {
+        match self.respond(step, total_batches) {
             Ok(None) => Ok(Some(scores)),
             Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu() / 100.0), chrf: Some(texts.chrf() / 100.0), ..scores })),
             Err(TrialError::Interrupted) => Ok(None),
@@ -463,21 +458,16 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         }
     }
 
-    /// Waits. Lets the model answer the prompts that are asked for, after `batches` of the evaluation; `None` where none are.
+    /// Waits. Lets the model answer the prompts that are asked for, the last of the evaluation's `total_batches`; `None` where none are.
     ///
     /// Errors: it is interrupted, the responses cannot be written.
-    fn respond(&mut self, step: u64, batches: u64) -> Result<Option<TextScores>, TrialError> {
+    fn respond(&mut self, step: u64, total_batches: u64) -> Result<Option<TextScores>, TrialError> {
         let Self { responses: Some(asked), trainee, messages, is_interrupted, file, .. } = self else { return Ok(None) };
-        let total_batches = batches + asked.batches() as u64;
         let mut responses = Vec::new();
         for batch in 0..asked.batches() {
-            let message = Message::Evaluating { step, batch: batches + batch as u64 + 1, total_batches };
-            let mut heed = |_| {
-                if is_interrupted.load(Ordering::SeqCst) {
-                    return Err(TrialError::Interrupted);
-                }
-                messages.sign_of_life(&message, monotonic_nanoseconds())
-            };
+            let left = (asked.batches() - batch - 1) as u64;
+            let message = Message::Evaluating { step, batch: total_batches - left, total_batches };
+            let mut heed = |_| heed(is_interrupted, messages, &message);
             responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut heed)?);
         }
         asked.finish(&responses, &file.folder.join("responses.jsonl")).map(Some)
@@ -511,6 +501,16 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     fn is_interrupted(&self) -> bool {
         self.is_interrupted.load(Ordering::SeqCst)
     }
+}
+
+/// A sign of life while the model writes.
+///
+/// Errors: the trial is interrupted.
+fn heed<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message) -> Result<(), TrialError> {
+    if is_interrupted.load(Ordering::SeqCst) {
+        return Err(TrialError::Interrupted);
+    }
+    messages.sign_of_life(message, monotonic_nanoseconds())
 }
 
 fn diverged(Divergence { step, loss }: Divergence) -> Ending {
