@@ -114,7 +114,7 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
-    let full = TrialRow { communication_fraction: Some(0.5), ..odd_row(1, "x", 1.0) };
+    let full = TrialRow { allocated_slope_bytes_per_step: Some(0.5), ..odd_row(1, "x", 1.0) };
     writer.append(&TableRow::new(full.clone(), &[])).unwrap();
     // Leaves out the last column, as a table from before it would.
     let mut reader = csv::Reader::from_path(&path).unwrap();

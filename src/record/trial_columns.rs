@@ -2,7 +2,7 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
-pub(super) const COLUMNS: [Column; 95] = [
+pub(super) const COLUMNS: [Column; 97] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1."),
@@ -138,4 +138,10 @@ pub(super) const COLUMNS: [Column; 95] = [
         "of 1",
         "Share of the window in which the devices exchanged gradients, from the moment the last of them had its own until all had the sum; empty for one device.",
     ),
+    column(
+        "resident_slope_bytes_per_step",
+        "B/step",
+        "Growth over the window of the host memory that the trial's process holds for itself, pages of files left out: median slope between any two readings; empty under 5 of them.",
+    ),
+    column("allocated_slope_bytes_per_step", "B/step", "The same of device memory held by tensors; empty on the CPU."),
 ];

@@ -108,6 +108,11 @@ pub struct TrialResult {
     pub peak_reserved_bytes: Option<u64>,
     #[serde(default)]
     pub allocator_retries: Option<u64>,
+    /// Growth over the window of host memory, pages of files left out, and of what tensors hold of the device's (`train.memory.watch`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident_slope_bytes_per_step: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_slope_bytes_per_step: Option<f64>,
     /// Steps that left everything as it was because a gradient overflowed, as `amp-f16` does; `None` in other precisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped_steps: Option<u64>,

@@ -123,6 +123,8 @@ pub struct TrialRow {
     pub valid_chrf: Option<f64>,
     pub devices_per_trial: Option<u64>,
     pub communication_fraction: Option<f64>,
+    pub resident_slope_bytes_per_step: Option<f64>,
+    pub allocated_slope_bytes_per_step: Option<f64>,
 }
 
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.

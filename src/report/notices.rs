@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::points::{Point, note_on, points};
 use crate::{
     record::{TrialRow, TrialTable},
-    units::Fraction,
+    units::{Fraction, counted},
 };
 
 /// Data wait from which it is worth a warning, and from which it is what limits the trial (`docs/measurement.md` 5).
@@ -25,6 +25,7 @@ pub fn notices(table: &TrialTable) -> Vec<String> {
     lines.extend(input_pipeline(&points, &table.axes));
     lines.extend(throttling(&completed));
     lines.extend(too_low_peak(&completed));
+    lines.extend(growing_memory(&completed));
     lines.extend(disturbance(&completed));
     lines.extend(busy_host(&completed));
     lines.extend(not_comparable(&completed, &table.axes));
@@ -93,6 +94,22 @@ fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
         rows.len(),
         first.trial,
         Fraction(*mfu)
+    ))
+}
+
+/// Trials whose note on a slope says that memory clearly grew.
+fn growing_memory(rows: &[&TrialRow]) -> Option<String> {
+    let told = |row: &TrialRow| {
+        let of = |memory, column| note_on(row, column).filter(|note| note.starts_with("grew")).map(|note| format!("{memory} memory {note}"));
+        of("device", "allocated_slope_bytes_per_step").or_else(|| of("host", "resident_slope_bytes_per_step"))
+    };
+    let growing: Vec<(&TrialRow, String)> = rows.iter().filter_map(|row| Some((*row, told(row)?))).collect();
+    let (first, note) = growing.first()?;
+    Some(format!(
+        "memory grew through the window of {} of {} (first: trial {}: {note}); a longer training may run out of it",
+        growing.len(),
+        counted(rows.len(), "trial"),
+        first.trial
     ))
 }
 
@@ -238,6 +255,18 @@ mod tests {
         let wanted = "2 trials of 3 ran on a busy machine (first: trial 0000000002: other processes kept 3.0 of 8 cores busy in the window); \
             timings of them do not compare";
         assert_eq!(lines, [wanted]);
+    }
+
+    #[test]
+    fn growing_memory_is_said_once_of_the_device_before_the_host() {
+        let noted = |id, notes: &str| (TrialRow { notes: Some(notes.into()), ..row(id, 10.0) }, &[][..]);
+        let host = "resident_slope_bytes_per_step: grew by 1.0 GiB to 2.0 GiB over 90 steps";
+        let both = format!("allocated_slope_bytes_per_step: grew by 1.0 GiB to 6.0 GiB over 90 steps; {host}");
+        let wanted = |which| format!("memory grew through the window of {which} over 90 steps); a longer training may run out of it");
+        let lines = notices(&table(&[], vec![noted(1, "mfu: no peak"), noted(2, host)]));
+        assert_eq!(lines, [wanted("1 of 2 trials (first: trial 0000000002: host memory grew by 1.0 GiB to 2.0 GiB")]);
+        let lines = notices(&table(&[], vec![noted(1, &both)]));
+        assert_eq!(lines, [wanted("1 of 1 trial (first: trial 0000000001: device memory grew by 1.0 GiB to 6.0 GiB")]);
     }
 
     #[test]

@@ -156,6 +156,8 @@ fn fixed(facts: &Facts) -> TrialRow {
         valid_chrf: of(|r| r.valid_chrf),
         devices_per_trial: Some(trial.devices_per_trial),
         communication_fraction: of(|r| r.communication_fraction),
+        resident_slope_bytes_per_step: of(|r| r.resident_slope_bytes_per_step),
+        allocated_slope_bytes_per_step: of(|r| r.allocated_slope_bytes_per_step),
     }
 }
 

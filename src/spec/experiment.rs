@@ -87,6 +87,7 @@ pub struct Train {
     /// What of the training is kept on the way, so that an interrupted trial goes on from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    pub memory: Memory,
     /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
     pub cpu_threads: CpuThreads,
 }
@@ -109,6 +110,7 @@ impl Default for Train {
             early_stop: None,
             sample: None,
             checkpoint: None,
+            memory: Memory::default(),
             cpu_threads: CpuThreads::Auto(Auto::Auto),
         }
     }
@@ -359,6 +361,20 @@ pub struct Evaluate {
 impl Default for Evaluate {
     fn default() -> Self {
         Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1, generate: None }
+    }
+}
+
+/// What is told of the memory that training holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Whether it is read wherever losses are, so that growth over the measured window is seen.
+    pub watch: bool,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { watch: true }
     }
 }
 

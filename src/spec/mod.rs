@@ -41,8 +41,8 @@ pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Optimizer, Order,
-    Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
+    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Memory, Optimizer,
+    Order, Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
 };
 pub use generate::Generate;
 pub use overrides::{apply_override, apply_point};

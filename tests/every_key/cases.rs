@@ -462,6 +462,8 @@ fn of_training() -> Vec<Case> {
             "train.optimizer.learning_rate=1.0e+9",
         ]),
         of("checkpoint.after", ["delete", "last"], Shows::Are(kept, ["0", "1"])).with(&["train.checkpoint.every_steps=2"]),
+        of("memory.watch", [AS_IT_IS, "false"], Shows::Are(|left| is_there(left, "resident_slope_bytes_per_step"), ["yes", "no"]))
+            .with(&["measure.log_every=1"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
         of("sample.prompt", ["begins", "river"], TEXTS),
         of("sample.tokens", ["20", "40"], TEXTS),

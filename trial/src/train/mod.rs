@@ -10,6 +10,7 @@ mod feed;
 mod interrupt;
 mod learner;
 mod ledger;
+mod memory_watch;
 mod messages;
 mod objective;
 mod optimizer;
@@ -49,6 +50,7 @@ use self::{
     clock::monotonic_nanoseconds,
     feed::{Feed, StepPlan, plan_feed, plan_products},
     ledger::Ledger,
+    memory_watch::MemoryWatch,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
     replicas::Parallel,
@@ -171,6 +173,7 @@ fn train_with<T: Trainee, W: Write>(
         measured: Measured::default(),
         plateau: Plateau::new(&file.train.learning_rate_schedule),
         early_stop: EarlyStop::new(file.train.early_stop.as_ref()),
+        memory: MemoryWatch::new(file.train.memory.watch),
         keeper,
     };
     start.iter().for_each(|start| training.resume(start.step, &start.state));
@@ -179,11 +182,11 @@ fn train_with<T: Trainee, W: Write>(
         // The allocator's figures lie on the host; reading them touches no device.
         training.measured.raise_allocator(training.trainee.allocator_peaks());
     }
-    let Training { timing, clock, ledger, measured, feed, trainee, keeper, .. } = &training;
+    let Training { timing, clock, ledger, measured, feed, trainee, memory, keeper, .. } = &training;
     result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
     result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
     let (clock_failure, copying) = (clock.failure(), trainee.copying());
-    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, keeper: keeper.as_ref() }.fill(result);
+    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, memory, keeper: keeper.as_ref() }.fill(result);
     // What is measured is told by now, and no fault of the texts takes it back.
     let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
     let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));

@@ -12,6 +12,7 @@ use super::{
     checkpoint::Keeper,
     feed::{StepPlan, cores},
     ledger::Ledger,
+    memory_watch::MemoryWatch,
     tables::cannot_write,
     timing::{Figures, Timing},
     trainee::Copying,
@@ -70,6 +71,8 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         peak_allocated_bytes: None,
         peak_reserved_bytes: None,
         allocator_retries: None,
+        resident_slope_bytes_per_step: None,
+        allocated_slope_bytes_per_step: None,
         skipped_steps: None,
         copied_from: None,
         device_name: None,
@@ -95,6 +98,7 @@ pub(crate) struct Trained<'a> {
     /// Why steps were not timed, if so.
     pub(crate) clock_failure: Option<&'a str>,
     pub(crate) copying: Copying,
+    pub(crate) memory: &'a MemoryWatch,
     pub(crate) keeper: Option<&'a Keeper>,
 }
 
@@ -157,6 +161,13 @@ impl Trained<'_> {
             }
         }
         result.communication_fraction = figures.communication_fraction;
+        result.resident_slope_bytes_per_step = self.memory.resident().slope();
+        result.allocated_slope_bytes_per_step = self.memory.allocated().slope();
+        for (column, series) in
+            [("resident_slope_bytes_per_step", self.memory.resident()), ("allocated_slope_bytes_per_step", self.memory.allocated())]
+        {
+            series.clear_growth().into_iter().for_each(|growth| note(result, column, growth));
+        }
         result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
         result.median_step_seconds = figures.median_step_seconds;
         if figures.median_step_seconds.is_none() {

@@ -188,6 +188,11 @@ impl Trainee for Parallel {
         self.replicas.iter().filter_map(Trainee::allocator_peaks).reduce(AllocatorPeaks::highest)
     }
 
+    /// On all devices together.
+    fn allocated_bytes(&self) -> Option<u64> {
+        self.replicas.iter().map(Trainee::allocated_bytes).sum()
+    }
+
     fn reset_allocator_peaks(&mut self) {
         self.replicas.iter_mut().for_each(|replica| replica.reset_allocator_peaks());
     }

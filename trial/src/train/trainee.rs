@@ -81,6 +81,9 @@ pub(crate) trait Trainee {
     /// `None` where the allocator keeps no figures.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
 
+    /// What tensors hold of the device now; `None` where the allocator keeps no figures.
+    fn allocated_bytes(&self) -> Option<u64>;
+
     fn reset_allocator_peaks(&mut self);
 
     /// How batches came to the device.
@@ -165,6 +168,10 @@ impl Trainee for Learner {
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
         let stats = self.allocator()?;
         Some(AllocatorPeaks { allocated_bytes: stats.peak_allocated_bytes, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
+    }
+
+    fn allocated_bytes(&self) -> Option<u64> {
+        Some(self.allocator()?.allocated_bytes)
     }
 
     fn reset_allocator_peaks(&mut self) {

@@ -21,6 +21,7 @@ use super::{
     clock::{monotonic_nanoseconds, seconds_between},
     feed::{Feed, StepPlan},
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
+    memory_watch::MemoryWatch,
     messages::Messenger,
     objective::Scores,
     responses::Responses,
@@ -62,6 +63,7 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) measured: Measured,
     pub(crate) plateau: Plateau,
     pub(crate) early_stop: EarlyStop,
+    pub(crate) memory: MemoryWatch,
     /// `None` where the trial keeps no checkpoints.
     pub(crate) keeper: Option<Keeper>,
 }
@@ -294,6 +296,13 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         Ok(())
     }
 
+    /// To be called after a wait; does nothing outside the window.
+    fn watch_memory(&mut self) {
+        if self.timing.is_open() {
+            self.memory.read(self.measured.steps, || self.trainee.allocated_bytes());
+        }
+    }
+
     /// Waits. Reads the losses and times of the steps since the last call and writes their rows.
     fn settle(&mut self) -> Result<Option<Divergence>, TrialError> {
         if self.feed.is_none() {
@@ -301,6 +310,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         }
         let losses = if self.feed.is_some() { self.trainee.take_losses()? } else { Vec::new() };
         self.measured.skipped_steps = self.trainee.skipped_steps();
+        self.watch_memory();
         let (times, exchanges) = (self.clock.take(), self.trainee.take_exchanges());
         for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
             self.timing.add_times(*time);
@@ -317,6 +327,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let now = monotonic_nanoseconds();
         self.clock.restart(now);
         self.timing.open_window(now);
+        self.watch_memory();
         self.messages.send(&Message::WindowStarted { step, monotonic_nanoseconds: now })
     }
 
@@ -326,6 +337,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         if self.timing.is_open() {
             self.measured.raise_allocator(self.trainee.allocator_peaks());
         }
+        self.watch_memory();
         self.timing.close_window(monotonic_nanoseconds());
         match self.timing.figures() {
             Some(figures) => {

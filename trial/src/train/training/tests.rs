@@ -80,6 +80,8 @@ struct Fake {
     /// By the steps made so far.
     valid_loss: fn(u64) -> f64,
     steps: u64,
+    /// Bytes that it allocates at each step and never gives back.
+    leak: u64,
     open: Vec<f64>,
     fails_at: Option<u64>,
     /// Tokens that it gives outputs for, before it panics.
@@ -141,6 +143,9 @@ impl Trainee for Fake {
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
         None
     }
+    fn allocated_bytes(&self) -> Option<u64> {
+        Some((1 << 30) + self.steps * self.leak)
+    }
     fn reset_allocator_peaks(&mut self) {}
     fn copying(&self) -> Copying {
         Copying::default()
@@ -160,6 +165,7 @@ fn fake() -> Fake {
         losses: |step| 10.0 - step as f64 / 10.0,
         valid_loss: |_| 3.0,
         steps: 0,
+        leak: 0,
         open: Vec::new(),
         fails_at: None,
         tokens_left: u64::MAX,
@@ -319,6 +325,22 @@ fn a_loss_that_is_no_number_ends_the_training_at_the_next_reading_and_names_its_
     assert_eq!(trained.epochs.iter().filter(|row| row.valid_loss.is_some()).count(), 0);
     let invalid = train("steps: 3", Fake { valid_loss: |_| f64::INFINITY, ..fake() }, 3, 0, false);
     assert!(matches!(invalid.ending, Ok(Ending::Diverged(reason)) if reason.contains("validation loss after step 3 is inf")));
+}
+
+#[test]
+fn memory_that_grows_in_the_window_has_a_slope_and_a_note() {
+    const MIB: u64 = 1 << 20;
+    let slope_and_note = |keys: &str, leak: u64| {
+        let result = train(&format!("steps: 40, {keys}"), Fake { leak, ..fake() }, 40, 0, false).result;
+        (result.allocated_slope_bytes_per_step, result.notes.get("allocated_slope_bytes_per_step").cloned())
+    };
+    // The window begins after step 2, the last reading is after step 40.
+    let note = "grew by 152.0 MiB to 1.2 GiB over 38 steps";
+    assert_eq!(slope_and_note("", 4 * MIB), (Some(4.0 * MIB as f64), Some(note.to_owned())));
+    assert_eq!(slope_and_note("", 0), (Some(0.0), None));
+    assert_eq!(slope_and_note("memory: {watch: false}", 4 * MIB), (None, None));
+    let resident = |keys: &str| train(keys, fake(), 40, 0, false).result.resident_slope_bytes_per_step;
+    assert!(resident("steps: 40").is_some() && resident("steps: 40, memory: {watch: false}").is_none());
 }
 
 #[test]
