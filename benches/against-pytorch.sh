@@ -9,13 +9,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
-models=${MODELS:-gpt lstm panel-lstm resnet18 resnet50 mlp}
+models=${MODELS:-gpt lstm panel-lstm seq2seq seq2seq-adafactor resnet18 resnet50 mlp}
 precisions=${PRECISIONS:-f32 amp-bf16 bf16}
 rounds=${ROUNDS:-5}
 threads=${THREADS:-$(nproc)}
 table=${1:-${CARGO_TARGET_DIR:-target}/against-pytorch.csv}
 
 "$python" -c 'import torch' 2>/dev/null || { echo "skipped: speed against PyTorch (\`$python\` has no torch; PYTHON=… names one that has 2.11)"; exit 0; }
+if ! "$python" -c 'import transformers' 2>/dev/null; then
+  echo "skipped: seq2seq (\`$python\` has no transformers, whose T5 it is held against)"
+  models=$(tr ' ' '\n' <<< "$models" | grep -v '^seq2seq' | xargs)
+fi
 cargo build --quiet --release -p kiln-trial --example step-speed
 step_speed=${CARGO_TARGET_DIR:-target}/release/examples/step-speed
 
@@ -47,13 +51,13 @@ for row in csv.DictReader(open(sys.argv[1])):
     case = row["model"], row["precision"]
     runs[case, row["program"], row["round"]].append(float(row["step_seconds"]))
     losses[case, row["program"]] = float(row["loss"])
-print("model      precision  kiln [s/step]  PyTorch [s/step]  ratio (its rounds)      last losses")
+print("model              precision  kiln [s/step]  PyTorch [s/step]  ratio (its rounds)      last losses")
 for case in dict.fromkeys(case for case, _ in losses):
     rounds = sorted({key[2] for key in runs if key[0] == case})
     ours, theirs = ([statistics.median(runs[case, program, round]) for round in rounds] for program in ("kiln", "pytorch"))
     ratios = [their / our for our, their in zip(ours, theirs)]
     our, their = statistics.median(ours), statistics.median(theirs)
     spread = f"{their / our:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-    print(f"{case[0]:10} {case[1]:9} {our:14.4f} {their:17.4f}  {spread:23} {losses[case, 'kiln']:.3f} {losses[case, 'pytorch']:.3f}")
+    print(f"{case[0]:18} {case[1]:9} {our:14.4f} {their:17.4f}  {spread:23} {losses[case, 'kiln']:.3f} {losses[case, 'pytorch']:.3f}")
 print(f"written to {sys.argv[1]}")
 PY

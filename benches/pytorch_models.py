@@ -160,7 +160,25 @@ class PanelLstm(nn.Module):
         return self.head(x[:, -1]).squeeze(1)
 
 
-MODELS = {"gpt": Gpt, "lstm": Lstm, "mlp": Mlp, "resnet": Resnet, "panel-lstm": PanelLstm}
+class Seq2seq(nn.Module):
+    """Hugging Face's T5."""
+
+    def __init__(self, shape, _):
+        super().__init__()
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        self.t5 = T5ForConditionalGeneration(T5Config(
+            vocab_size=shape["vocabulary"], d_model=shape["d_model"], d_kv=shape["d_kv"], d_ff=shape["d_ff"], num_heads=shape["num_heads"],
+            num_layers=shape["encoder_layers"], num_decoder_layers=shape["decoder_layers"], dropout_rate=0.0, feed_forward_proj="relu",
+            tie_word_embeddings=True, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
+        ))
+        self.t5.train()
+
+    def forward(self, prompts, counted, decoder_inputs):
+        return self.t5(input_ids=prompts, attention_mask=counted, decoder_input_ids=decoder_inputs, use_cache=False).logits
+
+
+MODELS = {"gpt": Gpt, "lstm": Lstm, "mlp": Mlp, "resnet": Resnet, "panel-lstm": PanelLstm, "seq2seq": Seq2seq}
 
 
 # Batches without meaning, the same in step-speed.rs ------------------------------------------------------------------------------
@@ -172,6 +190,13 @@ def counter(step, rows, values, bound):
 
 def real(step, rows, values):
     return counter(step, rows, values, 255) / 127.5 - 1.0
+
+
+def padded(step, rows, longest, vocabulary):
+    """Tokens, and which of them count: each row of four is an eighth shorter than the one before."""
+    lengths = longest - torch.arange(rows).unsqueeze(1) % 4 * (longest // 8)
+    counted = torch.arange(longest) < lengths
+    return (2 + counter(step, rows, longest, vocabulary - 2)) * counted, counted
 
 
 def batch(case, step):
@@ -186,11 +211,24 @@ def batch(case, step):
         features, time = case["panel"]["features"], shape["seq_len"]
         symbols = counter(step, rows, 1, case["panel"]["symbols"]).flatten()
         return (real(step, rows, time * features).view(rows, time, features), symbols), real(step, rows, 1).flatten()
+    if "pairs" in case:
+        prompts, counted = padded(step, rows, case["pairs"]["prompt_len"], shape["vocabulary"])
+        responses, answered = padded(step, rows, case["pairs"]["response_len"], shape["vocabulary"])
+        return (prompts, counted.long(), F.pad(responses[:, :-1], (1, 0))), torch.where(answered, responses, -100)
     tokens = counter(step, rows, shape["seq_len"] + 1, shape["vocabulary"])
     return (tokens[:, :-1].contiguous(),), tokens[:, 1:].contiguous()
 
 
 # Training ------------------------------------------------------------------------------------------------------------------------
+
+def optimizer(parameters, kind, rate, keys):
+    if kind == "adafactor":
+        from transformers.optimization import Adafactor
+
+        return Adafactor(parameters, lr=rate, scale_parameter=False, relative_step=False, warmup_init=False)
+    rule = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[kind]
+    return rule(parameters, lr=rate, fused=True, **keys)
+
 
 class Training:
     def __init__(self, case, precision):
@@ -200,8 +238,7 @@ class Training:
         self.model.to(self.format)
         self.autocast = torch.autocast("cpu", dtype=torch.bfloat16) if precision == "amp-bf16" else contextlib.nullcontext()
         keys = dict(case["train"]["optimizer"])
-        rule = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[keys.pop("kind")]
-        self.optimizer = rule(self.model.parameters(), lr=keys.pop("learning_rate"), fused=True, **keys)
+        self.optimizer = optimizer(self.model.parameters(), keys.pop("kind"), keys.pop("learning_rate"), keys)
         self.clip_norm = case["train"]["clip_norm"]
 
     def step(self, inputs, targets):

@@ -21,7 +21,8 @@ use kiln::{
 };
 use kiln_trial::{
     TrialError,
-    data::{HostBatch, ImageSamples, PanelSamples, Samples, TargetScale},
+    data::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
+    engine::IGNORED_TARGET,
     train::Learner,
 };
 use serde::Deserialize;
@@ -38,7 +39,15 @@ struct Case {
     train: Value,
     images: Option<ImageShape>,
     panel: Option<PanelShape>,
+    pairs: Option<Lengths>,
     block_steps: usize,
+}
+
+/// Of the longest prompt and response, in tokens.
+#[derive(Clone, Copy, Deserialize)]
+struct Lengths {
+    prompt_len: usize,
+    response_len: usize,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -109,9 +118,21 @@ impl Case {
             let (seq_len, scale) = (number(&self.model, "seq_len"), TargetScale::Returns { mean: 0.0, deviation: 1.0 });
             let features = real(seq_len * shape.features as usize);
             Samples::Panel(PanelSamples { features, symbols: whole(1, shape.symbols), targets: real(1), seq_len, shape, scale })
+        } else if let Some(lengths) = self.pairs {
+            return self.pairs(step, rows, lengths);
         } else {
             return self.text(rows, whole);
         };
+        HostBatch { rows, samples, step_targets: None }
+    }
+
+    fn pairs(&self, step: usize, rows: usize, Lengths { prompt_len, response_len }: Lengths) -> HostBatch {
+        let bound = number(&self.model, "vocabulary") as u64 - 2;
+        let (prompts, prompt_lengths) = padded(step, rows, prompt_len, bound, 0);
+        let (targets, _) = padded(step, rows, response_len, bound, IGNORED_TARGET);
+        let shifted = |row: &[i64]| [0].into_iter().chain(row[..response_len - 1].iter().map(|token| (*token).max(0))).collect::<Vec<i64>>();
+        let decoder_inputs = targets.chunks(response_len).flat_map(shifted).collect();
+        let samples = Samples::Pairs(PairSamples { prompts, prompt_lengths, decoder_inputs, targets, prompt_len, response_len, pad: 0 });
         HostBatch { rows, samples, step_targets: None }
     }
 
@@ -126,6 +147,14 @@ impl Case {
 /// A whole number of a section; 0 if it has none of that name.
 fn number(section: &Value, key: &str) -> usize {
     section[key].as_u64().unwrap_or_default() as usize
+}
+
+/// Tokens of each row and its length, `filler` behind them: each row of four is an eighth shorter than the one before.
+fn padded(step: usize, rows: usize, longest: usize, bound: u64, filler: i64) -> (Vec<i64>, Vec<i64>) {
+    let lengths: Vec<usize> = (0..rows).map(|row| longest - row % 4 * (longest / 8)).collect();
+    let counts = counter(step, rows, longest).enumerate();
+    let tokens = counts.map(|(at, count)| if at % longest < lengths[at / longest] { 2 + (count % bound) as i64 } else { filler });
+    (tokens.collect(), lengths.iter().map(|length| *length as i64).collect())
 }
 
 /// Row after row.
