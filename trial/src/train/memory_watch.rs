@@ -11,6 +11,12 @@ use kiln::units::Bytes;
 /// With fewer readings a slope says nothing.
 const FEWEST: usize = 5;
 
+/// With fewer nothing is said of growth: batches of many lengths take their time to reach the longest.
+const FEWEST_FOR_A_WORD: usize = 12;
+
+/// From one quarter of the window to the next a leak adds a third of all it adds; what grows like a logarithm ends with a sixth.
+const FAIR_SHARE: f64 = 0.18;
+
 /// At most so many readings are kept: half of them go when it is reached, and from then on every second one is taken.
 const MOST: usize = 512;
 
@@ -110,17 +116,27 @@ impl Series {
         Some((*slope * 10.0).round() / 10.0)
     }
 
-    /// What to say where every reading of the last third is above every one of the first third, and by an amount that matters.
+    /// What to say where memory grew steadily, by an amount that matters: the median of each quarter of the readings lies above the one
+    /// before, and by a fair part of the whole rise. Batches of many lengths reach their highest mark in ever rarer steps; a leak does not tire.
     pub(crate) fn clear_growth(&self) -> Option<String> {
-        let slope = self.slope()?;
         let ((first_step, first), (last_step, last)) = (self.readings.first()?, self.readings.last()?);
-        let third = self.readings.len() / 3;
-        let highest_at_first = self.readings[..third].iter().map(|(_, bytes)| *bytes).reduce(f64::max)?;
-        let lowest_at_last = self.readings[self.readings.len() - third..].iter().map(|(_, bytes)| *bytes).reduce(f64::min)?;
+        if self.readings.len() < FEWEST_FOR_A_WORD {
+            return None;
+        }
+        let quarter = self.readings.len() / 4;
+        let medians: Vec<f64> = self.readings.chunks_exact(quarter).take(4).map(median).collect();
+        let rise = medians.last()? - medians.first()?;
+        let is_steady = medians.windows(2).all(|pair| pair[1] - pair[0] >= rise * FAIR_SHARE);
         let (growth, steps) = (last - first, last_step - first_step);
-        let is_clear = lowest_at_last > highest_at_first && slope > 0.0 && growth >= LEAST_BYTES.max(first * LEAST_SHARE);
-        is_clear.then(|| format!("grew by {} to {} over {steps} steps", Bytes(growth as u64), Bytes(*last as u64)))
+        let matters = rise > 0.0 && growth >= LEAST_BYTES.max(first * LEAST_SHARE);
+        (is_steady && matters).then(|| format!("grew by {} to {} over {steps} steps", Bytes(growth as u64), Bytes(*last as u64)))
     }
+}
+
+fn median(readings: &[(u64, f64)]) -> f64 {
+    let mut bytes: Vec<f64> = readings.iter().map(|(_, bytes)| *bytes).collect();
+    let middle = bytes.len() / 2;
+    *bytes.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 #[cfg(test)]
@@ -156,6 +172,10 @@ mod tests {
         assert_eq!((once.slope(), once.clear_growth()), (Some(0.0), None));
         let shrinking = series((1..=30).map(|reading| (10 * reading, (500 - reading) * MIB)));
         assert_eq!((shrinking.slope(), shrinking.clear_growth()), (Some(-104_857.6), None));
+        // The highest mark of batches that differ: ever rarer, ever smaller.
+        let marks = series((1..=60_u64).map(|reading| (10 * reading, 500 * MIB + (300.0 * (reading as f64).ln()) as u64 * MIB)));
+        assert!(marks.slope().unwrap() > 0.0);
+        assert_eq!(marks.clear_growth(), None);
         // A percent of much, and little at all.
         let slow = series((1..=30).map(|reading| (10 * reading, 100_000 * MIB + reading * MIB)));
         assert_eq!(slow.clear_growth(), None);
