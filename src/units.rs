@@ -86,6 +86,65 @@ impl JsonSchema for TimeSpan {
     }
 }
 
+/// An amount of memory as a person writes it in an experiment file: `512MiB`, `1.5GiB`, `8GB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// Reads `512MiB`, `1.5 GiB`, `8GB` (powers of 1000).
+    ///
+    /// # Errors
+    /// In words: what was found, and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is no amount of memory; write a number with a unit, such as `512MiB`, `1.5GiB` or `8GB`");
+        // A number alone would be bytes, which nobody means.
+        let has_unit = text.trim_end().ends_with(['b', 'B']);
+        let bytes = text.parse::<bytesize::ByteSize>().ok().filter(|bytes| has_unit && bytes.0 > 0);
+        bytes.map(|bytes| Self(bytes.0)).ok_or_else(refuse)
+    }
+}
+
+/// In the largest unit that says it exactly: what is printed reads back as the same.
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 8] = [
+            (1 << 40, "TiB"),
+            (1 << 30, "GiB"),
+            (1_000_000_000, "GB"),
+            (1 << 20, "MiB"),
+            (1_000_000, "MB"),
+            (1 << 10, "KiB"),
+            (1_000, "kB"),
+            (1, "B"),
+        ];
+        let (unit, name) = UNITS.into_iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)).unwrap_or((1, "B"));
+        write!(f, "{}{name}", self.0 / unit)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for ByteSize {
+    fn schema_name() -> Cow<'static, str> {
+        "ByteSize".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = r"^\s*[0-9]+(\.[0-9]+)?\s*([KkMmGgTtPpEe][Ii]?)?[Bb]\s*$";
+        json_schema!({"type": "string", "format": "byte-size", "pattern": pattern, "examples": ["512MiB", "1.5GiB", "8GB"]})
+    }
+}
+
 /// Bytes, printed in binary units: `1.5 GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
@@ -162,6 +221,24 @@ mod tests {
         }
         assert!(TimeSpan::parse("-3s").unwrap_err().contains("30m"));
         assert!(TimeSpan::parse("5").is_err());
+    }
+
+    #[test]
+    fn amounts_of_memory_read_as_people_write_them_and_print_exactly() {
+        for (text, bytes, printed) in [
+            ("8GiB", 8 << 30, "8GiB"),
+            ("1.5 GiB", 3 << 29, "1536MiB"),
+            ("8GB", 8_000_000_000, "8GB"),
+            ("300mb", 300_000_000, "300MB"),
+            ("1001 B", 1001, "1001B"),
+        ] {
+            let read = ByteSize::parse(text).unwrap();
+            assert_eq!((read, read.to_string().as_str()), (ByteSize(bytes), printed), "{text}");
+            assert_eq!(ByteSize::parse(printed).unwrap(), read);
+        }
+        for bad in ["8", "8G", "GiB", "-1GiB", "0B", "8 apples", "", "1e400GiB"] {
+            assert!(ByteSize::parse(bad).unwrap_err().contains("`512MiB`"), "{bad}");
+        }
     }
 
     #[test]

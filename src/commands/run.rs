@@ -149,7 +149,7 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     }
     let report = schedule::run(&request, instruments(&request)).map_err(stopped)?;
     if style != Style::Json {
-        print(&summary(&report, request.trials.len(), request.experiment.description.as_deref())?)?;
+        print(&summary(&report, report.trials, request.experiment.description.as_deref())?)?;
     }
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));

@@ -140,6 +140,7 @@ impl Planner<'_> {
             axes: axes.to_vec(),
             parameters: settings.model.parameters(input),
             flops_per_sample: settings.model.flops_per_sample(input),
+            fallback_of: None,
             effective_batch_size: settings.effective_batch_size(),
             steps: settings.steps(facts),
             model: settings.model,

@@ -7,6 +7,7 @@ mod condition;
 mod disk;
 mod expand;
 mod id;
+mod memory;
 mod order;
 mod outcome;
 mod points;
@@ -17,6 +18,7 @@ mod trial;
 mod trial_file;
 
 pub use expand::{Plan, expand};
+pub use memory::speaks_of_memory;
 pub use outcome::Outcome;
 pub use problem::{PlanProblem, show};
 pub use strategy::{Grid, Strategy};

@@ -47,6 +47,9 @@ pub struct Trial {
     pub flops_per_sample: Option<u64>,
     /// batch × accumulation × devices.
     pub effective_batch_size: u64,
+    /// The planned trial that it stands in for, with a smaller batch, because that one ran out of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_of: Option<TrialId>,
     /// Optimizer steps it will make; `None` while the data's size is unknown.
     pub steps: Option<u64>,
 }

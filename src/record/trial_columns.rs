@@ -5,7 +5,7 @@ use super::columns::{Column, KILN_TABLE, column};
 pub(super) const COLUMNS: [Column; 97] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
-    column("attempt", "", "Which start of the trial's process, from 1."),
+    column("attempt", "", "Which start of the trial's process, from 1; 0 for a trial that was skipped."),
     column("launch", "", "Which start of `kiln run` on this folder, from 1."),
     column("number", "", "Place of the trial in the plan, from 1."),
     column("outcome", "", "How the attempt ended: `completed`, `oom`, `diverged`, `failed`, `timed-out`, `skipped`, `killed` or `interrupted`."),
@@ -57,7 +57,11 @@ pub(super) const COLUMNS: [Column; 97] = [
         "Most device memory in use in the window (over the whole attempt where there was none), by all processes and libraries.",
     ),
     column("peak_resident_bytes", "B", "Most host memory the trial's process held."),
-    column("memory_limit_bytes", "B", "Memory the trial could have had: of the GPU, else of the host or its control group."),
+    column(
+        "memory_limit_bytes",
+        "B",
+        "Memory the trial could have had: of the GPU, else of the host or its control group, and no more than `run.memory_limit`.",
+    ),
     column("mean_gpu_utilization", "of 1", "Share of the window in which any kernel ran; empty under 5 samples. Not how much of the GPU worked."),
     column("mean_sm_active", "of 1", "Share of the multiprocessors that had work, over the window (Hopper and later)."),
     column("mean_power_watts", "W", "Mean power of the device over the window."),

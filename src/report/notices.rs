@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::points::{Point, note_on, points};
+use super::points::{Point, note_on, pieces, points};
 use crate::{
+    plan::Outcome,
     record::{TrialRow, TrialTable},
     units::{Fraction, counted},
 };
@@ -26,6 +27,7 @@ pub fn notices(table: &TrialTable) -> Vec<String> {
     lines.extend(throttling(&completed));
     lines.extend(too_low_peak(&completed));
     lines.extend(growing_memory(&completed));
+    lines.extend(stand_ins(&points));
     lines.extend(disturbance(&completed));
     lines.extend(busy_host(&completed));
     lines.extend(not_comparable(&completed, &table.axes));
@@ -110,6 +112,23 @@ fn growing_memory(rows: &[&TrialRow]) -> Option<String> {
         growing.len(),
         counted(rows.len(), "trial"),
         first.trial
+    ))
+}
+
+/// Trials that ran out of memory and were made in smaller pieces.
+fn stand_ins(points: &[Point<'_>]) -> Option<String> {
+    let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
+    let completed: Vec<&TrialRow> = rows().filter(|row| pieces(row).is_some() && row.outcome == Outcome::Completed).collect();
+    let first = completed.first()?;
+    let planned = first.fallback_of.as_ref()?;
+    let was = rows().find(|row| row.trial == *planned).map(|row| format!(" ({} × {})", row.batch_size, row.grad_accumulation)).unwrap_or_default();
+    Some(format!(
+        "{} ran out of memory and the same effective batch was made in smaller pieces (first: trial {} with {} × {} for {planned}{was}); \
+         their speed is not that of the batch asked for",
+        counted(completed.len(), "trial"),
+        first.trial,
+        first.batch_size,
+        first.grad_accumulation,
     ))
 }
 
@@ -267,6 +286,16 @@ mod tests {
         assert_eq!(lines, [wanted("1 of 2 trials (first: trial 0000000002: host memory grew by 1.0 GiB to 2.0 GiB")]);
         let lines = notices(&table(&[], vec![noted(1, &both)]));
         assert_eq!(lines, [wanted("1 of 1 trial (first: trial 0000000001: device memory grew by 1.0 GiB to 6.0 GiB")]);
+    }
+
+    #[test]
+    fn a_smaller_trial_that_stands_in_is_said() {
+        let failed = TrialRow { outcome: Outcome::Oom, samples_per_second: None, batch_size: 8, ..row(1, 1.0) };
+        let smaller = TrialRow { fallback_of: Some(failed.trial.clone()), batch_size: 4, grad_accumulation: 2, ..row(2, 5.0) };
+        let lines = notices(&table(&[], vec![(failed, &[]), (smaller, &[])]));
+        let wanted = "1 trial ran out of memory and the same effective batch was made in smaller pieces (first: trial 0000000002 with 4 × 2 for \
+            0000000001 (8 × 1)); their speed is not that of the batch asked for";
+        assert_eq!(lines, [wanted]);
     }
 
     #[test]

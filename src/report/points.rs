@@ -33,10 +33,10 @@ impl Point<'_> {
 
     /// `train.batch_size 8, data.num_workers 4`; the whole experiment where nothing is swept.
     pub(super) fn name(&self, axes: &[String]) -> String {
-        if axes.is_empty() {
-            return "all trials".to_owned();
-        }
-        axes.iter().zip(self.values).map(|(axis, value)| format!("{axis} {}", shown(value))).collect::<Vec<_>>().join(", ")
+        let of_axes = axes.iter().zip(self.values).map(|(axis, value)| format!("{axis} {}", shown(value)));
+        let in_pieces = self.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("in pieces of {batch} × {times}"));
+        let parts: Vec<String> = of_axes.chain(in_pieces).collect();
+        if parts.is_empty() { "all trials".to_owned() } else { parts.join(", ") }
     }
 }
 
@@ -75,12 +75,20 @@ impl Statistic {
     }
 }
 
+/// Batch and accumulation.
+pub(super) type Pieces = (u64, u64);
+
+/// Of a trial that stands in for one that ran out of memory: it is no repeat of a planned one.
+pub(super) fn pieces(row: &TrialRow) -> Option<Pieces> {
+    row.fallback_of.as_ref().map(|_| (row.batch_size, row.grad_accumulation))
+}
+
 /// All points, in the plan's order.
 pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
     let mut points: Vec<Point<'_>> = Vec::new();
-    let mut place_of: HashMap<&[String], usize> = HashMap::new();
+    let mut place_of: HashMap<(&[String], Option<Pieces>), usize> = HashMap::new();
     for row in table.last_attempts() {
-        let place = *place_of.entry(&row.axes).or_insert(points.len());
+        let place = *place_of.entry((&row.axes, pieces(&row.fixed))).or_insert(points.len());
         if place == points.len() {
             points.push(Point { values: &row.axes, rows: Vec::new() });
         }
@@ -140,6 +148,18 @@ pub(super) mod tests {
         assert_eq!(points[1].statistic(|row| row.samples_per_second), Some(Statistic { mean: 7.0, deviation: None }));
         assert_eq!(points[1].name(&table.axes), "a.b y");
         assert_eq!(table.last_attempts()[1].fixed.trial, TrialId("0000000002".into()));
+    }
+
+    #[test]
+    fn what_stands_in_for_a_trial_is_a_point_of_its_own() {
+        let smaller = |id| TrialRow { fallback_of: Some(TrialId("0000000001".into())), batch_size: 4, grad_accumulation: 2, ..row(id, 5.0) };
+        let failed = TrialRow { outcome: Outcome::Oom, ..row(1, 9.0) };
+        let rows = vec![(failed, &["8"][..]), (row(2, 7.0), &["4"]), (smaller(3), &["4"]), (smaller(4), &["4"])];
+        let table = table(&["train.batch_size"], rows);
+        let points = points(&table);
+        let names: Vec<String> = points.iter().map(|point| point.name(&table.axes)).collect();
+        assert_eq!(names, ["train.batch_size 8", "train.batch_size 4", "train.batch_size 4, in pieces of 4 × 2"]);
+        assert_eq!(points.iter().map(|point| point.rows.len()).collect::<Vec<_>>(), [1, 1, 2]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle,
 
 use super::{
     notices,
-    points::{Point, note_on, points, shown},
+    points::{Point, note_on, pieces, points, shown},
 };
 use crate::{
     plan::Outcome,
@@ -99,7 +99,7 @@ fn unfinished(table: &TrialTable) -> String {
     let rows: Vec<_> = table.last_attempts().into_iter().filter(|row| row.fixed.outcome != Outcome::Completed).collect();
     let mut text = String::new();
     for TableRow { fixed: row, axes } in rows.iter().take(MOST_LISTED) {
-        let point = Point { values: axes, rows: Vec::new() }.name(&table.axes);
+        let point = Point { values: axes, rows: vec![row] }.name(&table.axes);
         let reason = row.reason.as_deref().unwrap_or("no reason was kept");
         // A reason may have several lines; the table in the file keeps them.
         let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -177,6 +177,7 @@ impl<'a> Ranking<'a> {
         let mark = self.points.iter().enumerate().map(|(place, _)| if place == 0 { "*" } else { "" }.to_owned()).collect();
         let mut columns = vec![PageColumn { head: String::new(), cells: mark, keep: u8::MAX }];
         columns.extend(self.axis_columns(axes));
+        columns.extend(self.pieces(axes));
         columns.push(self.column("samples/s", MUST_STAY, |point| self.with_spread(point, |row| row.samples_per_second)));
         columns.push(self.column("tokens/s", 20, |point| self.with_spread(point, |row| row.tokens_per_second)));
         columns.push(self.column("vs best", 80, |point| {
@@ -204,6 +205,17 @@ impl<'a> Ranking<'a> {
             PageColumn { head: if is_shared { axis.clone() } else { last(axis) }, cells, keep: u8::MAX }
         };
         axes.iter().enumerate().map(column).collect()
+    }
+
+    /// Batch and accumulation, where a smaller trial stands in for one that ran out of memory and no axis tells them.
+    fn pieces(&self, axes: &[String]) -> Vec<PageColumn> {
+        type Cell = fn(&TrialRow) -> u64;
+        const KEYS: [(&str, Cell); 2] = [("batch_size", |row| row.batch_size), ("grad_accumulation", |row| row.grad_accumulation)];
+        let has_pieces = self.points.iter().any(|point| point.rows.iter().any(|row| pieces(row).is_some()));
+        let untold = KEYS.iter().filter(|(key, _)| has_pieces && !axes.contains(&format!("train.{key}")));
+        let column =
+            |(key, of): &(&str, Cell)| PageColumn { keep: u8::MAX, ..self.column(key, 0, |point| Some(of(point.rows.first()?).to_string())) };
+        untold.map(column).collect()
     }
 
     fn column(&self, head: &str, keep: u8, cell: impl Fn(&Point<'_>) -> Option<String>) -> PageColumn {

@@ -17,7 +17,7 @@ use super::{
     instruments::{DeviceFacts, TrialReadings, Watch},
     judge::{Ending, Exit, StopCause, judge},
     listen::Heard,
-    oom_killer,
+    memory, oom_killer,
     row::{Facts, UUIDS_APART, row},
 };
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
         run_file::write_whole,
     },
     spec::{AfterTraining, CpuThreads, Run},
+    units::ByteSize,
 };
 
 /// From SIGTERM to SIGKILL.
@@ -41,6 +42,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Where an attempt takes place.
 pub(super) struct Setting<'a> {
     pub(super) request: &'a Request<'a>,
+    pub(super) trial: &'a Trial,
     pub(super) folder: &'a RunFolder,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
@@ -96,6 +98,8 @@ pub(super) struct Lost {
 /// What an attempt's row needs beyond the attempt.
 pub(super) struct Surroundings<'a> {
     pub(super) launch: u64,
+    /// `run.memory_limit`.
+    pub(super) memory_limit: Option<ByteSize>,
     /// None of them: the CPU.
     pub(super) devices: &'a [DeviceFacts],
     pub(super) driver: Option<String>,
@@ -109,7 +113,7 @@ pub(super) struct Surroundings<'a> {
 /// # Errors
 /// A file cannot be written or the child cannot be started; the attempt's folder is gone then.
 pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender<Event>) -> io::Result<Attempt> {
-    let trial = &setting.request.trials[index];
+    let trial = setting.trial;
     let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
     let folder = setting.folder.attempt(&trial.id, attempt);
     let (started_utc, run_seconds) = (clock::utc_now(), clock::run_seconds(setting.run_anchor_nanoseconds));
@@ -124,6 +128,7 @@ pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender
             trial_file: &setting.folder.trial_file(&trial.id),
             folder: &folder,
             visible_devices: &uuids(setting.devices).join(","),
+            limit: memory::limit(setting.request.experiment.run.memory_limit, setting.devices),
             token: setting.token,
         };
         child::start(&start, events).map_err(|error| named(error, setting.request.trial_program))
@@ -275,6 +280,7 @@ impl Attempt {
         let cuts = result.as_ref().ok().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
         let mut readings = instruments.unwatch(&trial.id, window, &cuts, self.most_concurrent == 1);
         readings.window.peak_resident_bytes = readings.window.peak_resident_bytes.max(heard.peak_resident_bytes);
+        readings.memory_limit_bytes = memory::least(readings.memory_limit_bytes, around.memory_limit);
         let lost = lost(&readings, around.devices);
         let ending = Ending {
             trial: &trial.id,
@@ -298,6 +304,9 @@ impl Attempt {
         if outcome == Outcome::Failed && disk_full {
             outcome = Outcome::Interrupted;
             reason = Some(format!("the disk is full: {}", reason.unwrap_or_default()));
+        }
+        if outcome == Outcome::Oom && around.devices.is_empty() {
+            reason = reason.map(|reason| memory::with_what_was_held(reason, &readings, around.memory_limit));
         }
         // What another protocol's child left may mean something else.
         let result = result.ok().filter(|_| heard.foreign_protocol.is_none());

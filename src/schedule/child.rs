@@ -14,12 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal, waitid};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal, setrlimit, waitid,
+};
 
 use super::{
     Event,
     judge::Exit,
     listen::{Ear, keep_stderr},
+    memory::Limit,
     stray,
 };
 
@@ -35,6 +38,7 @@ pub(super) struct Start<'a> {
     pub(super) folder: &'a Path,
     /// `CUDA_VISIBLE_DEVICES`: a UUID, or empty for the CPU.
     pub(super) visible_devices: &'a str,
+    pub(super) limit: Limit,
     /// Comes back in [`Event::Ended`].
     pub(super) token: u64,
 }
@@ -96,11 +100,21 @@ fn command(start: &Start) -> Command {
         };
     }
     command.env("CUDA_VISIBLE_DEVICES", start.visible_devices).env(stray::MARK, start.folder);
+    if let Limit::OfTensors(Some((name, value))) = &start.limit {
+        command.env(name, value);
+    }
+    let of_process = match start.limit {
+        Limit::OfProcess(bytes) => Some(Rlimit { current: Some(bytes), maximum: Some(bytes) }),
+        _ => None,
+    };
     let parent = getpid();
     // SAFETY: between fork and exec only system calls are made, no memory is allocated and no lock is taken.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
+            if let Some(limit) = of_process {
+                setrlimit(Resource::Data, limit)?;
+            }
             match getppid() {
                 Some(now) if now == parent => Ok(()),
                 _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),

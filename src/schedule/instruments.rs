@@ -405,7 +405,7 @@ impl Instruments {
     }
 
     /// The memory of the smallest of these GPUs, or what the host and its control group leave to a process.
-    fn memory_limit_bytes(&self, device_uuids: &[String]) -> Option<u64> {
+    pub(super) fn memory_limit_bytes(&self, device_uuids: &[String]) -> Option<u64> {
         let of_gpu = |uuid: &String| self.devices.iter().find(|gpu| gpu.uuid == *uuid)?.memory_total_bytes;
         match device_uuids {
             [_, ..] => device_uuids.iter().map(of_gpu).collect::<Option<Vec<u64>>>()?.into_iter().min(),

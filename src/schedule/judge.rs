@@ -2,7 +2,7 @@
 //! Pure, so that the whole table of ends can be tested.
 
 use crate::{
-    plan::{Outcome, TrialId},
+    plan::{Outcome, TrialId, speaks_of_memory},
     record::message::{PROTOCOL, exit_status},
     units::{Seconds, TimeSpan},
 };
@@ -151,20 +151,6 @@ fn by_signal(signal: i32, ending: &Ending) -> (Outcome, String) {
 
 fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
-}
-
-/// The words by which C++, libtorch, CUDA and Rust say that memory ran out.
-fn speaks_of_memory(text: &str) -> bool {
-    const WORDS: [&str; 7] = [
-        "out of memory",
-        "std::bad_alloc",
-        "can't allocate memory",
-        "cannot allocate memory",
-        "Cannot allocate memory",
-        "OutOfMemoryError",
-        "memory allocation of ",
-    ];
-    WORDS.iter().any(|words| text.contains(words))
 }
 
 /// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see trials/4f0c1a2b3d/1/stderr.txt: <last line>`.

@@ -15,6 +15,7 @@ mod launch;
 mod lease;
 mod listen;
 mod machine;
+mod memory;
 mod oom_killer;
 mod open;
 mod pools;
@@ -111,7 +112,9 @@ pub enum End {
 pub struct Report {
     pub folder: RunFolder,
     pub end: End,
-    /// Planned trials that have no final row yet.
+    /// Trials of the plan, and those that stand in for some of them.
+    pub trials: usize,
+    /// Those of them that have no final row yet.
     pub left: usize,
     /// Those of them that were asked for ([`Selection`]).
     pub asked_left: usize,
@@ -164,8 +167,9 @@ pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Resu
         Found::New { notice } => (None, notice, History::default()),
         Found::Old(old) => (Some(old.folder), None, old.history),
     };
-    let left = remaining::remaining(request.trials, &history, &request.selection, request.experiment.run.retries);
-    let to_run = left.iter().map(|index| &request.trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
+    let trials = remaining::with_fallbacks(request.trials, &history, request.experiment.run.on_oom);
+    let left = remaining::remaining(&trials, &history, &request.selection, request.experiment.run.retries);
+    let to_run = left.iter().map(|index| &trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
     Ok(Preview { resumes, notice, to_run })
 }
 

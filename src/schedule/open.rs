@@ -15,7 +15,7 @@ use super::{
     launch::{Sources, gather, git},
     machine::{self, Here},
     preflight::notice,
-    remaining::History,
+    remaining::{History, with_fallbacks},
     row::{Facts, UUIDS_APART, row},
     stray,
 };
@@ -224,7 +224,7 @@ fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Resul
     }
     let known: HashSet<(TrialId, u64)> = open.rows.iter().map(|row| (row.fixed.trial.clone(), row.fixed.attempt)).collect();
     let devices = instruments.devices();
-    for trial in request.trials {
+    for trial in &with_fallbacks(request.trials, &History::of(&open.rows), request.experiment.run.on_oom) {
         for attempt in attempts(&open.folder, &trial.id) {
             if !known.contains(&(trial.id.clone(), attempt)) {
                 let row = killed(open, trial, attempt, &devices);

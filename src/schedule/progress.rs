@@ -185,6 +185,13 @@ impl Progress {
         }
     }
 
+    /// A trial stands in for another and is to run too.
+    pub(super) fn one_more(&mut self) {
+        self.total += 1;
+        self.to_run += 1;
+        self.sweep.set_length(self.total as u64);
+    }
+
     /// The trials that wait will not run.
     pub(super) fn start_no_more(&mut self) {
         self.is_over = true;

@@ -112,6 +112,7 @@ mod tests {
             devices_per_trial: 1,
             parameters: None,
             flops_per_sample: None,
+            fallback_of: None,
             effective_batch_size: 1,
             steps: None,
         }

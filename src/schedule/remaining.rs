@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::TableRow,
+    spec::OnOom,
 };
 
 /// What the command line asks of the trials.
@@ -17,9 +18,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether a trial is among those asked for.
-    pub fn wants(&self, trial: &TrialId) -> bool {
-        self.only.is_empty() || self.only.contains(trial)
+    /// Whether a trial is among those asked for: itself, or the one that it stands in for.
+    pub fn wants(&self, trial: &Trial) -> bool {
+        let is_named = |id: &TrialId| self.only.contains(id);
+        self.only.is_empty() || is_named(&trial.id) || trial.fallback_of.as_ref().is_some_and(is_named)
     }
 }
 
@@ -75,13 +77,34 @@ impl History {
     }
 }
 
+/// The planned trials, and behind them those that stand in for ones that ran out of memory, as far as the history shows them.
+pub(super) fn with_fallbacks(planned: &[Trial], history: &History, on_oom: OnOom) -> Vec<Trial> {
+    let mut trials = planned.to_vec();
+    let mut at = 0;
+    while let Some(trial) = trials.get(at).filter(|_| on_oom == OnOom::Shrink) {
+        if history.last(&trial.id) == Some(Outcome::Oom) {
+            let next = fallback(&trials, trial);
+            trials.extend(next);
+        }
+        at += 1;
+    }
+    trials
+}
+
+/// The trial that stands in for one that ran out of memory; `None` where no smaller batch is left, or it is among the trials already.
+pub(super) fn fallback(trials: &[Trial], failed: &Trial) -> Option<Trial> {
+    let smaller = failed.shrunk()?;
+    let is_new = trials.iter().all(|known| known.id != smaller.id);
+    is_new.then(|| Trial { number: trials.len() as u64 + 1, ..smaller })
+}
+
 /// The places in `trials` of those that are to run, in plan order.
 pub(super) fn remaining(trials: &[Trial], history: &History, selection: &Selection, retries: u64) -> Vec<usize> {
     let again = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| selection.rerun.contains(&outcome));
     (0..trials.len())
         .filter(|index| {
             let trial = &trials[*index];
-            selection.wants(&trial.id) && (again(trial) || !history.is_settled(&trial.id, retries))
+            selection.wants(trial) && (again(trial) || !history.is_settled(&trial.id, retries))
         })
         .collect()
 }

@@ -120,7 +120,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         concurrent_trials: facts.concurrent_trials,
         cpu_threads: result.and_then(|result| result.cpu_threads).or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
         resumed_at_step: result.and_then(|result| result.resumed_at_step).or(facts.resumed_at_step),
-        fallback_of: None,
+        fallback_of: trial.fallback_of.clone(),
         notes: notes(facts),
         mean_sm_occupancy: window.mean_sm_occupancy,
         mean_tensor_active: window.mean_tensor_active,

@@ -26,7 +26,7 @@ use super::{
     preflight,
     progress::{self, Progress},
     queue::{Queue, wish},
-    remaining::{History, remaining},
+    remaining::{History, fallback, remaining, with_fallbacks},
     row::UUIDS_APART,
     signals::{Asked, Listener, ask},
 };
@@ -58,6 +58,8 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     refuse_without_program(request.trial_program)?;
     let _lock = take_lock(request)?;
     let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
+    let known = known_trials(request, &found);
+    let request = &Request { trials: &known, ..request.clone() };
     if let Found::Old(old) = &found {
         repair_latest(&old.folder).map_err(open::cannot_write(request))?;
     }
@@ -66,7 +68,7 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     {
         let standing = old.history.standing(request.trials, request.experiment.run.retries);
         progress::nothing_to_do(request.style, request.trials.len(), standing);
-        return Ok(report(request, old.folder.clone(), End::NothingToDo, &old.rows));
+        return Ok(report(request, request.trials, old.folder.clone(), End::NothingToDo, &old.rows));
     }
     let (sender, events) = channel();
     let listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
@@ -86,6 +88,14 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
     instruments.heed_no_more();
     Sweep::new(request, instruments, open, pools, sender, has_room).run(&events)
+}
+
+/// The plan, and what stands in for trials of it that ran out of memory in earlier launches.
+fn known_trials(request: &Request, found: &Found) -> Vec<Trial> {
+    match found {
+        Found::New { .. } => request.trials.to_vec(),
+        Found::Old(old) => with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom),
+    }
 }
 
 fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
@@ -130,6 +140,8 @@ fn take_lock(request: &Request) -> Result<Lock, Stop> {
 /// The state of one launch.
 struct Sweep<'a> {
     request: &'a Request<'a>,
+    /// Those of the request, and behind them what stands in for some that ran out of memory.
+    trials: Vec<Trial>,
     instruments: Instruments,
     open: Open,
     history: History,
@@ -167,6 +179,7 @@ impl<'a> Sweep<'a> {
         let rested_since = pools.devices.iter().map(|_| None).collect();
         Self {
             request,
+            trials: request.trials.to_vec(),
             instruments,
             open,
             history,
@@ -217,8 +230,12 @@ impl<'a> Sweep<'a> {
     fn start_what_may(&mut self) {
         while !self.is_stopping() {
             let free: Vec<bool> = self.slots.iter().map(|slot| slot.iter().all(|device| self.is_free(*device))).collect();
-            let running = self.running.first().map(|attempt| wish(&self.request.trials[attempt.index]));
-            let Some((index, slot)) = self.queue.next(self.request.trials, &free, running.as_ref()) else { break };
+            let running = self.running.first().map(|attempt| wish(&self.trials[attempt.index]));
+            let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else { break };
+            if let Some(reason) = self.too_large(index, slot) {
+                self.skip(index, slot, reason);
+                continue;
+            }
             if !(self.has_room)(self.open.folder.path()) {
                 self.queue.again(index);
                 self.start_no_more(self.disk_full());
@@ -247,10 +264,11 @@ impl<'a> Sweep<'a> {
     }
 
     fn start(&mut self, index: usize, slot: usize) -> Result<(), Stop> {
-        let trial = &self.request.trials[index];
+        let trial = &self.trials[index];
         let gpus = self.gpus(slot);
         let setting = attempt::Setting {
             request: self.request,
+            trial,
             folder: &self.open.folder,
             launch: self.open.launch,
             run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
@@ -298,7 +316,7 @@ impl<'a> Sweep<'a> {
         }
         for attempt in &mut self.running {
             attempt.keep_limits(&self.request.experiment.run);
-            let id = &self.request.trials[attempt.index].id;
+            let id = &self.trials[attempt.index].id;
             if self.instruments.lost(id).is_some() {
                 attempt.stop(StopCause::DeviceLost);
             }
@@ -310,7 +328,7 @@ impl<'a> Sweep<'a> {
 
     fn mark(&self, token: u64) {
         if let Some(attempt) = self.running.iter().find(|attempt| attempt.token == token) {
-            self.instruments.mark(&self.request.trials[attempt.index].id);
+            self.instruments.mark(&self.trials[attempt.index].id);
         }
     }
 
@@ -321,9 +339,10 @@ impl<'a> Sweep<'a> {
         let (index, slot) = (attempt.index, attempt.slot);
         self.slots[slot].iter().for_each(|device| self.rested_since[*device] = Some(Instant::now()));
         let gpus = self.gpus(slot);
-        let trial = &self.request.trials[index];
+        let trial = &self.trials[index].clone();
         let facts = attempt::Surroundings {
             launch: self.open.launch,
+            memory_limit: self.request.experiment.run.memory_limit,
             devices: &gpus,
             driver: self.instruments.driver(),
             cpu_name: self.instruments.cpu_name(),
@@ -359,7 +378,7 @@ impl<'a> Sweep<'a> {
         self.lost.extend((0..self.devices.len()).filter(is_it));
         let gone = (0..self.slots.len()).filter(|slot| self.slots[*slot].iter().any(|device| self.lost.contains(device)));
         gone.for_each(|slot| self.queue.lose(slot));
-        while let Some(wish) = self.queue.stranded(self.request.trials) {
+        while let Some(wish) = self.queue.stranded(&self.trials) {
             let Some((mut slot, taken)) = pools::another(&wish, &self.devices, &self.lost, self.request, &self.instruments) else {
                 let left = "no other device is left for the trials that wait; once it is back (a reset or a reboot) the same command goes on";
                 return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
@@ -394,11 +413,15 @@ impl<'a> Sweep<'a> {
         if row.fixed.outcome == Outcome::Failed && !settled {
             self.queue.again(index);
         }
-        self.progress.trial_ended(&row.fixed, settled, self.history.standing(self.request.trials, retries));
+        self.progress.trial_ended(&row.fixed, settled, self.history.standing(&self.trials, retries));
         if row.fixed.outcome == Outcome::Completed {
-            self.settle_checkpoints(&self.request.trials[index]);
+            self.settle_checkpoints(&self.trials[index]);
         }
+        let is_out_of_memory = row.fixed.outcome == Outcome::Oom;
         self.open.rows.push(row);
+        if is_out_of_memory {
+            self.let_a_smaller_one_stand_in(index);
+        }
     }
 
     /// Once the row of a completed trial is on the disk.
@@ -425,7 +448,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn close(mut self) -> Result<Report, Stop> {
-        let mut report = report(self.request, self.open.folder.clone(), End::Finished, &self.open.rows);
+        let mut report = report(self.request, &self.trials, self.open.folder.clone(), End::Finished, &self.open.rows);
         if self.asked.is_some() && report.asked_left > 0 {
             report.end = End::Interrupted;
         }
@@ -487,16 +510,17 @@ fn shown(request: &Request, open: &Open) -> String {
     request.results.join(&request.experiment.name).join(open.folder.name()).display().to_string()
 }
 
-fn report(request: &Request, folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
+fn report(request: &Request, trials: &[Trial], folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
     let history = History::of(rows);
     let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
-    let left = request.trials.iter().map(|trial| &trial.id).filter(is_left).count();
+    let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
     let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
-    let asked: Vec<&TrialId> = request.trials.iter().map(|trial| &trial.id).filter(|id| request.selection.wants(id)).collect();
+    let asked: Vec<&TrialId> = trials.iter().filter(|trial| request.selection.wants(trial)).map(|trial| &trial.id).collect();
     let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
     let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, left, asked_left: asked.into_iter().filter(is_left).count(), rows, failure: None }
+    Report { folder, end, trials: trials.len(), left, asked_left: asked.into_iter().filter(is_left).count(), rows, failure: None }
 }
 
+mod memory;
 #[cfg(test)]
 mod tests;

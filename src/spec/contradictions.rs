@@ -13,7 +13,10 @@ use super::{
     run_options::{DeviceName, Devices, Engine},
     sweep::{axis_keys, may_vary},
 };
-use crate::catalog::{Content, Data, Model, data::Tokenizer};
+use crate::{
+    catalog::{Content, Data, Model, data::Tokenizer},
+    units::ByteSize,
+};
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 10] = [
@@ -28,6 +31,9 @@ pub(super) const IGNORED_BY_MATMUL: [&str; 10] = [
     "early_stop",
     "checkpoint",
 ];
+
+/// In less memory libtorch waits forever for a thread that could not be started.
+const LEAST_MEMORY: ByteSize = ByteSize(256 << 20);
 
 /// One point of a sweep, everything resolved.
 #[derive(Clone, Copy, Debug)]
@@ -288,6 +294,11 @@ fn of_run(experiment: &Experiment) -> Vec<Fault> {
     if measure.sample_interval.0 < Duration::from_millis(100) {
         let message = format!("`measure.sample_interval` is {}; it must be at least 100ms, or reading disturbs the trial", measure.sample_interval);
         faults.push(fault("measure.sample_interval", &[], message));
+    }
+    if let Some(limit) = experiment.run.memory_limit.filter(|limit| *limit < LEAST_MEMORY) {
+        let message =
+            format!("`run.memory_limit` is {limit}; it must be at least {LEAST_MEMORY}: libtorch and its threads take half of that by themselves");
+        faults.push(fault("run.memory_limit", &[], message));
     }
     let spans = [("run.timeout", run.timeout), ("run.stall", Some(run.stall))];
     for (key, span) in spans.into_iter().filter_map(|(key, span)| Some((key, span?))) {

@@ -3,15 +3,13 @@
 /// Keys that are planned, and what to do without them.
 const KEYS: &[(&str, &str)] = &[
     ("data.augment", "see `data.flip` and `data.crop_padding` of image kinds"),
-    ("run.memory_limit", "remove it"),
     ("sweep.search", "list the values in `sweep.grid`"),
     ("sweep.random", "list the values in `sweep.grid`"),
     ("model.checkpoint", "remove it"),
 ];
 
 /// Values that are planned.
-const VALUES: &[(&str, &[&str])] =
-    &[("train.precision", &["f16"]), ("run.on_oom", &["skip-larger", "shrink"]), ("train.learning_rate_schedule.kind", &["step"])];
+const VALUES: &[(&str, &[&str])] = &[("train.precision", &["f16"]), ("train.learning_rate_schedule.kind", &["step"])];
 
 /// What to say of a key that is planned.
 pub(super) fn key(path: &str) -> Option<String> {
@@ -39,6 +37,6 @@ mod tests {
                 assert!(!words.iter().any(|word| value(&known.path, word)), "{}", known.path);
             }
         }
-        assert!(key("run.memory_limit").is_some() && key("sweep.search.goal").is_some());
+        assert!(key("sweep.search.goal").is_some());
     }
 }

@@ -82,7 +82,7 @@ fn every_key_misspelled_is_found_with_its_name_suggested() {
 /// A value that no key of this shape may have.
 fn mistyped(shape: &Shape) -> &'static str {
     match shape {
-        Shape::Text(_) | Shape::TimeSpan | Shape::Choice(_) => "[{a: 1}]",
+        Shape::Text(_) | Shape::TimeSpan | Shape::ByteSize | Shape::Choice(_) => "[{a: 1}]",
         Shape::List(_) | Shape::Map(_) | Shape::Tagged(_) | Shape::Free | Shape::Anything => "17",
         Shape::Integer { .. } | Shape::Number(_) | Shape::Bool => "seventeen",
         Shape::Any(_) => "{a: 1}",
@@ -145,6 +145,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         Shape::Bool => (!now.as_bool().unwrap_or_default()).to_string(),
         Shape::Text(_) => "another".to_owned(),
         Shape::TimeSpan => "77s".to_owned(),
+        Shape::ByteSize => "77GiB".to_owned(),
         // Other data would have to go with it; `tests/every_key` shows that it counts.
         Shape::Choice(_) if known.path == "model.reads" => return None,
         Shape::Choice(words) => words.into_iter().find(|word| now != word)?,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::units::TimeSpan;
+use crate::units::{ByteSize, TimeSpan};
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,9 @@ pub struct Run {
     pub timeout: Option<TimeSpan>,
     /// Longest silence of a trial before it counts as stalled.
     pub stall: TimeSpan,
+    /// Memory that a trial may use: on the CPU what its process may allocate, on a GPU what its tensors may take of the device's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<ByteSize>,
     pub on_oom: OnOom,
     /// Further attempts of a trial that failed.
     #[schemars(range(min = 0, max = 100))]
@@ -44,6 +47,7 @@ impl Default for Run {
             devices_per_trial: 1,
             timeout: None,
             stall: TimeSpan::from_secs(600),
+            memory_limit: None,
             on_oom: OnOom::Record,
             retries: 0,
             require_idle_device: true,
@@ -117,6 +121,10 @@ impl JsonSchema for Devices {
 pub enum OnOom {
     /// A row with outcome `oom`; the next trial starts.
     Record,
+    /// Trials after it that differ from it only by an equal or larger batch, sequence or width are not run: outcome `skipped`.
+    SkipLarger,
+    /// The same effective batch is tried in smaller pieces: the next smaller batch that divides it, with more accumulation, down to 1.
+    Shrink,
 }
 
 /// Waits between trials until the device is cool.

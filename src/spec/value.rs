@@ -8,7 +8,7 @@ use super::{
     scalar::{Resolved, Scalar},
     suggest::{did_you_mean, listed},
 };
-use crate::units::TimeSpan;
+use crate::units::{ByteSize, TimeSpan};
 
 /// What is wrong with a scalar or list at `path`; `None` if nothing.
 pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
@@ -138,6 +138,7 @@ fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
             None => Some(format!("; put it in quotes: `\"{}\"`", scalar.text)),
         },
         Shape::TimeSpan => time_hint(scalar),
+        Shape::ByteSize => size_hint(scalar),
         Shape::Free | Shape::Anything => None,
         Shape::List(item) => Some(if hint(item, scalar).is_none() { format!("; write `[{}]`", scalar.text) } else { String::new() }),
         Shape::Map(_) | Shape::Tagged(_) | Shape::Any(_) => Some(String::new()),
@@ -207,6 +208,14 @@ fn time_hint(scalar: &Scalar) -> Option<String> {
     }
 }
 
+fn size_hint(scalar: &Scalar) -> Option<String> {
+    match scalar.value {
+        Resolved::Text => ByteSize::parse(&scalar.text).err().map(|_| String::new()),
+        Resolved::Integer(value) if value > 0 => Some(format!("; add its unit, `{value}GiB` or `{value}MiB`")),
+        _ => Some(String::new()),
+    }
+}
+
 /// What a key may hold, in words.
 pub(super) fn allowed(shape: &Shape) -> String {
     match shape {
@@ -219,6 +228,7 @@ pub(super) fn allowed(shape: &Shape) -> String {
         Shape::Text(None) => "text".to_owned(),
         Shape::Text(Some(pattern)) => pattern.allowed().to_owned(),
         Shape::TimeSpan => "a length of time such as `500ms`, `2s`, `30m` or `1h 30m`".to_owned(),
+        Shape::ByteSize => "an amount of memory such as `512MiB`, `1.5GiB` or `8GB`".to_owned(),
         Shape::Choice(words) => listed(words, "or"),
         Shape::List(item) => format!("a list of which each is {}", allowed(item)),
         Shape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),

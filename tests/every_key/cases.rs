@@ -571,6 +571,20 @@ fn of_run() -> Vec<Case> {
         )
         .by(Child::Slow),
         ended("run.retries", "1", Child::Scripted("fails_first"), ["failed", "failed completed"]),
+        case(
+            "run.memory_limit",
+            &file,
+            ["3GiB", "2GiB"],
+            Shows::Are(|left| left.column("trials.csv", "memory_limit_bytes"), ["3221225472", "2147483648"]),
+        )
+        .by(Child::Scripted("completes")),
+        case(
+            "run.on_oom",
+            &products("sweep: {grid: {train.batch_size: [1, 2]}}\n"),
+            [AS_IT_IS, "skip-larger"],
+            Shows::Are(outcomes, ["oom oom", "oom skipped"]),
+        )
+        .by(Child::Scripted("runs_out")),
         case("run.engine", &mlp(), [AS_IT_IS, "flex"], LOSSES),
         case("run.devices_per_trial", &mlp(), [AS_IT_IS, "2"], LOSSES),
     ]

@@ -28,6 +28,7 @@ fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
         devices_per_trial: 1,
         parameters: None,
         flops_per_sample: None,
+        fallback_of: None,
         effective_batch_size: 8,
         steps: Some(10),
     }

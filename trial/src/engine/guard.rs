@@ -3,21 +3,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::{TrialError, panic_text};
+use kiln::plan::speaks_of_memory;
 
-/// How the engines word a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN, Rust's own allocator.
-const OUT_OF_MEMORY: [&str; 10] = [
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "DEVICE_ALLOCATION_FAILED",
-    "HOST_ALLOCATION_FAILED",
-    "Cannot allocate memory",
-    "can't allocate memory",
-    "not enough memory",
-    "memory allocation of",
-    "std::bad_alloc",
-];
+use crate::error::{TrialError, panic_text};
 
 /// How libtorch words a missing device.
 const NO_DEVICE: [&str; 7] = [
@@ -41,12 +29,11 @@ pub fn guard_result<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<T
 }
 
 /// The kind of error that an engine's words speak of.
-pub fn error_from_text(text: &str) -> TrialError {
-    let speaks_of = |words: &[&str]| words.iter().any(|words| text.contains(words));
-    let text = without_wrapping(text);
-    if speaks_of(&OUT_OF_MEMORY) {
+pub fn error_from_text(whole: &str) -> TrialError {
+    let text = without_wrapping(whole);
+    if speaks_of_memory(whole) {
         TrialError::OutOfMemory { text }
-    } else if speaks_of(&NO_DEVICE) {
+    } else if NO_DEVICE.iter().any(|words| whole.contains(words)) {
         TrialError::NoDevice(text)
     } else {
         TrialError::Failed(text)

@@ -6,6 +6,7 @@ use kiln::{
     catalog::Model,
     plan::{Outcome, TrialFile},
     record::{TrialResult, message::exit_status, run_file::write_json},
+    units::Bytes,
 };
 
 use super::{
@@ -210,15 +211,22 @@ pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result
 }
 
 fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
+    let what = asked_for(text).map_or_else(|| text.to_owned(), |bytes| format!("asked for {}", Bytes(bytes)));
     if result.parameters.is_none() {
-        return format!("ran out of memory while the model was built, before its first step ({text}); try a smaller model");
+        return format!("ran out of memory while the model was built, before its first step ({what}); try a smaller model");
     }
     let steps = result.steps;
     let remedy = match &file.model {
         Model::Matmul(_) => "try a smaller `size`",
         _ => "try a smaller `batch_size`",
     };
-    format!("ran out of memory at step {} with `batch_size` {} ({text}); {remedy}", steps + 1, file.train.batch_size)
+    format!("ran out of memory at step {} with `batch_size` {} ({what}); {remedy}", steps + 1, file.train.batch_size)
+}
+
+/// Bytes that libtorch's CPU allocator could not get. CUDA's says more, in words of its own.
+fn asked_for(text: &str) -> Option<u64> {
+    let (_, after) = text.split_once("DefaultCPUAllocator")?.1.split_once("tried to allocate ")?;
+    after.split_once(" bytes")?.0.parse().ok()
 }
 
 fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {

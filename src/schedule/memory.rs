@@ -1,0 +1,97 @@
+//! `run.memory_limit`: how a trial is kept to it, and what a trial that ran out of memory had.
+
+use super::instruments::{DeviceFacts, TrialReadings};
+use crate::units::{ByteSize, Bytes};
+
+/// What libtorch reads its allocator's settings from.
+const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
+
+/// How a child is kept to its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Limit {
+    None,
+    /// On the CPU: bytes that the process may have for itself (`RLIMIT_DATA`), whether it has touched them or not.
+    OfProcess(u64),
+    /// On a GPU: a variable that tells libtorch's allocator which share of the device its tensors may take; none if that is all of it.
+    OfTensors(Option<(String, String)>),
+}
+
+/// The limit of a trial on these devices; none of them is the CPU.
+pub(super) fn limit(asked: Option<ByteSize>, devices: &[DeviceFacts]) -> Limit {
+    match (asked, devices) {
+        (None, _) => Limit::None,
+        (Some(limit), []) => Limit::OfProcess(limit.0),
+        (Some(limit), _) => {
+            let of_the_smallest = devices.iter().filter_map(|gpu| gpu.memory_total_bytes).min();
+            let share = of_the_smallest.map(|total| limit.0 as f64 / total as f64).filter(|share| *share < 1.0);
+            Limit::OfTensors(share.map(|share| allocator_setting(share, |name| std::env::var(name).ok())))
+        }
+    }
+}
+
+/// Added to what the user has set: the variable and its value.
+fn allocator_setting(share: f64, own: impl Fn(&str) -> Option<String>) -> (String, String) {
+    let setting = format!("per_process_memory_fraction:{share:.6}");
+    let set = ALLOCATOR_VARIABLES.iter().find_map(|name| Some((*name, own(name).filter(|value| !value.is_empty())?)));
+    match set {
+        Some((name, value)) => (name.to_owned(), format!("{value},{setting}")),
+        None => (ALLOCATOR_VARIABLES[1].to_owned(), setting),
+    }
+}
+
+/// What a trial could have had: the less of the machine's and `run.memory_limit`.
+pub(super) fn least(of_machine: Option<u64>, asked: Option<ByteSize>) -> Option<u64> {
+    of_machine.into_iter().chain(asked.map(|limit| limit.0)).min()
+}
+
+/// The reason of a trial that ran out of host memory, with the most it had held and of how much.
+pub(super) fn with_what_was_held(reason: String, readings: &TrialReadings, asked: Option<ByteSize>) -> String {
+    let Some(limit) = readings.memory_limit_bytes else { return reason };
+    let whose = match asked {
+        Some(asked) if asked.0 == limit => " (`run.memory_limit`)",
+        _ => "",
+    };
+    match readings.window.peak_resident_bytes {
+        Some(held) => format!("{reason}; its process had held {} of {}{whose}", Bytes(held), Bytes(limit)),
+        None => format!("{reason}; it could have had {}{whose}", Bytes(limit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(memory: Option<u64>) -> DeviceFacts {
+        DeviceFacts { index: 0, uuid: "GPU-0".into(), name: "pretended".into(), memory_total_bytes: memory }
+    }
+
+    #[test]
+    fn a_limit_is_of_the_process_on_the_cpu_and_of_tensors_on_a_gpu() {
+        let four = Some(ByteSize(4 << 30));
+        assert_eq!((limit(None, &[]), limit(four, &[])), (Limit::None, Limit::OfProcess(4 << 30)));
+        let Limit::OfTensors(Some((_, value))) = limit(four, &[gpu(Some(16 << 30)), gpu(Some(8 << 30))]) else { panic!("a setting") };
+        assert!(value.ends_with("per_process_memory_fraction:0.500000"), "{value}");
+        assert_eq!((limit(four, &[gpu(Some(4 << 30))]), limit(four, &[gpu(None)])), (Limit::OfTensors(None), Limit::OfTensors(None)));
+    }
+
+    #[test]
+    fn settings_of_the_users_own_stay() {
+        let with = |name: &'static str| allocator_setting(0.25, move |asked| (asked == name).then(|| "expandable_segments:True".to_owned()));
+        assert_eq!(with("none").0, "PYTORCH_CUDA_ALLOC_CONF");
+        for name in ALLOCATOR_VARIABLES {
+            assert_eq!(with(name), (name.to_owned(), "expandable_segments:True,per_process_memory_fraction:0.250000".to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_reason_tells_what_was_held_and_whose_limit_it_was() {
+        let mut readings = TrialReadings { memory_limit_bytes: least(Some(8 << 30), Some(ByteSize(1 << 30))), ..TrialReadings::default() };
+        let told = |readings: &TrialReadings, asked| with_what_was_held("ran out".to_owned(), readings, asked);
+        assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; it could have had 1.0 GiB (`run.memory_limit`)");
+        readings.window.peak_resident_bytes = Some(900 << 20);
+        assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; its process had held 900.0 MiB of 1.0 GiB (`run.memory_limit`)");
+        readings.memory_limit_bytes = least(Some(8 << 30), Some(ByteSize(9 << 30)));
+        assert_eq!(told(&readings, Some(ByteSize(9 << 30))), "ran out; its process had held 900.0 MiB of 8.0 GiB");
+        assert_eq!(told(&TrialReadings::default(), None), "ran out");
+    }
+}

@@ -1,0 +1,112 @@
+//! `run.on_oom`: what a trial that ran out of memory does to the others.
+
+use std::collections::BTreeMap;
+
+use super::{Sweep, fallback, open};
+use crate::{
+    plan::Outcome,
+    record::TrialRow,
+    schedule::{
+        instruments::TrialReadings,
+        memory,
+        row::{Facts, row},
+    },
+    spec::OnOom,
+    units::counted,
+};
+
+impl Sweep<'_> {
+    /// Why a trial is not run on a slot: one that needs no more ran out of memory where there is as much or more. `None` where it may run.
+    pub(super) fn too_large(&self, index: usize, slot: usize) -> Option<String> {
+        let trial = &self.trials[index];
+        let is_asked_for = self.history.last(&trial.id).is_some_and(|outcome| self.request.selection.rerun.contains(&outcome));
+        if self.request.experiment.run.on_oom != OnOom::SkipLarger || is_asked_for {
+            return None;
+        }
+        let memory = self.memory_of(slot);
+        let has_no_less = |row: &TrialRow| match (memory, row.memory_limit_bytes) {
+            (Some(here), Some(there)) => here <= there,
+            // Where nobody knows how much there is, the same device has the same.
+            _ => row.device_uuid == self.uuids(slot),
+        };
+        let failed = self.trials.iter().filter(|failed| self.history.last(&failed.id) == Some(Outcome::Oom) && trial.needs_no_less_than(failed));
+        let failed =
+            failed.filter(|failed| self.open.rows.iter().rev().find(|row| row.fixed.trial == failed.id).is_some_and(|row| has_no_less(&row.fixed)));
+        let failed = failed.min_by_key(|failed| failed.number)?;
+        let at: Vec<String> = failed.axes.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let place = if at.is_empty() { String::new() } else { format!(" ({})", at.join(", ")) };
+        Some(format!(
+            "not run (`run.on_oom: skip-larger`): trial {}{place} ran out of memory, and this one needs no less; `--rerun skipped` runs it anyway",
+            failed.id
+        ))
+    }
+
+    fn memory_of(&self, slot: usize) -> Option<u64> {
+        let uuids: Vec<String> = self.gpus(slot).into_iter().map(|gpu| gpu.uuid).collect();
+        memory::least(self.instruments.memory_limit_bytes(&uuids), self.request.experiment.run.memory_limit)
+    }
+
+    /// As a row has them; `None` on the CPU.
+    fn uuids(&self, slot: usize) -> Option<String> {
+        let is_gpu = !self.gpus(slot).is_empty();
+        is_gpu.then(|| super::name_of(&self.slots[slot], &self.devices))
+    }
+
+    /// Writes the row of a trial that is not run.
+    pub(super) fn skip(&mut self, index: usize, slot: usize, reason: String) {
+        let (trial, gpus) = (self.trials[index].clone(), self.gpus(slot));
+        let readings = TrialReadings { memory_limit_bytes: self.memory_of(slot), ..TrialReadings::default() };
+        let cpu_name = self.instruments.cpu_name();
+        let driver = self.instruments.driver();
+        let row = row(&Facts {
+            trial: &trial,
+            attempt: 0,
+            launch: self.open.launch,
+            outcome: Outcome::Skipped,
+            reason: Some(reason),
+            started_utc: None,
+            run_seconds: None,
+            trial_seconds: None,
+            result: None,
+            readings: &readings,
+            devices: &gpus,
+            cpu_name: cpu_name.as_deref().filter(|_| gpus.is_empty()),
+            driver: driver.as_deref(),
+            peak: None,
+            concurrent_trials: 0,
+            cores: open::cores(),
+            step: None,
+            resumed_at_step: None,
+            notes: BTreeMap::new(),
+        });
+        self.keep(row, index);
+    }
+
+    /// Puts the smaller trial that stands in for this one next in the queue, if `run.on_oom` asks for it and it is not planned anyway.
+    pub(super) fn let_a_smaller_one_stand_in(&mut self, index: usize) {
+        if self.request.experiment.run.on_oom != OnOom::Shrink {
+            return;
+        }
+        let failed = &self.trials[index];
+        match fallback(&self.trials, failed) {
+            Some(smaller) => {
+                let train = &smaller.train;
+                let notice = format!(
+                    "trial {} stands in for {}: `train.batch_size` {} with `train.grad_accumulation` {}",
+                    smaller.id, failed.id, train.batch_size, train.grad_accumulation
+                );
+                self.progress.notice(&notice);
+                self.progress.one_more();
+                self.queue.again(self.trials.len());
+                self.trials.push(smaller);
+            }
+            None => {
+                let why = match failed.shrunk() {
+                    Some(planned) => format!("trial {} is the same in smaller pieces", planned.id),
+                    None => format!("its batch cannot be smaller than {}", counted(failed.train.batch_size as usize, "sample")),
+                };
+                self.progress.notice(&format!("nothing stands in for trial {}: {why}", failed.id));
+            }
+        }
+    }
+}
