@@ -139,7 +139,7 @@ fn capitalized(text: &str) -> String {
 }
 
 fn whose(cell: &Evidence) -> String {
-    cell.trial.as_ref().map(|trial| format!(" (trial {trial})")).unwrap_or_default()
+    cell.of.as_ref().map(|of| format!(" ({of})")).unwrap_or_default()
 }
 
 pub(super) fn sourced(threshold: &Threshold) -> String {

@@ -2,18 +2,28 @@
 
 use serde_json::{Map, Value};
 
-use super::rule::Evidence;
+use super::rule::{Evidence, Threshold, Unit};
 use crate::{
     plan::Outcome,
     record::TrialRow,
     report::points::{Point, Statistic, note_on},
 };
 
-/// Rates closer than this are taken for the same: 3 %, as between two tables.
-const CLEARLY_FASTER: f64 = 1.03;
+/// From where on another point's rate counts as faster.
+pub(super) const FASTER: Threshold = Threshold::at_least(
+    "rate of another point / own rate - 1, beyond the spreads of both",
+    0.03,
+    Unit::Fraction,
+    "docs/diagnosis.md: smaller differences of rates are called the same",
+);
 
-/// The same where one of the two is a single run, whose spread nobody knows. Chosen: single runs on a quiet machine are 3 to 4 % apart.
-const CLEARLY_FASTER_ONCE: f64 = 1.10;
+/// The same where one of the two is a single run.
+pub(super) const FASTER_ONCE: Threshold = Threshold::at_least(
+    "the same, where one of the two is a single run",
+    0.10,
+    Unit::Fraction,
+    "chosen: nobody knows its spread, and single runs on a quiet machine are up to 4 % apart",
+);
 
 /// A trial's row, the point it belongs to, and the run around it.
 #[derive(Debug)]
@@ -58,7 +68,7 @@ impl<'a> Case<'a> {
     /// The cells of these columns that hold something.
     pub(super) fn evidence(&self, columns: &[&'static str]) -> Vec<Evidence> {
         let cell =
-            |column: &&'static str| Some(Evidence { trial: None, column, value: self.cells.get(*column).filter(|cell| !cell.is_null())?.clone() });
+            |column: &&'static str| Some(Evidence { of: None, column, value: self.cells.get(*column).filter(|cell| !cell.is_null())?.clone() });
         columns.iter().filter_map(cell).collect()
     }
 
@@ -95,6 +105,12 @@ impl<'a> Case<'a> {
         faster(self.point, other)
     }
 
+    /// The rates behind a comparison of this point with another.
+    pub(super) fn rates(&self, other: &Point<'_>) -> Vec<Evidence> {
+        let of = |point: &Point<'_>| mean_of(point, &point.name(self.axes), "samples_per_second", |row| row.samples_per_second);
+        [of(other), of(self.point).filter(|_| self.point.rows.len() > 1)].into_iter().flatten().collect()
+    }
+
     /// Batch sizes to try from this one on: 4 and 16 times as much, as far as one step's samples exist and what ran out of memory allows.
     pub(super) fn larger_batches(&self) -> Vec<u64> {
         let row = self.row;
@@ -118,15 +134,16 @@ pub(super) fn rate(point: &Point<'_>) -> Option<Statistic> {
 /// By how much the other point is faster, as a ratio, if it clearly is and the spreads do not reach each other.
 pub(super) fn faster(own: &Point<'_>, other: &Point<'_>) -> Option<f64> {
     let (own, other) = (rate(own)?, rate(other)?);
-    let least = if own.deviation.is_some() && other.deviation.is_some() { CLEARLY_FASTER } else { CLEARLY_FASTER_ONCE };
+    let least = if own.deviation.is_some() && other.deviation.is_some() { FASTER } else { FASTER_ONCE };
     let ratio = other.mean / own.mean;
-    (own.mean > 0.0 && ratio >= least && !other.overlaps(&own)).then_some(ratio)
+    (own.mean > 0.0 && least.is_met(ratio - 1.0) && !other.overlaps(&own)).then_some(ratio)
 }
 
-/// The first trial of a point that completed, and one of its cells, as evidence.
-pub(super) fn cell_of(point: &Point<'_>, column: &'static str, cell: impl Fn(&TrialRow) -> Option<f64>) -> Option<Evidence> {
-    let row = point.completed().find(|row| cell(row).is_some())?;
-    Some(Evidence { trial: Some(row.trial.clone()), column, value: cell(row)?.into() })
+/// The mean of a cell over a point's completed trials, as evidence; `name` says which point it is.
+pub(super) fn mean_of(point: &Point<'_>, name: &str, column: &'static str, cell: impl Fn(&TrialRow) -> Option<f64>) -> Option<Evidence> {
+    let runs = point.completed().filter_map(&cell).count();
+    let of = if runs > 1 { format!("{name}, mean of {runs}") } else { name.to_owned() };
+    Some(Evidence { of: Some(of), column, value: point.statistic(cell)?.mean.into() })
 }
 
 pub(super) fn share(part: u64, of: u64) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! A device that could do more: steps too short for it, batches too small for it, gradients on their way, or no GPU at all.
 
 use super::{
-    case::{Case, cell_of, rate},
+    case::{Case, FASTER, FASTER_ONCE, rate},
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
@@ -86,7 +86,7 @@ pub(super) const BATCH_TOO_SMALL: Rule = Rule {
         "memory_limit_bytes",
         "data_wait_fraction",
     ],
-    thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED],
+    thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED, FASTER, FASTER_ONCE],
     means: "Something runs on the GPU all the time and fills neither its multiprocessors nor its memory: a larger batch costs little more time.",
     explains: &["memory-to-spare"],
     is_fault: true,
@@ -216,9 +216,8 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
     if best.is_none() && measured.count() > 0 {
         return None;
     }
-    let gained =
-        best.map(|(point, better)| (point.rows[0].batch_size, better - 1.0, cell_of(point, "samples_per_second", |row| row.samples_per_second)));
-    let shown = gained.as_ref().map(|(size, gain, _)| format!("; batch {size} made {} more samples/s", Fraction(*gain))).unwrap_or_default();
+    let shown = best.map(|(point, better)| format!("; batch {} made {} more samples/s", point.rows[0].batch_size, Fraction(better - 1.0)));
+    let shown = shown.unwrap_or_default();
     let says = format!(
         "with batch {} the GPU worked {} of the time, but {}, with {} of its memory used{shown}",
         row.batch_size,
@@ -226,7 +225,8 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
         work_of_the_chip(case),
         Fraction(memory),
     );
-    Some(Found::new(says, unused(case), Next::new().vary("train.batch_size", sizes)).with(gained.and_then(|(_, _, cell)| cell)))
+    let rates = best.map(|(point, _)| case.rates(point)).unwrap_or_default();
+    Some(Found::new(says, unused(case), Next::new().vary("train.batch_size", sizes)).with(rates))
 }
 
 fn memory_to_spare(case: &Case<'_>) -> Option<Found> {

@@ -1,7 +1,7 @@
 //! What came from outside and makes numbers doubtful: clocks held down, others on the device, others on the host.
 
 use super::{
-    case::{Case, cell_of, faster},
+    case::{Case, FASTER, FASTER_ONCE, faster, mean_of},
     next::Next,
     rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
 };
@@ -20,6 +20,9 @@ const HELD_DOWN: Threshold = Threshold::at_least(
     Unit::Fraction,
     "chosen: from here on it can move a rate by more than the 3 % that a verdict calls the same",
 );
+
+const OTHERS: Threshold =
+    Threshold::at_least("cores that other processes kept busy / cores", 0.15, Unit::Fraction, "docs/measurement.md 12: the trial's note says so");
 
 pub(super) const THROTTLED: Rule = Rule {
     name: "throttled",
@@ -44,7 +47,7 @@ pub(super) const POWER_CAPPED: Rule = Rule {
 pub(super) const SHARED_DEVICE: Rule = Rule {
     name: "shared-device",
     columns: &["foreign_processes", "concurrent_trials", "peak_nvml_used_bytes", "peak_nvml_process_bytes", "mean_gpu_utilization"],
-    thresholds: &[],
+    thresholds: &[FASTER, FASTER_ONCE],
     means: "Others took time, memory or cores from the trial; its times are not those of a device of its own.",
     explains: &[],
     is_fault: true,
@@ -54,8 +57,8 @@ pub(super) const SHARED_DEVICE: Rule = Rule {
 pub(super) const BUSY_HOST: Rule = Rule {
     name: "busy-host",
     columns: &["mean_cpu_cores", "cpu_threads", "samples_per_second"],
-    thresholds: &[],
-    means: "Processes that are no part of the run kept more than 15 % of the cores busy (docs/measurement.md 12, which writes the note): timings do not compare.",
+    thresholds: &[OTHERS],
+    means: "Processes that are no part of the run kept so many cores busy that timings do not compare: libtorch's threads wait for one another.",
     explains: &[],
     is_fault: true,
     find: busy_host,
@@ -101,17 +104,19 @@ fn slowed_by_fellows(case: &Case<'_>) -> Option<Found> {
     let better = faster(&own, &calmer)?;
     let fewest = calmer.rows.iter().map(|row| row.concurrent_trials).min()?;
     let says = format!("{crowd} trials ran at once; repeats with fewer ({fewest} at the least) made {} more samples/s", Fraction(better - 1.0));
-    let told = [
-        cell_of(&calmer, "concurrent_trials", |row| Some(row.concurrent_trials as f64)),
-        cell_of(&calmer, "samples_per_second", |row| row.samples_per_second),
-    ];
+    let told = mean_of(&calmer, "repeats beside fewer trials", "samples_per_second", |row| row.samples_per_second).into_iter().chain(mean_of(
+        &own,
+        "repeats beside as many",
+        "samples_per_second",
+        |row| row.samples_per_second,
+    ));
     let next = Next::new().set("run.devices", "auto").repeat(3);
-    Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(told.into_iter().flatten()))
+    Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(told))
 }
 
 fn busy_host(case: &Case<'_>) -> Option<Found> {
     case.row.samples_per_second?;
     let note = case.note("samples_per_second", "other processes kept")?;
-    let quoted = Evidence { trial: None, column: "notes", value: format!("samples_per_second: {note}").into() };
+    let quoted = Evidence { of: None, column: "notes", value: format!("samples_per_second: {note}").into() };
     Some(Found::new(format!("{note}; timings of it do not compare"), Weight::Doubts, Next::new().repeat(3)).with([quoted]))
 }

@@ -1,7 +1,7 @@
 //! Batches that come too late: from the loader, from its disk, from too few cores, over the bus.
 
 use super::{
-    case::{Case, cell_of, rate},
+    case::{Case, FASTER, FASTER_ONCE, mean_of, rate},
     next::Next,
     rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
 };
@@ -92,7 +92,7 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
 pub(super) const TOO_MANY_WORKERS: Rule = Rule {
     name: "too-many-workers",
     columns: &["num_workers", "samples_per_second", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "peak_resident_bytes"],
-    thresholds: &[WORKERS_PER_CORE],
+    thresholds: &[FASTER, FASTER_ONCE, WORKERS_PER_CORE],
     means: "Workers that no core is free for take turns on those there are; each batch takes longer to make, and more of them lie in memory.",
     explains: &[],
     is_fault: true,
@@ -128,7 +128,7 @@ fn waiting(case: &Case<'_>, wait: f64) -> Found {
             let (count, gain) = (other.rows[0].num_workers.unwrap_or(0), better - 1.0);
             let tried = format!("{}; {} made {} more samples/s", says, counted(count as usize, "worker"), Fraction(gain));
             let next = Next::new().vary("data.num_workers", [count]).vary("data.synthetic", [false, true]);
-            Found::new(tried, Weight::Costs(wait), next).with(of_loader(other))
+            Found::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
         }
         None if is_synthetic(case) => Found::new(says, Weight::Costs(wait), Next::new().set("data.synthetic", false)),
         None => {
@@ -158,13 +158,9 @@ fn fastest<'a>(case: &Case<'a>, points: impl Iterator<Item = &'a Point<'a>>) -> 
     points.filter_map(|point| Some((point, case.faster(point)?))).max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-fn of_loader(point: &Point<'_>) -> Vec<Evidence> {
-    let cells = [
-        cell_of(point, "num_workers", |row| row.num_workers.map(|workers| workers as f64)),
-        cell_of(point, "data_wait_fraction", |row| row.data_wait_fraction),
-        cell_of(point, "samples_per_second", |row| row.samples_per_second),
-    ];
-    cells.into_iter().flatten().collect()
+fn of_loader(case: &Case<'_>, point: &Point<'_>) -> Vec<Evidence> {
+    let wait = mean_of(point, &point.name(case.axes), "data_wait_fraction", |row| row.data_wait_fraction);
+    wait.into_iter().chain(case.rates(point)).collect()
 }
 
 /// What there is, and up to three doublings up to as many as there are cores; the half where there are that many already.
@@ -243,7 +239,7 @@ fn too_many_workers(case: &Case<'_>) -> Option<Found> {
             counted(workers as usize, "worker")
         );
         let next = Next::new().vary("data.num_workers", [few, workers]).repeat(5);
-        return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(of_loader(other)));
+        return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(of_loader(case, other)));
     }
     // What the run has seen goes before a rule of thumb; two workers are no crowd on any machine.
     let cores = case.cores().filter(|cores| *cores > 0 && workers > 2 && measured.is_empty())?;

@@ -147,9 +147,9 @@ impl Found {
 /// A cell that a finding rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// The trial whose row it stands in, where it is not the finding's own.
+    /// Whose it is, where it is not a cell of the finding's own row: `data.num_workers 8, mean of 3`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trial: Option<TrialId>,
+    pub of: Option<String>,
     pub column: &'static str,
     /// As in the table.
     pub value: Value,
