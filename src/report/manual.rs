@@ -26,7 +26,7 @@ kiln report --format markdown > report.md     # or json
 - Where other rows of the run tell more than a rule of thumb, they decide: more workers than cores are no finding where the run shows that fewer are no faster. Another point
   counts as faster from 3 % on where both have repeats and their spreads do not reach each other, from 10 % on where one of them is a single run.
 - The next experiment is YAML to lay on top of the trial's own: `extends: results/NAME/RUN/experiment.yaml`, a `name`, and these lines. Axes of the run's sweep
-  that are not part of the question keep the trial's value; `zip: null` and its like put aside a sweep that is no plain grid.
+  that are not part of the question keep the trial's value; `zip: {…: null}`, `include: []` and `exclude: []` put aside a sweep that is no plain grid.
 - `--format json` prints one object: `kiln_report` (its version), `table`, `planned`, `outcomes`, `points` (means and deviations of their completed trials), `findings` (`rule`, `trial`,
   `point`, `is_fault`, `weight`, `says`, `means`, `evidence`, `thresholds`, `next_yaml`), `notices`.
 

@@ -37,6 +37,8 @@ const WORKERS_PER_CORE: Threshold = Threshold::at_least(
     Unit::Count,
     "chosen: PyTorch warns from more than one worker per core; two leave room for workers that wait for a disk",
 );
+const MANY_WORKERS: Threshold =
+    Threshold::at_least("`num_workers`", 9.0, Unit::Count, "docs/experiment-file.md: `num_workers: auto` takes 8 at the most");
 const TRANSFER_MATTERS: Threshold =
     Threshold::at_least("`transfer_fraction`", 0.10, Unit::Fraction, "as data wait in docs/measurement.md 5: both hold the device up");
 
@@ -92,7 +94,7 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
 pub(super) const TOO_MANY_WORKERS: Rule = Rule {
     name: "too-many-workers",
     columns: &["num_workers", "samples_per_second", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "peak_resident_bytes"],
-    thresholds: &[FASTER, FASTER_ONCE, WORKERS_PER_CORE],
+    thresholds: &[FASTER, FASTER_ONCE, WORKERS_PER_CORE, MANY_WORKERS],
     means: "Workers that no core is free for take turns on those there are; each batch takes longer to make, and more of them lie in memory.",
     explains: &[],
     is_fault: true,
@@ -241,9 +243,9 @@ fn too_many_workers(case: &Case<'_>) -> Option<Found> {
         let next = Next::new().vary("data.num_workers", [few, workers]).repeat(5);
         return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(of_loader(case, other)));
     }
-    // What the run has seen goes before a rule of thumb; two workers are no crowd on any machine.
-    let cores = case.cores().filter(|cores| *cores > 0 && workers > 2 && measured.is_empty())?;
-    if !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64) {
+    // What the run has seen goes before a rule of thumb.
+    let cores = case.cores().filter(|cores| *cores > 0 && measured.is_empty())?;
+    if !MANY_WORKERS.is_met(workers as f64) || !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64) {
         return None;
     }
     let busy = workers_busy(case).map(|busy| format!("; at work were {:.1} of them at a time", busy * workers as f64));

@@ -70,8 +70,9 @@ impl Next {
         let grid: Vec<String> = pinned.chain(varied.iter().map(axis)).collect();
         let mut parts = Vec::new();
         if !is_plain_grid(case) {
-            // What is laid on top merges with the sweep below it.
-            parts.push("zip: null, include: null, exclude: null".to_owned());
+            // What is laid on top merges with the sweep below it; `null` takes an axis out.
+            let zip: Vec<String> = case.axes.iter().map(|axis| format!("{axis}: null")).collect();
+            parts.push(format!("zip: {{{}}}, include: [], exclude: []", zip.join(", ")));
         }
         if !grid.is_empty() {
             parts.push(format!("grid: {{{}}}", grid.join(", ")));
@@ -155,7 +156,7 @@ mod tests {
         let next = Next::new().repeat(3);
         assert_eq!(yaml(&["a.b"], &[&["1"], &["2"]], &next), "sweep: {grid: {a.b: [1]}, repeats: 3}\n");
         let zipped = yaml(&["a.b", "a.c"], &[&["x y", "{\"kind\":\"sgd\"}"], &["", "w"]], &next);
-        assert_eq!(zipped, "sweep: {zip: null, include: null, exclude: null, grid: {a.b: [\"x y\"], a.c: [{\"kind\":\"sgd\"}]}, repeats: 3}\n");
+        assert_eq!(zipped, "sweep: {zip: {a.b: null, a.c: null}, include: [], exclude: [], grid: {a.b: [\"x y\"], a.c: [{\"kind\":\"sgd\"}]}, repeats: 3}\n");
         assert_eq!(yaml(&["train.seed"], &[&["1"], &["2"]], &next), "sweep: {grid: {train.seed: [1]}}\n");
     }
 }
