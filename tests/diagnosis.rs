@@ -77,7 +77,9 @@ fn a_recorded_sweep_of_workers_says_who_waited_and_who_were_too_many() {
     assert!(findings[..3].iter().all(|finding| finding.rule == "data-bound" && matches!(finding.weight, Weight::Costs(cost) if cost > 0.41)));
     assert!(findings[0].says.contains("waited for data 42.0 % of the window, with 0 workers: the loader is the limit; 8 workers made 80.1 % more"));
     assert_eq!(findings[5].next_yaml, "sweep: {grid: {data.num_workers: [8, 40]}, repeats: 5}\n");
-    let mean = findings[5].evidence.iter()
+    let mean = findings[5]
+        .evidence
+        .iter()
         .find(|cell| cell.column == "samples_per_second" && cell.of.as_deref() == Some("data.num_workers 8, mean of 3"))
         .unwrap();
     assert!((mean.value.as_f64().unwrap() - 592.2).abs() < 5.0, "{mean:?}");

@@ -156,7 +156,10 @@ mod tests {
         let next = Next::new().repeat(3);
         assert_eq!(yaml(&["a.b"], &[&["1"], &["2"]], &next), "sweep: {grid: {a.b: [1]}, repeats: 3}\n");
         let zipped = yaml(&["a.b", "a.c"], &[&["x y", "{\"kind\":\"sgd\"}"], &["", "w"]], &next);
-        assert_eq!(zipped, "sweep: {zip: {a.b: null, a.c: null}, include: [], exclude: [], grid: {a.b: [\"x y\"], a.c: [{\"kind\":\"sgd\"}]}, repeats: 3}\n");
+        assert_eq!(
+            zipped,
+            "sweep: {zip: {a.b: null, a.c: null}, include: [], exclude: [], grid: {a.b: [\"x y\"], a.c: [{\"kind\":\"sgd\"}]}, repeats: 3}\n"
+        );
         assert_eq!(yaml(&["train.seed"], &[&["1"], &["2"]], &next), "sweep: {grid: {train.seed: [1]}}\n");
     }
 }
