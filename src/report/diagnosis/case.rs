@@ -14,7 +14,7 @@ pub(super) const FASTER: Threshold = Threshold::at_least(
     "rate of another point / own rate - 1, beyond the spreads of both",
     0.03,
     Unit::Fraction,
-    "docs/diagnosis.md: smaller differences of rates are called the same",
+    "chosen: as between two tables, where smaller differences are called the same",
 );
 
 /// The same where one of the two is a single run.

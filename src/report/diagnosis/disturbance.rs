@@ -18,7 +18,7 @@ const HELD_DOWN: Threshold = Threshold::at_least(
     "`throttled_fraction`",
     0.05,
     Unit::Fraction,
-    "chosen: from here on it can move a rate by more than the 3 % that a verdict calls the same",
+    "chosen: from here on it can move a rate by more than the 3 % under which rates are called the same",
 );
 
 const OTHERS: Threshold =

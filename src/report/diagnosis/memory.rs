@@ -70,7 +70,7 @@ pub(super) const OOM: Rule = Rule {
         "memory_limit_bytes",
     ],
     thresholds: &[],
-    means: "Weights, moments and what one batch makes of them do not fit together; half the batch with twice the accumulation trains the same.",
+    means: "Weights, moments and what one batch makes of them do not fit together; half the batch with twice the accumulation trains the same, but for batch norm.",
     explains: &["memory-nearly-full", "allocator-thrashing"],
     is_fault: true,
     find: oom,
