@@ -10,12 +10,17 @@ mod ls;
 mod machine;
 mod plan;
 mod planned;
+mod report;
 mod run;
 mod schema;
 mod snapshot;
 mod watch;
 
-use std::{fmt, io::Write, process::ExitCode};
+use std::{
+    fmt,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -35,6 +40,8 @@ enum Verb {
     Plan(plan::Args),
     /// Run an experiment, or resume an unfinished run of it.
     Run(run::Args),
+    /// Say what a run means: its summary, and what the numbers point to, with evidence and the next experiment.
+    Report(report::Args),
     /// List the runs under results/.
     Ls(ls::Args),
     /// Show all readings of all GPUs now: text like nvidia-smi -q, CSV, JSON, words, or chosen properties.
@@ -95,6 +102,16 @@ pub(crate) fn print(text: &str) -> Result<(), Stop> {
     }
 }
 
+/// As wide as the terminal; plain text without limit into a file or a pipe.
+pub(crate) fn page_style() -> crate::report::Style {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return crate::report::Style { width: None, has_color: false };
+    }
+    let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    crate::report::Style { width, has_color: std::env::var_os("NO_COLOR").is_none() }
+}
+
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -107,6 +124,7 @@ pub fn main() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
+        Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),

@@ -1,7 +1,7 @@
 //! `kiln run`: runs an experiment, or goes on with its newest unfinished run.
 
 use std::{
-    io::{IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -221,20 +221,10 @@ fn say_how_to_go_on(report: &Report, args: &Args) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// As wide as the terminal; plain text without limit into a file or a pipe.
-fn page_style() -> report::Style {
-    let stdout = std::io::stdout();
-    if !stdout.is_terminal() {
-        return report::Style { width: None, has_color: false };
-    }
-    let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
-    report::Style { width, has_color: std::env::var_os("NO_COLOR").is_none() }
-}
-
 /// What the experiment is for, the page that `report` makes of the run's table, and where everything lies.
 fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result<String, Stop> {
     let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
-    let page = report::summary(&table, planned, page_style());
+    let page = report::summary(&table, planned, super::page_style());
     let folder = &report.folder;
     let kept = [folder.trials_table(), folder.snapshots_table(), folder.path().join("snapshot-*.txt"), folder.run_file(), folder.experiment()];
     let kept: Vec<String> = kept.iter().map(|path| format!("  {}", path.display())).collect();

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::{
+    diagnosis::{Finding, diagnose},
+    findings::lines,
     notices,
     points::{Point, note_on, pieces, points, shown},
 };
@@ -54,14 +56,19 @@ pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
     if !unfinished.is_empty() {
         let _ = write!(page, "\nNot completed:\n{unfinished}");
     }
-    let notices = notices(table);
-    if !notices.is_empty() {
-        page.push('\n');
-    }
-    for notice in notices {
-        let _ = writeln!(page, "note: {notice}");
-    }
+    page.push_str(&remarks(table, &diagnose(table)));
     page
+}
+
+/// A line per finding, what costs most first, then what is to know of the run as a whole.
+fn remarks(table: &TrialTable, findings: &[Finding]) -> String {
+    let found = lines(findings, table.last_attempts().len()).into_iter().map(|line| format!("finding: {line}\n"));
+    let mut text: String = found.collect();
+    if !text.is_empty() {
+        text.push_str("`kiln report` shows what each finding rests on, and what to run next\n");
+    }
+    notices(table, findings).iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 /// `12 trials: 10 completed, 1 oom, 1 failed`, or `2 of 3 trials: 2 completed, 1 not run`.

@@ -128,6 +128,9 @@ fn null_restores_the_default_and_removes_an_axis() {
     assert_eq!(Case::new(BASE).set(&["train.optimizer.beta1=null"]).origin("train.optimizer.beta1"), (json!(0.9), "default".to_owned()));
     let removed = Case::new(&swept).set(&["sweep.grid.train.batch_size=null"]).load().experiment.sweep;
     assert_eq!(removed.grid.keys().collect::<Vec<_>>(), ["model.num_layers"]);
+    let zipped = format!("{BASE}sweep: {{zip: {{train.batch_size: [4, 8], data.num_workers: [0, 2]}}}}\n");
+    let moved = Case::new(&zipped).set(&["sweep.zip.train.batch_size=null", "sweep.grid.train.batch_size=[16]"]).load().experiment.sweep;
+    assert_eq!((moved.grid.len(), moved.zip.len()), (1, 1));
     assert!(Case::new(BASE).set(&["model=null"]).problems().contains("`model` is missing"));
 }
 

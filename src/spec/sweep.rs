@@ -179,8 +179,10 @@ impl<'a> Checker<'a> {
 
     fn grid_and_zip(&mut self) {
         let Some(grid) = self.sweep.get("grid") else { return };
-        for entry in self.sweep.get("zip").map(Node::entries).unwrap_or_default() {
-            if grid.entry(&entry.key).is_some() {
+        // `null` takes an axis out of one of them, so that a layer can move it to the other.
+        let stays = |entry: &&Entry| !entry.value.is_null();
+        for entry in self.sweep.get("zip").map(Node::entries).unwrap_or_default().iter().filter(stays) {
+            if grid.entry(&entry.key).as_ref().is_some_and(stays) {
                 let message = format!("`{}` stands in `sweep.grid` and in `sweep.zip`; keep one of them", entry.key);
                 self.push(&entry.key_location, &format!("sweep.zip.{}", entry.key), message);
             }

@@ -1,0 +1,285 @@
+//! A device that could do more: steps too short for it, batches too small for it, gradients on their way, or no GPU at all.
+
+use super::{
+    case::{Case, FASTER, FASTER_ONCE, rate},
+    next::Next,
+    rule::{Found, Rule, Threshold, Unit, Weight},
+};
+use crate::units::{Bytes, Fraction, Seconds};
+
+const SHORT_STEP: Threshold = Threshold::at_most(
+    "`median_step_seconds` / `grad_accumulation`",
+    0.010,
+    Unit::Seconds,
+    "chosen: a training step starts some hundred to a thousand kernels, and the host needs 5 to 10 µs to start each",
+);
+const FEW_SMS: Threshold = Threshold::at_most(
+    "`mean_sm_active`",
+    0.20,
+    Unit::Fraction,
+    "chosen: four of five multiprocessors had nothing to do; `utilization.gpu` does not show it (docs/measurement.md 10)",
+);
+const LITTLE_ARITHMETIC: Threshold = Threshold::at_most(
+    "`mfu` (where `mean_sm_active` is not known)",
+    0.05,
+    Unit::Fraction,
+    "chosen: trainings that fill a GPU reach 20 to 60 % (PaLM, appendix B, lists 21 to 46 %)",
+);
+const TINY_STEP: Threshold = Threshold::at_most(
+    "`median_step_seconds` / `grad_accumulation`",
+    0.002,
+    Unit::Seconds,
+    "chosen: as long as it takes to start the kernels of a few layers, so that a CPU may be as fast",
+);
+const FED: Threshold = Threshold::at_most("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
+const WORKING: Threshold = Threshold::at_least("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: more often than not a kernel was running");
+const HALF_THE_SMS: Threshold = Threshold::at_most("`mean_sm_active`", 0.50, Unit::Fraction, "chosen: half of the multiprocessors could take more");
+const FEW_FLOPS: Threshold = Threshold::at_most(
+    "`mfu` (where `mean_sm_active` is not known)",
+    0.10,
+    Unit::Fraction,
+    "chosen: half of the least that trainings of published models reach (PaLM, appendix B)",
+);
+const ROOM: Threshold =
+    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.50, Unit::Fraction, "chosen: twice the batch has room at the least");
+const WORKING_WELL: Threshold = Threshold::at_least(
+    "`mean_gpu_utilization`",
+    0.80,
+    Unit::Fraction,
+    "chosen: hardly a moment without a kernel; it does not say how well it works",
+);
+const LITTLE_MEMORY: Threshold =
+    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.30, Unit::Fraction, "chosen: so little that people ask why");
+const SMALL_BATCH: Threshold = Threshold::at_most("`batch_size`", 16.0, Unit::Count, "chosen: with larger batches it is the model that is small");
+const IDLE: Threshold = Threshold::at_most("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: half of the time no kernel ran");
+const COMMUNICATION: Threshold =
+    Threshold::at_least("`communication_fraction`", 0.20, Unit::Fraction, "as data wait in docs/measurement.md 5: the devices wait in both");
+
+pub(super) const LAUNCH_BOUND: Rule = Rule {
+    name: "launch-bound",
+    columns: &[
+        "median_step_seconds",
+        "grad_accumulation",
+        "mean_sm_active",
+        "mean_gpu_utilization",
+        "mfu",
+        "data_wait_fraction",
+        "batch_size",
+        "mean_cpu_cores",
+    ],
+    thresholds: &[SHORT_STEP, FEW_SMS, LITTLE_ARITHMETIC, FED, TINY_STEP],
+    means: "The host starts kernels no faster than the GPU ends them: the work of each is too small, and the time goes into starting them.",
+    explains: &["batch-too-small", "memory-to-spare", "low-utilization"],
+    is_fault: true,
+    find: launch_bound,
+};
+
+pub(super) const BATCH_TOO_SMALL: Rule = Rule {
+    name: "batch-too-small",
+    columns: &[
+        "batch_size",
+        "mean_gpu_utilization",
+        "mean_sm_active",
+        "mfu",
+        "peak_nvml_used_bytes",
+        "peak_reserved_bytes",
+        "memory_limit_bytes",
+        "data_wait_fraction",
+    ],
+    thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED, FASTER, FASTER_ONCE],
+    means: "Something runs on the GPU all the time and fills neither its multiprocessors nor its memory: a larger batch costs little more time.",
+    explains: &["memory-to-spare"],
+    is_fault: true,
+    find: batch_too_small,
+};
+
+pub(super) const MEMORY_TO_SPARE: Rule = Rule {
+    name: "memory-to-spare",
+    columns: &["mean_gpu_utilization", "mean_sm_active", "mfu", "batch_size", "peak_nvml_used_bytes", "peak_reserved_bytes", "memory_limit_bytes"],
+    thresholds: &[WORKING_WELL, LITTLE_MEMORY, SMALL_BATCH],
+    means: "Memory holds the weights and what one batch makes of them; what is free costs nothing, and to fill it is no aim of its own.",
+    explains: &[],
+    is_fault: false,
+    find: memory_to_spare,
+};
+
+pub(super) const LOW_UTILIZATION: Rule = Rule {
+    name: "low-utilization",
+    columns: &[
+        "mean_gpu_utilization",
+        "mean_sm_active",
+        "median_step_seconds",
+        "data_wait_fraction",
+        "transfer_fraction",
+        "batch_size",
+        "mean_cpu_cores",
+        "cpu_threads",
+    ],
+    thresholds: &[IDLE],
+    means: "The GPU is idle half of the time and neither loader, bus nor short steps account for it: the trainer's own thread on the host is next.",
+    explains: &[],
+    is_fault: true,
+    find: low_utilization,
+};
+
+pub(super) const COMMUNICATION_BOUND: Rule = Rule {
+    name: "communication-bound",
+    columns: &[
+        "communication_fraction",
+        "devices_per_trial",
+        "grad_accumulation",
+        "batch_size",
+        "median_step_seconds",
+        "mean_nvlink_transmit_bytes_per_second",
+        "mean_pcie_transmit_bytes_per_second",
+    ],
+    thresholds: &[COMMUNICATION],
+    means: "The devices wait for one another's gradients, once per step: steps of more samples exchange them less often.",
+    explains: &["low-utilization"],
+    is_fault: true,
+    find: communication_bound,
+};
+
+pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
+    name: "cpu-only-by-accident",
+    columns: &["device_name", "driver", "precision", "engine"],
+    thresholds: &[],
+    means: "No row can tell what `run.devices` said. A driver, or a precision made for GPUs, says that a GPU was expected; `run.devices: cpu`, or a \
+            `CUDA_VISIBLE_DEVICES` that hides all GPUs, would be on purpose.",
+    explains: &[],
+    is_fault: false,
+    find: cpu_only_by_accident,
+};
+
+/// Whether the loader keeps up; unknown counts as yes, as of a model without one.
+fn is_fed(case: &Case<'_>) -> bool {
+    case.row.data_wait_fraction.is_none_or(|wait| wait < FED.value)
+}
+
+/// How much of the chip worked: by its own counters, else by arithmetic.
+fn works_below(case: &Case<'_>, sms: Threshold, flops: Threshold) -> bool {
+    match case.row.mean_sm_active {
+        Some(active) => sms.is_met(active),
+        None => flops.is_met(case.row.mfu),
+    }
+}
+
+fn pass_seconds(case: &Case<'_>) -> Option<f64> {
+    Some(case.row.median_step_seconds? / case.row.grad_accumulation.max(1) as f64)
+}
+
+/// `2.1 % of its multiprocessors had work, MFU 0.4 %`, as far as known.
+fn work_of_the_chip(case: &Case<'_>) -> String {
+    let active = case.row.mean_sm_active.map(|active| format!("{} of its multiprocessors had work", Fraction(active)));
+    let mfu = case.row.mfu.map(|mfu| format!("its MFU is {}", Fraction(mfu)));
+    active.into_iter().chain(mfu).collect::<Vec<_>>().join(" and ")
+}
+
+/// What the device lost, by the best that is known.
+fn unused(case: &Case<'_>) -> Weight {
+    Weight::Costs(1.0 - case.row.mean_sm_active.or(case.row.mfu).unwrap_or(0.0).clamp(0.0, 1.0))
+}
+
+fn launch_bound(case: &Case<'_>) -> Option<Found> {
+    let seconds = pass_seconds(case).filter(|seconds| case.is_on_gpu() && is_fed(case) && SHORT_STEP.is_met(*seconds))?;
+    if !works_below(case, FEW_SMS, LITTLE_ARITHMETIC) {
+        return None;
+    }
+    let busy = case.row.mean_gpu_utilization.map(|share| format!(" (utilization {})", Fraction(share))).unwrap_or_default();
+    let fact = format!("a pass over one batch takes {}, {} on the GPU{busy}", Seconds(seconds), work_of_the_chip(case));
+    let is_tiny = TINY_STEP.is_met(seconds);
+    let verdict =
+        if is_tiny { "the model is too small for a GPU to gain anything, and a CPU may be as fast" } else { "the time goes into starting kernels" };
+    // `tf32` is refused on the CPU.
+    let compares_cpu = is_tiny && case.row.precision != "tf32" && case.row.engine == "libtorch";
+    let next = Next::new().vary("train.batch_size", case.larger_batches());
+    let next = next.when(compares_cpu, |next| next.vary("run.devices", ["cpu", "auto"]));
+    Some(Found::new(format!("{fact}: {verdict}"), unused(case), next))
+}
+
+fn batch_too_small(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    let working = row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && case.trains() && is_fed(case) && WORKING.is_met(*share))?;
+    let memory = case.device_memory_share().filter(|share| ROOM.is_met(*share))?;
+    let sizes = case.larger_batches();
+    if !works_below(case, HALF_THE_SMS, FEW_FLOPS) || sizes.len() < 2 {
+        return None;
+    }
+    let larger: Vec<_> = case
+        .fellows("train.batch_size")
+        .into_iter()
+        .filter(|point| point.rows.first().is_some_and(|other| other.batch_size > row.batch_size))
+        .collect();
+    let measured = larger.iter().filter(|point| rate(point).is_some());
+    let best = measured.clone().filter_map(|point| Some((*point, case.faster(point)?))).max_by(|one, other| one.1.total_cmp(&other.1));
+    // Larger batches of the run that gain nothing say that this one is large enough.
+    if best.is_none() && measured.count() > 0 {
+        return None;
+    }
+    let shown = best.map(|(point, better)| format!("; batch {} made {} more samples/s", point.rows[0].batch_size, Fraction(better - 1.0)));
+    let shown = shown.unwrap_or_default();
+    let says = format!(
+        "with batch {} the GPU worked {} of the time, but {}, with {} of its memory used{shown}",
+        row.batch_size,
+        Fraction(working),
+        work_of_the_chip(case),
+        Fraction(memory),
+    );
+    let rates = best.map(|(point, _)| case.rates(point)).unwrap_or_default();
+    Some(Found::new(says, unused(case), Next::new().vary("train.batch_size", sizes)).with(rates))
+}
+
+fn memory_to_spare(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    let working = row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && case.trains() && WORKING_WELL.is_met(*share))?;
+    let memory = case.device_memory_share().filter(|share| LITTLE_MEMORY.is_met(*share))?;
+    if !SMALL_BATCH.is_met(row.batch_size as f64) {
+        return None;
+    }
+    let says = format!(
+        "the GPU is working (utilization {}); memory is low ({} of {}) because the batch is small ({}): not a fault",
+        Fraction(working),
+        Fraction(memory),
+        row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default(),
+        row.batch_size
+    );
+    Some(Found::new(says, Weight::Tells, Next::new().vary("train.batch_size", case.larger_batches())))
+}
+
+fn low_utilization(case: &Case<'_>) -> Option<Found> {
+    let share = case.row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && IDLE.is_met(*share))?;
+    let says = format!("the GPU's utilization was {}, and nothing else in the row accounts for it", Fraction(share));
+    let next = match (case.has_loader(), case.trains()) {
+        (true, _) => Next::new().vary("data.synthetic", [false, true]).vary("train.batch_size", case.larger_batches()),
+        (false, true) => Next::new().vary("train.batch_size", case.larger_batches()),
+        (false, false) => Next::new().repeat(3),
+    };
+    Some(Found::new(says, Weight::Costs(1.0 - share), next))
+}
+
+fn communication_bound(case: &Case<'_>) -> Option<Found> {
+    let share = case.row.communication_fraction.filter(|share| COMMUNICATION.is_met(*share))?;
+    let devices = case.row.devices_per_trial.filter(|devices| *devices > 1)?;
+    let says = format!("{devices} devices exchanged gradients for {} of the window", Fraction(share));
+    let now = case.row.grad_accumulation;
+    let more = case.larger_batches().into_iter().map(|size| now * size / case.row.batch_size.max(1));
+    Some(Found::new(says, Weight::Costs(share), Next::new().vary("train.grad_accumulation", more)))
+}
+
+fn cpu_only_by_accident(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    let said_so = case.axes.iter().zip(case.point.values).any(|(axis, value)| axis == "run.devices" && value == "cpu");
+    if case.is_on_gpu() || said_so || row.engine != "libtorch" || row.samples_per_second.is_none() {
+        return None;
+    }
+    let name = row.device_name.as_deref().unwrap_or("the CPU");
+    let sign = match (&row.driver, row.precision.as_str()) {
+        (Some(driver), _) => format!("an NVIDIA driver ({driver}) is there"),
+        (None, precision @ "amp-f16") => format!("`train.precision: {precision}` is made for GPUs"),
+        _ => return None,
+    };
+    let devices: Vec<u64> = (0..row.devices_per_trial.unwrap_or(1).max(1)).collect();
+    let says = format!("ran on the CPU ({name}) although {sign}; unless `run.devices: cpu` was meant, no GPU was found");
+    let next = Next::new().set("run.devices", devices);
+    Some(Found::new(says, Weight::Doubts, next))
+}

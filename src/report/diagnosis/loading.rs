@@ -1,0 +1,266 @@
+//! Batches that come too late: from the loader, from its disk, from too few cores, over the bus.
+
+use super::{
+    case::{Case, FASTER, FASTER_ONCE, mean_of, rate},
+    next::Next,
+    rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
+};
+use crate::{
+    report::points::Point,
+    units::{Bytes, Fraction, counted},
+};
+
+const WAIT_MATTERS: Threshold =
+    Threshold::at_least("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
+const WAIT_LIMITS: Threshold = Threshold::at_least("`data_wait_fraction`", 0.20, Unit::Fraction, "docs/measurement.md 5: 20 % is a diagnosis");
+const DISK_BUSY: Threshold = Threshold::at_least(
+    "`mean_disk_busy_fraction`",
+    0.80,
+    Unit::Fraction,
+    "chosen: from about here on requests queue on a disk that serves one at a time; disks that serve many may still have room",
+);
+const DISK_READS: Threshold = Threshold::at_least(
+    "`disk_read_bytes` / `trial_seconds`",
+    1048576.0,
+    Unit::Bytes,
+    "chosen: a disk of the slowest kind reads small files at about 1 MiB/s; below, somebody else keeps it busy",
+);
+const WORKERS_BUSY: Threshold = Threshold::at_least(
+    "`load_seconds` / (`window_seconds` × `num_workers`)",
+    0.80,
+    Unit::Fraction,
+    "chosen: workers whose queues fill up pause, and these had no pause to speak of",
+);
+const WORKERS_PER_CORE: Threshold = Threshold::at_least(
+    "`num_workers` / cores",
+    2.0,
+    Unit::Count,
+    "chosen: PyTorch warns from more than one worker per core; two leave room for workers that wait for a disk",
+);
+const MANY_WORKERS: Threshold =
+    Threshold::at_least("`num_workers`", 9.0, Unit::Count, "docs/experiment-file.md: `num_workers: auto` takes 8 at the most");
+const TRANSFER_MATTERS: Threshold =
+    Threshold::at_least("`transfer_fraction`", 0.10, Unit::Fraction, "as data wait in docs/measurement.md 5: both hold the device up");
+
+pub(super) const DATA_BOUND: Rule = Rule {
+    name: "data-bound",
+    columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "mean_gpu_utilization"],
+    thresholds: &[WAIT_LIMITS],
+    means: "The trainer stands still until the loader hands it a batch: nothing that makes the step faster makes the training faster.",
+    explains: &["data-wait", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
+    is_fault: true,
+    find: |case| waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait)).map(|wait| waiting(case, wait)),
+};
+
+pub(super) const DATA_WAIT: Rule = Rule {
+    name: "data-wait",
+    columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "mean_gpu_utilization"],
+    thresholds: &[WAIT_MATTERS],
+    means: "The loader begins to matter: it will be the limit once the step is faster.",
+    explains: &[],
+    is_fault: true,
+    find: |case| waits(case).filter(|wait| WAIT_MATTERS.is_met(*wait)).map(|wait| waiting(case, wait)),
+};
+
+pub(super) const DISK_BOUND: Rule = Rule {
+    name: "disk-bound",
+    columns: &["data_wait_fraction", "mean_disk_busy_fraction", "disk_read_bytes", "trial_seconds", "num_workers", "mean_gpu_utilization"],
+    thresholds: &[WAIT_LIMITS, DISK_BUSY, DISK_READS],
+    means: "The loader waits for a disk: more workers queue at the same disk, and a run whose data is in the page cache is faster.",
+    explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
+    is_fault: true,
+    find: disk_bound,
+};
+
+pub(super) const WORKERS_STARVED: Rule = Rule {
+    name: "workers-starved",
+    columns: &[
+        "data_wait_fraction",
+        "num_workers",
+        "load_seconds",
+        "window_seconds",
+        "cpu_threads",
+        "mean_cpu_cores",
+        "batch_size",
+        "mean_gpu_utilization",
+    ],
+    thresholds: &[WAIT_LIMITS, WORKERS_BUSY],
+    means: "The workers are busy all the time and share too few cores, so more of them cannot help: batches must become cheaper to make, or cores more.",
+    explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
+    is_fault: true,
+    find: workers_starved,
+};
+
+pub(super) const TOO_MANY_WORKERS: Rule = Rule {
+    name: "too-many-workers",
+    columns: &["num_workers", "samples_per_second", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "peak_resident_bytes"],
+    thresholds: &[FASTER, FASTER_ONCE, WORKERS_PER_CORE, MANY_WORKERS],
+    means: "Workers that no core is free for take turns on those there are; each batch takes longer to make, and more of them lie in memory.",
+    explains: &[],
+    is_fault: true,
+    find: too_many_workers,
+};
+
+pub(super) const TRANSFER_BOUND: Rule = Rule {
+    name: "transfer-bound",
+    columns: &["transfer_fraction", "batch_size", "mean_pcie_receive_bytes_per_second", "mean_gpu_utilization"],
+    thresholds: &[TRANSFER_MATTERS],
+    means: "Copying batches to the device takes a share of the training that page-locked memory, or smaller numbers, would take less of.",
+    explains: &["low-utilization"],
+    is_fault: true,
+    find: transfer_bound,
+};
+
+fn waits(case: &Case<'_>) -> Option<f64> {
+    case.row.data_wait_fraction.filter(|_| case.has_loader())
+}
+
+/// `waited for data in 94.0 % of the window, the GPU's utilization was 3.0 %`.
+fn waited(case: &Case<'_>, wait: f64) -> String {
+    let utilization = case.row.mean_gpu_utilization.map(|share| format!(" while the GPU's utilization was {}", Fraction(share)));
+    format!("the trainer waited for data {} of the window{}", Fraction(wait), utilization.unwrap_or_default())
+}
+
+fn waiting(case: &Case<'_>, wait: f64) -> Found {
+    let workers = case.row.num_workers.unwrap_or(0);
+    let limit = if WAIT_LIMITS.is_met(wait) { "the loader is the limit" } else { "the loader begins to matter" };
+    let says = format!("{}, with {}: {limit}", waited(case, wait), counted(workers as usize, "worker"));
+    match better_workers(case) {
+        Some((other, better)) => {
+            let (count, gain) = (other.rows[0].num_workers.unwrap_or(0), better - 1.0);
+            let tried = format!("{}; {} made {} more samples/s", says, counted(count as usize, "worker"), Fraction(gain));
+            let next = Next::new().vary("data.num_workers", [count]).vary("data.synthetic", [false, true]);
+            Found::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
+        }
+        None if is_synthetic(case) => Found::new(says, Weight::Costs(wait), Next::new().set("data.synthetic", false)),
+        None => {
+            let most = case.cores().unwrap_or(4).max(2);
+            let next = Next::new().vary("data.num_workers", worker_counts(workers, most));
+            let advice = if workers < most { "try more `data.num_workers`" } else { "try `data.synthetic` to see the speed without it" };
+            Found::new(
+                format!("{says}; {advice}"),
+                Weight::Costs(wait),
+                next.when(workers >= most, |next| next.vary("data.synthetic", [false, true])),
+            )
+        }
+    }
+}
+
+fn is_synthetic(case: &Case<'_>) -> bool {
+    case.axes.iter().zip(case.point.values).any(|(axis, value)| axis == "data.synthetic" && value == "true")
+}
+
+/// The fastest point of the run with other workers and otherwise the same, where it is clearly faster and does not wait.
+fn better_workers<'a>(case: &Case<'a>) -> Option<(&'a Point<'a>, f64)> {
+    let is_fed = |point: &&Point<'_>| point.statistic(|row| row.data_wait_fraction).is_some_and(|wait| !WAIT_MATTERS.is_met(wait.mean));
+    fastest(case, case.fellows("data.num_workers").into_iter().filter(is_fed))
+}
+
+fn fastest<'a>(case: &Case<'a>, points: impl Iterator<Item = &'a Point<'a>>) -> Option<(&'a Point<'a>, f64)> {
+    points.filter_map(|point| Some((point, case.faster(point)?))).max_by(|one, other| one.1.total_cmp(&other.1))
+}
+
+fn of_loader(case: &Case<'_>, point: &Point<'_>) -> Vec<Evidence> {
+    let wait = mean_of(point, &point.name(case.axes), "data_wait_fraction", |row| row.data_wait_fraction);
+    wait.into_iter().chain(case.rates(point)).collect()
+}
+
+/// What there is, and up to three doublings up to as many as there are cores; the half where there are that many already.
+fn worker_counts(now: u64, cores: u64) -> Vec<u64> {
+    let mut counts = vec![now];
+    let mut next = now.saturating_mul(2).max(1);
+    while next <= cores && counts.len() < 4 {
+        counts.push(next);
+        next *= 2;
+    }
+    if counts.len() == 1 && now > 1 {
+        counts.insert(0, (now / 2).min(cores));
+    }
+    counts
+}
+
+fn disk_bound(case: &Case<'_>) -> Option<Found> {
+    let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
+    let busy = case.row.mean_disk_busy_fraction.filter(|busy| DISK_BUSY.is_met(*busy))?;
+    let read = case.row.disk_read_bytes?;
+    let seconds = case.row.trial_seconds.filter(|seconds| *seconds > 0.0)?;
+    let per_second = read as f64 / seconds;
+    if !DISK_READS.is_met(per_second) {
+        return None;
+    }
+    let says = format!(
+        "{} while a disk was busy {} of it and gave the trial {}/s: the disk is the limit, not the number of workers",
+        waited(case, wait),
+        Fraction(busy),
+        Bytes(per_second as u64)
+    );
+    // The second round finds in the page cache what the first one read.
+    Some(Found::new(says, Weight::Costs(wait), Next::new().vary("data.synthetic", [false, true]).repeat(2)))
+}
+
+/// Share of the workers' time in which they were at work.
+fn workers_busy(case: &Case<'_>) -> Option<f64> {
+    let row = case.row;
+    let workers = row.num_workers.filter(|workers| *workers > 0)? as f64;
+    Some(row.load_seconds? / (row.window_seconds.filter(|seconds| *seconds > 0.0)? * workers))
+}
+
+fn workers_starved(case: &Case<'_>) -> Option<Found> {
+    let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
+    let busy = workers_busy(case).filter(|busy| WORKERS_BUSY.is_met(*busy))?;
+    let (workers, cores) = (case.row.num_workers?, case.cores()?);
+    // On a GPU the trainer's own thread; on the CPU libtorch's.
+    let threads = if case.is_on_gpu() { 1 } else { case.row.cpu_threads.unwrap_or(1) };
+    if cores >= workers + threads {
+        return None;
+    }
+    let says = format!(
+        "{}: its {} were busy {} of their time and shared {} with {}, so more workers cannot help",
+        waited(case, wait),
+        counted(workers as usize, "worker"),
+        Fraction(busy.min(1.0)),
+        counted(cores as usize, "core"),
+        counted(threads as usize, "training thread"),
+    );
+    let fewer = [(cores / 2).max(1), cores.min(workers)];
+    let next = Next::new().vary("data.num_workers", fewer).vary("data.synthetic", [false, true]);
+    Some(Found::new(says, Weight::Costs(wait), next))
+}
+
+fn too_many_workers(case: &Case<'_>) -> Option<Found> {
+    let workers = case.row.num_workers.filter(|workers| *workers > 0 && case.has_loader())?;
+    let count = |point: &Point<'_>| point.rows.first().and_then(|row| row.num_workers);
+    let fewer = case.fellows("data.num_workers").into_iter().filter(|point| count(point).is_some_and(|count| count < workers));
+    let measured: Vec<&Point<'_>> = fewer.filter(|point| rate(point).is_some()).collect();
+    if let Some((other, better)) = fastest(case, measured.iter().copied()) {
+        let few = count(other)?;
+        let says = format!(
+            "{} made {} more samples/s than {}",
+            counted(few as usize, "worker"),
+            Fraction(better - 1.0),
+            counted(workers as usize, "worker")
+        );
+        let next = Next::new().vary("data.num_workers", [few, workers]).repeat(5);
+        return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(of_loader(case, other)));
+    }
+    // What the run has seen goes before a rule of thumb.
+    let cores = case.cores().filter(|cores| *cores > 0 && measured.is_empty())?;
+    if !MANY_WORKERS.is_met(workers as f64) || !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64) {
+        return None;
+    }
+    let busy = workers_busy(case).map(|busy| format!("; at work were {:.1} of them at a time", busy * workers as f64));
+    let says = format!("{} on {}{}", counted(workers as usize, "worker"), counted(cores as usize, "core"), busy.unwrap_or_default());
+    let next = Next::new().vary("data.num_workers", [(cores / 2).max(1), cores, workers]);
+    Some(Found::new(says, Weight::Doubts, next))
+}
+
+fn transfer_bound(case: &Case<'_>) -> Option<Found> {
+    let share = case.row.transfer_fraction.filter(|share| TRANSFER_MATTERS.is_met(*share))?;
+    let says = format!("copying batches to the device took {} of the window", Fraction(share));
+    // On the CPU nothing is pinned: there it is the share that a larger model makes smaller.
+    let next = match case.is_on_gpu() {
+        true => Next::new().vary("data.pin_memory", [false, true]),
+        false => Next::new().vary("train.batch_size", case.larger_batches()),
+    };
+    Some(Found::new(says, Weight::Costs(share), next))
+}

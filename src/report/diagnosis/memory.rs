@@ -1,0 +1,251 @@
+//! Memory that ran out, nearly did, grows, or has to be tidied up again and again.
+
+use super::{
+    case::{Case, mean_of, share},
+    next::Next,
+    rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
+};
+use crate::{
+    plan::Outcome,
+    report::points::Point,
+    units::{Bytes, Fraction, Seconds},
+};
+
+const LATE: Threshold = Threshold::at_least(
+    "`steps` of a trial that ran out of memory",
+    100.0,
+    Unit::Count,
+    "chosen: weights, gradients and the optimizer's moments are all there after the first step, so the batch fits",
+);
+const GREW: Threshold = Threshold::at_least(
+    "growth over the window (all of the last third of the readings above all of the first)",
+    8388608.0,
+    Unit::Bytes,
+    "docs/measurement.md 7: and 1 %; the trial's note says so",
+);
+const SHORT_WINDOW: Threshold = Threshold::at_most(
+    "`steps` - `left_out_steps`",
+    100.0,
+    Unit::Count,
+    "chosen: in so few steps what is made once, such as the pool of a large model, looks like growth",
+);
+const TENSORS: Threshold = Threshold::at_least(
+    "`peak_allocated_bytes` / `memory_limit_bytes`",
+    0.90,
+    Unit::Fraction,
+    "chosen: the CUDA context and pieces that fit nowhere take some of the rest",
+);
+const DEVICE: Threshold = Threshold::at_least(
+    "`peak_nvml_used_bytes` / `memory_limit_bytes` (where the allocator is silent)",
+    0.95,
+    Unit::Fraction,
+    "chosen: the last twentieth is what the allocator keeps in reserve",
+);
+const HOST: Threshold = Threshold::at_least(
+    "`peak_resident_bytes` / `memory_limit_bytes` (on the CPU)",
+    0.90,
+    Unit::Fraction,
+    "chosen: the system begins to drop the pages of files that it will need again",
+);
+const HOST_LEFT: Threshold = Threshold::at_most(
+    "`min_host_memory_available_bytes`",
+    536870912.0,
+    Unit::Bytes,
+    "chosen: one more process of the size of a small training, and the kernel ends one",
+);
+const RETRIES: Threshold =
+    Threshold::at_least("`allocator_retries`", 3.0, Unit::Count, "docs/tables.md: more than a few slow the trial down; three are a few");
+
+pub(super) const OOM: Rule = Rule {
+    name: "oom",
+    columns: &[
+        "outcome",
+        "reason",
+        "steps",
+        "batch_size",
+        "grad_accumulation",
+        "peak_allocated_bytes",
+        "peak_nvml_used_bytes",
+        "peak_resident_bytes",
+        "memory_limit_bytes",
+    ],
+    thresholds: &[],
+    means: "Weights, moments and what one batch makes of them do not fit together; half the batch with twice the accumulation trains the same, but for batch norm.",
+    explains: &["memory-nearly-full", "allocator-thrashing"],
+    is_fault: true,
+    find: oom,
+};
+
+pub(super) const MEMORY_GROWING: Rule = Rule {
+    name: "memory-growing",
+    columns: &[
+        "outcome",
+        "reason",
+        "steps",
+        "left_out_steps",
+        "trial_seconds",
+        "allocated_slope_bytes_per_step",
+        "resident_slope_bytes_per_step",
+        "peak_allocated_bytes",
+        "peak_resident_bytes",
+        "memory_limit_bytes",
+        "median_step_seconds",
+    ],
+    thresholds: &[GREW, SHORT_WINDOW, LATE],
+    means: "Something keeps what it no longer needs: a list that is added to, losses kept with their graphs, lengths that fit no freed piece. A longer training runs out.",
+    explains: &["oom", "memory-nearly-full", "allocator-thrashing"],
+    is_fault: true,
+    find: memory_growing,
+};
+
+pub(super) const MEMORY_NEARLY_FULL: Rule = Rule {
+    name: "memory-nearly-full",
+    columns: &[
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "peak_nvml_used_bytes",
+        "peak_resident_bytes",
+        "memory_limit_bytes",
+        "min_host_memory_available_bytes",
+        "batch_size",
+    ],
+    thresholds: &[TENSORS, DEVICE, HOST, HOST_LEFT],
+    means: "It went well this time: one longer row, an evaluation or another process is enough for it not to.",
+    explains: &[],
+    is_fault: true,
+    find: memory_nearly_full,
+};
+
+pub(super) const ALLOCATOR_THRASHING: Rule = Rule {
+    name: "allocator-thrashing",
+    columns: &["allocator_retries", "peak_allocated_bytes", "peak_reserved_bytes", "memory_limit_bytes", "batch_size", "steps"],
+    thresholds: &[RETRIES],
+    means: "The allocator gave all its free memory back to the driver and asked again, which waits for the device each time.",
+    explains: &["memory-nearly-full"],
+    is_fault: true,
+    find: allocator_thrashing,
+};
+
+/// Half the batch at the same effective batch, or what else makes a training of one sample smaller.
+fn smaller(case: &Case<'_>) -> Next {
+    let row = case.row;
+    match (case.trains(), row.batch_size) {
+        (false, _) => {
+            // 2N³ operations a product: the size follows.
+            let size = row.flops_per_sample.map_or(1024.0, |flops| (flops as f64 / 2.0).cbrt().round());
+            Next::new().set("model.size", (size / 2.0).max(1.0) as u64)
+        }
+        (true, 1) => Next::new().set("train.optimizer.kind", "adafactor"),
+        (true, batch) => {
+            let half = batch / 2;
+            let passes = (row.grad_accumulation.saturating_mul(batch) / half).max(1);
+            Next::new().set("train.batch_size", half).set("train.grad_accumulation", passes)
+        }
+    }
+}
+
+fn oom(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    if row.outcome != Outcome::Oom {
+        return None;
+    }
+    let when = row.steps.map(|steps| format!(" after {steps} steps")).unwrap_or_default();
+    let ran_out = format!("memory ran out{when} with batch {}", row.batch_size);
+    let size = |point: &&Point<'_>| point.rows.first().map_or(0, |row| row.batch_size);
+    let fits = case.fellows("train.batch_size").into_iter().filter(|point| size(point) < row.batch_size && point.completed().next().is_some());
+    match fits.max_by_key(size) {
+        Some(point) if case.trains() => {
+            let most = size(&point);
+            let says = format!("{ran_out}; the largest batch of this run that fits is {most}");
+            let between = most + (row.batch_size - most) / 2;
+            let next = Next::new().vary("train.batch_size", [most, between]);
+            let name = point.name(case.axes);
+            let told = [
+                mean_of(point, &name, "batch_size", |row| Some(row.batch_size as f64)),
+                mean_of(point, &name, "peak_allocated_bytes", |row| row.peak_allocated_bytes.map(|bytes| bytes as f64)),
+            ];
+            Some(Found::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
+        }
+        _ => Some(Found::new(format!("{ran_out}; no smaller batch of this run says what fits"), Weight::Ended, smaller(case))),
+    }
+}
+
+/// What the notes say of a memory that clearly grew: which, and the note. The device's goes before the host's.
+fn growth<'a>(case: &Case<'a>) -> Option<(&'static str, &'static str, &'a str)> {
+    let of = |memory, column| Some((memory, column, case.note(column, "grew")?));
+    of("device", "allocated_slope_bytes_per_step").or_else(|| of("host", "resident_slope_bytes_per_step"))
+}
+
+fn memory_growing(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    let late = row.steps.filter(|steps| row.outcome == Outcome::Oom && LATE.is_met(*steps as f64));
+    let ran_out = late.map(|steps| {
+        let after = row.trial_seconds.map(|seconds| format!(" and {}", Seconds(seconds))).unwrap_or_default();
+        format!("memory ran out after {steps} steps{after}")
+    });
+    let next = Next::new().set("train.memory.watch", true).when(case.has_loader(), |next| next.vary("data.synthetic", [false, true]));
+    let Some((memory, column, note)) = growth(case) else {
+        let says = format!("{}: the first steps fitted, so it grew, or one batch was larger than all before", ran_out?);
+        return Some(Found::new(says, Weight::Ended, next));
+    };
+    let grew = format!("{memory} memory {note}");
+    let window = row.steps.map(|steps| steps.saturating_sub(row.left_out_steps.unwrap_or(0)));
+    let (says, weight, next) = match (ran_out, window.filter(|steps| SHORT_WINDOW.is_met(*steps as f64))) {
+        (Some(ran_out), _) => (format!("{ran_out}, and {grew}"), Weight::Ended, next),
+        (None, None) => (format!("{grew}{}; a longer training may run out of it", time_left(case, memory)), Weight::Threatens, next),
+        (None, Some(steps)) => {
+            let longer = |next: Next| next.set("train.steps", row.steps.unwrap_or(steps).saturating_mul(10).clamp(200, 1_000_000_000));
+            let says = format!("{grew}; only a longer training shows whether it goes on");
+            (says, Weight::Doubts, next.when(!case.sweeps("train.epochs"), longer))
+        }
+    };
+    Some(Found::new(says, weight, next).with([Evidence { of: None, column: "notes", value: format!("{column}: {note}").into() }]))
+}
+
+/// When it will be full, where the slope goes on.
+fn time_left(case: &Case<'_>, memory: &str) -> String {
+    let row = case.row;
+    let (slope, peak) = match memory {
+        "device" => (row.allocated_slope_bytes_per_step, row.peak_allocated_bytes),
+        _ if case.is_on_gpu() => return String::new(),
+        _ => (row.resident_slope_bytes_per_step, row.peak_resident_bytes),
+    };
+    let left = || {
+        let steps = row.memory_limit_bytes?.saturating_sub(peak?) as f64 / slope.filter(|slope| *slope > 0.0)?;
+        let time = row.median_step_seconds.map(|seconds| format!(" ({})", Seconds(seconds * steps))).unwrap_or_default();
+        Some(format!("; at this pace it is full after {steps:.0} more{time}"))
+    };
+    left().unwrap_or_default()
+}
+
+fn memory_nearly_full(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    let of = |used: Option<u64>| share(used?, row.memory_limit_bytes?);
+    let device = match row.peak_allocated_bytes {
+        Some(_) => of(row.peak_allocated_bytes).filter(|share| TENSORS.is_met(*share)),
+        None => of(row.peak_nvml_used_bytes).filter(|share| DEVICE.is_met(*share)),
+    };
+    let host = of(row.peak_resident_bytes).filter(|share| HOST.is_met(*share) && !case.is_on_gpu());
+    let full = device.filter(|_| case.is_on_gpu()).map(|share| ("device", share)).or(host.map(|share| ("host", share)));
+    let left = row.min_host_memory_available_bytes.filter(|left| HOST_LEFT.is_met(*left as f64));
+    let says = match (full, left) {
+        (Some((memory, share)), _) => {
+            format!(
+                "{} of the {memory}'s {} were used at the fullest",
+                Fraction(share),
+                row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default()
+            )
+        }
+        (None, Some(left)) => format!("{} of host memory were left at the fullest", Bytes(left)),
+        (None, None) => return None,
+    };
+    let fewer_batches = full.is_none() && row.num_workers.is_some_and(|workers| workers > 1) && case.has_loader();
+    let next = if fewer_batches { Next::new().set("data.num_workers", row.num_workers.unwrap_or(2) / 2) } else { smaller(case) };
+    Some(Found::new(says, Weight::Doubts, next))
+}
+
+fn allocator_thrashing(case: &Case<'_>) -> Option<Found> {
+    let retries = case.row.allocator_retries.filter(|retries| RETRIES.is_met(*retries as f64))?;
+    let says = format!("the device's allocator gave its memory back and tried again {retries} times");
+    Some(Found::new(says, Weight::Doubts, smaller(case)))
+}

@@ -1,0 +1,79 @@
+//! Why a trial was as fast as it was: rules over rows of `trials.csv` become findings, each with the cells it rests on, the threshold and
+//! its source, what it means, and the next experiment. Pure: nothing is measured or looked up here, and pages are drawn elsewhere.
+
+mod case;
+mod device;
+mod disturbance;
+mod loading;
+mod memory;
+mod next;
+mod pauses;
+mod rule;
+
+use case::Case;
+pub use rule::{Bound, Evidence, Finding, Rule, Threshold, Unit, Weight};
+
+use super::points::{Point, points};
+use crate::record::{TrialRow, TrialTable};
+
+/// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
+pub const RULES: [&Rule; 22] = [
+    &memory::OOM,
+    &memory::MEMORY_GROWING,
+    &memory::MEMORY_NEARLY_FULL,
+    &memory::ALLOCATOR_THRASHING,
+    &loading::DISK_BOUND,
+    &loading::WORKERS_STARVED,
+    &loading::DATA_BOUND,
+    &loading::DATA_WAIT,
+    &loading::TOO_MANY_WORKERS,
+    &loading::TRANSFER_BOUND,
+    &device::LAUNCH_BOUND,
+    &device::BATCH_TOO_SMALL,
+    &device::LOW_UTILIZATION,
+    &device::COMMUNICATION_BOUND,
+    &pauses::EVALUATION_DOMINATES,
+    &pauses::CHECKPOINTS_DOMINATE,
+    &disturbance::THROTTLED,
+    &disturbance::POWER_CAPPED,
+    &disturbance::SHARED_DEVICE,
+    &disturbance::BUSY_HOST,
+    &device::CPU_ONLY_BY_ACCIDENT,
+    &device::MEMORY_TO_SPARE,
+];
+
+/// What the rules find of all trials by their last attempts, what costs most first.
+pub fn diagnose(table: &TrialTable) -> Vec<Finding> {
+    let run = points(table);
+    let mut findings: Vec<Finding> = run
+        .iter()
+        .flat_map(|point| point.rows.iter().map(move |row| (*row, point)))
+        .flat_map(|(row, point)| of_trial(row, point, &table.axes, &run))
+        .collect();
+    findings.sort_by(|one, other| one.weight.compare(&other.weight));
+    findings
+}
+
+/// The findings of one trial, without those that another of its findings explains.
+fn of_trial(row: &TrialRow, point: &Point<'_>, axes: &[String], run: &[Point<'_>]) -> Vec<Finding> {
+    let case = Case::new(row, point, axes, run);
+    let fired: Vec<(&Rule, rule::Found)> = RULES.iter().filter_map(|rule| Some((*rule, (rule.find)(&case)?))).collect();
+    let explained: Vec<&str> = fired.iter().flat_map(|(rule, _)| rule.explains.iter().copied()).collect();
+    let left = fired.into_iter().filter(|(rule, _)| !explained.contains(&rule.name));
+    left.map(|(rule, found)| Finding {
+        rule: rule.name,
+        trial: row.trial.clone(),
+        point: point.name(axes),
+        is_fault: rule.is_fault,
+        weight: found.weight,
+        says: found.says,
+        means: rule.means,
+        evidence: case.evidence(rule.columns).into_iter().chain(found.more).collect(),
+        thresholds: rule.thresholds,
+        next_yaml: found.next.yaml(&case),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! What is cut out of the measured window and still takes a trial's time.
+
+use super::{
+    case::Case,
+    next::Next,
+    rule::{Found, Rule, Threshold, Unit, Weight},
+};
+use crate::units::{Fraction, Seconds};
+
+const EVALUATION_SHARE: Threshold = Threshold::at_least(
+    "`evaluation_seconds` / `trial_seconds`",
+    0.25,
+    Unit::Fraction,
+    "chosen: a third more time than the training alone would take",
+);
+const CHECKPOINT_SHARE: Threshold = Threshold::at_least(
+    "`checkpoint_seconds` / `trial_seconds`",
+    0.10,
+    Unit::Fraction,
+    "chosen: an attempt repeats half an interval at most, and that should cost less than it saves",
+);
+const EVALUATION_WAIT: Threshold = Threshold::at_least("`evaluation_seconds`", 10.0, Unit::Seconds, "chosen: nobody minds less");
+const CHECKPOINT_WAIT: Threshold = Threshold::at_least("`checkpoint_seconds`", 10.0, Unit::Seconds, "chosen: nobody minds less");
+
+/// How often a training needs a checkpoint at the least.
+const CHECKPOINTS: u64 = 4;
+
+pub(super) const EVALUATION_DOMINATES: Rule = Rule {
+    name: "evaluation-dominates",
+    columns: &["evaluation_seconds", "trial_seconds", "window_seconds", "steps", "batch_size"],
+    thresholds: &[EVALUATION_SHARE, EVALUATION_WAIT],
+    means: "The rate is right, evaluation is cut out of it, but the trial takes much longer than its training: evaluate less often (`train.evaluate.every`) or in larger batches.",
+    explains: &[],
+    is_fault: true,
+    find: evaluation_dominates,
+};
+
+pub(super) const CHECKPOINTS_DOMINATE: Rule = Rule {
+    name: "checkpoints-dominate",
+    columns: &["checkpoint_seconds", "trial_seconds", "checkpoint_bytes", "steps"],
+    thresholds: &[CHECKPOINT_SHARE, CHECKPOINT_WAIT],
+    means: "The rate is right, checkpoints are cut out of it, but the trial spends its time on writing them.",
+    explains: &[],
+    is_fault: true,
+    find: checkpoints_dominate,
+};
+
+/// The share of the trial that these seconds are.
+fn share_of_trial(case: &Case<'_>, seconds: Option<f64>, least: Threshold, least_share: Threshold) -> Option<(f64, f64)> {
+    let seconds = seconds.filter(|seconds| least.is_met(*seconds))?;
+    let share = seconds / case.row.trial_seconds.filter(|all| *all > 0.0)?;
+    least_share.is_met(share).then_some((seconds, share))
+}
+
+fn evaluation_dominates(case: &Case<'_>) -> Option<Found> {
+    let (seconds, share) = share_of_trial(case, case.row.evaluation_seconds, EVALUATION_WAIT, EVALUATION_SHARE)?;
+    let says = format!("evaluation took {} of the trial ({})", Fraction(share), Seconds(seconds));
+    // Where prompts are answered, that is most of it.
+    let next = match case.row.valid_bleu4 {
+        Some(_) => Next::new().set("train.evaluate.generate.rows", 20_u64),
+        None => Next::new().vary("train.evaluate.batch_multiple", [1_u64, 4]),
+    };
+    Some(Found::new(says, Weight::Costs(share), next))
+}
+
+fn checkpoints_dominate(case: &Case<'_>) -> Option<Found> {
+    let (seconds, share) = share_of_trial(case, case.row.checkpoint_seconds, CHECKPOINT_WAIT, CHECKPOINT_SHARE)?;
+    let says = format!("writing checkpoints took {} of the trial ({})", Fraction(share), Seconds(seconds));
+    let every = (case.row.steps.unwrap_or(CHECKPOINTS) / CHECKPOINTS).max(1);
+    Some(Found::new(says, Weight::Costs(share), Next::new().set("train.checkpoint.every_steps", every)))
+}

@@ -1,0 +1,195 @@
+//! What a rule is, and what it finds: data, without a word of how a page shows them.
+
+use std::{cmp::Ordering, fmt};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{case::Case, next::Next};
+use crate::{
+    plan::TrialId,
+    units::{Bytes, Fraction, Seconds},
+};
+
+/// One observation that a row of `trials.csv` allows.
+#[derive(Debug)]
+pub struct Rule {
+    /// In kebab-case.
+    pub name: &'static str,
+    /// Columns of `trials.csv` that it reads of the trial's own row.
+    pub columns: &'static [&'static str],
+    pub thresholds: &'static [Threshold],
+    /// What it means when it fires, in a sentence.
+    pub means: &'static str,
+    /// Rules that say nothing more of a trial of which this one has spoken.
+    pub explains: &'static [&'static str],
+    /// Whether something should be changed; otherwise it answers a question.
+    pub is_fault: bool,
+    pub(super) find: fn(&Case<'_>) -> Option<Found>,
+}
+
+/// A number that decides whether a rule fires, and where it is from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Threshold {
+    /// What is compared with it: columns and how they are joined.
+    pub of: &'static str,
+    pub bound: Bound,
+    pub value: f64,
+    pub unit: Unit,
+    pub source: &'static str,
+}
+
+/// On which side of its number a threshold is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    AtLeast,
+    AtMost,
+}
+
+/// What a threshold's number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Of 1.
+    Fraction,
+    Seconds,
+    Bytes,
+    Count,
+}
+
+impl Threshold {
+    pub(super) const fn at_least(of: &'static str, value: f64, unit: Unit, source: &'static str) -> Self {
+        Self { of, bound: Bound::AtLeast, value, unit, source }
+    }
+
+    pub(super) const fn at_most(of: &'static str, value: f64, unit: Unit, source: &'static str) -> Self {
+        Self { of, bound: Bound::AtMost, value, unit, source }
+    }
+
+    /// Whether a number meets it; none never does.
+    pub(super) fn is_met(&self, value: impl Into<Option<f64>>) -> bool {
+        value.into().is_some_and(|value| match self.bound {
+            Bound::AtLeast => value >= self.value,
+            Bound::AtMost => value <= self.value,
+        })
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = if self.bound == Bound::AtLeast { "at least" } else { "at most" };
+        write!(f, "{} {bound} ", self.of)?;
+        match self.unit {
+            Unit::Fraction => write!(f, "{}", Fraction(self.value)),
+            Unit::Seconds => write!(f, "{}", Seconds(self.value)),
+            Unit::Bytes => write!(f, "{}", Bytes(self.value as u64)),
+            Unit::Count => write!(f, "{}", self.value),
+        }
+    }
+}
+
+/// How much a finding matters; the greater ones are shown first.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// It answers a question and costs nothing that the row shows.
+    Tells,
+    /// The numbers are in doubt, or little is left of something.
+    Doubts,
+    /// So much of the window, of the trial or of the device is lost, as a fraction of 1.
+    Costs(f64),
+    /// A longer training may end by it.
+    Threatens,
+    /// The trial ended by it.
+    Ended,
+}
+
+impl Weight {
+    /// In the order of what matters: a greater one first.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        let class = |weight: &Self| match weight {
+            Self::Tells => 0,
+            Self::Doubts => 1,
+            Self::Costs(_) => 2,
+            Self::Threatens => 3,
+            Self::Ended => 4,
+        };
+        match (self, other) {
+            (Self::Costs(one), Self::Costs(other)) => other.total_cmp(one),
+            _ => class(other).cmp(&class(self)),
+        }
+    }
+}
+
+/// What a rule returns when it fires.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// One clause, with the numbers that matter.
+    pub(super) says: String,
+    pub(super) weight: Weight,
+    /// Beside the rule's own columns: notes, and cells of other rows of the run.
+    pub(super) more: Vec<Evidence>,
+    pub(super) next: Next,
+}
+
+impl Found {
+    pub(super) fn new(says: impl Into<String>, weight: Weight, next: Next) -> Self {
+        Self { says: says.into(), weight, more: Vec::new(), next }
+    }
+
+    pub(super) fn with(mut self, more: impl IntoIterator<Item = Evidence>) -> Self {
+        self.more.extend(more);
+        self
+    }
+}
+
+/// A cell that a finding rests on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evidence {
+    /// Whose it is, where it is not a cell of the finding's own row: `data.num_workers 8, mean of 3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    pub column: &'static str,
+    /// As in the table.
+    pub value: Value,
+}
+
+/// A rule that fired on a trial, with everything it rests on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub rule: &'static str,
+    pub trial: TrialId,
+    /// `train.batch_size 8, data.num_workers 4`; `all trials` where nothing is swept.
+    pub point: String,
+    pub is_fault: bool,
+    pub weight: Weight,
+    pub says: String,
+    pub means: &'static str,
+    pub evidence: Vec<Evidence>,
+    pub thresholds: &'static [Threshold],
+    /// The next experiment: keys to lay on top of the trial's experiment.
+    pub next_yaml: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_met_at_their_number_and_never_by_nothing() {
+        const SHARE: Threshold = Threshold::at_least("`x`", 0.2, Unit::Fraction, "chosen");
+        const STEP: Threshold = Threshold::at_most("`y`", 0.01, Unit::Seconds, "chosen");
+        assert!(SHARE.is_met(0.2) && !SHARE.is_met(0.199) && !SHARE.is_met(None) && !SHARE.is_met(f64::NAN));
+        assert!(STEP.is_met(0.01) && !STEP.is_met(0.011));
+        assert_eq!((SHARE.to_string(), STEP.to_string()), ("`x` at least 20.0 %".to_owned(), "`y` at most 10.0 ms".to_owned()));
+    }
+
+    #[test]
+    fn what_ended_a_trial_comes_before_what_costs_and_the_dearer_first() {
+        let mut weights = vec![Weight::Tells, Weight::Costs(0.2), Weight::Ended, Weight::Doubts, Weight::Costs(0.4), Weight::Threatens];
+        weights.sort_by(Weight::compare);
+        let wanted = [Weight::Ended, Weight::Threatens, Weight::Costs(0.4), Weight::Costs(0.2), Weight::Doubts, Weight::Tells];
+        assert_eq!(weights, wanted);
+    }
+}

@@ -1,0 +1,411 @@
+//! The rules on made rows: the stories that people bring, and each rule at its edges. Recorded runs are diagnosed in `tests/diagnosis.rs`.
+
+use super::*;
+use crate::{
+    plan::Outcome,
+    report::points::tests::{row, table},
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A GPT on an 80 GiB GPU that is busy, well fed and undisturbed: nothing is to be said of it.
+fn good(id: u64) -> TrialRow {
+    TrialRow {
+        trial_seconds: Some(320.0),
+        data_kind: "wikitext2".into(),
+        device_name: Some("NVIDIA H100 80GB HBM3".into()),
+        driver: Some("590.48.01".into()),
+        libtorch: Some("2.11.0".into()),
+        precision: "amp-bf16".into(),
+        batch_size: 64,
+        effective_batch_size: 64,
+        num_workers: Some(4),
+        parameters: Some(124_439_808),
+        steps: Some(1_500),
+        window_seconds: Some(290.0),
+        left_out_steps: Some(10),
+        median_step_seconds: Some(0.195),
+        epoch_seconds: Some(61.0),
+        data_wait_fraction: Some(0.004),
+        load_seconds: Some(31.0),
+        transfer_fraction: Some(0.006),
+        evaluation_seconds: Some(9.0),
+        checkpoint_seconds: Some(0.0),
+        mfu: Some(0.38),
+        peak_flops: Some(7.4e14),
+        peak_source: Some("measured".into()),
+        peak_allocated_bytes: Some(52 * GIB),
+        peak_reserved_bytes: Some(56 * GIB),
+        peak_nvml_used_bytes: Some(57 * GIB),
+        peak_resident_bytes: Some(3 * GIB),
+        memory_limit_bytes: Some(80 * GIB),
+        mean_gpu_utilization: Some(0.985),
+        mean_sm_active: Some(0.86),
+        mean_power_watts: Some(590.0),
+        max_temperature_celsius: Some(61.0),
+        throttled_fraction: Some(0.0),
+        foreign_processes: Some("none".into()),
+        cpu_threads: Some(16),
+        mean_sm_clock_megahertz: Some(1_965.0),
+        mean_cpu_cores: Some(1.4),
+        disk_read_bytes: Some(40 << 20),
+        mean_disk_busy_fraction: Some(0.01),
+        min_host_memory_available_bytes: Some(110 * GIB),
+        allocator_retries: Some(0),
+        devices_per_trial: Some(1),
+        resident_slope_bytes_per_step: Some(12.0),
+        allocated_slope_bytes_per_step: Some(0.0),
+        ..row(id, 328.0)
+    }
+}
+
+fn alone(row: TrialRow) -> Vec<Finding> {
+    diagnose(&table(&[], vec![(row, &[])]))
+}
+
+fn names(findings: &[Finding]) -> Vec<&'static str> {
+    findings.iter().map(|finding| finding.rule).collect()
+}
+
+/// The one finding of a lone trial, of this name.
+fn only(row: TrialRow, name: &str) -> Finding {
+    let mut findings = alone(row);
+    assert_eq!(names(&findings), [name], "{findings:#?}");
+    findings.remove(0)
+}
+
+fn rule(name: &str) -> &'static Rule {
+    RULES.into_iter().find(|rule| rule.name == name).unwrap()
+}
+
+#[test]
+fn a_good_row_gives_nothing() {
+    assert_eq!(names(&alone(good(1))), Vec::<&str>::new());
+    assert_eq!(names(&alone(row(1, 10.0))), Vec::<&str>::new(), "a row that knows little says little");
+    assert!(diagnose(&table(&[], vec![])).is_empty());
+}
+
+/// 40 workers and batch 256 at 3 % utilization.
+#[test]
+fn forty_workers_on_eight_cores_starve_the_gpu() {
+    let starved = TrialRow {
+        model_kind: "resnet".into(),
+        data_kind: "image-folder".into(),
+        batch_size: 256,
+        effective_batch_size: 256,
+        num_workers: Some(40),
+        samples_per_second: Some(412.0),
+        median_step_seconds: Some(0.61),
+        data_wait_fraction: Some(0.963),
+        load_seconds: Some(11_300.0),
+        mean_gpu_utilization: Some(0.03),
+        mean_sm_active: Some(0.021),
+        mfu: Some(0.011),
+        peak_allocated_bytes: Some(17 * GIB),
+        peak_nvml_used_bytes: Some(19 * GIB),
+        cpu_threads: Some(8),
+        mean_cpu_cores: Some(7.92),
+        ..good(1)
+    };
+    let found = only(starved.clone(), "workers-starved");
+    assert_eq!(
+        found.says,
+        "the trainer waited for data 96.3 % of the window while the GPU's utilization was 3.0 %: its 40 workers were busy 97.4 % of their time and \
+         shared 8 cores with 1 training thread, so more workers cannot help"
+    );
+    assert_eq!(found.weight, Weight::Costs(0.963));
+    assert_eq!(found.next_yaml, "sweep: {grid: {data.num_workers: [4, 8], data.synthetic: [false, true]}}\n");
+    // With cores to spare the same wait is simply the loader's, and with as many cores as workers it asks for more of them.
+    let spare = TrialRow { cpu_threads: Some(64), ..starved.clone() };
+    let found = only(spare, "data-bound");
+    assert!(found.says.ends_with("with 40 workers: the loader is the limit; try more `data.num_workers`"), "{}", found.says);
+    // Workers that mostly wait for the disk are not starved of cores.
+    let slow_disk = TrialRow { mean_disk_busy_fraction: Some(0.97), disk_read_bytes: Some(30 * GIB), mean_cpu_cores: Some(1.1), ..starved };
+    assert_eq!(names(&alone(slow_disk)), ["disk-bound", "workers-starved"]);
+}
+
+/// Batch 4 at 87 % utilization with a quarter of the memory used.
+#[test]
+fn a_small_batch_on_a_working_gpu_is_no_fault() {
+    let small = TrialRow {
+        batch_size: 4,
+        effective_batch_size: 4,
+        samples_per_second: Some(71.0),
+        median_step_seconds: Some(0.056),
+        mean_gpu_utilization: Some(0.87),
+        mean_sm_active: None,
+        mfu: Some(0.31),
+        peak_allocated_bytes: Some(17 * GIB),
+        peak_reserved_bytes: Some(19 * GIB),
+        peak_nvml_used_bytes: Some(20 * GIB),
+        ..good(1)
+    };
+    let found = only(small.clone(), "memory-to-spare");
+    assert!(!found.is_fault && found.weight == Weight::Tells);
+    assert_eq!(found.says, "the GPU is working (utilization 87.0 %); memory is low (25.0 % of 80.0 GiB) because the batch is small (4): not a fault");
+    assert_eq!(found.next_yaml, "sweep: {grid: {train.batch_size: [4, 16, 64]}}\n");
+    // Where the chip's own counters say that most of it did nothing, it is one.
+    let idle_chip = TrialRow { mean_sm_active: Some(0.31), ..small.clone() };
+    let found = only(idle_chip, "batch-too-small");
+    assert!(found.is_fault && found.weight == Weight::Costs(1.0 - 0.31), "{found:?}");
+    // A model that is small at a large batch is not the batch's doing.
+    assert_eq!(names(&alone(TrialRow { batch_size: 512, effective_batch_size: 512, ..small })), Vec::<&str>::new());
+}
+
+/// A small model that gains nothing from a GPU.
+#[test]
+fn a_tiny_model_gains_nothing_from_a_gpu() {
+    let tiny = TrialRow {
+        model_kind: "lstm".into(),
+        batch_size: 16,
+        effective_batch_size: 16,
+        samples_per_second: Some(20_100.0),
+        median_step_seconds: Some(0.00079),
+        mean_gpu_utilization: Some(0.71),
+        mean_sm_active: Some(0.021),
+        mfu: Some(0.0007),
+        peak_nvml_used_bytes: Some(GIB),
+        peak_allocated_bytes: Some(GIB / 20),
+        mean_cpu_cores: Some(1.0),
+        ..good(1)
+    };
+    let found = only(tiny.clone(), "launch-bound");
+    assert_eq!(
+        found.says,
+        "a pass over one batch takes 0.8 ms, 2.1 % of its multiprocessors had work and its MFU is 0.1 % on the GPU (utilization 71.0 %): the model is too \
+         small for a GPU to gain anything, and a CPU may be as fast"
+    );
+    assert_eq!(found.next_yaml, "sweep: {grid: {train.batch_size: [16, 64, 256], run.devices: [cpu, auto]}}\n");
+    assert!(!only(TrialRow { precision: "tf32".into(), ..tiny.clone() }, "launch-bound").next_yaml.contains("cpu"));
+    let short = only(TrialRow { median_step_seconds: Some(0.0061), ..tiny.clone() }, "launch-bound");
+    assert!(short.says.ends_with("the time goes into starting kernels") && !short.next_yaml.contains("cpu"), "{short:?}");
+    // Without the counters of Hopper the arithmetic tells it; long steps are something else.
+    assert_eq!(only(TrialRow { mean_sm_active: None, ..tiny.clone() }, "launch-bound").rule, "launch-bound");
+    assert_eq!(names(&alone(TrialRow { median_step_seconds: Some(0.0101), ..tiny })), ["batch-too-small"]);
+}
+
+/// An out-of-memory after an hour.
+#[test]
+fn memory_that_runs_out_after_an_hour_grew() {
+    let note = "allocated_slope_bytes_per_step: grew by 43.1 GiB to 77.9 GiB over 30000 steps";
+    let late = TrialRow {
+        outcome: Outcome::Oom,
+        reason: Some(
+            "ran out of memory at step 31021 with `batch_size` 64 (CUDA out of memory. Tried to allocate 2.00 GiB); try a smaller `batch_size`"
+                .into(),
+        ),
+        trial_seconds: Some(3_720.0),
+        steps: Some(31_020),
+        samples_per_second: None,
+        window_seconds: None,
+        peak_allocated_bytes: Some(78 * GIB),
+        peak_nvml_used_bytes: Some(80 * GIB),
+        allocator_retries: Some(9),
+        allocated_slope_bytes_per_step: Some(1_542_301.0),
+        notes: Some(note.into()),
+        ..good(1)
+    };
+    let found = only(late.clone(), "memory-growing");
+    assert_eq!(found.says, "memory ran out after 31020 steps and 1 h 2 min, and device memory grew by 43.1 GiB to 77.9 GiB over 30000 steps");
+    assert_eq!(found.weight, Weight::Ended);
+    assert!(found.evidence.iter().any(|cell| cell.column == "notes" && cell.value == note), "{found:?}");
+    assert_eq!(found.next_yaml, "train: {memory: {watch: true}}\nsweep: {grid: {data.synthetic: [false, true]}}\n");
+    // Without a watch the late step alone says that the batch had fitted.
+    let unwatched = TrialRow { allocated_slope_bytes_per_step: None, notes: None, ..late.clone() };
+    assert!(only(unwatched, "memory-growing").says.contains("the first steps fitted, so it grew"));
+    let first = TrialRow { steps: Some(0), allocated_slope_bytes_per_step: None, notes: None, ..late };
+    let found = only(first, "oom");
+    assert_eq!(found.next_yaml, "train: {batch_size: 32, grad_accumulation: 2}\n");
+}
+
+#[test]
+fn an_oom_names_the_largest_batch_that_fits() {
+    let of = |id, batch: u64, outcome| TrialRow {
+        outcome,
+        batch_size: batch,
+        effective_batch_size: batch,
+        steps: Some(if outcome == Outcome::Oom { 0 } else { 1_500 }),
+        samples_per_second: (outcome != Outcome::Oom).then_some(328.0),
+        ..good(id)
+    };
+    let rows = vec![
+        (of(1, 32, Outcome::Completed), &["32", "4"][..]),
+        (of(2, 64, Outcome::Completed), &["64", "4"]),
+        (of(3, 256, Outcome::Oom), &["256", "4"]),
+        (of(4, 128, Outcome::Completed), &["128", "8"]),
+    ];
+    let findings = diagnose(&table(&["train.batch_size", "data.num_workers"], rows));
+    assert_eq!(names(&findings), ["oom"], "{findings:#?}");
+    assert_eq!(findings[0].says, "memory ran out after 0 steps with batch 256; the largest batch of this run that fits is 64");
+    assert!(findings[0].next_yaml.contains("grid: {data.num_workers: [4], train.batch_size: [64, 160]}"), "{}", findings[0].next_yaml);
+}
+
+#[test]
+fn a_larger_batch_of_the_run_that_gains_nothing_says_that_this_one_is_large_enough() {
+    let of = |id, batch: u64, rate| TrialRow {
+        batch_size: batch,
+        effective_batch_size: batch,
+        samples_per_second: Some(rate),
+        mean_sm_active: Some(0.4),
+        peak_nvml_used_bytes: Some(30 * GIB),
+        ..good(id)
+    };
+    let of_two = |rate| {
+        diagnose(&table(
+            &["train.batch_size"],
+            vec![(of(1, 8, 100.0), &["8"][..]), (TrialRow { mean_sm_active: Some(0.8), ..of(2, 32, rate) }, &["32"])],
+        ))
+    };
+    assert_eq!(names(&of_two(105.0)), Vec::<&str>::new());
+    let gained = of_two(180.0);
+    assert_eq!(names(&gained), ["batch-too-small"]);
+    assert!(gained[0].says.ends_with("; batch 32 made 80.0 % more samples/s"), "{}", gained[0].says);
+}
+
+#[test]
+fn shares_are_met_at_their_thresholds() {
+    type Plant = fn(&mut TrialRow, f64);
+    let at: [(&str, f64, Plant); 8] = [
+        ("data-bound", 0.20, |row, share| row.data_wait_fraction = Some(share)),
+        ("data-wait", 0.10, |row, share| row.data_wait_fraction = Some(share)),
+        ("transfer-bound", 0.10, |row, share| row.transfer_fraction = Some(share)),
+        ("communication-bound", 0.20, |row, share| (row.communication_fraction, row.devices_per_trial) = (Some(share), Some(4))),
+        ("evaluation-dominates", 0.25, |row, share| row.evaluation_seconds = Some(320.0 * share)),
+        ("checkpoints-dominate", 0.10, |row, share| row.checkpoint_seconds = Some(320.0 * share)),
+        ("throttled", 0.05, |row, share| (row.throttled_fraction, row.throttle_reasons) = (Some(share), Some("sw_thermal_slowdown".into()))),
+        ("memory-nearly-full", 0.90, |row, share| row.peak_allocated_bytes = Some((80.0 * GIB as f64 * share) as u64)),
+    ];
+    for (name, share, plant) in at {
+        let with = |share| {
+            let mut row = good(1);
+            plant(&mut row, share);
+            row
+        };
+        let found = only(with(share + 1e-6), name);
+        assert!(!found.evidence.is_empty() && !found.next_yaml.is_empty(), "{name}");
+        assert!(alone(with(share - 0.001)).iter().all(|finding| finding.rule != name), "{name}");
+    }
+}
+
+#[test]
+fn the_first_reason_tells_heat_from_a_power_cap() {
+    let held = |reasons: &str| TrialRow { throttled_fraction: Some(0.4), throttle_reasons: Some(reasons.into()), ..good(1) };
+    let capped = only(held("sw_power_cap hw_thermal_slowdown"), "power-capped");
+    assert_eq!(capped.says, "the power limit held the clocks down for 40.0 % of the window at 590 W: sw_power_cap, hw_thermal_slowdown");
+    let hot = only(held("hw_slowdown hw_thermal_slowdown"), "throttled");
+    assert_eq!(
+        (hot.weight, hot.says.as_str()),
+        (Weight::Costs(0.2), "the GPU's clocks were held down for 40.0 % of the window: hw_slowdown, hw_thermal_slowdown, at up to 61 °C")
+    );
+    assert_eq!(hot.next_yaml, "run: {cool_down: {\"below_celsius\":60,\"at_most\":\"5m\"}}\nsweep: {repeats: 3}\n");
+}
+
+#[test]
+fn others_are_seen_by_their_processes_or_by_calmer_repeats() {
+    let others = only(TrialRow { foreign_processes: Some("1 with 2.0 GiB".into()), ..good(1) }, "shared-device");
+    assert!(others.says.contains("1 with 2.0 GiB"));
+    assert!(alone(TrialRow { foreign_processes: Some("unknown".into()), ..good(1) }).is_empty());
+    let beside = |id, trials, rate| (TrialRow { concurrent_trials: trials, samples_per_second: Some(rate), ..good(id) }, &[][..]);
+    let crowded = diagnose(&table(&[], vec![beside(1, 1, 330.0), beside(2, 1, 332.0), beside(3, 8, 250.0), beside(4, 8, 255.0)]));
+    assert_eq!(names(&crowded), ["shared-device", "shared-device"]);
+    assert!(crowded[0].says.starts_with("8 trials ran at once; repeats with fewer (1 at the least) made 31."), "{}", crowded[0].says);
+    assert!(diagnose(&table(&[], vec![beside(1, 1, 330.0), beside(2, 1, 332.0), beside(3, 8, 329.0), beside(4, 8, 331.0)])).is_empty());
+}
+
+#[test]
+fn growth_and_thrashing_are_said_of_completed_trials_too() {
+    let noted = |notes: &str| TrialRow { notes: Some(notes.into()), ..good(1) };
+    let host = "resident_slope_bytes_per_step: grew by 1.0 GiB to 2.0 GiB over 1490 steps";
+    let found = only(noted(host), "memory-growing");
+    assert_eq!(
+        (found.weight, found.says.as_str()),
+        (Weight::Threatens, "host memory grew by 1.0 GiB to 2.0 GiB over 1490 steps; a longer training may run out of it")
+    );
+    let both = TrialRow {
+        allocated_slope_bytes_per_step: Some((GIB / 100) as f64),
+        ..noted(&format!("allocated_slope_bytes_per_step: grew by 15.0 GiB to 52.0 GiB over 1490 steps; {host}"))
+    };
+    let found = only(both, "memory-growing");
+    assert!(
+        found.says.starts_with("device memory grew by 15.0 GiB to 52.0 GiB over 1490 steps; at this pace it is full after 2800 more (9 min 6 s)"),
+        "{}",
+        found.says
+    );
+    let short = only(TrialRow { steps: Some(20), ..noted(host) }, "memory-growing");
+    assert!(short.weight == Weight::Doubts && short.next_yaml.contains("steps: 200"), "{short:?}");
+    assert_eq!(
+        only(TrialRow { allocator_retries: Some(3), ..good(1) }, "allocator-thrashing").says,
+        "the device's allocator gave its memory back and tried again 3 times"
+    );
+    assert!(alone(TrialRow { allocator_retries: Some(2), ..good(1) }).is_empty());
+    let low = only(TrialRow { min_host_memory_available_bytes: Some(100 << 20), ..good(1) }, "memory-nearly-full");
+    assert_eq!(low.next_yaml, "data: {num_workers: 2}\n");
+}
+
+#[test]
+fn an_idle_gpu_that_nothing_explains_is_said_to_be_idle() {
+    let idle = TrialRow { mean_gpu_utilization: Some(0.2), mean_sm_active: Some(0.15), mfu: Some(0.06), ..good(1) };
+    assert!(only(idle, "low-utilization").says.starts_with("the GPU's utilization was 20.0 %"));
+    let waiting = TrialRow { mean_gpu_utilization: Some(0.2), mean_sm_active: Some(0.15), data_wait_fraction: Some(0.8), ..good(1) };
+    only(waiting, "data-bound");
+}
+
+#[test]
+fn a_cpu_beside_a_driver_may_be_an_accident_and_a_swept_device_is_none() {
+    let cpu = TrialRow {
+        device_uuid: None,
+        device_name: Some("AMD EPYC".into()),
+        mean_gpu_utilization: None,
+        mean_sm_active: None,
+        peak_allocated_bytes: None,
+        peak_nvml_used_bytes: None,
+        memory_limit_bytes: Some(128 * GIB),
+        ..good(1)
+    };
+    let found = only(cpu.clone(), "cpu-only-by-accident");
+    assert_eq!((found.is_fault, found.next_yaml.as_str()), (false, "run: {devices: [0]}\n"));
+    assert!(alone(TrialRow { driver: None, ..cpu.clone() }).is_empty());
+    only(TrialRow { driver: None, precision: "amp-f16".into(), ..cpu.clone() }, "cpu-only-by-accident");
+    let swept = table(&["run.devices"], vec![(cpu, &["cpu"][..]), (good(2), &["auto"])]);
+    assert!(diagnose(&swept).is_empty());
+}
+
+#[test]
+fn workers_are_too_many_by_the_run_or_else_by_the_cores() {
+    let of = |id, workers, rate| TrialRow { num_workers: Some(workers), samples_per_second: Some(rate), ..good(id) };
+    assert_eq!(only(of(1, 40, 328.0), "too-many-workers").says, "40 workers on 16 cores; at work were 0.1 of them at a time");
+    assert!(alone(of(1, 31, 328.0)).is_empty());
+    let swept = |rate| diagnose(&table(&["data.num_workers"], vec![(of(1, 4, rate), &["4"][..]), (of(2, 40, 328.0), &["40"])]));
+    assert!(swept(330.0).is_empty(), "fewer are no faster");
+    assert_eq!(swept(400.0)[0].says, "4 workers made 22.0 % more samples/s than 40 workers");
+}
+
+#[test]
+fn findings_come_with_their_cells_and_the_dearest_first() {
+    let both = TrialRow {
+        data_wait_fraction: Some(0.3),
+        transfer_fraction: Some(0.12),
+        foreign_processes: Some("1 with 2.0 GiB".into()),
+        evaluation_seconds: Some(110.0),
+        ..good(1)
+    };
+    let findings = alone(both);
+    assert_eq!(names(&findings), ["evaluation-dominates", "data-bound", "transfer-bound", "shared-device"]);
+    let read: Vec<&str> = findings[1].evidence.iter().map(|cell| cell.column).collect();
+    assert_eq!(
+        read,
+        ["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "mean_gpu_utilization"]
+    );
+    assert_eq!(findings[1].evidence[0].value, 0.3);
+}
+
+#[test]
+fn every_rule_has_a_name_of_its_own_columns_that_exist_and_explains_rules() {
+    let columns: Vec<&str> = crate::record::columns::TRIALS.columns.iter().map(|column| column.name).collect();
+    for one in RULES {
+        assert!(one.name.chars().all(|c| c.is_ascii_lowercase() || c == '-') && RULES.iter().filter(|other| other.name == one.name).count() == 1);
+        assert!(one.columns.iter().all(|column| columns.contains(column)), "{}", one.name);
+        assert!(one.explains.iter().all(|name| rule(name).name != one.name));
+        assert!(one.thresholds.iter().all(|threshold| threshold.source.len() > 10), "{}", one.name);
+    }
+}

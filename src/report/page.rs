@@ -1,0 +1,99 @@
+//! What `kiln report` prints: the summary, then the whole evidence of each finding; as text, as Markdown, as JSON.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    diagnosis::{Finding, diagnose},
+    findings::{Form, in_full},
+    notices,
+    points::points,
+    summary::{Style, summary},
+};
+use crate::{
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
+};
+
+/// Version of the JSON form.
+const KILN_REPORT: u32 = 1;
+
+/// A run's table and what is known of the run beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub table: &'a TrialTable,
+    /// Where the table lies, as the page names it.
+    pub name: &'a str,
+    /// Trials of the plan; 0 if nobody knows.
+    pub planned: usize,
+}
+
+/// For a terminal.
+pub fn text(subject: Subject<'_>, style: Style) -> String {
+    let page = summary(subject.table, subject.planned, style);
+    format!("{}\n\n{page}{}", subject.name, in_full(&diagnose(subject.table), Form::Text))
+}
+
+/// For a pull request: the summary as it stands on a terminal without limit, then a section per finding.
+pub fn markdown(subject: Subject<'_>) -> String {
+    let page = summary(subject.table, subject.planned, Style { width: None, has_color: false });
+    format!("# {}\n\n```\n{page}```\n{}", subject.name, in_full(&diagnose(subject.table), Form::Markdown))
+}
+
+#[derive(Serialize)]
+struct Report {
+    kiln_report: u32,
+    table: String,
+    planned: usize,
+    outcomes: Map<String, Value>,
+    points: Vec<Value>,
+    findings: Vec<Finding>,
+    notices: Vec<String>,
+}
+
+/// For programs: one object, a line feed at its end.
+pub fn json(subject: Subject<'_>) -> String {
+    let table = subject.table;
+    let findings = diagnose(table);
+    let report = Report {
+        kiln_report: KILN_REPORT,
+        table: subject.name.to_owned(),
+        planned: subject.planned,
+        outcomes: outcomes(table),
+        points: all_points(table),
+        notices: notices(table, &findings),
+        findings,
+    };
+    // Maps with text for keys and finite numbers always become JSON.
+    serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
+}
+
+fn outcomes(table: &TrialTable) -> Map<String, Value> {
+    let rows = table.last_attempts();
+    let of = |outcome: Outcome| rows.iter().filter(|row| row.fixed.outcome == outcome).count();
+    Outcome::ALL.into_iter().filter(|outcome| of(*outcome) > 0).map(|outcome| (outcome.name().to_owned(), of(outcome).into())).collect()
+}
+
+/// Each point with its axes, its trials, and the means over those that completed.
+fn all_points(table: &TrialTable) -> Vec<Value> {
+    type Cell = fn(&TrialRow) -> Option<f64>;
+    const MEANS: [(&str, Cell); 5] = [
+        ("samples_per_second", |row| row.samples_per_second),
+        ("tokens_per_second", |row| row.tokens_per_second),
+        ("data_wait_fraction", |row| row.data_wait_fraction),
+        ("mfu", |row| row.mfu),
+        ("valid_loss", |row| row.valid_loss),
+    ];
+    let of = |point: &super::points::Point<'_>| {
+        let axes: Map<String, Value> = table.axes.iter().cloned().zip(point.values.iter().map(|value| Value::from(value.as_str()))).collect();
+        let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
+        let mut told = json!({"axes": axes, "trials": trials});
+        for (name, cell) in MEANS {
+            if let Some(value) = point.statistic(cell) {
+                told[name] = json!({"mean": value.mean, "deviation": value.deviation});
+            }
+        }
+        told
+    };
+    points(table).iter().map(of).collect()
+}
