@@ -4,7 +4,6 @@
 const KEYS: &[(&str, &str)] = &[
     ("data.augment", "see `data.flip` and `data.crop_padding` of image kinds"),
     ("run.memory_limit", "remove it"),
-    ("sweep.search", "list the values in `sweep.grid`"),
     ("sweep.random", "list the values in `sweep.grid`"),
     ("model.checkpoint", "remove it"),
 ];
@@ -39,6 +38,6 @@ mod tests {
                 assert!(!words.iter().any(|word| value(&known.path, word)), "{}", known.path);
             }
         }
-        assert!(key("run.memory_limit").is_some() && key("sweep.search.goal").is_some());
+        assert!(key("run.memory_limit").is_some() && key("sweep.random.count").is_some());
     }
 }
