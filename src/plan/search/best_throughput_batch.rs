@@ -35,6 +35,7 @@ const SAME: f64 = 0.01;
 const DIFFERENT: f64 = 0.03;
 
 /// The search for the fastest batch size.
+#[derive(Debug)]
 pub(super) struct BestThroughputBatch {
     pub(super) sizes: Sizes,
     pub(super) at_most: f64,

@@ -117,3 +117,6 @@ impl LargestBatch {
         format!("{} is the largest batch size that ran with at most {} of the memory{held}{next}", self.sizes.at(place), Fraction(self.at_most))
     }
 }
+
+#[cfg(test)]
+mod tests;
