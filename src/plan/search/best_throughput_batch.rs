@@ -49,6 +49,8 @@ pub(super) struct BestThroughputBatch {
 #[derive(Default)]
 struct Tried {
     speeds: BTreeMap<usize, Option<f64>>,
+    /// Shares of the memory that those which fitted held.
+    shares: BTreeMap<usize, f64>,
     too_large: Option<usize>,
 }
 
@@ -105,6 +107,9 @@ impl BestThroughputBatch {
         let probe = seen.one(self.choice(place, 0))?;
         let fit = fit(probe, self.at_most);
         tried.speeds.insert(place, probe.speed().filter(|_| fit == Fit::Fits));
+        if fit == Fit::Fits {
+            tried.shares.extend(probe.memory_share().map(|share| (place, share)));
+        }
         if fit == Fit::TooLarge {
             tried.too_large = Some(tried.too_large.map_or(place, |known| known.min(place)));
         }
@@ -137,13 +142,13 @@ impl BestThroughputBatch {
     /// 2, unless doubling would leave nothing of the trials that are allowed for what comes after it.
     fn factor(&self) -> f64 {
         let doubled = std::iter::successors(Some(0), |place| self.sizes.risen(*place, 2.0)).take(64).count() as u64;
-        if doubled + 2 + 2 * (self.repeats - 1) <= self.allowed(self.sizes.count()) { 2.0 } else { 4.0 }
+        if doubled + 2 + 2 * (self.repeats - 1) <= self.allowed() { 2.0 } else { 4.0 }
     }
 
-    /// Trials that may be run in place of a grid of so many sizes.
-    fn allowed(&self, sizes: usize) -> u64 {
-        let grid = (sizes as u64).saturating_mul(self.repeats);
-        if sizes >= SMALL_GRID { grid / ONE_IN } else { grid }
+    /// Trials that may be run in place of a grid of all sizes.
+    fn allowed(&self) -> u64 {
+        let grid = (self.sizes.count() as u64).saturating_mul(self.repeats);
+        if self.sizes.count() >= SMALL_GRID { grid / ONE_IN } else { grid }
     }
 
     /// Sizes up to the first that is known to be too large.
@@ -154,44 +159,58 @@ impl BestThroughputBatch {
     /// Tries sizes in the larger gap beside the best one until the gaps are small.
     fn refine(&self, seen: &Seen<'_>, tried: &mut Tried) -> Result<(), Vec<Choice>> {
         for _ in 0..MOST_REFINED {
-            let Some(place) = self.gaps(tried).into_iter().flatten().find(|place| self.may_try(*place, tried)) else { break };
+            let Some(place) = self.gap(tried).filter(|_| self.may_try(tried)) else { break };
             self.try_size(seen, place, tried)?;
         }
         Ok(())
     }
 
-    /// Whether one more size leaves the runs that its contenders need, also if it turns out too large and the grid smaller.
-    fn may_try(&self, place: usize, tried: &Tried) -> bool {
-        let grid = self.grid(tried);
-        let allowed = self.allowed(grid).min(self.allowed(grid.min(place + 1)));
-        tried.used() + 1 + 2 * (self.repeats - 1) <= allowed
+    /// Whether one more size leaves the runs that two contenders need.
+    fn may_try(&self, tried: &Tried) -> bool {
+        tried.used() + 1 + 2 * (self.repeats - 1) <= self.allowed()
     }
 
-    /// Where to look next to the best size: in the wider gap first, none where the gap is small.
-    fn gaps(&self, tried: &Tried) -> [Option<usize>; 2] {
-        let Some((best, _)) = tried.best() else { return [None; 2] };
+    /// Where to look next to the best size: in the wider gap; nowhere once both are small.
+    fn gap(&self, tried: &Tried) -> Option<usize> {
+        let (best, _) = tried.best()?;
         let below = tried.speeds.range(..best).next_back().map(|(place, _)| *place);
         let above = tried.speeds.range(best + 1..).next().map(|(place, _)| *place);
-        let mut gaps: Vec<(f64, usize)> = [below, above].into_iter().flatten().filter_map(|other| self.within(best, other)).collect();
-        gaps.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let mut places = gaps.into_iter().map(|(_, place)| place);
-        [places.next(), places.next()]
+        let gaps = [below, above].into_iter().flatten().filter_map(|other| self.within(best, other, tried));
+        gaps.reduce(|one, other| if other.0 > one.0 { other } else { one }).map(|(_, place)| place)
     }
 
-    /// How wide the gap between two places is, as a factor, and the place in its golden section; `None` if there is none, or it is small.
-    fn within(&self, best: usize, other: usize) -> Option<(f64, usize)> {
+    /// How wide the gap between two places is, as a factor, and which place in it is next: where memory should end, if it ends there, else
+    /// that in the golden section. `None` if there is none, or the gap is small.
+    fn within(&self, best: usize, other: usize, tried: &Tried) -> Option<(f64, usize)> {
         let (from, to) = (self.sizes.at(best) as f64, self.sizes.at(other) as f64);
         let width = (to / from).max(from / to);
         let (low, high) = (best.min(other), best.max(other));
         let place = self.sizes.up_to((from * (to / from).powf(GOLDEN)).round());
-        (high - low > 1 && width > CLOSE).then(|| (width, place.clamp(low + 1, high - 1)))
+        let place = place.clamp(low + 1, high.saturating_sub(1).max(low + 1));
+        if high - low <= 1 || width <= CLOSE {
+            return None;
+        }
+        let memory_ends = tried.too_large == Some(high);
+        match self.memory_end(tried).filter(|_| memory_ends) {
+            Some(end) if self.sizes.at(end) as f64 <= from * CLOSE.sqrt() => None,
+            Some(end) if end < high => Some((width, end)),
+            _ => Some((width, place)),
+        }
+    }
+
+    /// Where memory should end, on a line through the largest two sizes that fitted.
+    fn memory_end(&self, tried: &Tried) -> Option<usize> {
+        let mut largest = tried.shares.iter().rev().map(|(place, share)| (self.sizes.at(*place) as f64, *share));
+        let ((size, share), (smaller, its)) = (largest.next()?, largest.next()?);
+        let each = (share - its) / (size - smaller);
+        (each > 0.0).then(|| self.sizes.up_to(size + (self.at_most - share) / each))
     }
 
     /// Repeats the fastest sizes, in turns. A size of which one run fails is out, and the next one is in.
     fn contend(&self, seen: &Seen<'_>, tried: &Tried) -> Result<Vec<Contender>, Vec<Choice>> {
         let mut ranked: Vec<(usize, f64)> = tried.speeds.iter().filter_map(|(place, speed)| Some((*place, (*speed)?))).collect();
         ranked.sort_by(|one, other| other.1.total_cmp(&one.1));
-        let left = self.allowed(self.grid(tried)).saturating_sub(tried.used());
+        let left = self.allowed().saturating_sub(tried.used());
         let affordable = left.checked_div(self.repeats - 1).unwrap_or(u64::MAX);
         let mut spent = 0;
         loop {

@@ -88,7 +88,8 @@ impl Workers {
             self.run_once(seen, workers, tried)?;
             let shown = tried.get(&workers).cloned().unwrap_or_default();
             let Some(speed) = shown.speed() else { return Ok(()) };
-            let is_worth = last.is_none_or(|last| speed >= last * (1.0 + WORTH));
+            // The first worker only takes over what training did itself; what loading in parallel brings is seen from the second on.
+            let is_worth = workers <= 1 || last.is_none_or(|last| speed >= last * (1.0 + WORTH));
             if shown.waits_at_most(self.wait) || !is_worth || workers >= self.most {
                 return Ok(());
             }

@@ -45,7 +45,7 @@ impl Machine {
 fn they_are_as_fast_as_any_and_few() {
     for seed in 0..400 {
         let noise = [0.0, 0.0, 0.005, 0.01][seed as usize % 4];
-        let machine = Machine { seed, train: 1.0, load: 0.05 * (1.2_f64).powi(seed as i32 % 29), cores: 2 + seed % 15, noise };
+        let machine = Machine { seed, train: 1.0, load: 0.05 * (1.2_f64).powi(seed as i32 % 45), cores: 2 + seed % 15, noise };
         let most = [1, 4, 16, 40][seed as usize / 4 % 4];
         let end = play(&search(most, 1 + seed % 3), &|choice| machine.run(choice));
         let own = machine.speed(workers(&end).unwrap());
