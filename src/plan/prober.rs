@@ -23,12 +23,7 @@ impl<'a> Prober<'a> {
     ///
     /// # Errors
     /// When the experiment asks for no search, or for one with more settings than fit an experiment.
-    pub fn new(
-        experiment: &Experiment,
-        facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
-        cores: u64,
-        gpus: u64,
-    ) -> Result<Self, Vec<PlanProblem>> {
+    pub fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>, cores: u64, gpus: u64) -> Result<Self, Vec<PlanProblem>> {
         let Some(search) = &experiment.sweep.search else {
             let message = "`sweep.search` is not given; say what to look for, such as `search: {kind: best-throughput-batch}`";
             return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);

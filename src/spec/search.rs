@@ -296,7 +296,11 @@ const DECIDE_METRICS: [&str; 5] = ["model.kind", "model.reads", "data.kind", "da
 fn of_halving(experiment: &Experiment, axes: &Map<String, Value>, metric: Metric, steps: u64) -> Vec<Fault> {
     let mut faults = Vec::new();
     if axes.is_empty() {
-        faults.extend(fault("axes", &[], "`axes` names no key, so there is nothing to choose from; give one, such as `train.batch_size: [4, 8]`".into()));
+        faults.extend(fault(
+            "axes",
+            &[],
+            "`axes` names no key, so there is nothing to choose from; give one, such as `train.batch_size: [4, 8]`".into(),
+        ));
     }
     if let Some(why) = metric.absence(experiment) {
         faults.extend(fault("metric", &DECIDE_METRICS, format!("{why}; choose another metric")));

@@ -200,9 +200,8 @@ impl<'a> Checker<'a> {
         }
         for section in ["grid", "zip", "include", "exclude"] {
             let Some(entry) = self.sweep.entry(section).filter(|entry| !is_empty(&entry.value)) else { continue };
-            let message = format!(
-                "`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of them (`successive-halving` has `axes`)"
-            );
+            let message =
+                format!("`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of them (`successive-halving` has `axes`)");
             self.push(&entry.key_location, &format!("sweep.{section}"), message);
         }
         let in_place = [("repeats", "1", "the search has `repeats` of its own"), ("order", "interleaved", "a search decides by what it finds")];
@@ -244,7 +243,8 @@ impl<'a> Checker<'a> {
             let repeats = self.tree.get_path(&[&place[..place.len() - 1], &["repeats"]].concat()).map(Node::to_json);
             let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
             if let Some(entry) = self.tree.get_path(place).and_then(|node| node.entry("train.seed")).filter(|_| repeats > 1) {
-                let message = format!("`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats vary the seed too; keep one of them");
+                let message =
+                    format!("`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats vary the seed too; keep one of them");
                 self.push(&entry.key_location, &format!("{path}.train.seed"), message);
             }
         }

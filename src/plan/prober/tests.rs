@@ -39,7 +39,8 @@ fn a_choice_makes_the_trial_that_a_grid_of_its_values_makes() {
         ),
     ];
     for (search, values) in cases {
-        let listed: Value = values.as_object().unwrap().iter().map(|(key, value)| (key.clone(), json!([value]))).collect::<serde_json::Map<_, _>>().into();
+        let listed: Value =
+            values.as_object().unwrap().iter().map(|(key, value)| (key.clone(), json!([value]))).collect::<serde_json::Map<_, _>>().into();
         let grid = expand(&with(json!({"grid": listed, "repeats": 3})), &facts).unwrap();
         let searched = with(json!({"search": search}));
         let prober = Prober::new(&searched, &facts, 4, 0).unwrap();

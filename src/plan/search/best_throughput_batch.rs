@@ -306,7 +306,8 @@ impl BestThroughputBatch {
         };
         let slower = |place: usize, was: f64| {
             let share = 1.0 - was / chosen.mean;
-            (place > chosen.place && share > DIFFERENT).then(|| format!("; the largest that fitted, {}, is {} slower", self.sizes.at(place), Fraction(share)))
+            (place > chosen.place && share > DIFFERENT)
+                .then(|| format!("; the largest that fitted, {}, is {} slower", self.sizes.at(place), Fraction(share)))
         };
         let largest = tried.speeds.iter().rev().find_map(|(place, speed)| Some((*place, (*speed)?)));
         let largest = largest.and_then(|(place, was)| slower(place, was)).unwrap_or_default();

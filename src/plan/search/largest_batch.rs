@@ -93,7 +93,8 @@ impl LargestBatch {
         let (why, chosen) = match fits {
             Some(place) => {
                 let size = self.sizes.at(place);
-                let smaller = too_large.filter(|large| *large < place).map(|large| Warning::NotMonotone { fits: size, did_not: self.sizes.at(large) });
+                let smaller =
+                    too_large.filter(|large| *large < place).map(|large| Warning::NotMonotone { fits: size, did_not: self.sizes.at(large) });
                 warnings.extend(smaller);
                 warnings.extend(effective_batch(&self.given, size, self.given.grad_accumulation));
                 warnings.extend(self.sizes.at_end(place).filter(|_| place + 1 == self.sizes.count()));

@@ -162,10 +162,10 @@ pub fn strategy(search: &Search, given: &Given) -> Box<dyn Strategy> {
                 Some(effective) => Sizes::divisors(effective, *from, *to, *multiple_of),
                 None => Sizes::multiples(*from, *to, *multiple_of),
             };
-            Box::new(BestThroughputBatch { sizes, at_most: *at_most, kept, repeats: *repeats, given: given.clone() })
+            Box::new(BestThroughputBatch { sizes, at_most: *at_most, kept, repeats: (*repeats).max(1), given: given.clone() })
         }
         Search::Workers { to, wait, repeats } => {
-            Box::new(Workers { most: to.resolve(given.cores), wait: *wait, repeats: *repeats, cores: given.cores, gpus: given.gpus })
+            Box::new(Workers { most: to.resolve(given.cores), wait: *wait, repeats: (*repeats).max(1), cores: given.cores, gpus: given.gpus })
         }
         Search::SuccessiveHalving { axes, metric, steps, factor, repeats } => {
             Box::new(SuccessiveHalving::new(axes, *metric, *steps, *factor, *repeats, given.steps))

@@ -7,7 +7,11 @@ use crate::plan::Outcome;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Sizes {
     /// `first`, `first + step`, …
-    Multiples { first: u64, step: u64, count: usize },
+    Multiples {
+        first: u64,
+        step: u64,
+        count: usize,
+    },
     Listed(Vec<u64>),
 }
 

@@ -133,7 +133,13 @@ impl SuccessiveHalving {
 
     fn found(&self, seen: &Seen<'_>, rounds: &[Round<'_>]) -> Found {
         let grid_trials = (self.settings.len() as u64).saturating_mul(self.repeats);
-        let seconds: Vec<f64> = rounds.last().into_iter().flat_map(|round| &round.standings).flat_map(|standing| &standing.probes).filter_map(|probe| probe.seconds).collect();
+        let seconds: Vec<f64> = rounds
+            .last()
+            .into_iter()
+            .flat_map(|round| &round.standings)
+            .flat_map(|standing| &standing.probes)
+            .filter_map(|probe| probe.seconds)
+            .collect();
         let mut warnings: Vec<Warning> = seen.without(self.metric.name(), |probe| metric(probe)).into_iter().collect();
         let best = self.best(rounds);
         let (chosen, why) = match best {
@@ -152,7 +158,8 @@ impl SuccessiveHalving {
 
     /// The best of the last round in which some setting completed that did not fail in a longer one; if there is none, of any.
     fn best<'r, 'a>(&self, rounds: &'r [Round<'a>]) -> Option<(&'r Round<'a>, &'r Standing<'a>)> {
-        let failed = |setting: usize| rounds.iter().flat_map(|round| &round.standings).any(|other| other.setting == setting && other.metrics.is_empty());
+        let failed =
+            |setting: usize| rounds.iter().flat_map(|round| &round.standings).any(|other| other.setting == setting && other.metrics.is_empty());
         let completed = rounds.iter().rev().flat_map(|round| round.standings.iter().map(move |standing| (round, standing)));
         let completed: Vec<_> = completed.filter(|(_, standing)| !standing.metrics.is_empty()).collect();
         completed.iter().find(|(_, standing)| !failed(standing.setting)).or(completed.first()).copied()

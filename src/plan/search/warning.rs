@@ -18,33 +18,68 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
     /// No value could be chosen.
-    NothingFitted { smallest: String },
+    NothingFitted {
+        smallest: String,
+    },
     /// The choice changes how many examples one update sees, and the learning rate stays.
-    EffectiveBatch { was: u64, is: u64, learning_rate: f64 },
+    EffectiveBatch {
+        was: u64,
+        is: u64,
+        learning_rate: f64,
+    },
     /// The best two differ by less than their repeats do.
-    WithinSpread { chosen: String, other: String, difference: f64, spread: f64 },
+    WithinSpread {
+        chosen: String,
+        other: String,
+        difference: f64,
+        spread: f64,
+    },
     /// Nothing was run twice, so nothing is known of the spread.
     OneRunEach,
     /// The most workers that were tried were slower than the chosen number.
-    MoreWorkersSlower { workers: u64, chosen: u64, slower: f64 },
+    MoreWorkersSlower {
+        workers: u64,
+        chosen: u64,
+        slower: f64,
+    },
     /// The choice lies at an end of what was allowed: something beyond may be better.
-    EndOfRange { key: String, value: String, end: End },
+    EndOfRange {
+        key: String,
+        value: String,
+        end: End,
+    },
     /// Trials held too little or too much to know their share of memory.
     MemoryUnknown,
     /// A larger value fitted after a smaller one did not.
-    NotMonotone { fits: u64, did_not: u64 },
+    NotMonotone {
+        fits: u64,
+        did_not: u64,
+    },
     /// Of trials that ended otherwise than completed or out of memory, the first.
-    NotCompleted { choice: String, outcome: Outcome, trials: usize },
+    NotCompleted {
+        choice: String,
+        outcome: Outcome,
+        trials: usize,
+    },
     /// Completed trials lack the number that is looked at; the first of them.
-    NoNumber { choice: String, what: String, trials: usize },
-    Disturbed { trials: usize },
+    NoNumber {
+        choice: String,
+        what: String,
+        trials: usize,
+    },
+    Disturbed {
+        trials: usize,
+    },
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingFitted { smallest } => {
-                write!(f, "no trial that could be chosen completed, not even {smallest}; shrink the model, lower `from`, or look at the reasons in trials.csv")
+                write!(
+                    f,
+                    "no trial that could be chosen completed, not even {smallest}; shrink the model, lower `from`, or look at the reasons in trials.csv"
+                )
             }
             Self::EffectiveBatch { was, is, learning_rate } => write!(
                 f,
@@ -57,7 +92,9 @@ impl fmt::Display for Warning {
                 Fraction(*difference),
                 Fraction(*spread)
             ),
-            Self::OneRunEach => write!(f, "each trial ran once, so nothing is known of how far two runs of the same differ; set `repeats` to 2 or more"),
+            Self::OneRunEach => {
+                write!(f, "each trial ran once, so nothing is known of how far two runs of the same differ; set `repeats` to 2 or more")
+            }
             Self::MoreWorkersSlower { workers, chosen, slower } => {
                 write!(f, "{workers} workers are {} slower than {chosen}: they take cores from training", Fraction(*slower))
             }

@@ -131,7 +131,8 @@ impl Workers {
         loop {
             let Some(fewest) = Self::fewest(&left, self.wait) else { return Ok(Tried::new()) };
             let speed_of = |workers: u64| left.get(&workers).and_then(Shown::speed).unwrap_or_default();
-            let mut others: Vec<u64> = left.iter().filter(|(workers, shown)| **workers != fewest && shown.is_whole).map(|(workers, _)| *workers).collect();
+            let mut others: Vec<u64> =
+                left.iter().filter(|(workers, shown)| **workers != fewest && shown.is_whole).map(|(workers, _)| *workers).collect();
             others.sort_by(|one, other| speed_of(*other).total_cmp(&speed_of(*one)));
             let contenders: Vec<u64> = [fewest].into_iter().chain(others).take(MOST_CONTENDERS).collect();
             let run = |workers: &u64, repeat| Choice::new([("data.num_workers", *workers)], repeat);
@@ -169,7 +170,8 @@ impl Workers {
         }
         let groups: Vec<Vec<f64>> = repeated.values().map(|shown| shown.speeds.clone()).collect();
         let by_chance = relative_deviation(&groups).map(|spread| chance(spread, shown.speeds.len()));
-        let others = repeated.iter().filter(|(other, _)| **other != workers).filter_map(|(other, shown)| Some((*other, (shown.speed()? / own - 1.0).abs())));
+        let others =
+            repeated.iter().filter(|(other, _)| **other != workers).filter_map(|(other, shown)| Some((*other, (shown.speed()? / own - 1.0).abs())));
         match (others.min_by(|one, other| one.1.total_cmp(&other.1)), by_chance) {
             (_, None) => warnings.push(Warning::OneRunEach),
             (Some((other, difference)), Some(spread)) if difference < spread => {
@@ -194,13 +196,14 @@ impl Workers {
 
     /// What people would try without a measurement, and whether it was run here.
     fn rules_of_thumb(&self, tried: &Tried) -> String {
-        let rules = [("cores", self.cores), ("cores / 2", self.cores / 2), ("4 per GPU", self.gpus * 4)];
+        let rules = [("cores", self.cores), ("cores / 2", self.cores / 2)];
+        let of_gpus = (self.gpus > 0).then_some(("4 per GPU", self.gpus.saturating_mul(4)));
         let tell = |(rule, workers): (&str, u64)| {
             let speed_of = tried.get(&workers).and_then(Shown::speed);
             let seen = speed_of.map_or_else(|| "not run".to_owned(), |value| format!("{} per second", speed(value)));
             format!("{rule} = {workers} ({seen})")
         };
-        format!("rules of thumb: {}", rules.map(tell).join(", "))
+        format!("rules of thumb: {}", rules.into_iter().chain(of_gpus).map(tell).collect::<Vec<_>>().join(", "))
     }
 }
 

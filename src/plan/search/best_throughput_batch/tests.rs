@@ -116,8 +116,7 @@ fn a_contender_that_fails_once_is_out() {
 #[test]
 fn the_effective_batch_is_kept_by_divisors_alone() {
     let given = Given { batch_size: 12, grad_accumulation: 8, ..given() };
-    let search =
-        BestThroughputBatch { sizes: Sizes::divisors(96, 2, 64, 1), at_most: 0.85, kept: Some(96), repeats: 2, given };
+    let search = BestThroughputBatch { sizes: Sizes::divisors(96, 2, 64, 1), at_most: 0.85, kept: Some(96), repeats: 2, given };
     let device = roomy(Curve::Bell { peak: 20.0, width: 1.0 }, 0.0);
     let end = play(&search, &|choice| {
         assert_eq!(chosen(choice, "train.batch_size") * chosen(choice, "train.grad_accumulation"), 96);

@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        Recommendation, End,
+        End, Recommendation,
         oracle::{Device, chosen, completed, given, play},
     },
 };
