@@ -116,7 +116,7 @@ impl BestThroughputBatch {
         Ok(fit)
     }
 
-    /// Doubles (where few trials are allowed, quadruples) the size until one is too large, or some are no faster.
+    /// Doubles (where few trials are allowed, rises faster than that) the size until one is too large, or some are no faster.
     fn rise(&self, seen: &Seen<'_>, tried: &mut Tried) -> Result<(), Vec<Choice>> {
         let factor = self.factor();
         let (mut flat, mut broken) = (0, 0);
@@ -139,10 +139,11 @@ impl BestThroughputBatch {
         Ok(())
     }
 
-    /// 2, unless doubling would leave nothing of the trials that are allowed for what comes after it.
+    /// 2, or the next power of it that leaves something of the trials that are allowed for what comes after the rise.
     fn factor(&self) -> f64 {
-        let doubled = std::iter::successors(Some(0), |place| self.sizes.risen(*place, 2.0)).take(64).count() as u64;
-        if doubled + 2 + 2 * (self.repeats - 1) <= self.allowed() { 2.0 } else { 4.0 }
+        let risen = |factor: f64| std::iter::successors(Some(0), |place| self.sizes.risen(*place, factor)).count() as u64;
+        let leaves = |factor: &f64| self.sizes.count() < SMALL_GRID || risen(*factor) + 2 + 2 * (self.repeats - 1) <= self.allowed();
+        std::iter::successors(Some(2.0), |factor| Some(factor * 2.0)).take(20).find(leaves).unwrap_or(2.0)
     }
 
     /// Trials that may be run in place of a grid of all sizes.

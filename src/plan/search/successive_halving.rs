@@ -140,7 +140,7 @@ impl SuccessiveHalving {
             .flat_map(|standing| &standing.probes)
             .filter_map(|probe| probe.seconds)
             .collect();
-        let mut warnings: Vec<Warning> = seen.without(self.metric.name(), |probe| metric(probe)).into_iter().collect();
+        let mut warnings: Vec<Warning> = seen.without(self.metric.name(), metric).into_iter().collect();
         let best = self.best(rounds);
         let (chosen, why) = match best {
             Some((round, standing)) => {

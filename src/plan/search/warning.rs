@@ -107,7 +107,7 @@ impl fmt::Display for Warning {
                 write!(f, "{fits} fitted although {did_not} did not: memory was not the same for both; run the search again on an idle machine")
             }
             Self::NotCompleted { choice, outcome, trials } => {
-                write!(f, "{} ended otherwise, the first ({choice}) as {outcome}; see its reason in trials.csv", counted(*trials, "trial"))
+                write!(f, "{} did not complete; the first ({choice}) ended as {outcome}, see its reason in trials.csv", counted(*trials, "trial"))
             }
             Self::NoNumber { choice, what, trials } => {
                 write!(f, "{} completed without `{what}`, the first at {choice}, and could not be ranked", counted(*trials, "trial"))

@@ -128,6 +128,20 @@ fn the_effective_batch_is_kept_by_divisors_alone() {
 }
 
 #[test]
+fn a_quarter_of_the_grid_is_enough_for_far_apart_divisors_too() {
+    for (effective, repeats) in [(3 << 18, 1), (360, 1), (5040, 1), (3 << 18, 2), (720_720, 3)] {
+        let sizes = Sizes::divisors(effective, 1, 1 << 20, 1);
+        let count = sizes.count() as u64;
+        assert!(count >= SMALL_GRID as u64);
+        let search = BestThroughputBatch { sizes, at_most: 0.85, kept: Some(effective), repeats, given: given() };
+        let device = roomy(Curve::Saturating(1e3), 0.0);
+        let end = play(&search, &|choice| device.run(choice));
+        assert!(end.cost.trials * ONE_IN <= count * repeats, "{} trials of {count} sizes", end.cost.trials);
+        assert!(end.chosen.is_some());
+    }
+}
+
+#[test]
 fn what_chance_makes_of_two_is_told() {
     let noisy = roomy(Curve::Plateau(1.0), 0.02);
     let end = play(&search(1, 64, 1, 3), &|choice| noisy.run(choice));
