@@ -67,10 +67,12 @@ fn the_bad_files_are_many_and_some_hold_many_errors() {
 
 #[test]
 fn good_files_are_named_with_what_they_ask_for() {
-    let output = check(&tests().join("experiments"), &["good/swept.yaml", "good/plain.yaml", "good/base/fragment.yaml"], &[]);
+    let output = check(&tests().join("experiments"), &["good/swept.yaml", "good/plain.yaml", "good/search.yaml", "good/base/fragment.yaml"], &[]);
     assert_eq!(errors(&output), "");
     let expected = "good/swept.yaml: ok, 4 points × 2 repeats: gpt on generated, over train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
         good/plain.yaml: ok, 1 trial: mlp on text\n\
+        good/search.yaml: ok, a search for `kiln tune`: successive-halving of gpt on generated, over \
+        model.d_model, train.optimizer.learning_rate, train.steps\n\
         good/base/fragment.yaml: ok, a fragment for other files to extend\n";
     assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), expected);
     assert_eq!(output.status.code(), Some(0));

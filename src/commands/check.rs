@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Status, Stop,
-    planned::{Planned, plan_file, request},
+    planned::{Planned, check_search, load_file, plan_loaded, request},
     print,
 };
 use crate::spec;
@@ -42,7 +42,13 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
         let checked = spec::check_fragment(&request(file.to_owned(), set)).map_err(Stop::bad_input);
         return checked.map(|()| "a fragment for other files to extend".to_owned());
     }
-    plan_file(file.to_owned(), set).map(|planned| describe(&planned))
+    let loaded = load_file(file.to_owned(), set)?;
+    if let Some(search) = &loaded.experiment.sweep.search {
+        check_search(&loaded)?;
+        let (experiment, keys) = (&loaded.experiment, search.keys().join(", "));
+        return Ok(format!("a search for `kiln tune`: {} of {} on {}, over {keys}", search.kind(), experiment.model.kind(), experiment.data.kind()));
+    }
+    plan_loaded(loaded).map(|planned| describe(&planned))
 }
 
 /// What the file asks for, in few words.

@@ -15,7 +15,7 @@ use crate::{
         text,
         tokenizer::Vocabulary,
     },
-    plan::{self, Plan, PlanProblem},
+    plan::{self, Plan, PlanProblem, Prober, search::Ask},
     spec::{self, Loaded, Location, Problem, Problems, Request},
 };
 
@@ -33,8 +33,27 @@ pub(super) struct Planned {
 
 /// The experiment of a file with `--set`s and the environment's variables over it, and its trials.
 pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> {
-    let request = request(file, set);
-    let loaded = spec::load(&request).map_err(Stop::bad_input)?;
+    plan_loaded(load_file(file, set)?)
+}
+
+/// The experiment of a file with `--set`s and the environment's variables over it, read and checked.
+pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
+    spec::load(&request(file, set)).map_err(Stop::bad_input)
+}
+
+/// The trials that a search begins with, whatever the machine: each can be planned.
+pub(super) fn check_search(loaded: &Loaded) -> Result<(), Stop> {
+    let finder = FactFinder::from_environment();
+    let find = |data: &Data| finder.find(data);
+    let refused = |faults: Vec<PlanProblem>| Stop::bad_input(placed(loaded, &faults));
+    let prober = Prober::new(&loaded.experiment, &find, 1, 1).map_err(refused)?;
+    let Ask::Run(choices) = prober.strategy().ask(&[]) else { return Ok(()) };
+    let faults: Vec<PlanProblem> = choices.iter().filter_map(|choice| prober.trial(choice).err()).flatten().collect();
+    if faults.is_empty() { Ok(()) } else { Err(refused(faults)) }
+}
+
+/// The trials of an experiment.
+pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
     let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
     let faults = finder.prompt_faults(&plan);
@@ -60,6 +79,7 @@ fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
     let is_zip = |key: &str| loaded.experiment.sweep.zip.contains_key(key);
     let place = fault.place(is_zip);
     match place.strip_prefix("sweep.").and_then(|rest| rest.split_once('.')) {
+        Some(_) if loaded.experiment.sweep.search.is_some() => loaded.locate("sweep.search"),
         Some((section @ ("grid" | "zip"), key)) => {
             let chosen = fault.axes.iter().find(|(axis, _)| axis == key).map(|(_, value)| value);
             let values = if section == "zip" { &loaded.experiment.sweep.zip } else { &loaded.experiment.sweep.grid };

@@ -6,19 +6,15 @@ use serde_json::Value;
 
 use super::{
     PlanProblem, Trial, TrialId,
-    id::Identity,
     order::order_trials,
+    point::Points,
     points::{Choices, expand_sweep},
     problem::Problems,
-    settings::{Sections, Settings},
 };
 use crate::{
     catalog::{Data, data::DataFacts, samples::Epoch},
     spec::{Experiment, Order},
 };
-
-/// The largest seed of the experiment file.
-const LAST_SEED: u64 = u32::MAX as u64;
 
 /// All trials of an experiment, in the order they run.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,14 +49,18 @@ impl Plan {
 /// # Errors
 /// Every fault of every point, each with the keys and axis values it comes from.
 pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>) -> Result<Plan, Vec<PlanProblem>> {
-    let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
-    let sweep = expand_sweep(&experiment.sweep, |key| sections.get(key))?;
-    let mut planner = Planner { sections, axes: sweep.axes, known: HashMap::new(), facts, epochs: Vec::new(), problems: Problems::default() };
+    if experiment.sweep.search.is_some() {
+        let message = "`sweep.search` is for `kiln tune`; to run a file's own values, set `sweep.search=null`";
+        return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
+    }
+    let points = Points::new(experiment, facts)?;
+    let sweep = expand_sweep(&experiment.sweep, |key| points.base(key))?;
+    let mut planner = Planner { points, axes: sweep.axes, epochs: Vec::new(), problems: Problems::default() };
     let mut ids = UsedIds::default();
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
     for (number, choices) in sweep.points.iter().enumerate() {
-        let axes = planner.axis_values(choices);
+        let axes = planner.points.axis_values(&planner.axes, choices);
         let trials = planner.point(number as u64, choices, &axes, repeats);
         ids.refuse_twins(number, &axes, &trials, &mut planner.problems);
         by_point.push(trials);
@@ -81,96 +81,31 @@ fn in_order(by_point: Vec<Vec<Trial>>, order: &[(u64, u64)]) -> Vec<Trial> {
     in_order.zip(1..).map(|(trial, number)| Trial { number, ..trial }).collect()
 }
 
+/// Plans point after point, and keeps what speaks against them.
 struct Planner<'a> {
-    sections: Sections,
+    points: Points<'a>,
     axes: Vec<String>,
-    /// By what identifies a text.
-    known: HashMap<String, Option<DataFacts>>,
-    facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
     /// Of the points so far; they count only if there are no problems.
     epochs: Vec<Option<Epoch>>,
     problems: Problems,
 }
 
 impl Planner<'_> {
-    /// What the point has on each axis; the file's base value where it chooses none.
-    fn axis_values(&self, choices: &Choices) -> Vec<(String, Value)> {
-        let value = |(key, choice): (&String, &Option<Value>)| (key.clone(), choice.clone().unwrap_or_else(|| self.sections.get(key)));
-        self.axes.iter().zip(choices).map(value).collect()
-    }
-
     /// The trials of a point, one per seed; none if something speaks against it, which is then among the problems.
-    fn point(&mut self, point: u64, choices: &Choices, axes: &[(String, Value)], repeats: u64) -> Vec<Trial> {
-        let chosen = self.axes.iter().zip(choices).filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
-        let settings = match Settings::new(&self.sections, chosen, &self.axes) {
-            Ok(settings) => settings,
-            Err(faults) => return self.refuse(axes, faults),
-        };
-        let facts = self.facts_of(&settings.data);
-        let faults = settings.faults(facts.as_ref());
-        if !faults.is_empty() {
-            return self.refuse(axes, faults);
-        }
-        self.epochs.push(facts.as_ref().and_then(|facts| settings.epoch(facts)));
-        if settings.train.seed.saturating_add(repeats - 1) > LAST_SEED {
-            let message = format!("`train.seed` {} and {repeats} repeats go past the last seed, {LAST_SEED}", settings.train.seed);
-            return self.refuse(axes, vec![("train.seed".to_owned(), message)]);
-        }
-        match Identity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone()) {
-            Ok(identity) => repeat(&self.first_trial(point, axes, settings, facts.as_ref()), identity, repeats),
-            Err(error) => self.refuse(axes, vec![("model".to_owned(), error.to_string())]),
+    fn point(&mut self, number: u64, choices: &Choices, axes: &[(String, Value)], repeats: u64) -> Vec<Trial> {
+        match self.points.point(&self.axes, choices, repeats) {
+            Ok(mut point) => {
+                self.epochs.push(point.epoch);
+                (0..repeats).map(|repeat| Trial { point: number, ..point.trial(repeat) }).collect()
+            }
+            Err(faults) => {
+                for (key, message) in faults {
+                    self.problems.add_for_point(axes, key, message);
+                }
+                Vec::new()
+            }
         }
     }
-
-    fn refuse(&mut self, axes: &[(String, Value)], faults: Vec<(String, String)>) -> Vec<Trial> {
-        for (key, message) in faults {
-            self.problems.add_for_point(axes, key, message);
-        }
-        Vec::new()
-    }
-
-    /// The point's trial with its first seed, and without number and id.
-    fn first_trial(&self, point: u64, axes: &[(String, Value)], settings: Settings, facts: Option<&DataFacts>) -> Trial {
-        let input = facts.map(DataFacts::input_shape);
-        Trial {
-            id: TrialId(String::new()),
-            number: 0,
-            point,
-            repeat: 0,
-            axes: axes.to_vec(),
-            parameters: settings.model.parameters(input),
-            flops_per_sample: settings.model.flops_per_sample(input),
-            fallback_of: None,
-            effective_batch_size: settings.effective_batch_size(),
-            steps: settings.steps(facts),
-            model: settings.model,
-            data: settings.data,
-            train: settings.train,
-            engine: settings.engine,
-            devices: settings.devices,
-            devices_per_trial: settings.devices_per_trial,
-        }
-    }
-
-    fn facts_of(&mut self, data: &Data) -> Option<DataFacts> {
-        let key = data.source_key();
-        if !self.known.contains_key(&key) {
-            self.known.insert(key.clone(), (self.facts)(data));
-        }
-        self.known.get(&key).cloned().flatten()
-    }
-}
-
-/// One trial per seed, each with its id.
-fn repeat(first: &Trial, mut identity: Identity, repeats: u64) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for repeat in 0..repeats {
-        let seed = first.train.seed.saturating_add(repeat);
-        let mut trial = Trial { id: identity.with_seed(seed), repeat, ..first.clone() };
-        trial.train.seed = seed;
-        trials.push(trial);
-    }
-    trials
 }
 
 /// Which point has an id already.

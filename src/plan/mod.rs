@@ -1,7 +1,7 @@
 //! What will run: an experiment becomes an ordered list of trials with stable ids. No clock, no disk, no GPU.
 //!
-//! In: an [`Experiment`](crate::spec::Experiment) and what is known of its data. Out: a [`Plan`], or every [`PlanProblem`] at once. A [`Strategy`] hands
-//! its trials to the schedule one by one.
+//! In: an [`Experiment`](crate::spec::Experiment) and what is known of its data. Out: a [`Plan`], or every [`PlanProblem`] at once. Where
+//! `sweep.search` asks for a search, a [`search::Strategy`] says which trial comes next, and a [`Prober`] makes it.
 
 mod condition;
 mod disk;
@@ -10,17 +10,19 @@ mod id;
 mod memory;
 mod order;
 mod outcome;
+mod point;
 mod points;
+mod prober;
 mod problem;
+pub mod search;
 mod settings;
-mod strategy;
 mod trial;
 mod trial_file;
 
 pub use expand::{Plan, expand};
 pub use memory::speaks_of_memory;
 pub use outcome::Outcome;
+pub use prober::Prober;
 pub use problem::{PlanProblem, show};
-pub use strategy::{Grid, Strategy};
 pub use trial::{Trial, TrialId};
 pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data};

@@ -11,7 +11,8 @@ use super::{
     node::Node,
     problem::{Location, Problem},
     run_options::{DeviceName, Devices, Engine},
-    sweep::{axis_keys, may_vary},
+    search,
+    sweep::{AXES, axis_keys, may_vary},
 };
 use crate::{
     catalog::{Content, Data, Model, data::Tokenizer},
@@ -275,6 +276,7 @@ pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty
     let varied = |key: &str| axes.iter().any(|axis| related(axis, key)) || faulty.iter().any(|faulty| related(faulty, key));
     let mut faults = contradictions(&point);
     faults.extend(of_run(experiment));
+    faults.extend(search::faults(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
     let mut problems: Vec<Problem> = faults.into_iter().map(|fault| Problem::new(&locate(tree, &fault.key, top), fault.key, fault.message)).collect();
     if matches!(*experiment.model, Model::Matmul(_)) && !varied("model.kind") {
@@ -323,7 +325,7 @@ fn ignored_by_matmul(tree: &Node) -> Vec<Problem> {
     let say = |key: &str| format!("model kind `matmul` trains nothing, so `{key}` would be ignored; remove it");
     let given = IGNORED_BY_MATMUL.iter().filter_map(|key| tree.get("train")?.entry(key));
     let given = given.map(|entry| (format!("train.{}", entry.key), &entry.key_location));
-    let sections = ["grid", "zip"].into_iter().filter_map(|section| tree.get_path(&["sweep", section]));
+    let sections = AXES.iter().filter_map(|section| tree.get_path(section));
     let axes = sections.flat_map(Node::entries).filter(|entry| may_vary(&entry.key));
     let axes = axes.filter(|entry| IGNORED_BY_MATMUL.iter().any(|key| within(&entry.key, &format!("train.{key}"))));
     given.chain(axes.map(|entry| (entry.key.clone(), &entry.key_location))).map(|(key, at)| Problem::new(at, key.clone(), say(&key))).collect()

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{asked::AskedModel, checkpoint::Checkpoint, generate::Generate, run_options::Run, sample::Sample};
+use super::{asked::AskedModel, checkpoint::Checkpoint, generate::Generate, run_options::Run, sample::Sample, search::Search};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -497,6 +497,8 @@ pub struct Sweep {
     #[schemars(range(min = 1, max = 1000))]
     pub repeats: u64,
     pub order: Order,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
 }
 
 impl Default for Sweep {
@@ -508,6 +510,7 @@ impl Default for Sweep {
             exclude: Vec::new(),
             repeats: 1,
             order: Order::Interleaved,
+            search: None,
         }
     }
 }

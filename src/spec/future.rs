@@ -3,7 +3,6 @@
 /// Keys that are planned, and what to do without them.
 const KEYS: &[(&str, &str)] = &[
     ("data.augment", "see `data.flip` and `data.crop_padding` of image kinds"),
-    ("sweep.search", "list the values in `sweep.grid`"),
     ("sweep.random", "list the values in `sweep.grid`"),
     ("model.checkpoint", "remove it"),
 ];
@@ -37,6 +36,6 @@ mod tests {
                 assert!(!words.iter().any(|word| value(&known.path, word)), "{}", known.path);
             }
         }
-        assert!(key("sweep.search.goal").is_some());
+        assert!(key("sweep.random.count").is_some());
     }
 }

@@ -170,6 +170,9 @@ fn beside_kind(kind: &str) -> &'static [&'static str] {
         "model.kind=resnet" => &["data.kind=generated-images"],
         "model.kind=panel-lstm" => &["data.kind=stocknet"],
         "model.kind=custom" => &["model.name=mine", "model.reads=text", "model.seq_len=8"],
+        "sweep.search.kind=successive-halving" => {
+            &["sweep.search.axes={train.batch_size: [4, 8]}", "sweep.search.metric=valid_loss", "sweep.search.steps=10"]
+        }
         "train.learning_rate_schedule.kind=plateau" => &["train.evaluate.every=10"],
         _ => &[],
     }

@@ -364,7 +364,12 @@ mod tests {
             let Found::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
             let shape = &shapes[0];
             let free = matches!(shape, Shape::Free) || matches!(shape, Shape::List(items) if matches!(**items, Shape::Free));
-            assert_eq!(free, ["sweep.grid", "sweep.zip", "sweep.include", "sweep.exclude"].contains(&key.path.as_str()), "{}", key.path);
+            assert_eq!(
+                free,
+                ["sweep.grid", "sweep.zip", "sweep.include", "sweep.exclude", "sweep.search.axes"].contains(&key.path.as_str()),
+                "{}",
+                key.path
+            );
             assert!(!matches!(shape, Shape::Text(Some(Pattern::Unknown))), "{}", key.path);
         }
     }

@@ -12,6 +12,7 @@ use super::{
     keys::{self, Field, Fields, Shape},
     node::{Content, Entry, Node},
     problem::Location,
+    sweep::AXES,
 };
 
 /// One layer: a file, a variable, a `--set`, or the defaults.
@@ -98,16 +99,16 @@ pub(super) fn lay(layers: &mut Vec<Layer>, mut layer: Layer) {
 fn override_axis(beneath: &Node, key: &str, layer: &mut Layer, layers: &mut [Layer]) {
     let names: Vec<&str> = key.split('.').collect();
     let Some(value) = layer.tree.get_path(&names).cloned() else { return };
-    let swept = |section: &str| beneath.get_path(&["sweep", section, key]).is_some();
-    if !swept("grid") && !swept("zip") {
-        return;
-    }
+    let swept = |section: &[&str]| beneath.get_path(&[section, &[key]].concat()).is_some();
+    let Some(section) = AXES.iter().find(|section| swept(section)) else { return };
+    // A list walked together with others stands alone once it has one value.
+    let section = if section.contains(&"zip") { AXES[0] } else { section };
     for lower in layers.iter_mut() {
         lower.tree.remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
     }
     let location = value.location.clone();
     let axis = if value.is_null() { value } else { Node { content: Content::List(vec![value]), location } };
-    layer.tree.set_path(&["sweep", "grid", key], axis);
+    layer.tree.set_path(&[section, &[key]].concat(), axis);
 }
 
 fn displaced(fields: &Fields, path: &mut Vec<String>, beneath: Option<&Node>, layer: &Node, out: &mut Vec<Vec<String>>) {

@@ -28,6 +28,7 @@ mod run_options;
 mod sample;
 mod scalar;
 mod schema;
+mod search;
 mod suggest;
 mod sweep;
 mod value;
@@ -51,6 +52,7 @@ pub use resolved::{Origin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
 pub use sample::Sample;
 pub use schema::schema;
+pub use search::{Metric, MostWorkers, Search};
 
 /// Which experiment is asked for.
 #[derive(Clone, Debug, Default)]

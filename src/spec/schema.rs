@@ -125,6 +125,12 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
             "type": "object", "minProperties": 1, "properties": properties_of, "patternProperties": {OWN_AXIS: {}}, "additionalProperties": false,
         });
     }
+    let with_axes = schema["$defs"]["Search"]["oneOf"].as_array_mut().into_iter().flatten().filter_map(|kind| kind["properties"].get_mut("axes"));
+    for property in with_axes {
+        property["properties"] = lists.clone();
+        property["patternProperties"] = json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
+        property["additionalProperties"] = json!(false);
+    }
 }
 
 /// Takes out what another layer may give, and lets `null` restore the default.

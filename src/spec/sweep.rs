@@ -15,6 +15,7 @@ use super::{
     node::{Content, Entry, Node},
     problem::{Location, Problem},
     scalar::{Resolved, Scalar},
+    search,
     suggest::{listed, nearest},
 };
 
@@ -22,13 +23,18 @@ use super::{
 const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial"];
 const RUN_AXES_IN_WORDS: &str = "`run.engine`, `run.devices` and `run.devices_per_trial`";
 
+/// Where axes stand.
+pub(super) const AXES: [&[&str]; 3] = [&["sweep", "grid"], &["sweep", "zip"], &["sweep", "search", "axes"]];
+
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
     let Some(sweep) = tree.get("sweep").filter(|sweep| sweep.is_map()) else { return Vec::new() };
     let mut checker = Checker { tree, sweep, problems: Vec::new(), kinds: RefCell::default() };
-    for section in ["grid", "zip"] {
-        checker.axes(section);
+    for place in AXES {
+        checker.axes(place);
     }
+    checker.beside_search();
+    checker.length();
     checker.zip_lengths();
     checker.grid_and_zip();
     checker.displacing();
@@ -38,10 +44,10 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     checker.problems
 }
 
-/// The keys that vary: axes of grid and zip.
+/// The keys that vary: axes, and what is searched for.
 pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
     let section = |name| tree.get_path(&["sweep", name]).map(Node::entries).unwrap_or_default();
-    section("grid").iter().chain(section("zip")).map(|entry| entry.key.as_str()).collect()
+    section("grid").iter().chain(section("zip")).map(|entry| entry.key.as_str()).chain(search::searched_keys(tree)).collect()
 }
 
 /// The keys that some point has a value of its own for.
@@ -68,9 +74,9 @@ impl<'a> Checker<'a> {
         self.problems.push(Problem::new(location, key, message));
     }
 
-    fn axes(&mut self, section: &str) {
-        let Some(node) = self.sweep.get(section) else { return };
-        let path = format!("sweep.{section}");
+    fn axes(&mut self, place: &[&str]) {
+        let Some(node) = self.tree.get_path(place).filter(|node| !node.is_null()) else { return };
+        let path = place.join(".");
         if !node.is_map() {
             let message = format!("`{path}` is {}; it must be a map of axes, such as `train.batch_size: [4, 8]`", node.found());
             return self.push(&node.location, &path, message);
@@ -95,7 +101,7 @@ impl<'a> Checker<'a> {
         for value in values {
             self.value(&entry.key, &shapes, value);
             // Of keys that are walked together only whole rows must differ.
-            if path == "sweep.grid" && !seen.insert(identity(&value.to_json())) {
+            if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
                 self.push(&value.location, &full, format!("`{full}` has {} twice; each value is one point", value.found()));
             }
         }
@@ -151,7 +157,7 @@ impl<'a> Checker<'a> {
     /// Each value that the sweep gives to some key.
     fn every_value(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
         let section = |name: &str| self.sweep.get(name);
-        let axes = [section("grid"), section("zip")].into_iter().flatten().flat_map(Node::entries);
+        let axes = AXES.into_iter().filter_map(|place| self.tree.get_path(place)).flat_map(Node::entries);
         let listed = axes.flat_map(|entry| entry.value.items().iter().map(|value| (entry.key.as_str(), value)));
         let points = section("include").into_iter().flat_map(Node::items).flat_map(Node::entries);
         listed.chain(points.map(|entry| (entry.key.as_str(), &entry.value)))
@@ -189,9 +195,38 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// A search chooses the points itself: what lists them would be read and ignored.
+    fn beside_search(&mut self) {
+        if self.sweep.get("search").is_none_or(Node::is_null) {
+            return;
+        }
+        for section in ["grid", "zip", "include", "exclude"] {
+            let Some(entry) = self.sweep.entry(section).filter(|entry| !is_empty(&entry.value)) else { continue };
+            let message =
+                format!("`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of them (`successive-halving` has `axes`)");
+            self.push(&entry.key_location, &format!("sweep.{section}"), message);
+        }
+        let in_place = [("repeats", "1", "the search has `repeats` of its own"), ("order", "interleaved", "a search decides by what it finds")];
+        for (key, default, why) in in_place {
+            // Resolved experiments have the default written out.
+            let Some(entry) = self.sweep.entry(key).filter(|entry| !entry.value.is_null() && shown(&entry.value) != default) else { continue };
+            let message = format!("`sweep.{key}` is for listed points, and {why}; remove it");
+            self.push(&entry.key_location, &format!("sweep.{key}"), message);
+        }
+    }
+
+    /// The rounds of successive halving have their own lengths.
+    fn length(&mut self) {
+        for key in ["train.steps", "train.epochs"] {
+            let Some(entry) = self.tree.get_path(AXES[2]).and_then(|axes| axes.entry(key)) else { continue };
+            let message = format!("`{key}` cannot be an axis here: each round of `successive-halving` decides how long its trials are");
+            self.push(&entry.key_location, &format!("sweep.search.axes.{key}"), message);
+        }
+    }
+
     /// Two axes of which one would undo the other.
     fn displacing(&mut self) {
-        let sections = ["grid", "zip"].into_iter().filter_map(|section| self.sweep.get(section));
+        let sections = AXES.into_iter().filter_map(|place| self.tree.get_path(place));
         let axes: Vec<&'a Entry> = sections.flat_map(Node::entries).collect();
         let undoes = |a: &str, b: &str| (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a);
         for (index, later) in axes.iter().enumerate() {
@@ -205,11 +240,14 @@ impl<'a> Checker<'a> {
     }
 
     fn seeds(&mut self) {
-        let repeats = self.sweep.get("repeats").map(Node::to_json).and_then(|value| value.as_u64()).unwrap_or(1);
-        for section in ["grid", "zip"].into_iter().filter(|_| repeats > 1) {
-            if let Some(entry) = self.sweep.get(section).and_then(|node| node.entry("train.seed")) {
-                let message = format!("`train.seed` is an axis while `sweep.repeats` is {repeats}, and repeats vary the seed too; keep one of them");
-                self.push(&entry.key_location, &format!("sweep.{section}.train.seed"), message);
+        for place in AXES {
+            let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
+            let repeats = self.tree.get_path(&[&place[..place.len() - 1], &["repeats"]].concat()).map(Node::to_json);
+            let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
+            if let Some(entry) = self.tree.get_path(place).and_then(|node| node.entry("train.seed")).filter(|_| repeats > 1) {
+                let message =
+                    format!("`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats vary the seed too; keep one of them");
+                self.push(&entry.key_location, &format!("{path}.train.seed"), message);
             }
         }
     }
@@ -277,6 +315,15 @@ impl<'a> Checker<'a> {
             self.push(&entry.value.location, full, message);
         }
     }
+}
+
+fn is_empty(node: &Node) -> bool {
+    node.is_null() || (node.entries().is_empty() && node.items().is_empty())
+}
+
+/// A scalar as it is written.
+fn shown(node: &Node) -> String {
+    node.text().map_or_else(|| node.to_json().to_string(), str::to_owned)
 }
 
 fn or_empty(point: &Node) -> String {

@@ -28,6 +28,8 @@ use left::{Left, Setting};
 
 /// Keys without a case. A key stands here only while it has a single legal value, which the test checks.
 const OF_ONE_VALUE: [&str; 1] = ["kiln"];
+/// Keys of what `kiln run` refuses by name: `kiln tune` shows what each of them does.
+const OF_SEARCHES: &str = "sweep.search.";
 /// Cases at work at once.
 const THREADS: usize = 2;
 
@@ -36,8 +38,9 @@ fn the_cases_are_about_the_keys_of_the_schema_each_once() {
     let schema = keys::schema();
     let keys = keys::leaves(&schema);
     assert!(keys.len() > 90, "{}", keys.len());
-    let exempt = |key: &Key| OF_ONE_VALUE.contains(&key.to_string().as_str());
-    for key in keys.iter().filter(|key| exempt(key)) {
+    let is_of_search = |key: &Key| key.to_string().starts_with(OF_SEARCHES);
+    let exempt = |key: &Key| OF_ONE_VALUE.contains(&key.to_string().as_str()) || is_of_search(key);
+    for key in keys.iter().filter(|key| exempt(key) && !is_of_search(key)) {
         assert!(key.has_one_value, "`{key}` has several values now, and needs a case");
     }
     let wanted: Vec<String> = keys.iter().filter(|key| !exempt(key)).map(Key::to_string).collect();
@@ -46,7 +49,16 @@ fn the_cases_are_about_the_keys_of_the_schema_each_once() {
     let unknown: Vec<_> = have.iter().filter(|key| !wanted.contains(key)).collect();
     assert!(missing.is_empty() && unknown.is_empty(), "keys without a case: {missing:?}; cases of no key: {unknown:?}");
     assert_eq!(have.len(), have.iter().collect::<BTreeSet<_>>().len(), "a key has two cases");
-    assert_eq!(OF_ONE_VALUE.len() + have.len(), keys.len());
+    assert_eq!(OF_ONE_VALUE.len() + have.len() + keys.iter().filter(|key| is_of_search(key)).count(), keys.len());
+}
+
+/// As long as searches have no case of their own, no file with one may run.
+#[test]
+fn a_search_is_refused_by_name() {
+    let file = "kiln: 1\nname: x\nmodel: {kind: matmul, size: 8}\ntrain: {steps: 10}\nsweep: {search: {kind: largest-batch}}\n";
+    let refused = Setting { file: file.to_owned(), sets: Vec::new(), child: left::Child::Scripted("completes") }.run();
+    assert_eq!(refused.status(), "2");
+    assert!(refused.stderr().contains("`sweep.search` is for `kiln tune`"), "{refused}");
 }
 
 #[test]

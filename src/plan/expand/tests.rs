@@ -4,7 +4,6 @@ use std::{cell::Cell, collections::HashSet, time::Instant};
 
 use super::*;
 use crate::catalog::{Content, data::Counts};
-use crate::plan::{Grid, Outcome, Strategy};
 
 const DESIGN: &str = "
 kiln: 1
@@ -230,27 +229,6 @@ fn ten_thousand_trials_are_planned_in_under_a_second() {
     let seconds = started.elapsed().as_secs_f64();
     assert_eq!(plan.trials.len(), 10_000);
     assert!(seconds < 1.0, "{seconds} s");
-}
-
-/// Stops handing out trials once one ran out of memory.
-struct UntilOom(Grid);
-
-impl Strategy for UntilOom {
-    fn next(&mut self, ended: &[(TrialId, Outcome)]) -> Option<Trial> {
-        if ended.iter().any(|(_, outcome)| *outcome == Outcome::Oom) { None } else { self.0.next(ended) }
-    }
-}
-
-#[test]
-fn a_strategy_hands_out_trials_and_may_look_at_outcomes() {
-    let trials = plan(DESIGN).unwrap().trials;
-    let mut grid = Grid::new(trials.clone());
-    let handed: Vec<Trial> = std::iter::from_fn(|| grid.next(&[])).collect();
-    assert_eq!(handed, trials);
-    let mut careful = UntilOom(Grid::new(trials));
-    let first = careful.next(&[]).unwrap();
-    assert!(careful.next(&[(first.id.clone(), Outcome::Completed)]).is_some());
-    assert!(careful.next(&[(first.id, Outcome::Oom)]).is_none());
 }
 
 #[test]

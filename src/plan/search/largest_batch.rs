@@ -1,0 +1,123 @@
+//! `largest-batch`: doubling until a size is too large, then halving the gap down to neighbouring sizes.
+
+use super::{
+    Ask, Choice, Found, Given, Probe, Strategy, Warning, answer,
+    seen::Seen,
+    sizes::{Fit, Sizes, effective_batch, fit, too_large_because},
+};
+use crate::units::{Bytes, Fraction};
+
+/// So many trials in a row that fail for other reasons than memory end the rise.
+const MOST_BROKEN: usize = 2;
+
+/// The search for the largest batch size.
+pub(super) struct LargestBatch {
+    pub(super) sizes: Sizes,
+    pub(super) at_most: f64,
+    pub(super) given: Given,
+}
+
+/// What is known of the boundary: places of the sizes.
+struct Boundary {
+    fits: Option<usize>,
+    too_large: Option<usize>,
+}
+
+impl Strategy for LargestBatch {
+    fn keys(&self) -> Vec<String> {
+        vec!["train.batch_size".to_owned()]
+    }
+
+    fn ask(&self, probes: &[Probe]) -> Ask {
+        answer(probes, |seen| self.search(seen))
+    }
+}
+
+impl LargestBatch {
+    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+        let risen = self.rise(seen)?;
+        let Boundary { fits, too_large } = self.narrow(seen, risen)?;
+        let surprise = self.largest_seen(seen).filter(|place| Some(*place) > fits);
+        Ok(self.found(seen, surprise.or(fits), too_large))
+    }
+
+    fn probe<'a>(&self, seen: &Seen<'a>, place: usize) -> Result<&'a Probe, Vec<Choice>> {
+        seen.one(Choice::new([("train.batch_size", self.sizes.at(place))], 0))
+    }
+
+    /// Doubles the size until one is too large, or there is no larger one.
+    fn rise(&self, seen: &Seen<'_>) -> Result<Boundary, Vec<Choice>> {
+        let mut boundary = Boundary { fits: None, too_large: None };
+        let mut broken = 0;
+        let mut next = (self.sizes.count() > 0).then_some(0);
+        while let Some(place) = next {
+            match fit(self.probe(seen, place)?, self.at_most) {
+                Fit::Fits => (boundary.fits, broken) = (Some(place), 0),
+                Fit::Broken if boundary.fits.is_none() && broken + 1 < MOST_BROKEN => broken += 1,
+                Fit::TooLarge | Fit::Broken => {
+                    boundary.too_large = Some(place);
+                    break;
+                }
+            }
+            next = self.sizes.risen(place, 2.0);
+        }
+        Ok(boundary)
+    }
+
+    /// Halves the gap until no size is left in it.
+    fn narrow(&self, seen: &Seen<'_>, mut boundary: Boundary) -> Result<Boundary, Vec<Choice>> {
+        while let Boundary { fits: Some(low), too_large: Some(high) } = boundary
+            && high - low > 1
+        {
+            let middle = low + (high - low) / 2;
+            match fit(self.probe(seen, middle)?, self.at_most) {
+                Fit::Fits => boundary.fits = Some(middle),
+                Fit::TooLarge | Fit::Broken => boundary.too_large = Some(middle),
+            }
+        }
+        Ok(boundary)
+    }
+
+    /// The largest size of which a trial fitted, wherever it came from.
+    fn largest_seen(&self, seen: &Seen<'_>) -> Option<usize> {
+        let place = |probe: &Probe| match probe.choice.values.as_slice() {
+            [(key, value)] if key == "train.batch_size" && probe.choice.repeat == 0 => self.sizes.place_of(value.as_u64()?),
+            _ => None,
+        };
+        seen.ended().filter(|probe| fit(probe, self.at_most) == Fit::Fits).filter_map(place).max()
+    }
+
+    fn found(&self, seen: &Seen<'_>, fits: Option<usize>, too_large: Option<usize>) -> Found {
+        let unknown = seen.ended().any(|probe| probe.completed() && probe.memory_share().is_none());
+        let mut warnings: Vec<Warning> = unknown.then_some(Warning::MemoryUnknown).into_iter().collect();
+        let (why, chosen) = match fits {
+            Some(place) => {
+                let size = self.sizes.at(place);
+                let smaller =
+                    too_large.filter(|large| *large < place).map(|large| Warning::NotMonotone { fits: size, did_not: self.sizes.at(large) });
+                warnings.extend(smaller);
+                warnings.extend(effective_batch(&self.given, size, self.given.grad_accumulation));
+                warnings.extend(self.sizes.at_end(place).filter(|_| place + 1 == self.sizes.count()));
+                (self.why(seen, place, too_large), Some(Choice::new([("train.batch_size", size)], 0).values))
+            }
+            None => {
+                warnings.push(Warning::NothingFitted { smallest: format!("batch size {}", self.sizes.at(0)) });
+                (format!("no batch size ran with at most {} of the memory", Fraction(self.at_most)), None)
+            }
+        };
+        let grid_trials = too_large.map_or(self.sizes.count(), |place| place + 1).max(fits.map_or(0, |place| place + 1)) as u64;
+        Found { chosen, why, warnings, notes: Vec::new(), grid_trials, grid_trial_seconds: None }
+    }
+
+    fn why(&self, seen: &Seen<'_>, place: usize, too_large: Option<usize>) -> String {
+        let probe = self.probe(seen, place).ok();
+        let held = probe.and_then(|probe| Some((probe.memory_share()?, probe.memory_held_bytes?)));
+        let held = held.map(|(share, bytes)| format!(" (it held {}, {})", Bytes(bytes), Fraction(share))).unwrap_or_default();
+        let next = too_large.filter(|large| *large > place).and_then(|large| Some((large, self.probe(seen, large).ok()?)));
+        let next = next.map(|(large, probe)| format!("; {} {}", self.sizes.at(large), too_large_because(probe))).unwrap_or_default();
+        format!("{} is the largest batch size that ran with at most {} of the memory{held}{next}", self.sizes.at(place), Fraction(self.at_most))
+    }
+}
+
+#[cfg(test)]
+mod tests;

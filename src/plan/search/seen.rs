@@ -1,0 +1,112 @@
+//! The probes so far, by choice; their means, and how far repeats lie apart.
+
+use std::collections::HashMap;
+
+use super::{Choice, Probe, Warning, spelled};
+use crate::plan::Outcome;
+
+/// The probes of a search.
+pub(super) struct Seen<'a> {
+    probes: &'a [Probe],
+    /// The last one of each choice that has a final outcome.
+    ended: HashMap<String, &'a Probe>,
+}
+
+impl<'a> Seen<'a> {
+    pub(super) fn new(probes: &'a [Probe]) -> Self {
+        let ended = probes.iter().filter(|probe| probe.outcome.is_final()).map(|probe| (name(&probe.choice), probe)).collect();
+        Self { probes, ended }
+    }
+
+    /// What a choice showed, or else that choice: it is to be run.
+    pub(super) fn one(&self, choice: Choice) -> Result<&'a Probe, Vec<Choice>> {
+        self.ended.get(&name(&choice)).copied().ok_or_else(|| vec![choice])
+    }
+
+    /// What all of the choices showed, in their order, or else those that are to be run.
+    pub(super) fn all(&self, choices: Vec<Choice>) -> Result<Vec<&'a Probe>, Vec<Choice>> {
+        let found: Vec<Option<&'a Probe>> = choices.iter().map(|choice| self.ended.get(&name(choice)).copied()).collect();
+        let missing: Vec<Choice> = choices.into_iter().zip(&found).filter(|(_, probe)| probe.is_none()).map(|(choice, _)| choice).collect();
+        if missing.is_empty() { Ok(found.into_iter().flatten().collect()) } else { Err(missing) }
+    }
+
+    /// The probes that count, in the order in which they were given.
+    pub(super) fn ended(&self) -> impl Iterator<Item = &'a Probe> {
+        self.probes.iter().filter(|probe| self.ended.get(&name(&probe.choice)).is_some_and(|counts| std::ptr::eq(*counts, *probe)))
+    }
+
+    /// A warning if some trials ended with neither a result nor a lack of memory.
+    pub(super) fn not_completed(&self) -> Option<Warning> {
+        let otherwise = |probe: &&Probe| !matches!(probe.outcome, Outcome::Completed | Outcome::Oom | Outcome::Skipped);
+        let mut found: Vec<&Probe> = self.ended().filter(otherwise).collect();
+        let trials = found.len();
+        let first = found.drain(..).next()?;
+        Some(Warning::NotCompleted { choice: spelled(&first.choice.values), outcome: first.outcome, trials })
+    }
+
+    /// A warning if some of the trials that count were disturbed.
+    pub(super) fn disturbed(&self) -> Option<Warning> {
+        let trials = self.ended().filter(|probe| probe.is_disturbed).count();
+        (trials > 0).then_some(Warning::Disturbed { trials })
+    }
+
+    /// A warning if completed trials lack a number that they should have.
+    pub(super) fn without(&self, what: &str, number: impl Fn(&Probe) -> Option<f64>) -> Option<Warning> {
+        let without: Vec<&Probe> = self.ended().filter(|probe| probe.completed() && number(probe).is_none()).collect();
+        let first = without.first()?;
+        Some(Warning::NoNumber { choice: spelled(&first.choice.values), what: what.to_owned(), trials: without.len() })
+    }
+}
+
+fn name(choice: &Choice) -> String {
+    let values: Vec<String> = choice.values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("{} {}", choice.repeat, values.join(" "))
+}
+
+/// The arithmetic mean; `None` of nothing.
+pub(super) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The standard deviation that all groups share: that of each from its own mean. `None` while no group has two values.
+pub(super) fn pooled_deviation<'v>(groups: impl IntoIterator<Item = &'v [f64]>) -> Option<f64> {
+    let (mut squares, mut freedom) = (0.0, 0_usize);
+    for group in groups {
+        let Some(mean) = mean(group).filter(|_| group.len() > 1) else { continue };
+        squares += group.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        freedom += group.len() - 1;
+    }
+    (freedom > 0).then(|| (squares / freedom as f64).sqrt())
+}
+
+/// The same as a share of each group's mean.
+pub(super) fn relative_deviation(groups: &[Vec<f64>]) -> Option<f64> {
+    let shares: Vec<Vec<f64>> = groups
+        .iter()
+        .filter_map(|group| {
+            let mean = mean(group)?;
+            Some(group.iter().map(|value| value / mean).collect())
+        })
+        .collect();
+    pooled_deviation(shares.iter().map(Vec::as_slice))
+}
+
+/// What chance alone makes two means of so many runs differ by, most of the time: two standard errors of their difference.
+pub(super) fn chance(deviation: f64, runs: usize) -> f64 {
+    2.0 * deviation * (2.0 / runs.max(1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviations_are_pooled_over_groups_of_two_and_more() {
+        assert_eq!(pooled_deviation([&[1.0, 3.0][..], &[7.0][..]]), Some(2_f64.sqrt()));
+        assert_eq!(pooled_deviation([&[1.0, 3.0][..], &[10.0, 12.0][..]]), Some(2_f64.sqrt()));
+        assert_eq!(pooled_deviation([&[1.0][..], &[][..]]), None);
+        let relative = relative_deviation(&[vec![99.0, 101.0], vec![990.0, 1010.0]]).unwrap();
+        assert!((relative - 0.01 * 2_f64.sqrt()).abs() < 1e-12, "{relative}");
+        assert_eq!(chance(0.01, 2), 0.02);
+    }
+}

@@ -1,0 +1,223 @@
+//! `successive-halving`: every setting trains a little, the best of them longer, until few are left or trials are as long as the file says.
+//! Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization" (arXiv 1502.07943).
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::{
+    Ask, Choice, Found, Probe, Strategy, Warning, answer,
+    seen::{Seen, chance, mean, pooled_deviation},
+    spelled,
+    warning::End,
+};
+use crate::{
+    spec::Metric,
+    units::{Count, counted},
+};
+
+/// The search for the best of many settings.
+pub(super) struct SuccessiveHalving {
+    /// Each with the value of every axis, in plan order.
+    settings: Vec<Vec<(String, Value)>>,
+    axes: Vec<String>,
+    metric: Metric,
+    /// Of the first round.
+    steps: u64,
+    factor: u64,
+    repeats: u64,
+    /// Of the longest trials.
+    most_steps: Option<u64>,
+}
+
+/// How a setting did in a round.
+struct Standing<'a> {
+    /// Its place in plan order.
+    setting: usize,
+    /// Of its repeats that completed with one.
+    metrics: Vec<f64>,
+    probes: Vec<&'a Probe>,
+}
+
+/// A round that all of its settings have ended.
+struct Round<'a> {
+    steps: u64,
+    /// Best first.
+    standings: Vec<Standing<'a>>,
+}
+
+impl Standing<'_> {
+    fn score(&self) -> Option<f64> {
+        mean(&self.metrics)
+    }
+
+    /// Whether all its repeats completed with a metric.
+    fn is_whole(&self) -> bool {
+        self.metrics.len() == self.probes.len()
+    }
+}
+
+impl Strategy for SuccessiveHalving {
+    fn keys(&self) -> Vec<String> {
+        self.axes.iter().cloned().chain(["train.steps".to_owned()]).collect()
+    }
+
+    fn ask(&self, probes: &[Probe]) -> Ask {
+        answer(probes, |seen| self.search(seen))
+    }
+}
+
+impl SuccessiveHalving {
+    /// `most_steps` is the length that the file itself gives.
+    pub(super) fn new(axes: &Map<String, Value>, metric: Metric, steps: u64, factor: u64, repeats: u64, most_steps: Option<u64>) -> Self {
+        let mut settings: Vec<Vec<(String, Value)>> = vec![Vec::new()];
+        for (key, values) in axes {
+            let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
+            let with = |setting: &Vec<(String, Value)>, value: &Value| setting.iter().cloned().chain([(key.clone(), value.clone())]).collect();
+            settings = settings.iter().flat_map(|setting| values.iter().map(move |value| with(setting, value))).collect();
+        }
+        Self { settings, axes: axes.keys().cloned().collect(), metric, steps, factor: factor.max(2), repeats: repeats.max(1), most_steps }
+    }
+
+    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+        let mut left: Vec<usize> = (0..self.settings.len()).collect();
+        let mut steps = self.at_most(self.steps);
+        let mut rounds: Vec<Round<'_>> = Vec::new();
+        loop {
+            let round = self.round(seen, &left, steps)?;
+            let keep = left.len().div_ceil(self.factor as usize);
+            left = round.standings.iter().filter(|standing| !standing.metrics.is_empty()).take(keep).map(|standing| standing.setting).collect();
+            // They run in plan order.
+            left.sort_unstable();
+            rounds.push(round);
+            let longer = self.at_most(steps.saturating_mul(self.factor));
+            if left.len() <= 1 || longer == steps {
+                return Ok(self.found(seen, &rounds));
+            }
+            steps = longer;
+        }
+    }
+
+    fn at_most(&self, steps: u64) -> u64 {
+        self.most_steps.map_or(steps, |most| steps.min(most.max(1)))
+    }
+
+    fn choice(&self, setting: usize, steps: u64, repeat: u64) -> Choice {
+        let length = ("train.steps".to_owned(), Value::from(steps));
+        Choice { values: self.settings[setting].iter().cloned().chain([length]).collect(), repeat }
+    }
+
+    /// What the settings showed at this length, ranked: those that completed first, by the metric; ties keep the plan's order.
+    fn round<'a>(&self, seen: &Seen<'a>, settings: &[usize], steps: u64) -> Result<Round<'a>, Vec<Choice>> {
+        let runs = (0..self.repeats).flat_map(|repeat| settings.iter().map(move |setting| self.choice(*setting, steps, repeat))).collect();
+        let probes = seen.all(runs)?;
+        let standing = |(index, setting): (usize, &usize)| {
+            let probes: Vec<&Probe> = probes.iter().skip(index).step_by(settings.len()).copied().collect();
+            Standing { setting: *setting, metrics: probes.iter().filter_map(|probe| metric(probe)).collect(), probes }
+        };
+        let mut standings: Vec<Standing<'_>> = settings.iter().enumerate().map(standing).collect();
+        standings.sort_by(|one, other| self.compare(one, other));
+        Ok(Round { steps, standings })
+    }
+
+    /// Settings of which some run did not complete come after those of which all did, and those without any metric last.
+    fn compare(&self, one: &Standing<'_>, other: &Standing<'_>) -> Ordering {
+        let class = |standing: &Standing<'_>| (standing.metrics.is_empty(), !standing.is_whole());
+        let by_metric = match (one.score(), other.score()) {
+            (Some(one), Some(other)) if self.metric.is_better_high() => other.total_cmp(&one),
+            (Some(one), Some(other)) => one.total_cmp(&other),
+            _ => Ordering::Equal,
+        };
+        class(one).cmp(&class(other)).then(by_metric).then(one.setting.cmp(&other.setting))
+    }
+
+    fn found(&self, seen: &Seen<'_>, rounds: &[Round<'_>]) -> Found {
+        let grid_trials = (self.settings.len() as u64).saturating_mul(self.repeats);
+        let seconds: Vec<f64> = rounds
+            .last()
+            .into_iter()
+            .flat_map(|round| &round.standings)
+            .flat_map(|standing| &standing.probes)
+            .filter_map(|probe| probe.seconds)
+            .collect();
+        let mut warnings: Vec<Warning> = seen.without(self.metric.name(), metric).into_iter().collect();
+        let best = self.best(rounds);
+        let (chosen, why) = match best {
+            Some((round, standing)) => {
+                warnings.extend(self.warnings(round, standing));
+                (Some(self.choice(standing.setting, round.steps, 0).values), self.why(rounds, round, standing))
+            }
+            None => {
+                let first = self.settings.first().map(|setting| spelled(setting)).unwrap_or_default();
+                warnings.push(Warning::NothingFitted { smallest: first });
+                (None, format!("no setting completed with a `{}`", self.metric.name()))
+            }
+        };
+        Found { chosen, why, warnings, notes: Vec::new(), grid_trials, grid_trial_seconds: mean(&seconds) }
+    }
+
+    /// The best of the last round in which some setting completed that did not fail in a longer one; if there is none, of any.
+    fn best<'r, 'a>(&self, rounds: &'r [Round<'a>]) -> Option<(&'r Round<'a>, &'r Standing<'a>)> {
+        let failed =
+            |setting: usize| rounds.iter().flat_map(|round| &round.standings).any(|other| other.setting == setting && other.metrics.is_empty());
+        let completed = rounds.iter().rev().flat_map(|round| round.standings.iter().map(move |standing| (round, standing)));
+        let completed: Vec<_> = completed.filter(|(_, standing)| !standing.metrics.is_empty()).collect();
+        completed.iter().find(|(_, standing)| !failed(standing.setting)).or(completed.first()).copied()
+    }
+
+    fn warnings(&self, round: &Round<'_>, chosen: &Standing<'_>) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> = self.axes.iter().filter_map(|axis| self.at_end(axis, chosen.setting)).collect();
+        if self.repeats == 1 {
+            warnings.push(Warning::OneRunEach);
+        }
+        let deviation = pooled_deviation(round.standings.iter().map(|standing| standing.metrics.as_slice()));
+        let other = round.standings.iter().find(|other| other.setting != chosen.setting && !other.metrics.is_empty());
+        if let (Some(deviation), Some(other), Some(own)) = (deviation, other, chosen.score().filter(|own| *own != 0.0)) {
+            let difference = (other.score().unwrap_or(own) / own - 1.0).abs();
+            let spread = chance(deviation, chosen.metrics.len()) / own.abs();
+            let name = |standing: &Standing<'_>| spelled(&self.settings[standing.setting]);
+            let within = Warning::WithinSpread { chosen: name(chosen), other: name(other), difference, spread };
+            warnings.extend((difference < spread).then_some(within));
+        }
+        warnings
+    }
+
+    /// A warning if the chosen value of an axis with three numbers or more is its smallest or largest.
+    fn at_end(&self, axis: &str, setting: usize) -> Option<Warning> {
+        let value_of = |setting: &Vec<(String, Value)>| setting.iter().find(|(key, _)| key == axis).and_then(|(_, value)| value.as_f64());
+        let mut all: Vec<f64> = self.settings.iter().map(value_of).collect::<Option<Vec<f64>>>()?;
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        let own = value_of(&self.settings[setting])?;
+        let end = match (all.first(), all.last()) {
+            _ if all.len() < 3 => return None,
+            (Some(first), _) if *first == own => End::Lowest,
+            (_, Some(last)) if *last == own => End::Highest,
+            _ => return None,
+        };
+        Some(Warning::EndOfRange { key: axis.to_owned(), value: own.to_string(), end })
+    }
+
+    fn why(&self, rounds: &[Round<'_>], round: &Round<'_>, chosen: &Standing<'_>) -> String {
+        let most = if self.metric.is_better_high() { "highest" } else { "lowest" };
+        let score = chosen.score().unwrap_or_default();
+        let score = if score.abs() < 1e4 { format!("{score:.4}") } else { Count(score).to_string() };
+        format!(
+            "{} has the {most} `{}`, {score}, of the {} that went on to {} steps; {} of {} settings",
+            spelled(&self.settings[chosen.setting]),
+            self.metric.name(),
+            round.standings.len(),
+            round.steps,
+            counted(rounds.len(), "round"),
+            self.settings.len()
+        )
+    }
+}
+
+/// The metric of a trial that completed, if it is a number.
+fn metric(probe: &Probe) -> Option<f64> {
+    probe.metric.filter(|metric| probe.completed() && metric.is_finite())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The number of workers on machines that are functions.
+
+use super::*;
+use crate::plan::{
+    Outcome,
+    search::{
+        Recommendation,
+        oracle::{chosen, completed, noise, play},
+    },
+};
+
+fn search(most: u64, repeats: u64) -> Workers {
+    Workers { most, wait: 0.02, repeats, cores: 16, gpus: 1 }
+}
+
+fn workers(end: &Recommendation) -> Option<u64> {
+    end.chosen.as_ref().and_then(|values| values[0].1.as_u64())
+}
+
+/// A step takes `train` seconds, a batch `load` seconds of one worker; beyond `cores` workers each takes its share of time off training.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    seed: u64,
+    train: f64,
+    load: f64,
+    cores: u64,
+    noise: f64,
+}
+
+impl Machine {
+    fn speed(&self, workers: u64) -> f64 {
+        let slowed = self.train * (1.0 + 0.05 * workers.saturating_sub(self.cores) as f64);
+        1.0 / if workers == 0 { slowed + self.load } else { slowed.max(self.load / workers.min(self.cores) as f64) }
+    }
+
+    fn run(&self, choice: &Choice) -> Probe {
+        let workers = chosen(choice, "data.num_workers");
+        let speed = self.speed(workers);
+        let wait = (1.0 - self.train * speed).max(0.0);
+        Probe { samples_per_second: Some(speed * (1.0 + self.noise * noise(self.seed, choice))), data_wait_fraction: Some(wait), ..completed(choice) }
+    }
+}
+
+#[test]
+fn they_are_as_fast_as_any_and_few() {
+    for seed in 0..400 {
+        let noise = [0.0, 0.0, 0.005, 0.01][seed as usize % 4];
+        let machine = Machine { seed, train: 1.0, load: 0.05 * (1.2_f64).powi(seed as i32 % 45), cores: 2 + seed % 15, noise };
+        let most = [1, 4, 16, 40][seed as usize / 4 % 4];
+        let end = play(&search(most, 1 + seed % 3), &|choice| machine.run(choice));
+        let own = machine.speed(workers(&end).unwrap());
+        let best = (0..=most).map(|workers| machine.speed(workers)).fold(0.0, f64::max);
+        // A step that is not worth its workers ends the rise, and two such shares may meet.
+        let allowed = 2.0 * WORTH + 3.0 * noise;
+        assert!(own >= best * (1.0 - allowed), "seed {seed}: {own} of {best}\n{machine:?}\n{}", end.why);
+        assert!(end.cost.trials <= 10 + 3 * 2, "{:?}", end.cost);
+    }
+}
+
+#[test]
+fn nobody_waits_so_nothing_is_tried() {
+    let end = play(&search(16, 2), &|choice| Probe { samples_per_second: Some(5.0), data_wait_fraction: Some(0.01), ..completed(choice) });
+    assert_eq!((workers(&end), end.cost.trials), (Some(0), 2));
+    assert_eq!(end.notes, ["rules of thumb: cores = 16 (not run), cores / 2 = 8 (not run), 4 per GPU = 4 (not run)"]);
+}
+
+#[test]
+fn the_fewest_that_end_the_wait_are_found_between_two_powers() {
+    let machine = Machine { seed: 1, train: 1.0, load: 4.9, cores: 16, noise: 0.0 };
+    let end = play(&search(16, 2), &|choice| machine.run(choice));
+    assert_eq!(workers(&end), Some(5), "{}", end.why);
+    assert!(end.notes[0].contains("4 per GPU = 4 (0.82 per second)"), "{:?}", end.notes);
+}
+
+#[test]
+fn more_workers_that_are_slower_are_named_and_so_is_the_end_of_the_range() {
+    let crowded = Machine { seed: 1, train: 1.0, load: 40.0, cores: 4, noise: 0.0 };
+    let run = |choice: &Choice| {
+        let taken = chosen(choice, "data.num_workers").saturating_sub(4) as f64 * 0.02;
+        Probe { samples_per_second: Some(crowded.speed(chosen(choice, "data.num_workers")) * (1.0 - taken)), ..crowded.run(choice) }
+    };
+    let end = play(&search(32, 2), &run);
+    assert_eq!(workers(&end), Some(4), "{}", end.why);
+    assert!(end.warnings.iter().any(|warning| matches!(warning, Warning::MoreWorkersSlower { workers: 8, chosen: 4, .. })), "{:?}", end.warnings);
+    let starved = Machine { seed: 1, train: 1.0, load: 100.0, cores: 64, noise: 0.0 };
+    let end = play(&search(6, 2), &|choice| starved.run(choice));
+    assert_eq!(workers(&end), Some(6));
+    let highest = Warning::EndOfRange { key: "data.num_workers".to_owned(), value: "6".to_owned(), end: End::Highest };
+    assert!(end.warnings.contains(&highest), "{:?}", end.warnings);
+}
+
+#[test]
+fn what_fails_is_not_chosen() {
+    let end = play(&search(8, 2), &|choice| Probe { outcome: Outcome::Failed, ..completed(choice) });
+    assert_eq!(end.chosen, None);
+    let machine = Machine { seed: 1, train: 1.0, load: 20.0, cores: 16, noise: 0.0 };
+    let run = |choice: &Choice| {
+        let outcome = if chosen(choice, "data.num_workers") > 4 { Outcome::Oom } else { Outcome::Completed };
+        Probe { outcome, ..machine.run(choice) }
+    };
+    assert_eq!(workers(&play(&search(16, 2), &run)), Some(4));
+    let second_fails = |choice: &Choice| {
+        let fails = choice.repeat == 1 && chosen(choice, "data.num_workers") == 16;
+        Probe { outcome: if fails { Outcome::Oom } else { Outcome::Completed }, ..machine.run(choice) }
+    };
+    assert!(workers(&play(&search(16, 2), &second_fails)).is_some_and(|workers| workers < 16));
+    let nan = play(&search(8, 1), &|choice| Probe { samples_per_second: Some(f64::NAN), data_wait_fraction: Some(f64::NAN), ..completed(choice) });
+    assert_eq!(nan.chosen, None);
+}
