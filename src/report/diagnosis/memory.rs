@@ -18,7 +18,7 @@ const LATE: Threshold = Threshold::at_least(
     "chosen: weights, gradients and the optimizer's moments are all there after the first step, so the batch fits",
 );
 const GREW: Threshold = Threshold::at_least(
-    "growth over the window (all of the last third of the readings above all of the first)",
+    "growth over the window (the median of each quarter of the readings above the one before)",
     8388608.0,
     Unit::Bytes,
     "docs/measurement.md 7: and 1 %; the trial's note says so",
