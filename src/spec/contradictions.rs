@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::{
     checkpoint::AfterTraining,
-    experiment::{EvaluateEvery, EvaluateMoment, Experiment, LearningRateSchedule, Optimizer, Precision, Train},
+    experiment::{EvaluateEvery, EvaluateMoment, Experiment, Precision, Train},
     node::Node,
+    optimizer::{LearningRateSchedule, Optimizer},
     problem::{Location, Problem},
     run_options::{DeviceName, Devices, Engine},
     search,

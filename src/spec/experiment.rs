@@ -8,7 +8,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{asked::AskedModel, checkpoint::Checkpoint, generate::Generate, run_options::Run, sample::Sample, search::Search};
+use super::{
+    asked::AskedModel,
+    checkpoint::Checkpoint,
+    generate::Generate,
+    optimizer::{LearningRateSchedule, Optimizer},
+    run_options::Run,
+    sample::Sample,
+    search::Search,
+};
 use crate::{
     catalog::{Data, Model, data::Auto},
     units::TimeSpan,
@@ -145,203 +153,6 @@ impl Precision {
             Self::AmpBf16 => "amp-bf16",
             Self::AmpF16 => "amp-f16",
         }
-    }
-}
-
-/// The update rule.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Optimizer {
-    /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
-    Adamw {
-        /// Step size, before the schedule.
-        #[serde(default = "learning_rate")]
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        learning_rate: f64,
-        /// Decay of the mean of the gradient.
-        #[serde(default = "beta1")]
-        #[schemars(range(min = 0.0, max = 0.999_999_9))]
-        beta1: f64,
-        /// Decay of the mean of the squared gradient.
-        #[serde(default = "beta2")]
-        #[schemars(range(min = 0.0, max = 0.999_999_9))]
-        beta2: f64,
-        /// Added to the root of the squared mean.
-        #[serde(default = "epsilon")]
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        epsilon: f64,
-        /// Share of a weight, times the learning rate, taken off it per step.
-        #[serde(default = "weight_decay")]
-        #[schemars(range(min = 0.0))]
-        weight_decay: f64,
-        #[serde(default)]
-        weight_decay_on: WeightDecayOn,
-    },
-    /// Stochastic gradient descent; weight decay is added to the gradient.
-    Sgd {
-        /// Step size, before the schedule.
-        #[serde(default = "sgd_learning_rate")]
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        learning_rate: f64,
-        /// Share of the last update that goes on.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 0.999_999_9))]
-        momentum: f64,
-        /// Whether the gradient is taken ahead of the momentum; needs `momentum`.
-        #[serde(default)]
-        nesterov: bool,
-        /// Share of a weight that is added to its gradient.
-        #[serde(default)]
-        #[schemars(range(min = 0.0))]
-        weight_decay: f64,
-        #[serde(default)]
-        weight_decay_on: WeightDecayOn,
-    },
-    /// Adafactor with a learning rate of one's own: no step sizes relative to the parameters or to time (Shazeer & Stern 2018). Its memory
-    /// is the sum of a matrix's sides, not their product.
-    Adafactor {
-        /// Step size, before the schedule.
-        #[serde(default = "learning_rate")]
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        learning_rate: f64,
-        /// How fast the means of the squared gradient slow down: step t moves them by t to the power of minus this.
-        #[serde(default = "decay_rate")]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        decay_rate: f64,
-        /// Added to the squared gradient.
-        #[serde(default = "square_epsilon")]
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        epsilon: f64,
-        /// Largest root mean square of one parameter's update, before the learning rate.
-        #[serde(default = "clip_threshold")]
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        clip_threshold: f64,
-        /// Share of a weight, times the learning rate, taken off it per step.
-        #[serde(default)]
-        #[schemars(range(min = 0.0))]
-        weight_decay: f64,
-        #[serde(default)]
-        weight_decay_on: WeightDecayOn,
-    },
-}
-
-impl Optimizer {
-    /// Step size at the schedule's peak.
-    pub fn learning_rate(&self) -> f64 {
-        match self {
-            Self::Adamw { learning_rate, .. } | Self::Sgd { learning_rate, .. } | Self::Adafactor { learning_rate, .. } => *learning_rate,
-        }
-    }
-}
-
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self::Adamw {
-            learning_rate: learning_rate(),
-            beta1: beta1(),
-            beta2: beta2(),
-            epsilon: epsilon(),
-            weight_decay: weight_decay(),
-            weight_decay_on: WeightDecayOn::All,
-        }
-    }
-}
-
-fn learning_rate() -> f64 {
-    1e-3
-}
-fn beta1() -> f64 {
-    0.9
-}
-fn beta2() -> f64 {
-    0.999
-}
-fn epsilon() -> f64 {
-    1e-8
-}
-fn weight_decay() -> f64 {
-    0.01
-}
-fn decay_rate() -> f64 {
-    0.8
-}
-fn square_epsilon() -> f64 {
-    1e-30
-}
-fn clip_threshold() -> f64 {
-    1.0
-}
-fn sgd_learning_rate() -> f64 {
-    0.1
-}
-
-/// Which tensors weight decay touches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum WeightDecayOn {
-    #[default]
-    All,
-    /// Tensors of two or more dimensions only: no biases, no norms.
-    Matrices,
-}
-
-/// How the learning rate moves over the steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum LearningRateSchedule {
-    Constant {
-        /// Steps over which the rate rises linearly from near 0.
-        #[serde(default)]
-        #[schemars(range(min = 0, max = 1_000_000_000))]
-        warmup_steps: u64,
-    },
-    /// Falls on a line to `final_fraction` of the rate at the last step.
-    Linear {
-        /// Steps over which the rate rises linearly from near 0.
-        #[serde(default)]
-        #[schemars(range(min = 0, max = 1_000_000_000))]
-        warmup_steps: u64,
-        /// Share of the rate that is left at the last step.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        final_fraction: f64,
-    },
-    /// Falls on half a cosine to `final_fraction` of the rate at the last step.
-    Cosine {
-        /// Steps over which the rate rises linearly from near 0.
-        #[serde(default)]
-        #[schemars(range(min = 0, max = 1_000_000_000))]
-        warmup_steps: u64,
-        /// Share of the rate that is left at the last step.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        final_fraction: f64,
-    },
-    /// Is multiplied by `factor` whenever the validation loss has stalled. Needs evaluations on the way (`evaluate.every`).
-    Plateau {
-        /// Steps over which the rate rises linearly from near 0.
-        #[serde(default)]
-        #[schemars(range(min = 0, max = 1_000_000_000))]
-        warmup_steps: u64,
-        /// What is left of the rate each time.
-        #[serde(default = "quarter")]
-        #[schemars(range(min = 0.001, max = 0.999))]
-        factor: f64,
-        /// Evaluations in a row without a new lowest loss that are let pass.
-        #[serde(default)]
-        #[schemars(range(min = 0, max = 1_000_000))]
-        patience: u64,
-    },
-}
-
-/// Source: pytorch/examples, word_language_model.
-fn quarter() -> f64 {
-    0.25
-}
-
-impl Default for LearningRateSchedule {
-    fn default() -> Self {
-        Self::Constant { warmup_steps: 0 }
     }
 }
 

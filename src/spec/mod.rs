@@ -20,6 +20,7 @@ mod layering_tests;
 mod layers;
 mod merge;
 mod node;
+mod optimizer;
 mod overrides;
 mod problem;
 mod read;
@@ -42,10 +43,11 @@ pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, LearningRateSchedule, Measure, Memory, Optimizer,
-    Order, Precision, RecordOptions, Sweep, Target, Train, WeightDecayOn,
+    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, Measure, Memory, Order, Precision, RecordOptions,
+    Sweep, Target, Train,
 };
 pub use generate::Generate;
+pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use resolved::{Origin, write_resolved};
