@@ -258,8 +258,7 @@ impl BestThroughputBatch {
         let chosen = fastest.and_then(|fastest| {
             contenders.iter().filter(|contender| contender.mean >= fastest.mean * (1.0 - same)).min_by_key(|contender| contender.place)
         });
-        let unknown = seen.ended().any(|probe| probe.completed() && probe.memory_share().is_none());
-        let mut warnings: Vec<Warning> = unknown.then_some(Warning::MemoryUnknown).into_iter().collect();
+        let mut warnings: Vec<Warning> = seen.memory_unknown().into_iter().collect();
         warnings.extend(seen.without("samples_per_second", Probe::speed));
         let grid_trials = (self.grid(tried) as u64).saturating_mul(self.repeats);
         let Some(chosen) = chosen else {

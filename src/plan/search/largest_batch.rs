@@ -88,8 +88,7 @@ impl LargestBatch {
     }
 
     fn found(&self, seen: &Seen<'_>, fits: Option<usize>, too_large: Option<usize>) -> Found {
-        let unknown = seen.ended().any(|probe| probe.completed() && probe.memory_share().is_none());
-        let mut warnings: Vec<Warning> = unknown.then_some(Warning::MemoryUnknown).into_iter().collect();
+        let mut warnings: Vec<Warning> = seen.memory_unknown().into_iter().collect();
         let (why, chosen) = match fits {
             Some(place) => {
                 let size = self.sizes.at(place);

@@ -38,10 +38,15 @@ impl<'a> Seen<'a> {
     /// A warning if some trials ended with neither a result nor a lack of memory.
     pub(super) fn not_completed(&self) -> Option<Warning> {
         let otherwise = |probe: &&Probe| !matches!(probe.outcome, Outcome::Completed | Outcome::Oom | Outcome::Skipped);
-        let mut found: Vec<&Probe> = self.ended().filter(otherwise).collect();
-        let trials = found.len();
-        let first = found.drain(..).next()?;
-        Some(Warning::NotCompleted { choice: spelled(&first.choice.values), outcome: first.outcome, trials })
+        let found: Vec<&Probe> = self.ended().filter(otherwise).collect();
+        let first = found.first()?;
+        Some(Warning::NotCompleted { choice: spelled(&first.choice.values), outcome: first.outcome, trials: found.len() })
+    }
+
+    /// A warning if of some completed trial nobody knows which share of the memory it held.
+    pub(super) fn memory_unknown(&self) -> Option<Warning> {
+        let is_unknown = self.ended().any(|probe| probe.completed() && probe.memory_share().is_none());
+        is_unknown.then_some(Warning::MemoryUnknown)
     }
 
     /// A warning if some of the trials that count were disturbed.
