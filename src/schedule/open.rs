@@ -1,9 +1,6 @@
 //! Finding the run to go on with, or making a new one; rows for attempts whose parent was killed.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    fs, io,
-};
+use std::{collections::HashSet, fs, io};
 
 use sha2::{Digest, Sha256};
 
@@ -15,7 +12,7 @@ use super::{
     launch::{Sources, gather, git},
     machine::{self, Here},
     preflight::notice,
-    remaining::{History, with_fallbacks},
+    remaining::History,
     row::{Facts, UUIDS_APART, row},
     stray,
 };
@@ -224,7 +221,7 @@ fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Resul
     }
     let known: HashSet<(TrialId, u64)> = open.rows.iter().map(|row| (row.fixed.trial.clone(), row.fixed.attempt)).collect();
     let devices = instruments.devices();
-    for trial in &with_fallbacks(request.trials, &History::of(&open.rows), request.experiment.run.on_oom) {
+    for trial in request.trials {
         for attempt in attempts(&open.folder, &trial.id) {
             if !known.contains(&(trial.id.clone(), attempt)) {
                 let row = killed(open, trial, attempt, &devices);
@@ -243,26 +240,14 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
     let named = started.as_ref().map(|started| started.device.split(UUIDS_APART)).into_iter().flatten();
     let used: Vec<DeviceFacts> = named.filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid)).cloned().collect();
     let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
+    let reason = format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id);
     row(&Facts {
-        trial,
         attempt,
-        launch,
-        outcome: Outcome::Killed,
-        reason: Some(format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id)),
         started_utc: started.as_ref().map(|started| started.started_utc.clone()),
-        run_seconds: None,
-        trial_seconds: None,
-        result: None,
-        readings: &TrialReadings::default(),
         devices: &used,
         cpu_name,
-        driver: None,
-        peak: None,
         concurrent_trials: 1,
-        cores: cores(),
-        step: None,
-        resumed_at_step: None,
-        notes: BTreeMap::new(),
+        ..Facts::of_end(trial, launch, (Outcome::Killed, reason), &TrialReadings::default(), cores())
     })
 }
 

@@ -48,6 +48,33 @@ pub(super) struct Facts<'a> {
     pub(super) notes: BTreeMap<String, String>,
 }
 
+impl<'a> Facts<'a> {
+    /// Of an attempt that nothing more is known of than how it ended, and why.
+    pub(super) fn of_end(trial: &'a Trial, launch: u64, (outcome, reason): (Outcome, String), readings: &'a TrialReadings, cores: u64) -> Self {
+        Self {
+            trial,
+            attempt: 0,
+            launch,
+            outcome,
+            reason: Some(reason),
+            started_utc: None,
+            run_seconds: None,
+            trial_seconds: None,
+            result: None,
+            readings,
+            devices: &[],
+            cpu_name: None,
+            driver: None,
+            peak: None,
+            concurrent_trials: 0,
+            cores,
+            step: None,
+            resumed_at_step: None,
+            notes: BTreeMap::new(),
+        }
+    }
+}
+
 /// The row of an attempt.
 pub(super) fn row(facts: &Facts) -> TableRow {
     let values: Vec<Value> = facts.trial.axes.iter().map(|(_, value)| value.clone()).collect();

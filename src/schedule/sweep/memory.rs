@@ -1,7 +1,5 @@
 //! `run.on_oom`: what a trial that ran out of memory does to the others.
 
-use std::collections::BTreeMap;
-
 use super::{Sweep, fallback, open};
 use crate::{
     plan::Outcome,
@@ -59,25 +57,10 @@ impl Sweep<'_> {
         let cpu_name = self.instruments.cpu_name();
         let driver = self.instruments.driver();
         let row = row(&Facts {
-            trial: &trial,
-            attempt: 0,
-            launch: self.open.launch,
-            outcome: Outcome::Skipped,
-            reason: Some(reason),
-            started_utc: None,
-            run_seconds: None,
-            trial_seconds: None,
-            result: None,
-            readings: &readings,
             devices: &gpus,
             cpu_name: cpu_name.as_deref().filter(|_| gpus.is_empty()),
             driver: driver.as_deref(),
-            peak: None,
-            concurrent_trials: 0,
-            cores: open::cores(),
-            step: None,
-            resumed_at_step: None,
-            notes: BTreeMap::new(),
+            ..Facts::of_end(&trial, self.open.launch, (Outcome::Skipped, reason), &readings, open::cores())
         });
         self.keep(row, index);
     }
