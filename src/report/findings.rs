@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::diagnosis::{Evidence, Finding, Threshold};
+use super::{
+    diagnosis::{Evidence, Finding, Threshold},
+    points::UNSWEPT,
+};
 use crate::units::{Bytes, Fraction, Seconds, counted};
 
 /// More lines than this nobody reads at the end of a run.
@@ -59,9 +62,6 @@ impl Group<'_> {
         }
     }
 }
-
-/// What a point is called where nothing is swept.
-const UNSWEPT: &str = "all trials";
 
 /// Everything known of each finding, repeats of a point together.
 pub(super) fn in_full(findings: &[Finding], form: Form) -> String {

@@ -8,7 +8,7 @@ use super::{
     findings::{Form, in_full},
     notices,
     points::points,
-    summary::{Style, summary},
+    summary::{Style, summary_with},
 };
 use crate::{
     plan::Outcome,
@@ -30,14 +30,16 @@ pub struct Subject<'a> {
 
 /// For a terminal.
 pub fn text(subject: Subject<'_>, style: Style) -> String {
-    let page = summary(subject.table, subject.planned, style);
-    format!("{}\n\n{page}{}", subject.name, in_full(&diagnose(subject.table), Form::Text))
+    let findings = diagnose(subject.table);
+    let page = summary_with(subject.table, subject.planned, &findings, style);
+    format!("{}\n\n{page}{}", subject.name, in_full(&findings, Form::Text))
 }
 
 /// For a pull request: the summary as it stands on a terminal without limit, then a section per finding.
 pub fn markdown(subject: Subject<'_>) -> String {
-    let page = summary(subject.table, subject.planned, Style { width: None, has_color: false });
-    format!("# {}\n\n```\n{page}```\n{}", subject.name, in_full(&diagnose(subject.table), Form::Markdown))
+    let findings = diagnose(subject.table);
+    let page = summary_with(subject.table, subject.planned, &findings, Style { width: None, has_color: false });
+    format!("# {}\n\n```\n{page}```\n{}", subject.name, in_full(&findings, Form::Markdown))
 }
 
 #[derive(Serialize)]

@@ -7,6 +7,9 @@ use crate::{
     record::{TrialRow, TrialTable},
 };
 
+/// What a point is called where nothing is swept.
+pub(super) const UNSWEPT: &str = "all trials";
+
 /// One point of the sweep: the value of each axis, and the row that counts of each of its trials.
 #[derive(Clone, Debug)]
 pub(super) struct Point<'a> {
@@ -36,7 +39,7 @@ impl Point<'_> {
         let of_axes = axes.iter().zip(self.values).map(|(axis, value)| format!("{axis} {}", shown(value)));
         let in_pieces = self.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("in pieces of {batch} × {times}"));
         let parts: Vec<String> = of_axes.chain(in_pieces).collect();
-        if parts.is_empty() { "all trials".to_owned() } else { parts.join(", ") }
+        if parts.is_empty() { UNSWEPT.to_owned() } else { parts.join(", ") }
     }
 }
 

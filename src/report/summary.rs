@@ -42,6 +42,11 @@ pub struct Style {
 
 /// The whole page, ending in a line feed. `planned` is how many trials the plan has.
 pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
+    summary_with(table, planned, &diagnose(table), style)
+}
+
+/// The same with what was found of the trials.
+pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Finding], style: Style) -> String {
     let all = points(table);
     let ranking = Ranking::new(&all, &table.axes);
     let mut page = format!("{}\n", counts(table, planned));
@@ -56,7 +61,7 @@ pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
     if !unfinished.is_empty() {
         let _ = write!(page, "\nNot completed:\n{unfinished}");
     }
-    page.push_str(&remarks(table, &diagnose(table)));
+    page.push_str(&remarks(table, findings));
     page
 }
 

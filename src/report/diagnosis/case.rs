@@ -65,6 +65,11 @@ impl<'a> Case<'a> {
         note_on(self.row, column).filter(|note| note.starts_with(beginning))
     }
 
+    /// A note on a column, as the table has it.
+    pub(super) fn quoted(column: &str, note: &str) -> Evidence {
+        Evidence { of: None, column: "notes", value: format!("{column}: {note}").into() }
+    }
+
     /// The cells of these columns that hold something.
     pub(super) fn evidence(&self, columns: &[&'static str]) -> Vec<Evidence> {
         let cell =

@@ -3,7 +3,7 @@
 use super::{
     case::{Case, FASTER, FASTER_ONCE, faster, mean_of},
     next::Next,
-    rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
+    rule::{Found, Rule, Threshold, Unit, Weight},
 };
 use crate::{report::points::Point, units::Fraction};
 
@@ -117,6 +117,8 @@ fn slowed_by_fellows(case: &Case<'_>) -> Option<Found> {
 fn busy_host(case: &Case<'_>) -> Option<Found> {
     case.row.samples_per_second?;
     let note = case.note("samples_per_second", "other processes kept")?;
-    let quoted = Evidence { of: None, column: "notes", value: format!("samples_per_second: {note}").into() };
-    Some(Found::new(format!("{note}; timings of it do not compare"), Weight::Doubts, Next::new().repeat(3)).with([quoted]))
+    Some(
+        Found::new(format!("{note}; timings of it do not compare"), Weight::Doubts, Next::new().repeat(3))
+            .with([Case::quoted("samples_per_second", note)]),
+    )
 }

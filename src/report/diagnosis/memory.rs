@@ -3,7 +3,7 @@
 use super::{
     case::{Case, mean_of, share},
     next::Next,
-    rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
+    rule::{Found, Rule, Threshold, Unit, Weight},
 };
 use crate::{
     plan::Outcome,
@@ -199,7 +199,7 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
             (says, Weight::Doubts, next.when(!case.sweeps("train.epochs"), longer))
         }
     };
-    Some(Found::new(says, weight, next).with([Evidence { of: None, column: "notes", value: format!("{column}: {note}").into() }]))
+    Some(Found::new(says, weight, next).with([Case::quoted(column, note)]))
 }
 
 /// When it will be full, where the slope goes on.
