@@ -34,7 +34,7 @@ pub(super) struct Args {
 enum State {
     Running,
     Finished,
-    /// Unfinished and the newest of its experiment: `kiln run` goes on with it.
+    /// Unfinished and the newest of its experiment: `kiln run`, of a search `kiln tune`, goes on with it.
     Resumable,
     /// Unfinished, and a newer run has taken its place.
     Abandoned,
@@ -50,6 +50,9 @@ struct Line {
     state: State,
     /// Planned trials, those with a final row, and those of them that have no result.
     trials: usize,
+    /// Whether a search may plan more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_searching: bool,
     done: usize,
     failed: usize,
     age_seconds: Option<f64>,
@@ -102,6 +105,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         run: run.name(),
         state: State::Unreadable,
         trials: 0,
+        is_searching: false,
         done: 0,
         failed: 0,
         age_seconds: None,
@@ -117,11 +121,12 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     let last: HashMap<&TrialId, Outcome> = rows.iter().map(|row| (&row.fixed.trial, row.fixed.outcome)).collect();
     let ends: Vec<Outcome> = file.plan.iter().filter_map(|trial| last.get(trial).copied()).filter(|outcome| outcome.is_final()).collect();
     line.trials = file.plan.len();
+    line.is_searching = file.is_searching;
     line.done = ends.len();
     line.failed = ends.iter().filter(|outcome| !outcome.is_result()).count();
     line.age_seconds = file.launches.last().and_then(|launch| age_seconds(&launch.anchor.started_utc));
     line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
-    line.state = match (is_newest, line.note.is_some(), line.done == line.trials) {
+    line.state = match (is_newest, line.note.is_some(), line.done == line.trials && !line.is_searching) {
         (_, true, _) => State::Running,
         (_, _, true) => State::Finished,
         (true, ..) => State::Resumable,
@@ -158,7 +163,7 @@ fn table(lines: &[Line]) -> String {
             line.experiment.clone(),
             line.run.clone(),
             state,
-            format!("{}/{}", line.done, line.trials),
+            format!("{}/{}{}", line.done, line.trials, if line.is_searching { "+" } else { "" }),
             line.failed.to_string(),
             line.age_seconds.map(|seconds| Seconds(seconds).to_string()).unwrap_or_default(),
             Bytes(line.size_bytes).to_string(),

@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod data;
 mod doctor;
+mod launching;
 mod ls;
 mod machine;
 mod plan;
@@ -14,6 +15,7 @@ mod report;
 mod run;
 mod schema;
 mod snapshot;
+mod tune;
 mod watch;
 
 use std::{
@@ -40,6 +42,8 @@ enum Verb {
     Plan(plan::Args),
     /// Run an experiment, or resume an unfinished run of it.
     Run(run::Args),
+    /// Search instead of sweeping: the largest batch, the fastest batch, the workers, the best setting.
+    Tune(tune::Args),
     /// Say what a run means: its summary, and what the numbers point to, with evidence and the next experiment.
     Report(report::Args),
     /// List the runs under results/.
@@ -124,6 +128,7 @@ pub fn main() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
+        Verb::Tune(args) => tune::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
         Verb::Snapshot(args) => snapshot::run(args),

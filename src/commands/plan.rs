@@ -57,7 +57,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// How each trial ended last in the run that `kiln run` would go on with; a run that cannot be read tells nothing here.
 fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
-    let wanted = Wanted { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, results, fresh: false, reruns: false };
+    let wanted = Wanted { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, search: None, results, fresh: false, reruns: false };
     schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 

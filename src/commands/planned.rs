@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::Stop;
+use super::{Status, Stop};
 use crate::{
     catalog::{
         Data,
@@ -15,7 +15,7 @@ use crate::{
         text,
         tokenizer::Vocabulary,
     },
-    plan::{self, Plan, PlanProblem, Prober, search::Ask},
+    plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
     spec::{self, Loaded, Location, Problem, Problems, Request},
 };
 
@@ -48,7 +48,14 @@ pub(super) fn check_search(loaded: &Loaded) -> Result<(), Stop> {
     let refused = |faults: Vec<PlanProblem>| Stop::bad_input(placed(loaded, &faults));
     let prober = Prober::new(&loaded.experiment, &find, 1, 1).map_err(refused)?;
     let Ask::Run(choices) = prober.strategy().ask(&[]) else { return Ok(()) };
-    let faults: Vec<PlanProblem> = choices.iter().filter_map(|choice| prober.trial(choice).err()).flatten().collect();
+    let (mut trials, mut faults) = (Vec::new(), Vec::new());
+    for choice in &choices {
+        match prober.trial(choice) {
+            Ok(trial) => trials.push(trial),
+            Err(problems) => faults.extend(problems),
+        }
+    }
+    faults.extend(finder.prompt_faults(&trials));
     if faults.is_empty() { Ok(()) } else { Err(refused(faults)) }
 }
 
@@ -56,7 +63,7 @@ pub(super) fn check_search(loaded: &Loaded) -> Result<(), Stop> {
 pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
     let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
-    let faults = finder.prompt_faults(&plan);
+    let faults = finder.prompt_faults(&plan.trials);
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));
     }
@@ -71,7 +78,7 @@ pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
 }
 
 /// Faults of the plan as problems of the file.
-fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
+pub(super) fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
     Problems::new(faults.iter().filter_map(|fault| Some(Problem::new(&place(loaded, fault)?, fault.key.clone(), fault.to_string()))).collect())
 }
 
@@ -106,7 +113,7 @@ fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
 }
 
 /// Finds what is known of a text, and keeps the reasons why some is not.
-struct FactFinder {
+pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
     notes: RefCell<BTreeSet<String>>,
@@ -116,7 +123,7 @@ struct FactFinder {
 
 impl FactFinder {
     /// With `$KILN_DATA` and the user's cache folder.
-    fn from_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             data_folder: variable("KILN_DATA"),
@@ -127,13 +134,25 @@ impl FactFinder {
         }
     }
 
+    /// # Errors
+    /// Some data that was asked for is not here.
+    pub(super) fn complete(&self) -> Result<(), Stop> {
+        let notes: Vec<String> = self.notes.borrow().iter().cloned().collect();
+        if notes.is_empty() { Ok(()) } else { Err(Stop::new(Status::CannotRun, notes.join("\n"))) }
+    }
+
+    /// SHA-256 of each text that was asked for, by data kind.
+    pub(super) fn hashes(&self) -> BTreeMap<String, String> {
+        self.hashes.borrow().clone()
+    }
+
     /// The prompts of `train.sample` that the trials' texts cannot spell, each with its first trial. A text that cannot be read has its
     /// note already.
-    fn prompt_faults(&self, plan: &Plan) -> Vec<PlanProblem> {
+    fn prompt_faults(&self, trials: &[Trial]) -> Vec<PlanProblem> {
         let mut looked_at = BTreeSet::new();
         let mut vocabularies: HashMap<String, Option<Vocabulary>> = HashMap::new();
         let mut faults = Vec::new();
-        for trial in &plan.trials {
+        for trial in trials {
             let (source, Some(sample)) = (trial.data.source_key(), &trial.train.sample) else { continue };
             if !looked_at.insert((source.clone(), sample.prompt.clone())) {
                 continue;
@@ -148,7 +167,7 @@ impl FactFinder {
         faults
     }
 
-    fn find(&self, data: &Data) -> Option<DataFacts> {
+    pub(super) fn find(&self, data: &Data) -> Option<DataFacts> {
         match facts(data, self.data_folder.as_deref(), self.cache.as_deref()) {
             Ok(found) => {
                 if let Some(facts) = &found {

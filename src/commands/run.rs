@@ -7,7 +7,8 @@ use std::{
 
 use super::{
     Status, Stop,
-    machine::{nvml_library, trial_program},
+    launching::{Launching, command_line, instruments, needs_gpu, stopped},
+    machine::trial_program,
     planned::{self, plan_file},
     print,
 };
@@ -17,7 +18,7 @@ use crate::{
     record::TrialTable,
     report,
     schedule::{self, End, Instruments, Report, Request, Selection, Style},
-    spec::{self, DeviceName, Devices, Engine},
+    spec,
 };
 
 #[derive(clap::Args)]
@@ -25,46 +26,14 @@ pub(super) struct Args {
     /// Experiment files, run one after the other.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Start a new run even if one could be gone on with.
-    #[arg(long)]
-    fresh: bool,
     /// Run this trial alone, or several: `--only ID,ID`, or given again. The beginning of an id is enough.
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Make another attempt of the trials that ended so: `--rerun failed,timed-out`, or given again.
     #[arg(long, value_name = "OUTCOME,…", value_delimiter = ',', value_parser = outcome)]
     rerun: Vec<Outcome>,
-    /// Say what would run, and run nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Set a key of the experiment: `train.batch_size=8`.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// The same as `--set run.devices=…`: auto, cpu, all, an index or a UUID.
-    #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
-    /// The same as `--set run.engine=…`.
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
-    /// Say nothing but the result; with `--progress json`, nothing but the events.
-    #[arg(long)]
-    quiet: bool,
-    /// How to tell the progress.
-    #[arg(long, value_enum, default_value_t = Telling::Auto)]
-    progress: Telling,
-    /// Where runs are kept.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Telling {
-    /// Bars on a terminal, else lines.
-    Auto,
-    /// Timed lines on standard error.
-    Plain,
-    /// JSON events on standard output, documented in docs/running.md.
-    Json,
+    #[command(flatten)]
+    launch: Launching,
 }
 
 fn outcome(text: &str) -> Result<Outcome, String> {
@@ -99,88 +68,57 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn plan(file: &Path, args: &Args) -> Result<Asked, Stop> {
-    let planned = plan_file(file.to_owned(), &settings(args))?;
+    let planned = plan_file(file.to_owned(), &args.launch.settings())?;
     let resolved = spec::write_resolved(&planned.loaded);
-    if !planned.notes.is_empty() && !args.dry_run {
+    if !planned.notes.is_empty() && !args.launch.dry_run {
         return Err(Stop::new(Status::CannotRun, planned.notes.join("\n")));
     }
     let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
     Ok(Asked { planned, resolved, selection: Selection { only, rerun: args.rerun.clone() } })
 }
 
-/// `--set` with the keys that have a flag of their own.
-fn settings(args: &Args) -> Vec<String> {
-    let device = args.device.iter().map(|device| match device.as_str() {
-        "auto" | "cpu" | "all" => format!("run.devices={device}"),
-        list if list.starts_with('[') => format!("run.devices={list}"),
-        one => format!("run.devices=[{one}]"),
-    });
-    let engine = args.engine.iter().map(|engine| format!("run.engine={engine}"));
-    args.set.iter().cloned().chain(device).chain(engine).collect()
-}
-
 fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
-    let command_line: Vec<String> = std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect();
-    let style = match (args.progress, args.quiet) {
-        (Telling::Json, _) => Style::Json,
-        (_, true) => Style::Quiet,
-        (Telling::Auto, false) => Style::for_terminal(),
-        (Telling::Plain, false) => Style::Plain,
-    };
+    let (command_line, style) = (command_line(), args.launch.style());
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let request = Request {
         experiment: &asked.planned.loaded.experiment,
         resolved: &asked.resolved,
         trials: &asked.planned.plan.trials,
-        results: &args.results,
+        search: None,
+        results: &args.launch.results,
         trial_program: program,
         locks: &schedule::locks_folder(),
         visible_devices: visible.as_deref(),
         selection: asked.selection.clone(),
-        fresh: args.fresh,
+        fresh: args.launch.fresh,
         command_line: &command_line,
         data: &asked.planned.data,
         // No ending is undone: the bytes of a program are hashed as they are.
         sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
         style,
     };
-    if args.dry_run {
+    if args.launch.dry_run {
         return dry_run(&request);
     }
-    let report = schedule::run(&request, instruments(&request)).map_err(stopped)?;
+    let report = schedule::run(&request, instruments_for(request.trials)).map_err(stopped)?;
     if style != Style::Json {
         print(&summary(&report, report.trials, request.experiment.description.as_deref())?)?;
     }
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
-    if !args.quiet {
+    if !args.launch.quiet {
         say_how_to_go_on(&report, args);
     }
     Ok(status(&report))
 }
 
-/// Trials on the CPU do not wait for a driver that hangs.
-fn instruments(request: &Request) -> Instruments {
-    let needs_gpu = |trial: &Trial| trial.engine != Engine::Flex && trial.devices != Devices::Named(DeviceName::Cpu);
-    let library = nvml_library();
-    match request.trials.iter().any(needs_gpu) {
-        true => Instruments::open(library.as_deref()),
-        false => Instruments::open_for_the_cpu(library.as_deref()),
-    }
-}
-
-fn stopped(stop: schedule::Stop) -> Stop {
-    let status = match stop {
-        schedule::Stop::Refused(_) => Status::BadInput,
-        schedule::Stop::CannotRun(_) => Status::CannotRun,
-        schedule::Stop::Interrupted(_) => Status::Interrupted,
-    };
-    Stop::new(status, stop)
+fn instruments_for(trials: &[Trial]) -> Instruments {
+    instruments(trials.iter().any(|trial| needs_gpu(trial.engine, &trial.devices)))
 }
 
 fn dry_run(request: &Request) -> Result<Status, Stop> {
-    let preview = schedule::preview(request, &|| instruments(request)).map_err(stopped)?;
+    let preview = schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
     let place = match &preview.resumes {
         Some(folder) => format!("would go on in {}", folder.path().display()),
         None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
@@ -212,7 +150,7 @@ fn say_how_to_go_on(report: &Report, args: &Args) {
             "every trial has its result already; `--fresh` starts a new run, `--rerun failed` tries failed trials again"
         }
         End::NothingToDo => "the trials asked for have ended already; `--rerun failed` tries failed ones again, without `--only` the others run",
-        End::Interrupted if args.fresh => "interrupted; the same command without `--fresh` goes on from here",
+        End::Interrupted if args.launch.fresh => "interrupted; the same command without `--fresh` goes on from here",
         End::Interrupted => "interrupted; the same command goes on from here",
         End::Finished if report.left > 0 && args.only.is_empty() => "some trials have no final result yet; the same command runs them",
         End::Finished if report.left > 0 => "some trials have no final result yet; the same command (without `--only`) runs them",

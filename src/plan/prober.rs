@@ -19,7 +19,7 @@ pub struct Prober<'a> {
 }
 
 impl<'a> Prober<'a> {
-    /// `facts` tells what is known of a data section, as for [`expand`](super::expand()); `cores` and `gpus` may be used on this machine.
+    /// `facts` tells what is known of a data section, as for [`expand`](super::expand()); `cores` may be used on this machine, `gpus` is how many a trial uses.
     ///
     /// # Errors
     /// When the experiment asks for no search, or for one with more settings than fit an experiment.

@@ -28,8 +28,11 @@ pub struct RunFile {
     pub experiment_sha256: Option<String>,
     /// File of each table of the run and the version it is written in.
     pub tables: BTreeMap<String, String>,
-    /// Every planned trial, in plan order.
+    /// Every planned trial, in plan order; of a search those that it has asked for.
     pub plan: Vec<TrialId>,
+    /// Whether a search may ask for more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_searching: bool,
     pub launches: Vec<Launch>,
 }
 

@@ -127,6 +127,17 @@ pub struct TrialRow {
     pub allocated_slope_bytes_per_step: Option<f64>,
 }
 
+impl TrialRow {
+    /// The most memory it held, of the kind that `memory_limit_bytes` limits: its tensors' on a GPU, or where the allocator is silent all
+    /// that was in use there; the process's on the CPU. `None` where nobody read it.
+    pub fn memory_held_bytes(&self) -> Option<u64> {
+        match self.device_uuid {
+            Some(_) => self.peak_allocated_bytes.or(self.peak_nvml_used_bytes),
+            None => self.peak_resident_bytes,
+        }
+    }
+}
+
 /// A row of `trials.csv`: the fixed columns, then one cell per axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableRow {

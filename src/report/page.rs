@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 use super::{
     diagnosis::{Finding, diagnose},
     findings::{Form, in_full},
+    layout::Style,
     notices,
     points::points,
-    summary::{Style, summary_with},
+    summary::summary_with,
 };
 use crate::{
     plan::Outcome,

@@ -5,11 +5,10 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-
 use super::{
     diagnosis::{Finding, diagnose},
     findings::lines,
+    layout::{MUST_STAY, PageColumn, Style, fitting, layout, significant},
     notices,
     points::{Point, note_on, pieces, points, shown},
 };
@@ -21,24 +20,6 @@ use crate::{
 
 /// Trials that did not complete are listed up to so many.
 const MOST_LISTED: usize = 20;
-
-/// Columns worth at least this much stay however narrow the terminal is: axes and throughput.
-const MUST_STAY: u8 = 200;
-
-/// Narrower than this nothing can be laid out; the table then runs over.
-const LEAST_WIDTH: u16 = 40;
-
-/// One rule below the head and nothing else: as many columns as possible fit.
-const RULE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
-
-/// How the page looks.
-#[derive(Clone, Copy, Debug)]
-pub struct Style {
-    /// Columns of the terminal; `None` for no limit (a file, a pipe).
-    pub width: Option<u16>,
-    /// Whether the best line is printed bold.
-    pub has_color: bool,
-}
 
 /// The whole page, ending in a line feed. `planned` is how many trials the plan has.
 pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
@@ -132,13 +113,6 @@ struct Ranking<'a> {
     has_repeats: bool,
 }
 
-/// A column of the page: its head and each point's cell. `keep` orders what a narrow terminal gives up: low goes first.
-struct PageColumn {
-    head: String,
-    cells: Vec<String>,
-    keep: u8,
-}
-
 impl<'a> Ranking<'a> {
     fn new(all: &'a [Point<'a>], axes: &[String]) -> Self {
         // Samples of different lengths do not compare, their tokens do.
@@ -186,8 +160,7 @@ impl<'a> Ranking<'a> {
         let has_gpu = self.points.iter().any(|point| point.statistic(|row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64)).is_some());
         let memory: fn(&TrialRow) -> Option<f64> =
             if has_gpu { |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64) } else { |row| row.peak_resident_bytes.map(|bytes| bytes as f64) };
-        let mark = self.points.iter().enumerate().map(|(place, _)| if place == 0 { "*" } else { "" }.to_owned()).collect();
-        let mut columns = vec![PageColumn { head: String::new(), cells: mark, keep: u8::MAX }];
+        let mut columns = vec![PageColumn::of_marks((0..self.points.len()).map(|place| place == 0))];
         columns.extend(self.axis_columns(axes));
         columns.extend(self.pieces(axes));
         columns.push(self.column("samples/s", MUST_STAY, |point| self.with_spread(point, |row| row.samples_per_second)));
@@ -204,8 +177,7 @@ impl<'a> Ranking<'a> {
         if self.has_repeats {
             columns.push(self.column("n", 90, |point| Some(Self::runs(point, self.rate).to_string())));
         }
-        // A column that no point fills says nothing; the mark stays.
-        columns.retain(|column| column.keep == u8::MAX || column.cells.iter().any(|cell| cell != "-"));
+        columns.retain(PageColumn::says_something);
         columns
     }
 
@@ -231,8 +203,7 @@ impl<'a> Ranking<'a> {
     }
 
     fn column(&self, head: &str, keep: u8, cell: impl Fn(&Point<'_>) -> Option<String>) -> PageColumn {
-        let cells = self.points.iter().map(|point| cell(point).unwrap_or_else(|| "-".to_owned())).collect();
-        PageColumn { head: head.to_owned(), cells, keep }
+        PageColumn::new(head, keep, self.points.iter().map(|point| cell(point)))
     }
 
     fn mean(&self, head: &str, keep: u8, of: impl Fn(&TrialRow) -> Option<f64>, print: impl Fn(f64) -> String) -> PageColumn {
@@ -249,69 +220,13 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// Three digits at least: `0.123`, `4.56`, `78.9`, `1234`.
-fn significant(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-/// The columns that fit beside one another, in their order: those that must stay, then by how much they tell.
-fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageColumn> {
-    let Some(width) = width.map(|width| usize::from(width.max(LEAST_WIDTH))) else { return columns.iter().collect() };
-    let mut by_worth: Vec<usize> = (0..columns.len()).collect();
-    by_worth.sort_by_key(|place| std::cmp::Reverse(columns[*place].keep));
-    let mut kept: Vec<usize> = Vec::new();
-    for place in by_worth {
-        let mut wider = kept.clone();
-        wider.push(place);
-        wider.sort_unstable();
-        let page = layout(&wider.iter().map(|place| &columns[*place]).collect::<Vec<_>>(), None, false);
-        if columns[place].keep >= MUST_STAY || widest_line(&page) <= width {
-            kept = wider;
-        }
-    }
-    kept.into_iter().map(|place| &columns[place]).collect()
-}
-
-/// Lays the columns out, wrapping cells where `width` leaves no other way.
-fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {
-    let mut table = Table::new();
-    table.load_style(RULE);
-    match width {
-        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(LEAST_WIDTH)),
-        None => table.set_content_arrangement(ContentArrangement::Disabled),
-    };
-    if has_color {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
-    table.set_header(columns.iter().map(|column| Cell::new(&column.head).set_alignment(CellAlignment::Right)));
-    let rows = columns.first().map_or(0, |column| column.cells.len());
-    for place in 0..rows {
-        table.add_row(columns.iter().map(|column| {
-            let cell = Cell::new(&column.cells[place]).set_alignment(CellAlignment::Right);
-            if has_color && place == 0 { cell.add_attribute(Attribute::Bold) } else { cell }
-        }));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    format!("{}\n", table.trim_fmt())
-}
-
-fn widest_line(page: &str) -> usize {
-    page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{
-        super::points::tests::{row, table},
+        super::{
+            layout::widest_line,
+            points::tests::{row, table},
+        },
         *,
     };
 

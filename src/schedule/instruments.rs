@@ -429,11 +429,14 @@ impl Instruments {
     }
 }
 
+/// How that note begins.
+pub(super) const BUSY_HOST: &str = "other processes kept";
+
 /// A note on the rate where other processes took so much of the CPU that it may be off.
 fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
     let (others, cores) = (other_cpu_cores?, cores?);
     let is_disturbed = others > DISTURBING_SHARE * cores as f64;
-    is_disturbed.then(|| ("samples_per_second".to_owned(), format!("other processes kept {others:.1} of {cores} cores busy in the window")))
+    is_disturbed.then(|| ("samples_per_second".to_owned(), format!("{BUSY_HOST} {others:.1} of {cores} cores busy in the window")))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod row;
 mod signals;
 mod stray;
 mod sweep;
+mod tuning;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,6 +40,7 @@ pub use instruments::Instruments;
 pub use lease::{Lease, folder as locks_folder, take_first_idle};
 pub use progress::Style;
 pub use remaining::{Selection, find_ids};
+pub use tuning::{Progressed, Refused, Tuning};
 
 use machine::Here;
 use open::Found;
@@ -51,13 +53,15 @@ use crate::{
 };
 
 /// What to run, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Request<'a> {
     pub experiment: &'a Experiment,
     /// Text of `experiment.yaml`: the resolved experiment, which must read back as `experiment`.
     pub resolved: &'a str,
-    /// In plan order.
+    /// In plan order; of a search those that it begins with.
     pub trials: &'a [Trial],
+    /// What asks for further trials once those it asked for have ended.
+    pub search: Option<&'a Tuning<'a>>,
     pub results: &'a Path,
     pub trial_program: &'a Path,
     /// The folder of the devices' locks; [`locks_folder`].
@@ -78,17 +82,18 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn wanted(&self) -> Wanted<'a> {
-        let Self { experiment, trials, results, fresh, .. } = *self;
-        Wanted { experiment, trials, results, fresh, reruns: !self.selection.rerun.is_empty() }
+        let Self { experiment, trials, search, results, fresh, .. } = *self;
+        Wanted { experiment, trials, search, results, fresh, reruns: !self.selection.rerun.is_empty() }
     }
 }
 
 /// Which run is looked for under `results`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     pub experiment: &'a Experiment,
-    /// In plan order.
+    /// In plan order; of a search those that it begins with.
     pub trials: &'a [Trial],
+    pub search: Option<&'a Tuning<'a>>,
     pub results: &'a Path,
     /// None: a new one is asked for.
     pub fresh: bool,
@@ -163,14 +168,23 @@ pub fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> 
 /// As [`run`], for what can be seen without starting.
 pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Preview, Stop> {
     let found = open::find(&request.wanted(), &|| Here::of(&instruments()))?;
+    let trials = known_trials(request, &found);
     let (resumes, notice, history) = match found {
         Found::New { notice } => (None, notice, History::default()),
         Found::Old(old) => (Some(old.folder), None, old.history),
     };
-    let trials = remaining::with_fallbacks(request.trials, &history, request.experiment.run.on_oom);
     let left = remaining::remaining(&trials, &history, &request.selection, request.experiment.run.retries);
     let to_run = left.iter().map(|index| &trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
     Ok(Preview { resumes, notice, to_run })
+}
+
+/// The plan, and what the rows add to it: what a search went on to ask for, or what stands in for trials that ran out of memory.
+fn known_trials(request: &Request, found: &Found) -> Vec<Trial> {
+    match (found, request.search) {
+        (Found::New { .. }, _) => request.trials.to_vec(),
+        (Found::Old(old), Some(search)) => search.progress(&old.rows).trials,
+        (Found::Old(old), None) => remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom),
+    }
 }
 
 /// How each trial ended last in the run that [`run`] would go on with; nothing if it would start a new one, or refuse.

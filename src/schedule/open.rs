@@ -72,9 +72,8 @@ pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, St
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
     let history = History::of(&rows);
-    let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
-    let finished = file.plan.iter().all(|trial| history.is_settled(trial, 0));
-    match compare(wanted, &folder, &file, has_begun) {
+    let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
+    match compare(wanted, &folder, &file, &rows) {
         Ok(_)
             if finished
                 && !wanted.reruns
@@ -97,8 +96,9 @@ fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> Here) -> Opt
     Some(format!("{} is finished and was made on another machine ({difference}): a new run starts", folder.path().display()))
 }
 
-/// The changes that a resume may take; the error describes those it may not. `has_begun`: some trial has a result.
-fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, has_begun: bool) -> Result<Vec<Change>, String> {
+/// The changes that a resume may take; the error describes those it may not.
+fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow]) -> Result<Vec<Change>, String> {
+    let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
     let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
     let old: Experiment = serde_yaml::from_str(&text).map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
     let (free, bound): (Vec<Change>, Vec<Change>) =
@@ -106,11 +106,26 @@ fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, has_begun: bool)
     if !bound.is_empty() {
         return Err(describe(&bound));
     }
-    let same_plan = file.plan.iter().eq(wanted.trials.iter().map(|trial| &trial.id));
-    match same_plan {
-        true => Ok(free),
-        false => Err(format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), wanted.trials.len())),
+    match wanted.search {
+        Some(search) => same_path(file, &search.progress(rows).trials)?,
+        None => same_plan(file, wanted.trials)?,
     }
+    Ok(free)
+}
+
+fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    let is_same = file.plan.iter().eq(trials.iter().map(|trial| &trial.id));
+    let differ = || format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), trials.len());
+    is_same.then_some(()).ok_or_else(differ)
+}
+
+/// The same rows lead a search to the same trials, unless it knows of other data or another machine.
+fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    let stray = file.plan.iter().enumerate().find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
+    let differ = |(place, id): (usize, &TrialId)| {
+        format!("  the search: trial {id} was the {}th that it asked for, and now it is not (other data, or another number of cores?)", place + 1)
+    };
+    stray.map_or(Ok(()), |stray| Err(differ(stray)))
 }
 
 /// Opens what was found for one more launch. The caller holds the experiment's lock.
@@ -178,6 +193,7 @@ fn new_file(request: &Request, launch: crate::record::run_file::Launch) -> RunFi
         experiment_sha256: Some(experiment_sha256(request)),
         tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS].iter().map(|table| (table.file.to_owned(), table.version.to_owned())).collect(),
         plan: request.trials.iter().map(|trial| trial.id.clone()).collect(),
+        is_searching: request.search.is_some(),
         launches: vec![launch],
     }
 }

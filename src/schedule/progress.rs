@@ -66,6 +66,8 @@ pub(super) struct Progress {
     made: usize,
     /// Whether the trials that wait will not be started, so that no time is left to be told.
     is_over: bool,
+    /// Whether more trials may come, so that nobody knows how many or how long.
+    is_open: bool,
     standing: Standing,
     bars: MultiProgress,
     sweep: ProgressBar,
@@ -87,6 +89,7 @@ impl Progress {
             to_run,
             made: 0,
             is_over: false,
+            is_open: false,
             standing,
             bars,
             sweep,
@@ -109,7 +112,10 @@ impl Progress {
         match self.style {
             Style::Quiet => {}
             Style::Json => self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run})),
-            Style::Plain | Style::Bars => self.line(&format!("{folder}: launch {launch}, {to_run} of {} to run", counted(self.total, "trial"))),
+            Style::Plain | Style::Bars => {
+                let more = if self.is_open { ", then what these show to be worth trying" } else { "" };
+                self.line(&format!("{folder}: launch {launch}, {to_run} of {} to run{more}", counted(self.total, "trial")));
+            }
         }
     }
 
@@ -181,7 +187,8 @@ impl Progress {
             }
         }
         if self.style == Style::Plain {
-            self.line(&format!("{}/{} trials{}", standing.settled, self.total, self.outlook()));
+            let of = if self.is_open { counted(standing.settled, "trial") } else { format!("{}/{} trials", standing.settled, self.total) };
+            self.line(&format!("{of}{}", self.outlook()));
         }
     }
 
@@ -190,6 +197,11 @@ impl Progress {
         self.total += 1;
         self.to_run += 1;
         self.sweep.set_length(self.total as u64);
+    }
+
+    /// A search may ask for more than is known of.
+    pub(super) fn is_open(&mut self) {
+        self.is_open = true;
     }
 
     /// The trials that wait will not run.
@@ -210,7 +222,7 @@ impl Progress {
     fn outlook(&self) -> String {
         let failed = if self.standing.failed > 0 { format!(", {} failed", self.standing.failed) } else { String::new() };
         let left = self.to_run.saturating_sub(self.made);
-        if self.made == 0 || left == 0 || self.is_over {
+        if self.made == 0 || left == 0 || self.is_over || self.is_open {
             return failed;
         }
         let seconds = self.started.elapsed().as_secs_f64() / self.made as f64 * left as f64;

@@ -48,6 +48,11 @@ impl Queue {
         self.waiting.push_front(index);
     }
 
+    /// Puts a trial behind all others.
+    pub(super) fn then(&mut self, index: usize) {
+        self.waiting.push_back(index);
+    }
+
     /// Takes the first trial that may start on a free slot. While trials of one wish run, those of another wait: a CPU trial
     /// beside a GPU trial would disturb both.
     pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&Wish>) -> Option<(usize, usize)> {

@@ -19,6 +19,7 @@ use super::{
     clock, disk,
     instruments::{DeviceFacts, Sitting},
     judge::StopCause,
+    known_trials,
     lease::Lease,
     machine::Here,
     open::{self, Found, Open, privacy},
@@ -26,9 +27,10 @@ use super::{
     preflight,
     progress::{self, Progress},
     queue::{Queue, wish},
-    remaining::{History, fallback, remaining, with_fallbacks},
+    remaining::{History, fallback, remaining},
     row::UUIDS_APART,
     signals::{Asked, Listener, ask},
+    tuning::Tuning,
 };
 use crate::{
     plan::{Outcome, Trial, TrialId},
@@ -66,6 +68,7 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     if let Found::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
+        search::note_end(request, old)?;
         let standing = old.history.standing(request.trials, request.experiment.run.retries);
         progress::nothing_to_do(request.style, request.trials.len(), standing);
         return Ok(report(request, request.trials, old.folder.clone(), End::NothingToDo, &old.rows));
@@ -88,14 +91,6 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
     instruments.heed_no_more();
     Sweep::new(request, instruments, open, pools, sender, has_room).run(&events)
-}
-
-/// The plan, and what stands in for trials of it that ran out of memory in earlier launches.
-fn known_trials(request: &Request, found: &Found) -> Vec<Trial> {
-    match found {
-        Found::New { .. } => request.trials.to_vec(),
-        Found::Old(old) => with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom),
-    }
 }
 
 fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
@@ -169,10 +164,13 @@ impl<'a> Sweep<'a> {
         let history = History::of(&open.rows);
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
-        let progress = Progress::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
+        let mut progress = Progress::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
+        if request.search.is_some() {
+            progress.is_open();
+        }
         open.notices.iter().chain(&pools.notices).for_each(|notice| progress.notice(notice));
         progress.run_started(&shown(request, &open), open.launch);
-        let rounds = request.trials.iter().any(|trial| trial.repeat > 0);
+        let rounds = request.trials.iter().any(|trial| trial.repeat > 0) || request.search.is_some_and(Tuning::keeps_rounds);
         let mut queue = Queue::new(left, pools.wishes, rounds);
         let slots = pools.slots.iter().map(|slot| name_of(slot, &pools.devices)).collect::<Vec<_>>();
         bind_rounds(&mut queue, request, &open.rows, &slots);
@@ -208,6 +206,9 @@ impl<'a> Sweep<'a> {
         loop {
             self.start_what_may();
             if self.running.is_empty() && (self.is_stopping() || self.queue.is_empty()) {
+                if !self.is_stopping() && self.ask_for_more() {
+                    continue;
+                }
                 break;
             }
             match events.recv_timeout(TICK) {
@@ -449,7 +450,7 @@ impl<'a> Sweep<'a> {
 
     fn close(mut self) -> Result<Report, Stop> {
         let mut report = report(self.request, &self.trials, self.open.folder.clone(), End::Finished, &self.open.rows);
-        if self.asked.is_some() && report.asked_left > 0 {
+        if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = End::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
@@ -522,5 +523,6 @@ fn report(request: &Request, trials: &[Trial], folder: RunFolder, end: End, rows
 }
 
 mod memory;
+mod search;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 mod asked;
 mod check;
 mod checkpoint;
+mod chosen;
 mod condition;
 mod contradictions;
 mod experiment;
@@ -40,6 +41,7 @@ use node::Node;
 
 pub use asked::AskedModel;
 pub use checkpoint::{AfterTraining, Checkpoint};
+pub use chosen::write_chosen;
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{

@@ -40,9 +40,15 @@ fn collect(node: &Node, path: &str, origins: &mut Vec<Origin>) {
 
 /// The resolved experiment as YAML, each value with its layer as a comment. Reads back to the same experiment.
 pub fn write_resolved(loaded: &Loaded) -> String {
+    write_with(loaded, str::to_owned)
+}
+
+/// The same with what is to be said of a layer.
+pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> String {
     let matmul = loaded.experiment.model.kind() == "matmul";
     let mut lines = Vec::new();
     write(&loaded.tree, "", 0, matmul, &mut lines);
+    let lines: Vec<(String, String)> = lines.into_iter().map(|(line, layer)| (line, comment(&layer))).collect();
     let width = lines.iter().filter(|(_, layer)| !layer.is_empty()).map(|(line, _)| line.chars().count()).filter(|width| *width <= 60).max();
     let width = width.unwrap_or_default();
     let whole = |(line, layer): (String, String)| if layer.is_empty() { line } else { format!("{line:<width$}  # {layer}") };

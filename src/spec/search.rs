@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{contradictions::Fault, experiment::Experiment, node::Node};
+use super::{contradictions::Fault, experiment::Experiment, node::Node, run_options::OnOom};
 use crate::catalog::{Content, Model, data::Auto};
 
 /// What is searched for, in place of a grid of all values. For `kiln tune`.
@@ -27,7 +27,7 @@ pub enum Search {
         #[serde(default = "one")]
         #[schemars(range(min = 1, max = 1_048_576))]
         multiple_of: u64,
-        /// Largest share of the memory that the trial could have had; a trial that holds more counts as too large.
+        /// Largest share of the memory that the trial could have had; a trial that holds more counts as too large. 1.0 is all that it completes with.
         #[serde(default = "memory_share")]
         #[schemars(range(min = 0.01, max = 1.0))]
         at_most: f64,
@@ -46,7 +46,7 @@ pub enum Search {
         #[serde(default = "one")]
         #[schemars(range(min = 1, max = 1_048_576))]
         multiple_of: u64,
-        /// Largest share of the memory that the trial could have had; a trial that holds more counts as too large.
+        /// Largest share of the memory that the trial could have had; a trial that holds more counts as too large. 1.0 is all that it completes with.
         #[serde(default = "memory_share")]
         #[schemars(range(min = 0.01, max = 1.0))]
         at_most: f64,
@@ -249,6 +249,10 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<Fault> {
     };
     for fault in &mut faults {
         fault.key.insert_str(0, "sweep.search.");
+    }
+    if experiment.run.on_oom == OnOom::Shrink {
+        let message = "a search learns from trials that run out of memory, so nothing stands in for them; remove `run.on_oom: shrink`";
+        faults.extend(fault("run.on_oom", &["run.on_oom"], message.to_owned()));
     }
     faults
 }

@@ -13,10 +13,10 @@ say() { printf '%s\n' "$1"; }
 hello_of() { say "{\"event\":\"hello\",\"protocol\":$1,\"kiln_trial\":\"scripted\",\"pid\":$$}"; }
 hello() { say "{\"event\":\"hello\",\"protocol\":1,\"kiln_trial\":\"scripted\",\"pid\":$$}"; say '{"event":"ready","parameters":7,"total_steps":10,"device_name":"script"}'; }
 step() { say "{\"event\":\"progress\",\"step\":$1,\"total_steps\":10,\"loss\":2.5,\"samples_per_second\":64.0,\"data_wait_fraction\":0.1}"; }
-finish() { # outcome [reason]
+finish() { # outcome [reason [samples per second]]
   reason=null; [ -n "$2" ] && reason="\"$2\""
-  printf '{"kiln_trial_result":1,"trial":"%s","attempt":%s,"outcome":"%s","reason":%s,"steps":10,"left_out_steps":2,"window_seconds":1.5,"samples_per_second":64.0,"train_loss":2.25,"device_name":"script","cpu_threads":1,"flags":{"tf32":"false"}}\n' \
-    "$trial" "$attempt" "$1" "$reason" >"$folder/.trial.json.new" && mv "$folder/.trial.json.new" "$folder/trial.json" || exit 1
+  printf '{"kiln_trial_result":1,"trial":"%s","attempt":%s,"outcome":"%s","reason":%s,"steps":10,"left_out_steps":2,"window_seconds":1.5,"samples_per_second":%s,"train_loss":2.25,"device_name":"script","cpu_threads":1,"flags":{"tf32":"false"}}\n' \
+    "$trial" "$attempt" "$1" "$reason" "${3:-64.0}" >"$folder/.trial.json.new" && mv "$folder/.trial.json.new" "$folder/trial.json" || exit 1
   say "{\"event\":\"finished\",\"outcome\":\"$1\",\"reason\":$reason}"
 }
 now() { sed 's/ .*//; s/\.//; s/^0*//; s/$/0000000/' /proc/uptime; }
@@ -37,6 +37,10 @@ case $scenario in
   fails) hello; step 3; echo 'something went wrong here' >&2; exit 1 ;;
   fails_first) hello; [ "$attempt" -gt 1 ] || { echo 'not yet' >&2; exit 1; }; finish completed ;;
   says_failed) hello; finish failed 'the data is of no use'; exit 1 ;;
+  tuned) # runs out of memory above $SCRIPTED_CHILD_FITS; fastest at a batch of 24
+    hello; [ "$batch" -le "${SCRIPTED_CHILD_FITS:-1000000}" ] || { finish oom 'device memory ran out'; exit 4; }
+    step 5; sleep "${SCRIPTED_CHILD_SLEEP:-0}"; rate=$(echo "$batch" | awk '{ print 1000 * $1 / (24 + $1 + $1 * $1 / 24) }')
+    finish completed "" "$rate" ;;
   diverges) hello; step 4; finish diverged 'loss is NaN at step 4' ;;
   runs_out) hello; step 2; finish oom 'device memory ran out'; exit 4 ;;
   cuda_oom) hello; echo 'CUDA out of memory. Tried to allocate 20.00 GiB' >&2; exit 1 ;;

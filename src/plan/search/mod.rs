@@ -145,7 +145,7 @@ pub struct Given {
     pub steps: Option<u64>,
     /// That may be used: the cgroup's quota, else all.
     pub cores: u64,
-    /// That may be leased.
+    /// That a trial uses; none on the CPU.
     pub gpus: u64,
 }
 
@@ -197,7 +197,7 @@ fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choic
     let total: f64 = seconds.iter().sum();
     let mean = (!seconds.is_empty()).then(|| total / seconds.len() as f64);
     let cost = Cost {
-        trials: probes.len() as u64,
+        trials: probes.iter().filter(|probe| probe.outcome != Outcome::Skipped).count() as u64,
         seconds: total,
         grid_trials: found.grid_trials,
         grid_seconds: found.grid_trial_seconds.or(mean).map(|mean| mean * found.grid_trials as f64),

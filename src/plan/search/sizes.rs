@@ -99,11 +99,12 @@ pub(super) enum Fit {
     Broken,
 }
 
-/// Whether a trial's batch size can be had with at most this share of the memory.
+/// Whether a trial's batch size can be had with at most this share of the memory. Where all of it may be taken, to have completed is enough:
+/// what a process holds on the CPU counts pages of programs too, which no limit does.
 pub(super) fn fit(probe: &Probe, at_most: f64) -> Fit {
     match probe.outcome {
         Outcome::Oom | Outcome::Skipped => Fit::TooLarge,
-        Outcome::Completed if probe.memory_share().is_some_and(|share| share > at_most) => Fit::TooLarge,
+        Outcome::Completed if at_most < 1.0 && probe.memory_share().is_some_and(|share| share > at_most) => Fit::TooLarge,
         Outcome::Completed => Fit::Fits,
         _ => Fit::Broken,
     }

@@ -36,6 +36,7 @@ fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
 
 fn request<'a>(experiment: &'a Experiment, trials: &'a [Trial], [results, trial_program, locks]: [&'a PathBuf; 3]) -> Request<'a> {
     Request {
+        search: None,
         experiment,
         resolved: "",
         trials,

@@ -1,0 +1,195 @@
+//! `kiln tune`: looks for a batch size, a number of workers or a setting with few trials, in place of running a grid of them.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Status, Stop,
+    launching::{Launching, command_line, instruments, needs_gpu, stopped},
+    machine::trial_program,
+    planned::{FactFinder, check_search, load_file, placed},
+    print,
+};
+use crate::{
+    catalog::{Data, source::sha256_of},
+    hardware::host::usable_cores,
+    plan::{Prober, search::Recommendation},
+    record::{RunFolder, TrialTable, run_file::write_whole},
+    report,
+    schedule::{self, End, Progressed, Report, Request, Selection, Style, Tuning},
+    spec::{self, Loaded, Search},
+    units::counted,
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Experiment file with `sweep.search`, or any with `--search`.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Look for this with its defaults, in place of the file's `sweep`.
+    #[arg(long, value_name = "KIND", value_enum)]
+    search: Option<Kind>,
+    /// Write the chosen experiment here, and not as `chosen.yaml` beside the tables.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    launch: Launching,
+}
+
+/// What needs no settings of its own.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// The largest batch size that fits into memory.
+    LargestBatch,
+    /// The batch size with the most samples per second.
+    BestThroughputBatch,
+    /// The fewest loader workers that do not hold training up.
+    Workers,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::LargestBatch => "largest-batch",
+            Self::BestThroughputBatch => "best-throughput-batch",
+            Self::Workers => "workers",
+        }
+    }
+}
+
+/// What a sweep may say beside a search's place.
+const LISTED: [&str; 6] = ["grid", "zip", "include", "exclude", "repeats", "order"];
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let loaded = load(&args)?;
+    check_search(&loaded)?;
+    let experiment = &loaded.experiment;
+    let instruments = instruments(needs_gpu(experiment.run.engine, &experiment.run.devices));
+    let finder = FactFinder::from_environment();
+    let find = |data: &Data| finder.find(data);
+    let has_gpu = needs_gpu(experiment.run.engine, &experiment.run.devices) && !instruments.devices().is_empty();
+    let gpus = if has_gpu { experiment.run.devices_per_trial } else { 0 };
+    let refused = |faults: Vec<_>| Stop::bad_input(placed(&loaded, &faults));
+    let prober = Prober::new(experiment, &find, usable_cores(), gpus).map_err(refused)?;
+    let tuning = Tuning::new(experiment, &prober);
+    let first = tuning.progress(&[]);
+    if !args.launch.dry_run {
+        finder.complete()?;
+    }
+    let (resolved, style, command_line) = (spec::write_resolved(&loaded), args.launch.style(), command_line());
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let request = Request {
+        experiment,
+        resolved: &resolved,
+        trials: &first.trials,
+        search: Some(&tuning),
+        results: &args.launch.results,
+        trial_program: &trial_program()?,
+        locks: &schedule::locks_folder(),
+        visible_devices: visible.as_deref(),
+        selection: Selection::default(),
+        fresh: args.launch.fresh,
+        command_line: &command_line,
+        data: &finder.hashes(),
+        sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
+        style,
+    };
+    if args.launch.dry_run {
+        return dry_run(&request);
+    }
+    let report = schedule::run(&request, instruments).map_err(stopped)?;
+    let rows = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?.rows;
+    let progressed = tuning.progress(&rows);
+    match &progressed.recommendation {
+        Some(found) => conclude(found, &progressed, &report, &loaded, &args, style),
+        None => Err(unfinished(&report)),
+    }
+}
+
+/// The experiment; with `--search` under a name of its own, so that its runs are not taken for those of the file's sweep.
+fn load(args: &Args) -> Result<Loaded, Stop> {
+    let mut set = args.launch.settings();
+    let Some(kind) = args.search else { return load_file(args.file.clone(), &set) };
+    let unset = LISTED.iter().map(|key| format!("sweep.{key}=null"));
+    let mut searched: Vec<String> = unset.chain([format!("sweep.search.kind={}", kind.name())]).collect();
+    searched.append(&mut set);
+    let name = load_file(args.file.clone(), &searched)?.experiment.name;
+    searched.push(format!("name={}", json!(format!("{name}-{}", kind.name()))));
+    load_file(args.file.clone(), &searched)
+}
+
+fn dry_run(request: &Request) -> Result<Status, Stop> {
+    let preview = schedule::preview(request, &|| instruments(true)).map_err(stopped)?;
+    let place = match &preview.resumes {
+        Some(folder) => format!("would go on in {}", folder.path().display()),
+        None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
+    };
+    let next = match preview.to_run.len() {
+        0 => "nothing more to try".to_owned(),
+        count => format!("{} next, then what these show to be worth trying", counted(count, "trial")),
+    };
+    let notice = preview.notice.map(|notice| format!("{notice}\n")).unwrap_or_default();
+    let ids: String = preview.to_run.iter().map(|(id, _)| format!("{id}\n")).collect();
+    print(&format!("{notice}{place}: {next}\n{ids}"))?;
+    Ok(Status::Success)
+}
+
+/// Why there is no recommendation yet.
+fn unfinished(report: &Report) -> Stop {
+    match &report.failure {
+        Some(failure) => stopped(failure.clone()),
+        None => Stop::new(Status::Interrupted, "interrupted; the same command (without `--fresh`) goes on from here"),
+    }
+}
+
+fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, loaded: &Loaded, args: &Args, style: Style) -> Result<Status, Stop> {
+    let experiment = &loaded.experiment;
+    let metric = match &experiment.sweep.search {
+        Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
+        _ => None,
+    };
+    let refused: Vec<(String, String)> = progressed.refused.iter().map(schedule::Refused::spelled).collect();
+    let page = report::Search { found, metric, refused: &refused };
+    let kept = report.folder.path().join("recommendation.md");
+    write(&kept, &page.markdown(&format!("{}: {}", experiment.name, experiment.sweep.search.as_ref().map_or("", Search::kind))))?;
+    let chosen = found.chosen.as_ref().map(|values| write_chosen(&report.folder, values, loaded, args)).transpose()?;
+    if style == Style::Json {
+        let mut event = page.json();
+        event["event"] = "recommendation".into();
+        event["experiment"] = json!(chosen);
+        print(&format!("{event}\n"))?;
+    } else {
+        print(&format!("\n{}\n{}", page.text(super::page_style()), places(report, chosen.as_deref(), &kept)))?;
+    }
+    if report.end == End::NothingToDo && style != Style::Json && !args.launch.quiet {
+        let _ = writeln!(std::io::stderr(), "the search has ended already; `--fresh` starts a new one");
+    }
+    Ok(if found.chosen.is_some() { Status::Success } else { Status::Failed })
+}
+
+fn places(report: &Report, chosen: Option<&Path>, kept: &Path) -> String {
+    let folder = &report.folder;
+    let files = [folder.trials_table(), folder.snapshots_table(), folder.run_file(), folder.experiment(), kept.to_owned()];
+    let files: String = files.iter().map(PathBuf::as_path).chain(chosen).map(|path| format!("  {}\n", path.display())).collect();
+    let chosen = chosen.map(|path| format!("The chosen experiment:\n  kiln run {}\n", path.display())).unwrap_or_default();
+    format!("{chosen}Worth committing:\n{files}")
+}
+
+/// Writes the experiment with the chosen values and without the search, and says where.
+fn write_chosen(folder: &RunFolder, values: &[(String, Value)], loaded: &Loaded, args: &Args) -> Result<PathBuf, Stop> {
+    // The rounds of successive halving are short; the chosen setting trains as long as the file says.
+    let is_of_rounds = matches!(loaded.experiment.sweep.search, Some(Search::SuccessiveHalving { .. }));
+    let values = values.iter().filter(|(key, _)| !(is_of_rounds && key == "train.steps"));
+    let text = spec::write_chosen(&folder.experiment(), &loaded.experiment.name, values).map_err(|problems| Stop::new(Status::Failed, problems))?;
+    let path = args.output.clone().unwrap_or_else(|| folder.path().join("chosen.yaml"));
+    write(&path, &text)?;
+    Ok(path)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Stop> {
+    write_whole(path, text.as_bytes()).map_err(|error| Stop::new(Status::Failed, format!("{}: {error}", path.display())))
+}

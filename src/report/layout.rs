@@ -1,0 +1,121 @@
+//! A table on a page: columns of cells, as wide as the terminal allows.
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+/// What stands for a cell without a value.
+const NOTHING: &str = "-";
+/// In the first column: the row that matters most.
+pub(super) const MARK: &str = "*";
+
+/// Columns worth at least this much stay however narrow the terminal is: axes and throughput.
+pub(super) const MUST_STAY: u8 = 200;
+
+/// Narrower than this nothing can be laid out; the table then runs over.
+const LEAST_WIDTH: u16 = 40;
+
+/// One rule below the head and nothing else: as many columns as possible fit.
+const RULE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// How the page looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Columns of the terminal; `None` for no limit (a file, a pipe).
+    pub width: Option<u16>,
+    /// Whether the best line is printed bold.
+    pub has_color: bool,
+}
+
+/// A column: its head and each row's cell. `keep` orders what a narrow terminal gives up: low goes first.
+pub(super) struct PageColumn {
+    pub(super) head: String,
+    pub(super) cells: Vec<String>,
+    pub(super) keep: u8,
+}
+
+impl PageColumn {
+    /// A cell per row; what there is none of is a dash.
+    pub(super) fn new(head: &str, keep: u8, cells: impl Iterator<Item = Option<String>>) -> Self {
+        Self { head: head.to_owned(), cells: cells.map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned())).collect(), keep }
+    }
+
+    /// The one of marks: it stays however little it says.
+    pub(super) fn of_marks(is_marked: impl Iterator<Item = bool>) -> Self {
+        Self { head: String::new(), cells: is_marked.map(|is_marked| if is_marked { MARK } else { "" }.to_owned()).collect(), keep: u8::MAX }
+    }
+
+    /// Whether some row fills it, or it must stay anyway.
+    pub(super) fn says_something(&self) -> bool {
+        self.keep == u8::MAX || self.cells.iter().any(|cell| cell != NOTHING)
+    }
+}
+
+/// Three digits at least: `0.123`, `4.56`, `78.9`, `1234`.
+pub(super) fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// The columns that fit beside one another, in their order: those that must stay, then by how much they tell.
+pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageColumn> {
+    let Some(width) = width.map(|width| usize::from(width.max(LEAST_WIDTH))) else { return columns.iter().collect() };
+    let mut by_worth: Vec<usize> = (0..columns.len()).collect();
+    by_worth.sort_by_key(|place| std::cmp::Reverse(columns[*place].keep));
+    let mut kept: Vec<usize> = Vec::new();
+    for place in by_worth {
+        let mut wider = kept.clone();
+        wider.push(place);
+        wider.sort_unstable();
+        let page = layout(&wider.iter().map(|place| &columns[*place]).collect::<Vec<_>>(), None, false);
+        if columns[place].keep >= MUST_STAY || widest_line(&page) <= width {
+            kept = wider;
+        }
+    }
+    kept.into_iter().map(|place| &columns[place]).collect()
+}
+
+/// Lays the columns out, wrapping cells where `width` leaves no other way. A marked row is bold where there is colour.
+pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(RULE);
+    match width {
+        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(LEAST_WIDTH)),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    if has_color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(columns.iter().map(|column| Cell::new(&column.head).set_alignment(CellAlignment::Right)));
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    for place in 0..rows {
+        table.add_row(columns.iter().map(|column| {
+            let cell = Cell::new(&column.cells[place]).set_alignment(CellAlignment::Right);
+            if has_color && columns[0].cells[place] == MARK { cell.add_attribute(Attribute::Bold) } else { cell }
+        }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+pub(super) fn widest_line(page: &str) -> usize {
+    page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+}
+
+/// The columns as a table of Markdown.
+pub(super) fn as_markdown(columns: &[PageColumn]) -> String {
+    let line = |cells: Vec<&str>| {
+        format!("| {} |\n", cells.iter().map(|cell| cell.replace('|', "\\|").replace(MARK, "\\*")).collect::<Vec<_>>().join(" | "))
+    };
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    let mut text = line(columns.iter().map(|column| column.head.as_str()).collect());
+    text.push_str(&format!("|{}\n", "---|".repeat(columns.len())));
+    (0..rows).for_each(|row| text.push_str(&line(columns.iter().map(|column| column.cells[row].as_str()).collect())));
+    text
+}

@@ -1,0 +1,130 @@
+//! What a search came to, as people read it: the choice, the trials it rests on, what it cost, what to mind.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    findings::capitalized,
+    layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
+};
+use crate::{
+    plan::{
+        Outcome,
+        search::{Cost, Probe, Recommendation},
+        show,
+    },
+    units::{Bytes, Fraction, Seconds, counted},
+};
+
+/// Of what a search speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'a> {
+    pub found: &'a Recommendation,
+    /// The column that decides, where it is none of the usual ones.
+    pub metric: Option<&'a str>,
+    /// Choices that could not be trials, each with the reason.
+    pub refused: &'a [(String, String)],
+}
+
+impl Search<'_> {
+    /// For a terminal or a pipe, ending in a line feed.
+    pub fn text(&self, style: Style) -> String {
+        let mut page = format!("{}\n  {}\n\n", self.head(), self.found.why);
+        let columns = self.evidence();
+        page.push_str(&layout(&fitting(&columns, style.width), style.width, style.has_color));
+        page.push_str("\n* the choice\n");
+        for (kind, text) in self.remarks() {
+            let _ = writeln!(page, "{kind}: {text}");
+        }
+        page
+    }
+
+    /// For a file that people commit.
+    pub fn markdown(&self, title: &str) -> String {
+        let mut page = format!("# {title}\n\n**{}.** {}.\n\n", self.head(), capitalized(&self.found.why));
+        page.push_str(&as_markdown(&self.evidence()));
+        page.push_str("\n\\*: the choice.\n\n");
+        for (kind, text) in self.remarks() {
+            let _ = writeln!(page, "- {kind}: {text}");
+        }
+        page
+    }
+
+    /// For programs: what was chosen, why, at what cost, and what to mind.
+    pub fn json(&self) -> Value {
+        let Recommendation { chosen, why, cost, warnings, notes, .. } = self.found;
+        let chosen = chosen.as_ref().map(|values| values.iter().cloned().collect::<Map<String, Value>>());
+        let Cost { trials, seconds, grid_trials, grid_seconds } = cost;
+        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        let refused: Vec<Value> = self.refused.iter().map(|(choice, why)| json!({"choice": choice, "why": why})).collect();
+        json!({
+            "chosen": chosen, "why": why, "warnings": warnings, "notes": notes, "refused": refused,
+            "cost": {"trials": trials, "seconds": seconds, "grid_trials": grid_trials, "grid_seconds": grid_seconds},
+        })
+    }
+
+    fn head(&self) -> String {
+        match &self.found.chosen {
+            Some(values) => {
+                format!("Recommended: {}", values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect::<Vec<_>>().join(", "))
+            }
+            None => "Nothing to recommend".to_owned(),
+        }
+    }
+
+    /// A line per trial, in the order in which they ran.
+    fn evidence(&self) -> Vec<PageColumn> {
+        let probes = &self.found.evidence;
+        let column = |head: &str, keep: u8, of: &dyn Fn(&Probe) -> Option<String>| PageColumn::new(head, keep, probes.iter().map(of));
+        let mut columns = vec![PageColumn::of_marks(probes.iter().map(|probe| self.is_chosen(probe)))];
+        for (place, (key, _)) in probes.first().map(|probe| probe.choice.values.as_slice()).unwrap_or_default().iter().enumerate() {
+            columns.push(column(key, u8::MAX, &|probe| probe.choice.values.get(place).map(|(_, value)| show(value))));
+        }
+        let has_repeats = probes.iter().any(|probe| probe.choice.repeat > 0);
+        columns.push(column("repeat", 90, &|probe| has_repeats.then(|| (probe.choice.repeat + 1).to_string())));
+        columns.push(column("outcome", MUST_STAY, &|probe| Some(outcome(probe))));
+        if let Some(metric) = self.metric {
+            columns.push(column(metric, MUST_STAY, &|probe| probe.metric.map(|value| format!("{value:.4}"))));
+        }
+        columns.push(column("samples/s", 80, &|probe| probe.samples_per_second.map(significant)));
+        columns.push(column("tokens/s", 70, &|probe| probe.tokens_per_second.map(significant)));
+        columns.push(column("memory", 60, &|probe| probe.memory_held_bytes.map(|bytes| Bytes(bytes).to_string())));
+        columns.push(column("of limit", 65, &|probe| share(probe).map(|share| Fraction(share).to_string())));
+        columns.push(column("data wait", 50, &|probe| probe.data_wait_fraction.map(|share| Fraction(share).to_string())));
+        columns.push(column("took", 40, &|probe| probe.seconds.map(|seconds| Seconds(seconds).to_string())));
+        columns.retain(PageColumn::says_something);
+        columns
+    }
+
+    fn is_chosen(&self, probe: &Probe) -> bool {
+        self.found.chosen.as_ref() == Some(&probe.choice.values) && probe.outcome == Outcome::Completed
+    }
+
+    fn remarks(&self) -> Vec<(&'static str, String)> {
+        let warnings = self.found.warnings.iter().map(|warning| ("warning", warning.to_string()));
+        let refused = self.refused.iter().map(|(choice, why)| ("not possible", format!("{choice}: {why}")));
+        let notes = self.found.notes.iter().map(|note| ("note", note.clone()));
+        warnings.chain(refused).chain(notes).chain([("cost", cost(&self.found.cost))]).collect()
+    }
+}
+
+/// `skipped` is for the plan; a reader of the evidence wants to know that it never ran.
+fn outcome(probe: &Probe) -> String {
+    match probe.outcome {
+        Outcome::Skipped => "not run".to_owned(),
+        outcome => outcome.to_string(),
+    }
+}
+
+fn share(probe: &Probe) -> Option<f64> {
+    let limit = probe.memory_limit_bytes.filter(|limit| *limit > 0)?;
+    Some(probe.memory_held_bytes? as f64 / limit as f64)
+}
+
+/// `7 trials in 40 s; the whole grid is 64 trials, about 6 min 5 s`.
+fn cost(cost: &Cost) -> String {
+    let time = cost.grid_seconds.map(|seconds| format!(", about {}", Seconds(seconds))).unwrap_or_default();
+    let trials = |count: u64| counted(count as usize, "trial");
+    format!("{} in {}; the whole grid is {}{time}", trials(cost.trials), Seconds(cost.seconds), trials(cost.grid_trials))
+}

@@ -1,0 +1,39 @@
+//! A search's next trials, once all that it asked for have ended.
+
+use super::{Sweep, open};
+use crate::{
+    plan::Trial,
+    schedule::{Request, Stop, open::Old},
+};
+
+impl Sweep<'_> {
+    /// Puts what the search asks for next at the end of the queue; whether there is something.
+    pub(super) fn ask_for_more(&mut self) -> bool {
+        let Some(search) = self.request.search else { return false };
+        let progressed = search.progress(&self.open.rows);
+        let new: Vec<Trial> = progressed.trials.into_iter().filter(|trial| self.trials.iter().all(|known| known.id != trial.id)).collect();
+        for trial in &new {
+            self.progress.one_more();
+            self.queue.then(self.trials.len());
+            self.trials.push(trial.clone());
+        }
+        // Whole: a launch that was killed may not have come to write down what it asked for last.
+        self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
+        self.open.file.is_searching = progressed.recommendation.is_none();
+        // Written before they start: a killed run knows them.
+        if let Err(error) = self.open.file.write(&self.open.folder.run_file()) {
+            self.fail(open::cannot_write(self.request)(error));
+        }
+        !new.is_empty()
+    }
+}
+
+/// A search whose last row was written, and whose end was not.
+pub(super) fn note_end(request: &Request, old: &Old) -> Result<(), Stop> {
+    if request.search.is_none() || !old.file.is_searching {
+        return Ok(());
+    }
+    let file =
+        crate::record::RunFile { is_searching: false, plan: request.trials.iter().map(|trial| trial.id.clone()).collect(), ..old.file.clone() };
+    file.write(&old.folder.run_file()).map_err(open::cannot_write(request))
+}

@@ -1,0 +1,197 @@
+//! A search joined with its table: rows become probes, choices become trials. Pure.
+//!
+//! Nothing is kept between two questions: each goes through the search from its first step with the rows that are there. So a search
+//! that was killed goes on where it was.
+
+use super::{instruments::BUSY_HOST, remaining::History};
+use crate::{
+    plan::{
+        Outcome, PlanProblem, Prober, Trial,
+        search::{Ask, Choice, Probe, Recommendation, Strategy},
+        show,
+    },
+    record::{TableRow, TrialRow},
+    spec::{Experiment, Metric, Search},
+};
+
+/// The clocks were held down for less than this share of a window: it moves no rate by what counts as a difference.
+const HARDLY_THROTTLED: f64 = 0.05;
+/// A well used device is at its power limit.
+const POWER_CAP: &str = "sw_power_cap";
+
+/// The search of an experiment.
+pub struct Tuning<'a> {
+    prober: &'a Prober<'a>,
+    strategy: Box<dyn Strategy>,
+    metric: Option<Metric>,
+    retries: u64,
+    /// Whether its trials are compared with one another by their times.
+    is_of_speed: bool,
+}
+
+/// How far a search is.
+#[derive(Clone, Debug)]
+pub struct Progressed {
+    /// Asked for so far, in that order, numbered from 1.
+    pub trials: Vec<Trial>,
+    /// Asked for, but impossible.
+    pub refused: Vec<Refused>,
+    /// What it came to; `None` while trials are missing.
+    pub recommendation: Option<Box<Recommendation>>,
+}
+
+/// A choice that is no trial: a batch larger than the data, say.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    pub choice: Choice,
+    pub problems: Vec<PlanProblem>,
+}
+
+impl<'a> Tuning<'a> {
+    /// `prober` is that of the experiment.
+    pub fn new(experiment: &Experiment, prober: &'a Prober<'a>) -> Self {
+        let metric = match &experiment.sweep.search {
+            Some(Search::SuccessiveHalving { metric, .. }) => Some(*metric),
+            _ => None,
+        };
+        Self { prober, strategy: prober.strategy(), metric, retries: experiment.run.retries, is_of_speed: metric.is_none() }
+    }
+
+    /// Goes through the search with the rows of its run, in the order of the table.
+    pub fn progress(&self, rows: &[TableRow]) -> Progressed {
+        let history = History::of(rows);
+        let mut probes: Vec<Probe> = Vec::new();
+        let mut progressed = Progressed { trials: Vec::new(), refused: Vec::new(), recommendation: None };
+        loop {
+            let choices = match self.strategy.ask(&probes) {
+                Ask::Run(choices) => choices,
+                Ask::Done(recommendation) => {
+                    progressed.recommendation = Some(recommendation);
+                    return progressed;
+                }
+            };
+            let mut is_missing = false;
+            for choice in choices {
+                match self.prober.trial(&choice) {
+                    Ok(trial) if history.is_settled(&trial.id, self.retries) => {
+                        let own = rows.iter().filter(|row| row.fixed.trial == trial.id);
+                        probes.extend(own.map(|row| self.probe(choice.clone(), &row.fixed)));
+                        progressed.add(trial);
+                    }
+                    Ok(trial) => {
+                        is_missing = true;
+                        progressed.add(trial);
+                    }
+                    Err(problems) => {
+                        probes.push(not_run(choice.clone()));
+                        progressed.refused.push(Refused { choice, problems });
+                    }
+                }
+            }
+            if is_missing {
+                return progressed;
+            }
+        }
+    }
+
+    /// Whether rounds of repeats stay on one device each: so do all trials of a search whose times are compared.
+    pub(super) fn keeps_rounds(&self) -> bool {
+        self.is_of_speed
+    }
+
+    fn probe(&self, choice: Choice, row: &TrialRow) -> Probe {
+        Probe {
+            choice,
+            outcome: row.outcome,
+            samples_per_second: row.samples_per_second,
+            tokens_per_second: row.tokens_per_second,
+            memory_held_bytes: row.memory_held_bytes(),
+            memory_limit_bytes: row.memory_limit_bytes,
+            data_wait_fraction: row.data_wait_fraction,
+            metric: self.metric.and_then(|metric| cell(row, metric)),
+            seconds: row.trial_seconds,
+            is_disturbed: is_disturbed(row),
+        }
+    }
+}
+
+impl Progressed {
+    fn add(&mut self, trial: Trial) {
+        if self.trials.iter().any(|known| known.id == trial.id) {
+            return;
+        }
+        let alike = self.trials.iter().find(|known| known.axes == trial.axes).map(|known| known.point);
+        let point = alike.unwrap_or_else(|| self.trials.iter().map(|known| known.point + 1).max().unwrap_or(0));
+        self.trials.push(Trial { number: self.trials.len() as u64 + 1, point, ..trial });
+    }
+}
+
+fn not_run(choice: Choice) -> Probe {
+    Probe {
+        choice,
+        outcome: Outcome::Skipped,
+        samples_per_second: None,
+        tokens_per_second: None,
+        memory_held_bytes: None,
+        memory_limit_bytes: None,
+        data_wait_fraction: None,
+        metric: None,
+        seconds: None,
+        is_disturbed: false,
+    }
+}
+
+fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
+    match metric {
+        Metric::ValidLoss => row.valid_loss,
+        Metric::TrainLoss => row.train_loss,
+        Metric::SamplesPerSecond => row.samples_per_second,
+        Metric::TokensPerSecond => row.tokens_per_second,
+        Metric::ValidTop1 => row.valid_top1,
+        Metric::ValidMeanAbsoluteError => row.valid_mean_absolute_error,
+        Metric::ValidHitRate => row.valid_hit_rate,
+        Metric::ValidBleu4 => row.valid_bleu4,
+        Metric::ValidChrf => row.valid_chrf,
+    }
+}
+
+impl Refused {
+    /// The choice and what speaks against it, in words.
+    pub fn spelled(&self) -> (String, String) {
+        let values: Vec<String> = self.choice.values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect();
+        (values.join(", "), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// Whether the row says that its times may not be those of the work alone.
+fn is_disturbed(row: &TrialRow) -> bool {
+    let is_shared = row.foreign_processes.as_deref().is_some_and(|seen| !["none", "unknown"].contains(&seen));
+    let reason = row.throttle_reasons.as_deref().and_then(|reasons| reasons.split(' ').next());
+    let is_throttled = row.throttled_fraction.is_some_and(|share| share >= HARDLY_THROTTLED) && reason != Some(POWER_CAP);
+    let is_host_busy = row.notes.as_deref().is_some_and(|notes| notes.contains(BUSY_HOST));
+    is_shared || is_throttled || is_host_busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_disturbed_by_others_and_by_heat_and_not_by_its_own_power() {
+        let row = |cells: &str| -> TrialRow {
+            let fixed = "kiln_table: t, trial: t, attempt: 1, launch: 1, number: 1, outcome: completed, model_kind: m, data_kind: d, engine: e, \
+                precision: f32, batch_size: 1, grad_accumulation: 1, effective_batch_size: 1, seed: 1, concurrent_trials: 1";
+            let text = format!("{{{fixed}{cells}}}");
+            serde_yaml::from_str(&text).unwrap()
+        };
+        let disturbed = |cells: &str| is_disturbed(&row(cells));
+        assert!(!disturbed("") && !disturbed(", foreign_processes: none") && !disturbed(", foreign_processes: unknown"));
+        assert!(disturbed(", foreign_processes: 2 with 2.0 GiB"));
+        assert!(!disturbed(", throttled_fraction: 0.9, throttle_reasons: sw_power_cap") && !disturbed(", throttled_fraction: 0.01"));
+        assert!(disturbed(", throttled_fraction: 0.2, throttle_reasons: sw_thermal_slowdown sw_power_cap"));
+        assert!(disturbed(", notes: 'mfu: no peak; samples_per_second: other processes kept 1.2 of 2 cores busy in the window'"));
+        assert_eq!(row(", peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(), Some(7));
+        assert_eq!(row(", device_uuid: g, peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(), Some(5));
+        assert_eq!(row(", device_uuid: g, peak_nvml_used_bytes: 9").memory_held_bytes(), Some(9));
+    }
+}

@@ -1,0 +1,25 @@
+//! The experiment that a search chose: the one that was searched, with the chosen values and without the search.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Problems, Request, load, resolved::write_with};
+
+/// Behind a chosen value.
+const CHOSEN: &str = "chosen";
+
+/// The text of an experiment file. `searched` is the resolved experiment of the search, `name` its name; what is named by a dotted key in
+/// `values` is changed. The new experiment is named for the old one, so that its runs are not taken for those of the search.
+///
+/// # Errors
+/// The file cannot be read, or the values do not go together.
+pub fn write_chosen<'a>(searched: &Path, name: &str, values: impl Iterator<Item = &'a (String, Value)>) -> Result<String, Problems> {
+    let set = |key: &str, value: &Value| format!("{key}={value}");
+    let renamed = [set("sweep.search", &Value::Null), set("name", &format!("{name}-{CHOSEN}").into())];
+    let set: Vec<String> = renamed.into_iter().chain(values.map(|(key, value)| set(key, value))).collect();
+    let loaded = load(&Request { file: searched.to_owned(), set, variables: Vec::new() })?;
+    let is_chosen = |layer: &str| layer.starts_with("--set") && !layer.starts_with("--set name=");
+    let text = write_with(&loaded, |layer| if is_chosen(layer) { CHOSEN.to_owned() } else { String::new() });
+    Ok(format!("# `kiln tune` chose this for experiment `{name}`; its trials are in recommendation.md and trials.csv of that run.\n{text}"))
+}
