@@ -348,6 +348,7 @@ fn of_pairs() -> Vec<Case> {
             of("max_response_tokens", "4", LOSSES),
             of("length_bucket", "1", Shows::Differ(padding)),
             of("sort_by_length", "false", LOSSES),
+            of("longest_first", "true", Shows::Differ(padding)),
         ]);
         cases.extend(of_loader(kind, file));
     }

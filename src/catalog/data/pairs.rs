@@ -80,6 +80,10 @@ pub struct PairSampling {
     /// Whether rows of like length make a step, so that little is filled up; otherwise each step is drawn from all rows.
     #[serde(default = "sort_by_length")]
     pub sort_by_length: bool,
+    /// Whether the first two steps are filled up to the longest prompt and the longest response of all training rows: then memory is at its most from
+    /// the start, and a batch that does not fit fails at once.
+    #[serde(default)]
+    pub longest_first: bool,
 }
 
 impl SftJsonl {
@@ -98,6 +102,7 @@ impl Default for PairSampling {
             max_response_tokens: max_tokens(),
             length_bucket: length_bucket(),
             sort_by_length: sort_by_length(),
+            longest_first: false,
         }
     }
 }
@@ -105,7 +110,7 @@ impl Default for PairSampling {
 impl PairSampling {
     /// What decides which tokens there are; how they become batches is left at its default.
     pub fn of_tokens(&self) -> Self {
-        Self { length_bucket: length_bucket(), sort_by_length: sort_by_length(), ..self.clone() }
+        Self { length_bucket: length_bucket(), sort_by_length: sort_by_length(), longest_first: false, ..self.clone() }
     }
 }
 

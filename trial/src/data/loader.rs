@@ -24,7 +24,7 @@ use std::{
 };
 
 use super::{
-    BatchSchedule, Draw, EvaluationSchedule, HostBatch, LoadError, Source,
+    BatchSchedule, Draw, EvaluationSchedule, HostBatch, LONGEST_STEPS, LoadError, Source,
     schedule::{Schedule, TrainingOrder},
 };
 use crate::error::panic_text;
@@ -321,7 +321,10 @@ impl Shared {
     fn make(&self, number: u64, mut batch: HostBatch) -> Result<Made, LoadError> {
         let started = Instant::now();
         let draws = self.schedule.draws(number);
-        self.source.lay_out(&draws, &mut batch);
+        match number < LONGEST_STEPS * self.batches_per_step() {
+            true => self.source.lay_out_first(&draws, &mut batch),
+            false => self.source.lay_out(&draws, &mut batch),
+        }
         batch.step_targets = self.step_targets(number, &draws);
         for (row, draw) in draws.into_iter().enumerate() {
             if self.is_closed.load(Ordering::Relaxed) {

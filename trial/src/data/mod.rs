@@ -32,6 +32,9 @@ pub struct Draw {
     pub sample: u64,
 }
 
+/// Steps that show how much memory a training takes: the optimizer's moments are there from the second on.
+pub const LONGEST_STEPS: u64 = 2;
+
 /// Samples that can be made one by one, from any thread.
 pub trait Source: Send + Sync + 'static {
     /// How many samples there are.
@@ -39,6 +42,11 @@ pub trait Source: Send + Sync + 'static {
 
     /// Gives the batch room for these samples, row by row.
     fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch);
+
+    /// The same for a batch of the first [`LONGEST_STEPS`] steps.
+    fn lay_out_first(&self, draws: &[Draw], batch: &mut HostBatch) {
+        self.lay_out(draws, batch);
+    }
 
     /// Writes one sample into row `row` of a batch that was laid out here. The error is in words.
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String>;

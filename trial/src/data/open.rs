@@ -125,7 +125,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
     let sampling = data.pairs().cloned().unwrap_or_default();
     let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
     let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
-    let train = Arc::new(PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket));
+    let train = Arc::new(PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket).longest_first(sampling.longest_first));
     Ok(Opened {
         epoch_samples: train.sample_count(),
         sampling: Sampling::Shuffled,

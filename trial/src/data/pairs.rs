@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kiln::catalog::pairs::Pair;
 
 use super::{
-    BatchSchedule, Draw, HostBatch, OTHER_KIND, Source,
+    BatchSchedule, Draw, HostBatch, LONGEST_STEPS, OTHER_KIND, Source,
     schedule::{Schedule, TrainingOrder},
 };
 
@@ -24,12 +24,19 @@ pub struct PairRows {
     pad: i64,
     /// Lengths are filled up to a multiple of this.
     length_bucket: usize,
+    /// Whether a training's first steps are filled up to the longest rows of all.
+    is_longest_first: bool,
 }
 
 impl PairRows {
     /// Sample `k` is row `k`.
     pub fn new(rows: Arc<Vec<Pair>>, pad: u32, length_bucket: u64) -> Self {
-        Self { rows, order: None, pad: i64::from(pad), length_bucket: (length_bucket as usize).max(1) }
+        Self { rows, order: None, pad: i64::from(pad), length_bucket: (length_bucket as usize).max(1), is_longest_first: false }
+    }
+
+    /// With the first steps of a training filled up to the longest prompt and the longest response of all rows.
+    pub fn longest_first(self, is_longest_first: bool) -> Self {
+        Self { is_longest_first, ..self }
     }
 
     /// Samples of like lengths follow one another.
@@ -50,7 +57,8 @@ impl PairRows {
         let (mut filled_up, mut kept) = (0, 0);
         for batch in 0..schedule.batches_per_epoch() {
             let draws = order.draws(batch);
-            let (prompt_len, response_len) = self.lengths(&draws);
+            let is_first = batch < LONGEST_STEPS * schedule.grad_accumulation;
+            let (prompt_len, response_len) = if is_first { self.first_lengths(&draws) } else { self.lengths(&draws) };
             filled_up += draws.len() * (prompt_len + response_len);
             kept += draws.iter().filter_map(|draw| self.row(draw.sample)).map(|row| row.prompt.len() + row.response.len()).sum::<usize>();
         }
@@ -59,9 +67,18 @@ impl PairRows {
 
     /// What the prompts, and the responses, of some samples are filled up to.
     fn lengths(&self, draws: &[Draw]) -> (usize, usize) {
-        let longest = |length: fn(&Pair) -> usize| draws.iter().filter_map(|draw| self.row(draw.sample)).map(length).max().unwrap_or_default();
-        let filled_up = |length: usize| length.next_multiple_of(self.length_bucket);
-        (filled_up(longest(|row| row.prompt.len())), filled_up(longest(|row| row.response.len())))
+        self.longest(draws.iter().filter_map(|draw| self.row(draw.sample)))
+    }
+
+    /// The same in the first steps.
+    fn first_lengths(&self, draws: &[Draw]) -> (usize, usize) {
+        if self.is_longest_first { self.longest(self.rows.iter()) } else { self.lengths(draws) }
+    }
+
+    /// The longest prompt and the longest response of some rows, filled up.
+    fn longest<'r>(&self, rows: impl Iterator<Item = &'r Pair>) -> (usize, usize) {
+        let (prompt, response) = rows.fold((0, 0), |(prompt, response), row| (prompt.max(row.prompt.len()), response.max(row.response.len())));
+        (prompt.next_multiple_of(self.length_bucket), response.next_multiple_of(self.length_bucket))
     }
 
     fn row(&self, sample: u64) -> Option<&Pair> {
@@ -89,6 +106,11 @@ impl Source for PairRows {
 
     fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
         let (prompt_len, response_len) = self.lengths(draws);
+        batch.lay_out_pairs(draws.len(), prompt_len, response_len, self.pad);
+    }
+
+    fn lay_out_first(&self, draws: &[Draw], batch: &mut HostBatch) {
+        let (prompt_len, response_len) = self.first_lengths(draws);
         batch.lay_out_pairs(draws.len(), prompt_len, response_len, self.pad);
     }
 
@@ -223,6 +245,23 @@ mod tests {
         let (sorted, exact, unsorted) = (padding(true, 32), padding(true, 1), padding(false, 32));
         assert!(sorted.0 < 0.6 * unsorted.0 && exact.0 < sorted.0, "{} {} {}", sorted.0, exact.0, unsorted.0);
         assert!(sorted.1 == exact.1 && sorted.1 != unsorted.1);
+    }
+
+    #[test]
+    fn longest_first_fills_up_two_steps_and_changes_no_row() {
+        let usual = PairRows::new(rows(500), 0, 8);
+        let first = usual.clone().longest_first(true);
+        let schedule = schedule(&usual, 4, 3, true);
+        let (usual_batches, batches) = (made(&usual, schedule.clone()), made(&first, schedule.clone()));
+        let longest = |length: fn(&Pair) -> usize| usual.rows.iter().map(length).max().unwrap().next_multiple_of(8);
+        let most = (longest(|row| row.prompt.len()), longest(|row| row.response.len()));
+        for (number, ((batch, targets), (other, same_targets))) in batches.iter().zip(&usual_batches).enumerate() {
+            let filled_up = (batch.prompt_len, batch.response_len);
+            assert_eq!(filled_up, if number < 6 { most } else { (other.prompt_len, other.response_len) }, "batch {number}");
+            assert_eq!((numbers(batch), &batch.prompt_lengths, targets), (numbers(other), &other.prompt_lengths, same_targets));
+        }
+        assert!(usual_batches.iter().all(|(batch, _)| (batch.prompt_len, batch.response_len) != most), "chance alone has no such batch");
+        assert!(first.padding_fraction(&schedule) > usual.padding_fraction(&schedule));
     }
 
     #[test]
