@@ -187,6 +187,18 @@ fn a_file_made_for_a_sweep_can_be_searched_too_and_programs_read_the_end() {
 }
 
 #[test]
+fn the_effective_batch_can_be_kept() {
+    let place = Place::with("");
+    training(&place, "sweep: {search: {kind: best-throughput-batch, keep_effective: true, repeats: 3}}");
+    let ended = tune(&place, 30, &["--set", "train.batch_size=48"]);
+    assert_eq!((ended.status, recommended(&ended)), (Some(0), "train.batch_size 24, train.grad_accumulation 2"), "{ended:?}");
+    assert_eq!(place.column("effective_batch_size").iter().collect::<std::collections::BTreeSet<_>>().len(), 1);
+    assert!(!ended.stdout.contains("one update sees") && place.column("seed").contains(&"3".to_owned()), "{ended:?}");
+    let chosen = fs::read_to_string(place.latest().join("chosen.yaml")).unwrap();
+    assert!(chosen.contains("batch_size: 24") && chosen.contains("grad_accumulation: 2"), "{chosen}");
+}
+
+#[test]
 fn workers_and_settings_are_searched_too() {
     let place = Place::with("");
     training(&place, "sweep: {search: {kind: workers, to: 4, repeats: 1}}");

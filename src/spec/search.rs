@@ -247,6 +247,18 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<Fault> {
         Search::Workers { .. } => of_workers(experiment),
         Search::SuccessiveHalving { axes, metric, steps, .. } => of_halving(experiment, axes, *metric, *steps),
     };
+    let trains = !matches!(*experiment.model, Model::Matmul(_));
+    if matches!(search, Search::LargestBatch { .. }) && trains && experiment.train.steps == Some(1) {
+        let message =
+            "the optimizer's moments are there from the second step on, so a trial of one step shows too little memory; give `train.steps` 2 or more";
+        faults.extend(fault("kind", &["train.steps", "model.kind"], message.to_owned()));
+    }
+    let is_of_batch = matches!(search, Search::LargestBatch { .. } | Search::BestThroughputBatch { .. });
+    if is_of_batch && experiment.data.pairs().is_some_and(|pairs| !pairs.longest_first) {
+        let message =
+            "rows are of many lengths, and a short trial may miss the longest; set `data.longest_first: true`, so that every trial has room for them";
+        faults.extend(fault("kind", &["data.longest_first", "data.kind"], message.to_owned()));
+    }
     for fault in &mut faults {
         fault.key.insert_str(0, "sweep.search.");
     }

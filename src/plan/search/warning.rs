@@ -96,7 +96,7 @@ impl fmt::Display for Warning {
                 write!(f, "each trial ran once, so nothing is known of how far two runs of the same differ; set `repeats` to 2 or more")
             }
             Self::MoreWorkersSlower { workers, chosen, slower } => {
-                write!(f, "{workers} workers are {} slower than {chosen}: they take cores from training", Fraction(*slower))
+                write!(f, "with {workers} workers it is {} slower than with {chosen}: they take cores from training", Fraction(*slower))
             }
             Self::EndOfRange { key, value, end } => {
                 let (which, where_to) = if *end == End::Lowest { ("smallest", "below") } else { ("largest", "above") };

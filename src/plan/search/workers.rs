@@ -7,7 +7,7 @@ use super::{
     seen::{Seen, chance, mean, relative_deviation},
     warning::{End, speed},
 };
-use crate::units::Fraction;
+use crate::units::{Fraction, counted};
 
 /// A step that brings less than this share is not worth its workers (`docs/measurement.md`, "Tuning").
 const WORTH: f64 = 0.03;
@@ -175,7 +175,7 @@ impl Workers {
         match (others.min_by(|one, other| one.1.total_cmp(&other.1)), by_chance) {
             (_, None) => warnings.push(Warning::OneRunEach),
             (Some((other, difference)), Some(spread)) if difference < spread => {
-                let name = |workers: u64| format!("{workers} workers");
+                let name = |workers: u64| counted(workers as usize, "worker");
                 warnings.push(Warning::WithinSpread { chosen: name(workers), other: name(other), difference, spread });
             }
             _ => {}
@@ -191,7 +191,8 @@ impl Workers {
         let waits = mean(&shown.waits).map(|wait| format!(", data was waited for {} of the time", Fraction(wait))).unwrap_or_default();
         let most = tried.keys().next_back().copied().unwrap_or_default();
         let among = if workers == most { "more were not needed or not allowed" } else { "more brought less than 3 %" };
-        format!("{workers} workers are the fewest that are as fast as any tried up to {most}: {speed} per second{waits}; {among}")
+        let number = if workers == 1 { "1 worker is".to_owned() } else { format!("{workers} workers are the fewest that are") };
+        format!("{number} as fast as any tried up to {most}: {speed} per second{waits}; {among}")
     }
 
     /// What people would try without a measurement, and whether it was run here.

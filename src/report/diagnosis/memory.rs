@@ -56,6 +56,9 @@ const HOST_LEFT: Threshold = Threshold::at_most(
 const RETRIES: Threshold =
     Threshold::at_least("`allocator_retries`", 3.0, Unit::Count, "docs/tables.md: more than a few slow the trial down; three are a few");
 
+/// Data kinds whose rows are of many lengths.
+const PAIRS: [&str; 2] = ["sft-jsonl", "chatlm"];
+
 pub(super) const OOM: Rule = Rule {
     name: "oom",
     columns: &[
@@ -184,6 +187,8 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
         format!("memory ran out after {steps} steps{after}")
     });
     let next = Next::new().set("train.memory.watch", true).when(case.has_loader(), |next| next.vary("data.synthetic", [false, true]));
+    // Rows of many lengths: the longest may come late.
+    let next = next.when(late.is_some() && PAIRS.contains(&row.data_kind.as_str()), |next| next.set("data.longest_first", true));
     let Some((memory, column, note)) = growth(case) else {
         let says = format!("{}: the first steps fitted, so it grew, or one batch was larger than all before", ran_out?);
         return Some(Found::new(says, Weight::Ended, next));
