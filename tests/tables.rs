@@ -169,7 +169,7 @@ fn what_is_no_table_is_refused_with_its_place() {
         (b"a,b\n1,2\n", "the first is `a`, where `kiln_table` belongs"),
         (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
         (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/5` belongs"),
-        (b"kiln_table,trial\ntrials/5,x\n", "missing field"),
+        (b"kiln_table,trial\ntrials/5,x\n", "there is no column `attempt`"),
     ] {
         fs::write(&path, bytes).unwrap();
         let message = TrialTable::read(&path).unwrap_err().to_string();
@@ -243,5 +243,105 @@ fn odd_row(number: u64, text: &str, value: f64) -> TrialRow {
         parameters: Some(u64::MAX),
         throttle_reasons: Some(text.to_owned()),
         ..row
+    }
+}
+
+/// A committed table as text.
+fn committed() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/quickstart-2core-xeon/latest/trials.csv")).unwrap()
+}
+
+fn read_text(text: &[u8]) -> Result<TrialTable, String> {
+    TrialTable::read_from(&mut std::io::Cursor::new(text), Path::new("edited.csv")).map_err(|error| error.to_string())
+}
+
+/// The table with each record's cells changed; records are numbered from 0, the header.
+fn edited(change: impl Fn(usize, &mut Vec<String>), ending: csv::Terminator) -> Vec<u8> {
+    let text = committed();
+    let mut writer = csv::WriterBuilder::new().flexible(true).terminator(ending).from_writer(Vec::new());
+    for (number, record) in csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes()).records().enumerate() {
+        let mut cells: Vec<String> = record.unwrap().iter().map(str::to_owned).collect();
+        change(number, &mut cells);
+        writer.write_record(&cells).unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn tables_that_people_saved_again_are_read() {
+    let original = read_text(committed().as_bytes()).unwrap();
+    let marked = format!("\u{feff}{}", committed());
+    let windows = edited(|_, _| (), csv::Terminator::CRLF);
+    // What a spreadsheet adds: a column nobody asked for.
+    let wider = edited(|_, cells| cells.push(String::new()), csv::Terminator::CRLF);
+    for (how, text) in [("a byte order mark", marked.as_bytes()), ("Windows line ends", &windows), ("an empty column", &wider)] {
+        let read = read_text(text).unwrap_or_else(|error| panic!("{how}: {error}"));
+        assert_eq!((read.axes, read.rows), (original.axes.clone(), original.rows.clone()), "{how}");
+    }
+    let mut lines: Vec<&str> = committed().lines().map(|line| -> &str { Box::leak(line.to_owned().into_boxed_str()) }).collect();
+    lines[1..].reverse();
+    let turned = read_text(format!("{}\n", lines.join("\n")).as_bytes()).unwrap();
+    assert_eq!(turned.last_attempts(), original.last_attempts(), "rows in another order");
+    let torn = read_text(&committed().as_bytes()[..committed().len() - 40]).unwrap();
+    assert!(torn.torn.is_some() && torn.rows.len() + 1 == original.rows.len());
+}
+
+#[test]
+fn tables_that_people_broke_are_refused_with_line_and_column() {
+    let place = |name: &str| committed().lines().next().unwrap().split(',').position(|column| column == name).unwrap();
+    let (batch, rate, loss) = (place("batch_size"), place("samples_per_second"), place("train_loss"));
+    for ending in [csv::Terminator::Any(b'\n'), csv::Terminator::CRLF] {
+        let refused = |change: &dyn Fn(usize, &mut Vec<String>)| read_text(&edited(change, ending)).unwrap_err();
+        let set = |row: usize, place: usize, value: &str| {
+            let value = value.to_owned();
+            refused(&move |number, cells| {
+                if number == row {
+                    cells[place] = value.clone()
+                }
+            })
+        };
+        assert!(set(3, batch, "eight").starts_with("edited.csv:4: record 3: `batch_size` is `eight`: "), "{}", set(3, batch, "eight"));
+        assert!(set(1, rate, "1,234.5").starts_with("edited.csv:2: record 1: `samples_per_second` is `1,234.5`: "), "{}", set(1, rate, "1,234.5"));
+        assert!(set(8, loss, "2,5").starts_with("edited.csv:9: record 8: `train_loss` is `2,5`: "), "{}", set(8, loss, "2,5"));
+        assert!(
+            set(2, 0, "trials/99").starts_with("edited.csv:3: record 2 is of table `trials/99`, newer than this kiln reads"),
+            "{}",
+            set(2, 0, "trials/99")
+        );
+        assert!(set(2, 0, "steps/1").starts_with("edited.csv:3: record 2 is of table `steps/1`, where `trials/"), "{}", set(2, 0, "steps/1"));
+        let short = refused(&|number, cells| {
+            if number == 2 {
+                cells.truncate(60)
+            }
+        });
+        assert!(short.starts_with("edited.csv:3: record 2: it has 60 cells"), "{short}");
+        let lacking = refused(&|_, cells| drop(cells.remove(batch)));
+        assert!(lacking.contains(":2: record 1: there is no column `batch_size`"), "{lacking}");
+        let turned = refused(&|_, cells| cells.reverse());
+        assert!(turned.contains("where `kiln_table` belongs"), "{turned}");
+    }
+    let semicolons = read_text(committed().replace(',', ";").as_bytes()).unwrap_err();
+    assert!(semicolons.contains("they are separated by `;`; save the table with commas"), "{semicolons}");
+    let tabs = read_text(committed().replace(',', "\t").as_bytes()).unwrap_err();
+    assert!(tabs.contains(r"they are separated by `\t`"), "{tabs}");
+    assert!(read_text(&[0xff, 0xfe, 0x00]).is_err() && read_text(b"").is_err());
+}
+
+#[test]
+fn no_bytes_make_the_reader_panic() {
+    let text = committed();
+    let mut random = kiln::catalog::random::SplitMix64::new(3);
+    for _ in 0..3000 {
+        let mut bytes = text.as_bytes().to_vec();
+        for _ in 0..=random.below(6) {
+            let at = random.below(bytes.len() as u64) as usize;
+            match random.below(4) {
+                0 => bytes[at] = random.next_u64() as u8,
+                1 => bytes.insert(at, b",\";\n\r\0"[random.below(6) as usize]),
+                2 => bytes.truncate(at.max(1)),
+                _ => drop(bytes.remove(at)),
+            }
+        }
+        let _ = read_text(&bytes);
     }
 }

@@ -168,6 +168,8 @@ pub struct Table {
     pub path: PathBuf,
     pub columns: Vec<String>,
     records: Vec<csv::StringRecord>,
+    /// What the reader's lines are behind by: it counts the line feed of a Windows line end with the line after.
+    late_lines: u64,
     /// A torn last line, left out of the rows.
     pub torn: Option<TornLine>,
 }
@@ -192,24 +194,29 @@ impl Table {
         check_rest(source, path, &extent, version)?;
         source.seek(SeekFrom::Start(0)).map_err(at)?;
         let mut reader = csv_reader(source.take(extent.bytes));
-        let bad = |error: csv::Error, record| {
-            let line = error.position().map_or(1, csv::Position::line);
+        let bad = |error: csv::Error, record, late_lines| {
+            let line = error.position().map_or(1, csv::Position::line) + late_lines;
             TableError::Record { path: path.to_owned(), line, record, problem: plain(&error) }
         };
-        let columns: Vec<String> = reader.headers().map_err(|error| bad(error, 0))?.iter().map(str::to_owned).collect();
+        let columns: Vec<String> = reader.headers().map_err(|error| bad(error, 0, 0))?.iter().map(str::to_owned).collect();
+        let late_lines = u64::from(reader.position().line() == 1);
         if columns.first().map(String::as_str) != Some(VERSION_COLUMN) {
             let found = columns.first().map_or("no column at all".to_owned(), |name| format!("`{name}`"));
-            let difference = format!("the first is {found}, where `{VERSION_COLUMN}` belongs");
+            let separator = columns.first().and_then(|name| name.strip_prefix(VERSION_COLUMN)?.chars().next());
+            let difference = match separator {
+                Some(separator) => format!("they are separated by `{}`; save the table with commas", separator.escape_default()),
+                None => format!("the first is {found}, where `{VERSION_COLUMN}` belongs"),
+            };
             return Err(TableError::Columns { path: path.to_owned(), difference });
         }
         let mut records = Vec::new();
         for (index, record) in reader.records().enumerate() {
             let number = index as u64 + 1;
-            let record = record.map_err(|error| bad(error, number))?;
-            check_version(path, &record, number, version)?;
+            let record = record.map_err(|error| bad(error, number, late_lines))?;
+            check_version(path, &record, number, version, late_lines)?;
             records.push(record);
         }
-        Ok(Self { path: path.to_owned(), columns, records, torn: extent.torn })
+        Ok(Self { path: path.to_owned(), columns, records, late_lines, torn: extent.torn })
     }
 
     pub fn len(&self) -> usize {
@@ -236,7 +243,7 @@ impl Table {
 
     fn row<T: DeserializeOwned>(&self, header: &csv::StringRecord, record: &csv::StringRecord, number: u64) -> Result<T, TableError> {
         record.deserialize(Some(header)).map_err(|error| {
-            let line = record.position().map_or(0, csv::Position::line);
+            let line = record.position().map_or(0, csv::Position::line) + self.late_lines;
             TableError::Record { path: self.path.clone(), line, record: number, problem: self.cell_problem(&error, record) }
         })
     }
@@ -245,7 +252,10 @@ impl Table {
         let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return plain(error) };
         match err.field().and_then(|index| Some((self.columns.get(index as usize)?, record.get(index as usize)?))) {
             Some((column, cell)) => format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind()),
-            None => err.kind().to_string(),
+            None => match err.kind().to_string().strip_prefix("missing field ") {
+                Some(column) => format!("there is no column {column}; every column of its version must be there"),
+                None => err.kind().to_string(),
+            },
         }
     }
 }
@@ -384,7 +394,7 @@ fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), Tabl
     let found = reader.headers().map_err(bad)?.clone();
     // A row that names another table says more than a list of columns.
     if let Some(Ok(first)) = reader.records().next() {
-        check_version(path, &first, 1, spec.version)?;
+        check_version(path, &first, 1, spec.version, 0)?;
     }
     check_header(path, &found, spec)
 }
@@ -426,7 +436,7 @@ fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Res
 }
 
 /// Each row names its table, so joined tables are checked row by row.
-fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &str) -> Result<(), TableError> {
+fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &str, late_lines: u64) -> Result<(), TableError> {
     let found = record.get(0).unwrap_or_default();
     if found == known {
         return Ok(());
@@ -435,7 +445,7 @@ fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &s
         let (name, version) = text.split_once('/')?;
         Some((name.to_owned(), version.parse().ok()?))
     };
-    let line = record.position().map_or(0, csv::Position::line);
+    let line = record.position().map_or(0, csv::Position::line) + late_lines;
     let (path, record, known_text) = (path.to_owned(), number, known.to_owned());
     let found_text = shorten(found, 60);
     match (split(found), split(known)) {
