@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod check;
+mod compare;
 mod completions;
 mod data;
 mod doctor;
@@ -12,9 +13,11 @@ mod machine;
 mod plan;
 mod planned;
 mod report;
+mod reproduce;
 mod run;
 mod schema;
 mod snapshot;
+mod sources;
 mod tune;
 mod watch;
 
@@ -44,6 +47,10 @@ enum Verb {
     Run(run::Args),
     /// Search instead of sweeping: the largest batch, the fastest batch, the workers, the best setting.
     Tune(tune::Args),
+    /// Set two tables against each other: faster, slower, the same, or not to be told from chance.
+    Compare(compare::Args),
+    /// Run a run's experiment again, as it was resolved then, and compare.
+    Reproduce(reproduce::Args),
     /// Say what a run means: its summary, and what the numbers point to, with evidence and the next experiment.
     Report(report::Args),
     /// List the runs under results/.
@@ -129,6 +136,8 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
         Verb::Tune(args) => tune::run(args),
+        Verb::Compare(args) => compare::run(args),
+        Verb::Reproduce(args) => reproduce::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
         Verb::Snapshot(args) => snapshot::run(args),

@@ -9,7 +9,7 @@ use super::{
     Status, Stop,
     launching::{Launching, command_line, instruments, needs_gpu, stopped},
     machine::trial_program,
-    planned::{self, plan_file},
+    planned::{Planned, plan_file},
     print,
 };
 use crate::{
@@ -42,10 +42,43 @@ fn outcome(text: &str) -> Result<Outcome, String> {
 }
 
 /// One file, read and planned.
-struct Asked {
-    planned: planned::Planned,
+pub(super) struct Asked {
+    planned: Planned,
     resolved: String,
     selection: Selection,
+}
+
+impl Asked {
+    /// # Errors
+    /// Its data is not here, unless nothing is to be run.
+    pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
+        if !planned.notes.is_empty() && !is_dry {
+            return Err(Stop::new(Status::CannotRun, planned.notes.join("\n")));
+        }
+        Ok(Self { resolved: spec::write_resolved(&planned.loaded), planned, selection: Selection::default() })
+    }
+
+    /// Puts what the scheduler is asked for into `with`.
+    pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        with(&Request {
+            experiment: &self.planned.loaded.experiment,
+            resolved: &self.resolved,
+            trials: &self.planned.plan.trials,
+            search: None,
+            results: &launch.results,
+            trial_program: program,
+            locks: &schedule::locks_folder(),
+            visible_devices: visible.as_deref(),
+            selection: self.selection.clone(),
+            fresh: launch.fresh,
+            command_line: &command_line(),
+            data: &self.planned.data,
+            // No ending is undone: the bytes of a program are hashed as they are.
+            sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
+            style: launch.style(),
+        })
+    }
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
@@ -69,40 +102,17 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn plan(file: &Path, args: &Args) -> Result<Asked, Stop> {
     let planned = plan_file(file.to_owned(), &args.launch.settings())?;
-    let resolved = spec::write_resolved(&planned.loaded);
-    if !planned.notes.is_empty() && !args.launch.dry_run {
-        return Err(Stop::new(Status::CannotRun, planned.notes.join("\n")));
-    }
     let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
-    Ok(Asked { planned, resolved, selection: Selection { only, rerun: args.rerun.clone() } })
+    Ok(Asked { selection: Selection { only, rerun: args.rerun.clone() }, ..Asked::new(planned, args.launch.dry_run)? })
 }
 
 fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
-    let (command_line, style) = (command_line(), args.launch.style());
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let request = Request {
-        experiment: &asked.planned.loaded.experiment,
-        resolved: &asked.resolved,
-        trials: &asked.planned.plan.trials,
-        search: None,
-        results: &args.launch.results,
-        trial_program: program,
-        locks: &schedule::locks_folder(),
-        visible_devices: visible.as_deref(),
-        selection: asked.selection.clone(),
-        fresh: args.launch.fresh,
-        command_line: &command_line,
-        data: &asked.planned.data,
-        // No ending is undone: the bytes of a program are hashed as they are.
-        sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
-        style,
-    };
     if args.launch.dry_run {
-        return dry_run(&request);
+        return asked.request(&args.launch, program, dry_run);
     }
-    let report = schedule::run(&request, instruments_for(request.trials)).map_err(stopped)?;
-    if style != Style::Json {
-        print(&summary(&report, report.trials, request.experiment.description.as_deref())?)?;
+    let report = asked.request(&args.launch, program, start)?;
+    if args.launch.style() != Style::Json {
+        print(&summary(&report, report.trials, asked.planned.loaded.experiment.description.as_deref())?)?;
     }
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
@@ -113,11 +123,16 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     Ok(status(&report))
 }
 
+/// Runs what is asked for.
+pub(super) fn start(request: &Request) -> Result<Report, Stop> {
+    schedule::run(request, instruments_for(request.trials)).map_err(stopped)
+}
+
 fn instruments_for(trials: &[Trial]) -> Instruments {
     instruments(trials.iter().any(|trial| needs_gpu(trial.engine, &trial.devices)))
 }
 
-fn dry_run(request: &Request) -> Result<Status, Stop> {
+pub(super) fn dry_run(request: &Request) -> Result<Status, Stop> {
     let preview = schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
     let place = match &preview.resumes {
         Some(folder) => format!("would go on in {}", folder.path().display()),
@@ -136,7 +151,7 @@ fn dry_run(request: &Request) -> Result<Status, Stop> {
 }
 
 /// Every row of a trial that was asked for counts by its outcome; see `docs/design.md`.
-fn status(report: &Report) -> Status {
+pub(super) fn status(report: &Report) -> Status {
     match report.end {
         End::Interrupted => Status::Interrupted,
         _ if report.rows.iter().any(|row| !row.fixed.outcome.is_result()) => Status::Failed,

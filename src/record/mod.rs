@@ -4,6 +4,7 @@ pub mod attempt;
 pub mod checkpoint;
 pub mod columns;
 mod datasheet;
+pub mod difference;
 pub mod epochs;
 pub mod examination;
 pub mod identity;

@@ -137,8 +137,15 @@ impl RunFile {
     /// # Errors
     /// The file is missing, torn or of a newer format; the text names the file.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let file: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Self::parse(&fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?, path)
+    }
+
+    /// The same of a text; `path` names it in messages.
+    ///
+    /// # Errors
+    /// As [`RunFile::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, String> {
+        let file: Self = serde_json::from_str(text).map_err(|error| format!("{}: {error}", path.display()))?;
         match file.kiln_run {
             RUN_FILE => Ok(file),
             newer => Err(format!("{}: format {newer} is newer than this kiln, which reads up to {RUN_FILE}; use a newer kiln", path.display())),

@@ -108,11 +108,14 @@ pub(super) fn widest_line(page: &str) -> usize {
     page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
 }
 
+/// Text that is no markup, in Markdown.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|").replace(MARK, "\\*")
+}
+
 /// The columns as a table of Markdown.
 pub(super) fn as_markdown(columns: &[PageColumn]) -> String {
-    let line = |cells: Vec<&str>| {
-        format!("| {} |\n", cells.iter().map(|cell| cell.replace('|', "\\|").replace(MARK, "\\*")).collect::<Vec<_>>().join(" | "))
-    };
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.iter().map(|cell| escaped(cell)).collect::<Vec<_>>().join(" | "));
     let rows = columns.first().map_or(0, |column| column.cells.len());
     let mut text = line(columns.iter().map(|column| column.head.as_str()).collect());
     text.push_str(&format!("|{}\n", "---|".repeat(columns.len())));

@@ -1,5 +1,6 @@
 //! What it means: tables become a summary that people read. All numbers come from tables.
 
+pub mod compare;
 mod findings;
 mod layout;
 mod manual;

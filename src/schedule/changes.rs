@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::spec::Experiment;
+use crate::{
+    record::difference::{Difference, differences, leaves},
+    spec::Experiment,
+};
 
 /// Keys that decide no number: a run goes on when they change, and the launch writes the new value down.
 const FREE: [&str; 6] = ["description", "data.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
@@ -35,18 +38,11 @@ impl Change {
 pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<Change> {
     // For other kinds `data.tokenizer` says what a token is; that there is a `valid_path` at all is another split.
     let moves = |key: &str| ["data.valid_path", "data.tokenizer"].contains(&key) && old.data.pairs().is_some() && new.data.pairs().is_some();
-    let (mut before, after) = (leaves(old), leaves(new));
-    let mut changes: Vec<Change> = after
-        .into_iter()
-        .filter_map(|(key, new)| {
-            let old = before.remove(&key);
-            let is_moved = moves(&key) && old.is_some();
-            (old.as_ref() != Some(&new)).then_some(Change { key, old, new: Some(new), is_moved })
-        })
-        .collect();
-    changes.extend(before.into_iter().map(|(key, old)| Change { key, old: Some(old), new: None, is_moved: false }));
-    changes.sort_by(|a, b| a.key.cmp(&b.key));
-    changes
+    let of_keys = |Difference { key, old, new }| {
+        let is_moved = moves(&key) && old.is_some() && new.is_some();
+        Change { key, old, new, is_moved }
+    };
+    differences(leaves_of(old), leaves_of(new)).into_iter().map(of_keys).collect()
 }
 
 /// The changes as lines of old and new value.
@@ -57,27 +53,9 @@ pub(super) fn describe(changes: &[Change]) -> String {
     lines.join("\n")
 }
 
-fn leaves(experiment: &Experiment) -> BTreeMap<String, Value> {
-    let mut leaves = BTreeMap::new();
-    if let Ok(value) = serde_json::to_value(experiment) {
-        collect(String::new(), value, &mut leaves);
-    }
-    leaves
-}
-
-fn collect(key: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
-    match value {
-        // Axes are named by dotted keys already, and their order is part of the plan: each stays one leaf.
-        Value::Object(map) if !key.starts_with("sweep.") => {
-            for (name, value) in map {
-                let key = if key.is_empty() { name } else { format!("{key}.{name}") };
-                collect(key, value, leaves);
-            }
-        }
-        value => {
-            leaves.insert(key, value);
-        }
-    }
+/// Axes are named by dotted keys already, and their order is part of the plan: each section of them stays one.
+fn leaves_of(experiment: &Experiment) -> BTreeMap<String, Value> {
+    serde_json::to_value(experiment).map(|value| leaves(value, &|key| key.starts_with("sweep."))).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,0 +1,185 @@
+//! Tables that a command line names: a run's folder, an experiment's, a `trials.csv`, or one of these in a git revision.
+
+use std::{
+    io::Cursor,
+    path::{Component, Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use super::Stop;
+use crate::record::{
+    RunFile, RunFolder, TrialTable,
+    run_folder::{experiments, runs},
+};
+
+/// A table with the record beside it, where there is one.
+pub(super) struct Source {
+    /// As it was named, or where it was found.
+    pub(super) name: String,
+    pub(super) table: TrialTable,
+    pub(super) run: Option<RunFile>,
+    /// The resolved experiment.
+    pub(super) experiment: Option<Value>,
+}
+
+/// Reads what a command line names; what is no file or folder may be `REVISION:PATH`.
+pub(super) fn source(named: &str) -> Result<Source, Stop> {
+    let revision = named.split_once(':').filter(|_| !Path::new(named).exists());
+    match revision {
+        Some((revision, path)) => of_revision(revision, path),
+        None => of_folder(&table_of(Path::new(named))?),
+    }
+}
+
+pub(super) fn of_folder(path: &Path) -> Result<Source, Stop> {
+    let table = TrialTable::read(path).map_err(Stop::bad_input)?;
+    let beside = path.parent().map(RunFolder::at);
+    let run = beside.as_ref().and_then(|folder| RunFile::read(&folder.run_file()).ok());
+    let experiment = beside.and_then(|folder| yaml(&std::fs::read_to_string(folder.experiment()).ok()?));
+    Ok(Source { name: path.display().to_string(), table, run, experiment })
+}
+
+fn yaml(text: &str) -> Option<Value> {
+    serde_yaml::from_str(text).ok()
+}
+
+/// Links are followed so many times.
+const MOST_LINKS: usize = 8;
+
+/// `path` is one of the repository, from its root.
+fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
+    let refuse = |what: String| {
+        Stop::bad_input(format!("{revision}:{path}: {what}; name a run's folder, an experiment's, or a `trials.csv` that is committed there"))
+    };
+    let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{revision}^{{commit}}")]);
+    let commit = commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned());
+    let Some(commit) = commit else { return Err(refuse(format!("there is no such file or folder, and git knows no revision `{revision}` here"))) };
+    let tree = Tree { commit };
+    let place = tree.follow(Path::new(path)).ok_or_else(|| refuse("that revision has no such path".to_owned()))?;
+    let table_path = tree.table(&place).ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
+    let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
+    let bytes = tree.read(&table_path).ok_or_else(|| refuse("it cannot be read".to_owned()))?;
+    let table = TrialTable::read_from(&mut Cursor::new(bytes), &shown).map_err(Stop::bad_input)?;
+    let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
+    let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
+    let run = text(folder.run_file()).and_then(|text| RunFile::parse(&text, &shown).ok());
+    let experiment = text(folder.experiment()).and_then(|text| yaml(&text));
+    Ok(Source { name: shown.display().to_string(), table, run, experiment })
+}
+
+/// The files of a commit.
+struct Tree {
+    commit: String,
+}
+
+/// What git keeps at a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Link,
+    Folder,
+}
+
+impl Tree {
+    fn kind(&self, path: &Path) -> Option<Kind> {
+        let listed = git(&["ls-tree", "--full-tree", &self.commit, "--", path.to_str()?])?;
+        match listed.get(..6)? {
+            b"100644" | b"100755" => Some(Kind::File),
+            b"120000" => Some(Kind::Link),
+            b"040000" => Some(Kind::Folder),
+            _ => None,
+        }
+    }
+
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        git(&["cat-file", "blob", &format!("{}:{}", self.commit, path.to_str()?)])
+    }
+
+    /// The place at the end of the links.
+    fn follow(&self, path: &Path) -> Option<PathBuf> {
+        let mut place = plain(path)?;
+        for _ in 0..MOST_LINKS {
+            if self.kind(&place)? != Kind::Link {
+                return Some(place);
+            }
+            let target = PathBuf::from(String::from_utf8(self.read(&place)?).ok()?);
+            place = plain(&place.parent().unwrap_or(Path::new("")).join(target))?;
+        }
+        None
+    }
+
+    /// The table that a place means: itself, that of a run's folder, or that of an experiment's newest run.
+    fn table(&self, place: &Path) -> Option<PathBuf> {
+        if self.kind(place)? == Kind::File {
+            return Some(place.to_owned());
+        }
+        let of_run = |folder: &Path| {
+            let table = RunFolder::at(folder).trials_table();
+            (self.kind(&table) == Some(Kind::File)).then_some(table)
+        };
+        let names = || {
+            let listed = git(&["ls-tree", "--full-tree", "--name-only", "-z", &format!("{}:{}", self.commit, place.to_str()?)])?;
+            let mut names: Vec<String> = String::from_utf8(listed).ok()?.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            // A run's name begins with the time of its start; `latest` is a link to one of them.
+            names.retain(|name| name.starts_with(|first: char| first.is_ascii_digit()));
+            names.sort();
+            names.iter().rev().find_map(|name| of_run(&place.join(name)))
+        };
+        of_run(place).or_else(names)
+    }
+}
+
+/// A path of the repository without `.` and `..`; `None` if it leads out of it.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => plain.push(name),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                if !plain.pop() {
+                    return None;
+                }
+            }
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(plain)
+}
+
+fn git(arguments: &[&str]) -> Option<Vec<u8>> {
+    let output = Command::new("git").args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then_some(output.stdout)
+}
+
+/// The `trials.csv` that is meant: the file itself, that of a run's folder, or that of an experiment's newest run.
+pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
+    if named.is_file() {
+        return Ok(named.to_owned());
+    }
+    let refuse =
+        |what: &str| Stop::bad_input(format!("{}: {what}; name a run's folder, such as `results/NAME/latest`, or a `trials.csv`", named.display()));
+    if !named.is_dir() {
+        return Err(refuse("there is no such file or folder"));
+    }
+    let own = RunFolder::at(named).trials_table();
+    if own.is_file() {
+        return Ok(own);
+    }
+    let newest = named.file_name().and_then(|name| runs(named.parent().unwrap_or(Path::new("")), &name.to_string_lossy()).pop());
+    newest.map(|run| run.trials_table()).filter(|table| table.is_file()).ok_or_else(|| refuse("holds no `trials.csv`"))
+}
+
+/// The table of the run that started last, of all experiments.
+pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
+    let names = experiments(results)
+        .map_err(|error| Stop::bad_input(format!("{}: {error}; `--results` names the folder that holds runs", results.display())))?;
+    let all = names.iter().flat_map(|name| runs(results, name)).filter(|run| run.trials_table().is_file());
+    // A run's name begins with the time of its start.
+    let newest = all.max_by_key(RunFolder::name);
+    newest
+        .map(|run| run.trials_table())
+        .ok_or_else(|| Stop::bad_input(format!("no run with a `trials.csv` under {}; `kiln run FILE` makes one", results.display())))
+}

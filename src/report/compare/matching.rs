@@ -1,0 +1,184 @@
+//! Which rows of two tables are set against each other.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::super::points::{Point, points, shown};
+use crate::{
+    plan::TrialId,
+    record::{TrialRow, TrialTable},
+};
+
+/// Rows of both tables that are repeats of the same thing.
+#[derive(Clone, Debug)]
+pub(super) struct Pair<'a> {
+    pub(super) name: String,
+    pub(super) base: Vec<&'a TrialRow>,
+    pub(super) new: Vec<&'a TrialRow>,
+}
+
+/// What is in both tables, and the names of what is in one of them alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Matched<'a> {
+    pub(super) pairs: Vec<Pair<'a>>,
+    pub(super) only_base: Vec<String>,
+    pub(super) only_new: Vec<String>,
+}
+
+/// Points that share a trial id: the same settings, whatever tables they are in.
+pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a> {
+    let (old_points, mut new_points) = (points(base), points(new).into_iter().map(Some).collect::<Vec<_>>());
+    let mut place_of: HashMap<&TrialId, usize> = HashMap::new();
+    for (place, point) in new_points.iter().enumerate() {
+        place_of.extend(point.iter().flat_map(|point| point.rows.iter().map(move |row| (&row.trial, place))));
+    }
+    let mut matched = Matched::default();
+    for point in old_points {
+        let name = point.name(&base.axes);
+        let same = point.rows.iter().find_map(|row| new_points[*place_of.get(&row.trial)?].take());
+        match same {
+            Some(same) => matched.pairs.push(Pair { name, base: point.rows, new: same.rows }),
+            None => matched.only_base.push(name),
+        }
+    }
+    matched.only_new = new_points.into_iter().flatten().map(|point: Point<'_>| point.name(&new.axes)).collect();
+    matched
+}
+
+/// Rows that have the same value for each key.
+///
+/// # Errors
+/// A key that is neither an axis nor a column, or rows of several points under one value.
+pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[String]) -> Result<Matched<'a>, String> {
+    let mut groups = grouped(base, keys, "BASE")?;
+    let mut others = grouped(new, keys, "NEW")?;
+    let mut matched = Matched::default();
+    for (values, base) in std::mem::take(&mut groups) {
+        let name = spelled(keys, &values);
+        match others.remove(&values) {
+            Some(new) => matched.pairs.push(Pair { name, base, new }),
+            None => matched.only_base.push(name),
+        }
+    }
+    matched.only_new = others.into_keys().map(|values| spelled(keys, &values)).collect();
+    Ok(matched)
+}
+
+/// Rows by their values; those of one group must be of one point.
+type Groups<'a> = BTreeMap<Vec<Sorted>, Vec<&'a TrialRow>>;
+
+fn grouped<'a>(table: &'a TrialTable, keys: &[String], whose: &str) -> Result<Groups<'a>, String> {
+    let mut groups = Groups::new();
+    let mut settings: HashMap<Vec<Sorted>, HashSet<&[String]>> = HashMap::new();
+    for row in table.last_attempts() {
+        let cells: Vec<Sorted> = keys.iter().map(|key| cell(table, row, key).map(Sorted)).collect::<Result<_, _>>()?;
+        settings.entry(cells.clone()).or_default().insert(&row.axes);
+        groups.entry(cells).or_default().push(&row.fixed);
+    }
+    match settings.iter().find(|(_, points)| points.len() > 1) {
+        None => Ok(groups),
+        Some((values, points)) => {
+            let first: Vec<&&[String]> = points.iter().take(2).collect();
+            let differ = table.axes.iter().enumerate().find(|(place, _)| first[0].get(*place) != first[1].get(*place));
+            let axis = differ.map_or_else(String::new, |(_, axis)| format!(", such as `{axis}`"));
+            Err(format!("{whose}: rows of {} points have {}; name further axes in `--by`{axis}", points.len(), spelled(keys, values)))
+        }
+    }
+}
+
+/// A value that sorts as a number where it is one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sorted(String);
+
+impl Ord for Sorted {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        match (self.0.parse::<f64>(), other.0.parse::<f64>()) {
+            (Ok(one), Ok(two)) => one.total_cmp(&two).then_with(|| self.0.cmp(&other.0)),
+            (one, two) => one.is_err().cmp(&two.is_err()).then_with(|| self.0.cmp(&other.0)),
+        }
+    }
+}
+
+impl PartialOrd for Sorted {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What a row has for an axis, or for a column: an axis of one table may be a plain setting of the other.
+fn cell(table: &TrialTable, row: &crate::record::TableRow, key: &str) -> Result<String, String> {
+    if let Some(place) = table.axes.iter().position(|axis| axis == key) {
+        return Ok(row.axes.get(place).cloned().unwrap_or_default());
+    }
+    let column = key.rsplit('.').next().unwrap_or(key);
+    let fixed = &row.fixed;
+    let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    Ok(match column {
+        "batch_size" => fixed.batch_size.to_string(),
+        "grad_accumulation" => fixed.grad_accumulation.to_string(),
+        "effective_batch_size" => fixed.effective_batch_size.to_string(),
+        "num_workers" => number(fixed.num_workers),
+        "seed" => fixed.seed.to_string(),
+        "precision" => fixed.precision.clone(),
+        "engine" => fixed.engine.clone(),
+        "device_name" => fixed.device_name.clone().unwrap_or_default(),
+        "devices_per_trial" => number(fixed.devices_per_trial),
+        "model_kind" => fixed.model_kind.clone(),
+        "data_kind" => fixed.data_kind.clone(),
+        _ => {
+            let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
+            return Err(format!(
+                "`--by {key}`: that is no axis of both tables ({} here), and none of the columns batch_size, grad_accumulation, effective_batch_size, \
+                 num_workers, seed, precision, engine, device_name, devices_per_trial, model_kind, data_kind",
+                if axes.is_empty() { "there is none".to_owned() } else { axes.join(", ") }
+            ));
+        }
+    })
+}
+
+fn spelled(keys: &[String], values: &[Sorted]) -> String {
+    keys.iter().zip(values).map(|(key, value)| format!("{key} {}", shown(&value.0))).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::points::tests::{row, table};
+
+    fn names(matched: &Matched<'_>) -> (Vec<String>, Vec<String>, Vec<String>) {
+        let pairs = matched.pairs.iter().map(|pair| format!("{} {}:{}", pair.name, pair.base.len(), pair.new.len())).collect();
+        (pairs, matched.only_base.clone(), matched.only_new.clone())
+    }
+
+    #[test]
+    fn points_that_share_an_id_are_one_whatever_else_is_there() {
+        let base = table(&["a.b"], vec![(row(1, 1.0), &["8"]), (row(2, 1.0), &["8"]), (row(3, 1.0), &["16"]), (row(4, 1.0), &["4"])]);
+        let new = table(
+            &["a.b"],
+            vec![(row(3, 1.0), &["16"]), (row(9, 1.0), &["32"]), (row(2, 1.0), &["8"]), (row(5, 1.0), &["8"]), (row(6, 1.0), &["8"])],
+        );
+        let (pairs, only_base, only_new) = names(&by_id(&base, &new));
+        assert_eq!(pairs, ["a.b 8 2:3", "a.b 16 1:1"]);
+        assert_eq!((only_base, only_new), (vec!["a.b 4".to_owned()], vec!["a.b 32".to_owned()]));
+    }
+
+    #[test]
+    fn named_axes_match_by_value_and_may_be_a_column_of_the_other_table() {
+        let base = table(&["train.batch_size"], vec![(row(1, 1.0), &["8"]), (row(2, 1.0), &["16"]), (row(3, 1.0), &["128"])]);
+        let of = |id, batch_size| TrialRow { batch_size, ..row(id, 1.0) };
+        let new = table(&[], vec![(of(4, 128), &[]), (of(5, 16), &[])]);
+        let keys = ["train.batch_size".to_owned()];
+        // Without axes both rows of the other table are one point: of one setting there may be one value only.
+        let (pairs, only_base, only_new) = names(&by_keys(&base, &new, &keys).unwrap());
+        assert_eq!(pairs, ["train.batch_size 16 1:1", "train.batch_size 128 1:1"]);
+        assert_eq!((only_base, only_new), (vec!["train.batch_size 8".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn a_key_that_says_too_little_or_nothing_is_refused() {
+        let base = table(&["a.b", "c.d"], vec![(row(1, 1.0), &["8", "1"]), (row(2, 1.0), &["8", "2"])]);
+        let said = by_keys(&base, &base, &["a.b".to_owned()]).unwrap_err();
+        assert_eq!(said, "BASE: rows of 2 points have a.b 8; name further axes in `--by`, such as `c.d`");
+        assert!(by_keys(&base, &base, &["x.y".to_owned()]).unwrap_err().contains("`--by x.y`: that is no axis of both tables (`a.b`, `c.d` here)"));
+        assert_eq!(by_keys(&base, &base, &["a.b".to_owned(), "c.d".to_owned()]).unwrap().pairs.len(), 2);
+    }
+}

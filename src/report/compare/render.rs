@@ -1,0 +1,305 @@
+//! A comparison as people and programs read it: what differs in the records first, then the verdicts, then what could not be set side by side.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict};
+use crate::{
+    report::layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
+    units::{Bytes, Fraction, Seconds, counted, listed},
+};
+
+/// Version of the object that [`Page::json`] makes.
+const KILN_COMPARE: u32 = 1;
+/// A table of more lines nobody reads.
+const MOST_LINES: usize = 200;
+/// So are remarks on single points.
+const MOST_REMARKS: usize = 20;
+/// More facts than this are counted, and left to `--format json`.
+const MOST_FACTS: usize = 20;
+/// A longer value is cut.
+const LONGEST_FACT: usize = 60;
+
+/// Everything that a comparison has to say.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// What the two sides are called.
+    pub base: &'a str,
+    pub new: &'a str,
+    /// `None` where a side has no record beside its table.
+    pub facts: Option<&'a [Fact]>,
+    pub found: &'a Comparisons,
+}
+
+/// How a table stands in a page.
+enum Form {
+    Text(Style),
+    Markdown,
+}
+
+impl Page<'_> {
+    /// For a terminal or a pipe, ending in a line feed.
+    pub fn text(&self, style: Style) -> String {
+        let mut page = format!("base: {}\nnew:  {}\n", self.base, self.new);
+        self.body(&mut page, &Form::Text(style));
+        page
+    }
+
+    /// For a pull request.
+    pub fn markdown(&self) -> String {
+        let mut page = format!("# {}\n\nBase: `{}`, new: `{}`.\n", self.headline(), self.base, self.new);
+        self.body(&mut page, &Form::Markdown);
+        page
+    }
+
+    fn body(&self, page: &mut String, form: &Form) {
+        self.record(page, form);
+        if let Form::Text(_) = form {
+            let _ = writeln!(page, "\n{}", self.headline());
+        }
+        for metric in Metric::ALL {
+            self.metric(page, form, metric);
+        }
+        let remarks = self.remarks();
+        if !remarks.is_empty() {
+            page.push('\n');
+        }
+        for remark in remarks {
+            let _ = writeln!(page, "{}{remark}", if let Form::Markdown = form { "- " } else { "" });
+        }
+    }
+
+    /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
+    pub fn headline(&self) -> String {
+        let comparisons = self.of(Metric::Throughput);
+        let words = words(Metric::Throughput, comparisons.iter().map(|(_, comparison)| *comparison));
+        let verdicts = if words.is_empty() { "nothing has a rate to compare".to_owned() } else { format!("throughput: {words}") };
+        let across: Vec<String> = self.found.across.iter().map(|unlike| format!("ACROSS {}", difference(unlike))).collect();
+        if across.is_empty() { verdicts } else { format!("{}: {verdicts}", across.join(", ")) }
+    }
+
+    /// What differs in the records.
+    fn record(&self, page: &mut String, form: &Form) {
+        let bullet = if let Form::Markdown = form { "- " } else { "  " };
+        let Some(facts) = self.facts else {
+            page.push_str("\nno record beside one of the tables: what differs in code, libraries and machine is not known\n");
+            return;
+        };
+        if facts.is_empty() {
+            page.push_str("\nthe records of both agree: experiment, code, libraries, machine\n");
+            return;
+        }
+        page.push_str("\nthe records differ in:\n");
+        if let Form::Markdown = form {
+            page.push('\n');
+        }
+        for Fact { what, base, new } in facts.iter().take(MOST_FACTS) {
+            let _ = writeln!(page, "{bullet}{what}: {} → {}", told(base), told(new));
+        }
+        if facts.len() > MOST_FACTS {
+            let _ = writeln!(page, "{bullet}and {} more (`--format json` has all)", facts.len() - MOST_FACTS);
+        }
+    }
+
+    fn of(&self, metric: Metric) -> Vec<(&Compared, &Comparison)> {
+        let comparison = |pair: &'_ Compared| pair.comparisons.iter().position(|comparison| comparison.metric == metric);
+        self.found.pairs.iter().filter_map(|pair| Some((pair, &pair.comparisons[comparison(pair)?]))).collect()
+    }
+
+    /// A table where there is something to see, else a line.
+    fn metric(&self, page: &mut String, form: &Form, metric: Metric) {
+        let comparisons = self.of(metric);
+        let is_quiet =
+            |(_, comparison): &(&Compared, &Comparison)| !matches!(comparison.verdict, Verdict::Better | Verdict::Worse | Verdict::Ambiguous);
+        if comparisons.is_empty() {
+            return;
+        }
+        if metric != Metric::Throughput && comparisons.iter().all(is_quiet) {
+            let _ = writeln!(page, "\n{}: {}", metric.name(), words(metric, comparisons.iter().map(|(_, comparison)| *comparison)));
+            return;
+        }
+        let (shown, left_out) = worth_showing(comparisons);
+        let columns = columns(metric, &shown);
+        match form {
+            Form::Text(style) => {
+                let _ =
+                    write!(page, "\n{} ({})\n{}", metric.name(), unit(metric), layout(&fitting(&columns, style.width), style.width, style.has_color));
+            }
+            Form::Markdown => {
+                let _ = write!(page, "\n## {} ({})\n\n{}", metric.name(), unit(metric), as_markdown(&columns));
+            }
+        }
+        if left_out > 0 {
+            let _ = writeln!(page, "\nand {} more (`--format csv` has all)", counted(left_out, "point"));
+        }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks: Vec<String> = Vec::new();
+        for pair in &self.found.pairs {
+            if !pair.unlike.is_empty() {
+                let fields: Vec<&str> = pair.unlike.iter().map(|unlike| unlike.field.name()).collect();
+                let differences: Vec<String> = pair.unlike.iter().map(difference).collect();
+                remarks.push(format!(
+                    "not comparable: {}: {}; `--across {}` compares them anyway",
+                    pair.name,
+                    differences.join(", "),
+                    fields.join(",")
+                ));
+            }
+            if let Some([base, new]) = &pair.ends {
+                remarks.push(format!("not all completed: {}: {base} → {new}", pair.name));
+            }
+            remarks.extend(pair.outliers.iter().map(|outlier| format!("far off: {}: {outlier}", pair.name)));
+        }
+        let left_out = remarks.len().saturating_sub(MOST_REMARKS);
+        if left_out > 0 {
+            remarks.truncate(MOST_REMARKS);
+            remarks.push(format!("and {left_out} more of these (`--format json` has all)"));
+        }
+        let (losses, equal) = self.found.pairs.iter().fold((0, 0), |(all, equal), pair| (all + pair.losses, equal + pair.equal_losses));
+        if losses > 0 {
+            remarks.push(format!("losses equal to the bit: {equal} of {} that both tables have", counted(losses, "trial")));
+        }
+        for (side, names) in [("base", &self.found.only_base), ("new", &self.found.only_new)] {
+            if !names.is_empty() {
+                remarks.push(format!("only in {side}: {}", listed(names, "; ")));
+            }
+        }
+        if self.found.pairs.iter().any(|pair| pair.comparisons.iter().any(|comparison| comparison.verdict == Verdict::TooFewRuns)) {
+            remarks.push("a verdict needs 3 runs of a point on both sides (`sweep.repeats: 5`)".to_owned());
+        }
+        remarks
+    }
+
+    /// One line per comparison; numbers in the unit of their metric.
+    pub fn csv(&self) -> String {
+        let mut text = String::from("point,metric,verdict,base,new,ratio,low,high,visible,base_runs,new_runs,not_comparable\n");
+        let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        for pair in &self.found.pairs {
+            for comparison in &pair.comparisons {
+                let Comparison { metric, base, new, ratio, interval, visible, base_runs, new_runs, .. } = comparison;
+                let unlike: Vec<&str> = pair.unlike.iter().map(|unlike| unlike.field.name()).collect();
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{base},{new},{ratio},{},{},{},{base_runs},{new_runs},{}",
+                    quoted(&pair.name),
+                    metric.name(),
+                    word(comparison),
+                    number(interval.map(|ends| ends[0])),
+                    number(interval.map(|ends| ends[1])),
+                    number(*visible),
+                    unlike.join(" ")
+                );
+            }
+        }
+        text
+    }
+
+    /// For programs: one object, a line feed at its end.
+    pub fn json(&self) -> String {
+        let mut whole = json!({"kiln_compare": KILN_COMPARE, "base": self.base, "new": self.new, "facts": self.facts});
+        if let (Value::Object(whole), Ok(Value::Object(found))) = (&mut whole, serde_json::to_value(self.found)) {
+            whole.extend(found);
+        }
+        serde_json::to_string_pretty(&whole).unwrap_or_default() + "\n"
+    }
+}
+
+/// Lines that somebody may read: of very many, what changed for the worse, then for the better, and how many are left out.
+fn worth_showing<'c>(mut comparisons: Vec<(&'c Compared, &'c Comparison)>) -> (Vec<(&'c Compared, &'c Comparison)>, usize) {
+    let left_out = comparisons.len().saturating_sub(MOST_LINES);
+    if left_out > 0 {
+        let order = [Verdict::Worse, Verdict::Better, Verdict::Ambiguous];
+        comparisons.sort_by_key(|(_, comparison)| order.iter().position(|verdict| *verdict == comparison.verdict).unwrap_or(order.len()));
+        comparisons.truncate(MOST_LINES);
+    }
+    (comparisons, left_out)
+}
+
+/// A cell of CSV.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+fn told(value: &str) -> String {
+    match value.chars().count() {
+        0 => "(not recorded)".to_owned(),
+        many if many > LONGEST_FACT => format!("{}…", value.chars().take(LONGEST_FACT).collect::<String>()),
+        _ => value.to_owned(),
+    }
+}
+
+/// `precision f32 → bf16`.
+fn difference(unlike: &Unlike) -> String {
+    let side = |values: &[String]| values.iter().map(|value| if value.is_empty() { "(none)" } else { value }).collect::<Vec<_>>().join(" and ");
+    format!("{} {} → {}", unlike.field.name(), side(&unlike.base), side(&unlike.new))
+}
+
+/// How a verdict is spelled, on pages and by `--fail-on`.
+pub fn word(comparison: &Comparison) -> &'static str {
+    match comparison.verdict {
+        Verdict::Better => comparison.metric.word(true),
+        Verdict::Worse => comparison.metric.word(false),
+        Verdict::Same => "same",
+        Verdict::Ambiguous => "ambiguous",
+        Verdict::TooFewRuns => "too-few-runs",
+        Verdict::NotComparable => "not-comparable",
+    }
+}
+
+/// `2 faster, 5 same`.
+fn words<'c>(metric: Metric, comparisons: impl Iterator<Item = &'c Comparison> + Clone) -> String {
+    let order = [metric.word(false), metric.word(true), "ambiguous", "same", "too-few-runs", "not-comparable"];
+    let count = |wanted: &str| comparisons.clone().filter(|comparison| word(comparison) == wanted).count();
+    let counts = order.iter().map(|wanted| (count(wanted), wanted)).filter(|(count, _)| *count > 0);
+    counts.map(|(count, word)| format!("{count} {}", word.replace('-', " "))).collect::<Vec<_>>().join(", ")
+}
+
+fn unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "tokens/s, of a model without tokens samples/s",
+        Metric::StepTime => "median step",
+        Metric::Memory => "most held",
+        Metric::Energy => "J per sample",
+        Metric::Loss => "valid_loss, else train_loss",
+    }
+}
+
+fn shown(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Throughput => significant(value),
+        Metric::StepTime => Seconds(value).to_string(),
+        Metric::Memory => Bytes(value as u64).to_string(),
+        Metric::Energy => significant(value),
+        Metric::Loss => format!("{value:.4}"),
+    }
+}
+
+/// `+4.2 %`.
+fn change(ratio: f64) -> String {
+    format!("{:+.1} %", (ratio - 1.0) * 100.0)
+}
+
+fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)]) -> Vec<PageColumn> {
+    let column = |head: &str, keep: u8, of: &dyn Fn(&Compared, &Comparison) -> Option<String>| {
+        PageColumn::new(head, keep, comparisons.iter().map(|(pair, comparison)| of(pair, comparison)))
+    };
+    let mut columns = vec![
+        PageColumn::of_marks(comparisons.iter().map(|(_, comparison)| comparison.verdict == Verdict::Worse)),
+        column("point", u8::MAX, &|pair, _| Some(pair.name.clone())),
+        column("verdict", MUST_STAY, &|_, comparison| Some(word(comparison).replace('-', " "))),
+        column("base", 90, &|_, comparison| Some(shown(metric, comparison.base))),
+        column("new", 90, &|_, comparison| Some(shown(metric, comparison.new))),
+        column("change", MUST_STAY, &|pair, comparison| pair.unlike.is_empty().then(|| change(comparison.ratio))),
+        column("95 % interval", 80, &|_, comparison| comparison.interval.map(|[low, high]| format!("{} to {}", change(low), change(high)))),
+        column("smallest visible", 60, &|_, comparison| comparison.visible.map(|visible| Fraction(visible).to_string())),
+        column("n", 70, &|_, comparison| {
+            let Comparison { base_runs, new_runs, .. } = comparison;
+            Some(if base_runs == new_runs { base_runs.to_string() } else { format!("{base_runs} → {new_runs}") })
+        }),
+    ];
+    columns.retain(PageColumn::says_something);
+    columns
+}

@@ -1,0 +1,217 @@
+//! `kiln compare` and `kiln reproduce` as a user sees them: on committed tables, in git revisions, and after real runs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(dead_code, reason = "of what the tests of the scheduler share a part is used")]
+
+mod scripted_child;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use scripted_child::{Ended, Place};
+use serde_json::Value;
+
+fn results(name: &str) -> String {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(name)).unwrap().display().to_string()
+}
+
+fn kiln(folder: &Path, arguments: &[&str]) -> Ended {
+    Ended::of(Command::new(env!("CARGO_BIN_EXE_kiln")).args(arguments).current_dir(folder).output().unwrap())
+}
+
+fn compare(arguments: &[&str]) -> Ended {
+    kiln(Path::new("."), &[&["compare"], arguments].concat())
+}
+
+/// A copy of a committed run with its table rewritten.
+fn changed(folder: &Path, name: &str, change: impl Fn(&str) -> String) -> String {
+    let copy = folder.join("changed");
+    fs::create_dir_all(&copy).unwrap();
+    let from = PathBuf::from(results(name)).join("latest");
+    for file in ["run.json", "experiment.yaml"] {
+        fs::copy(from.join(file), copy.join(file)).unwrap();
+    }
+    fs::write(copy.join("trials.csv"), change(&fs::read_to_string(from.join("trials.csv")).unwrap())).unwrap();
+    copy.display().to_string()
+}
+
+/// Every cell of a column, changed.
+fn with_column(table: &str, column: &str, change: impl Fn(&str) -> String) -> String {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let head = reader.headers().unwrap().clone();
+    let place = head.iter().position(|name| name == column).unwrap();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&head).unwrap();
+    for record in reader.records() {
+        let record = record.unwrap();
+        writer.write_record(record.iter().enumerate().map(|(at, cell)| if at == place { change(cell) } else { cell.to_owned() })).unwrap();
+    }
+    String::from_utf8(writer.into_inner().unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_compared_with_itself_is_the_same_and_with_a_slower_one_slower() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = results("image-folder-workers");
+    let same = compare(&[&base, &base]);
+    assert_eq!(same.status, Some(0), "{same:?}");
+    assert!(same.stdout.contains("\nthe records of both agree"), "{same:?}");
+    assert!(same.stdout.contains("losses equal to the bit: 18 of 18 trials that both tables have"), "{same:?}");
+    assert!(!same.stdout.contains("slower") && !same.stdout.contains("faster"), "{same:?}");
+
+    let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 0.7).to_string();
+    let slow = changed(folder.path(), "image-folder-workers", |table| with_column(table, "samples_per_second", rate));
+    let slower = compare(&[&base, &slow, "--fail-on", "slower"]);
+    assert_eq!(slower.status, Some(1), "{slower:?}");
+    assert!(slower.stdout.contains("throughput: 6 slower\n"), "{slower:?}");
+    assert!(slower.stdout.contains("data.num_workers 40") && slower.stdout.contains("-30.0 %"), "{slower:?}");
+    assert_eq!(compare(&[&base, &slow]).status, Some(0), "a verdict is no failure unless asked for");
+    assert_eq!(compare(&[&base, &slow, "--fail-on", "worse-loss,more-memory,missing"]).status, Some(0));
+    assert_eq!(compare(&[&slow, &base, "--fail-on", "slower"]).status, Some(0), "the other way round it is faster");
+
+    let csv = compare(&[&base, &slow, "--format", "csv"]);
+    let rows: Vec<csv::StringRecord> = csv::Reader::from_reader(csv.stdout.as_bytes()).records().map(Result::unwrap).collect();
+    assert!(rows.len() >= 6 && rows.iter().any(|row| &row[0] == "data.num_workers 0" && &row[1] == "throughput" && &row[2] == "slower"), "{csv:?}");
+    let json: Value = serde_json::from_str(&compare(&[&base, &slow, "--format", "json"]).stdout).unwrap();
+    assert_eq!((&json["pairs"][0]["comparisons"][0]["verdict"], &json["facts"]), (&"worse".into(), &serde_json::json!([])));
+    let markdown = compare(&[&base, &slow, "--format", "markdown"]).stdout;
+    assert!(markdown.starts_with("# throughput: 6 slower\n") && markdown.contains("| \\* | data.num_workers 0 | slower |"), "{markdown}");
+}
+
+#[test]
+fn rows_that_cannot_be_compared_are_refused_by_name_or_compared_across_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = results("image-folder-workers");
+    let other = changed(folder.path(), "image-folder-workers", |table| with_column(table, "libtorch", |_| "2.12.0".into()));
+    let refused = compare(&[&base, &other]);
+    assert_eq!(refused.status, Some(1), "{refused:?}");
+    assert!(
+        refused.stdout.contains("not comparable: data.num_workers 0: libtorch 2.11.0 → 2.12.0; `--across libtorch` compares them anyway"),
+        "{refused:?}"
+    );
+    let asked = compare(&[&base, &other, "--across", "libtorch"]);
+    assert_eq!(asked.status, Some(0), "{asked:?}");
+    assert!(asked.stdout.contains("\nACROSS libtorch 2.11.0 → 2.12.0: throughput: "), "{asked:?}");
+    let unknown = compare(&[&base, &other, "--across", "libtroch"]);
+    assert!(unknown.status == Some(2) && unknown.stderr.contains("one of device_name, driver, libtorch"), "{unknown:?}");
+}
+
+#[test]
+fn runs_of_different_settings_match_by_named_axes_alone() {
+    let (grid, again) = (results("tune-workers-grid"), results("tune-workers-rerun"));
+    // The same settings have the same ids in whatever sweep.
+    let by_id = compare(&[&grid, &again]);
+    assert_eq!(by_id.status, Some(0), "{by_id:?}");
+    assert!(by_id.stdout.contains("only in base: data.num_workers 0; "), "{by_id:?}");
+    assert!(by_id.stdout.contains("a verdict needs 3 runs of a point on both sides"), "{by_id:?}");
+    assert!(by_id.stdout.contains("experiment.sweep."), "what differs in the experiments is said first: {by_id:?}");
+    let foreign = compare(&[&grid, &results("quickstart-2core-xeon")]);
+    assert!(foreign.status == Some(2) && foreign.stderr.contains("no trial id is in both"), "{foreign:?}");
+    let named = compare(&[&results("image-folder-workers"), &again, "--by", "data.num_workers"]);
+    assert!(named.status == Some(0) && named.stdout.contains("data.num_workers 1"), "{named:?}");
+    let vague = compare(&[&results("quickstart-2core-xeon"), &results("quickstart-2core-xeon"), "--by", "train.batch_size"]);
+    assert!(vague.status == Some(2) && vague.stderr.contains("name further axes in `--by`, such as `data.num_workers`"), "{vague:?}");
+}
+
+#[test]
+fn a_git_revision_can_be_named_and_links_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=k", "-c", "user.email=k@example.org", "-c", "commit.gpgsign=false"]).args(arguments);
+        assert!(git.current_dir(folder.path()).output().unwrap().status.success(), "git {arguments:?}");
+    };
+    let run = folder.path().join("results/x/20260101T000000Z-abc");
+    fs::create_dir_all(&run).unwrap();
+    let from = PathBuf::from(results("image-folder-workers")).join("latest");
+    for file in ["run.json", "experiment.yaml", "trials.csv"] {
+        fs::copy(from.join(file), run.join(file)).unwrap();
+    }
+    std::os::unix::fs::symlink("20260101T000000Z-abc", folder.path().join("results/x/latest")).unwrap();
+    git(&["init", "-q"]);
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "one"]);
+    let table = fs::read_to_string(run.join("trials.csv")).unwrap();
+    let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 2.0).to_string();
+    fs::write(run.join("trials.csv"), with_column(&table, "samples_per_second", rate)).unwrap();
+    git(&["commit", "-qam", "two"]);
+    for named in ["HEAD~1:results/x/latest", "HEAD~1:results/x", "HEAD~1:results/x/latest/../20260101T000000Z-abc/trials.csv"] {
+        let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
+        assert!(ended.status == Some(0) && ended.stdout.contains("throughput: 6 faster"), "{named}: {ended:?}");
+        assert!(ended.stdout.contains("base: HEAD~1:results/x/20260101T000000Z-abc/trials.csv"), "{named}: {ended:?}");
+    }
+    for (named, said) in [
+        ("HEAD~9:results/x", "git knows no revision `HEAD~9` here"),
+        ("HEAD:results/y", "that revision has no such path"),
+        ("HEAD:../x", "that revision has no such path"),
+        ("HEAD:results", "it holds no `trials.csv`"),
+        ("--output=x:y", ""),
+    ] {
+        let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
+        assert!(ended.status == Some(2) && ended.stderr.contains(said), "{named}: {ended:?}");
+    }
+}
+
+#[test]
+fn ten_thousand_trials_are_compared_while_one_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = fs::read_to_string(PathBuf::from(results("image-folder-workers")).join("latest/trials.csv")).unwrap();
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let head = reader.headers().unwrap().clone();
+    let row = reader.records().next().unwrap().unwrap();
+    let place = |name: &str| head.iter().position(|column| column == name).unwrap();
+    let (id, number, rate, axis) = (place("trial"), place("number"), place("samples_per_second"), place("data.num_workers"));
+    let write = |name: &str, factor: f64| {
+        let path = folder.path().join(name);
+        let mut writer = csv::Writer::from_path(&path).unwrap();
+        writer.write_record(&head).unwrap();
+        for trial in 0..10_000_u64 {
+            let wobble = 1.0 + (trial * 7919 % 100) as f64 * 1e-4;
+            let cell = |place: usize, cell: &str| match place {
+                _ if place == id => format!("{trial:010x}"),
+                _ if place == number => (trial + 1).to_string(),
+                _ if place == rate => (100.0 * factor * wobble).to_string(),
+                _ if place == axis => (trial / 5).to_string(),
+                _ => cell.to_owned(),
+            };
+            writer.write_record(row.iter().enumerate().map(|(place, text)| cell(place, text))).unwrap();
+        }
+        writer.flush().unwrap();
+        path.display().to_string()
+    };
+    let (base, new) = (write("base.csv", 1.0), write("new.csv", 0.9));
+    let started = std::time::Instant::now();
+    let ended = compare(&[&base, &new]);
+    let took = started.elapsed();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("throughput: 2000 slower") && ended.stdout.contains("and 1800 points more"), "{}", ended.stdout);
+    assert!(took.as_secs_f64() < 3.0, "{took:?}");
+}
+
+#[test]
+fn a_run_is_reproduced_with_the_losses_it_had() {
+    let place = Place::with("");
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
+                train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
+    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
+    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).env("KILN_TRIAL", &trial).output().unwrap());
+    let first = kiln(&["run", "x.yaml"]);
+    assert_eq!(first.status, Some(0), "{first:?}");
+    // What the file says by now is not asked.
+    fs::write(place.path("x.yaml"), "gone").unwrap();
+    let again = kiln(&["reproduce", "results/x/latest"]);
+    assert_eq!((again.status, place.runs()), (Some(0), 2), "{again:?}");
+    assert!(again.stdout.contains("losses equal to the bit: 2 of 2 trials that both tables have"), "{again:?}");
+    assert!(again.stdout.contains("too few runs"), "{again:?}");
+    let dry = kiln(&["reproduce", "results/x/latest", "--dry-run"]);
+    assert!(dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
+    let other = kiln(&["reproduce", "results/x", "--set", "train.optimizer.learning_rate=0.5", "--progress", "plain"]);
+    assert!(other.status == Some(2) && other.stderr.contains("no trial id is in both"), "other settings are another trial: {other:?}");
+    let table = kiln(&["reproduce", "x.yaml"]);
+    assert_eq!(table.status, Some(2), "{table:?}");
+}
