@@ -187,6 +187,31 @@ fn a_file_made_for_a_sweep_can_be_searched_too_and_programs_read_the_end() {
 }
 
 #[test]
+fn more_retries_try_a_failed_trial_again_and_keep_the_others() {
+    let place = Place::with("");
+    training(&place, "sweep: {search: {kind: largest-batch, to: 16}}");
+    let failing = |more: &[&str], scenario: &str| Ended::of(command(&place, 11, more).env("SCRIPTED_CHILD_8", scenario).output().unwrap());
+    let ended = failing(&[], "fails");
+    assert_eq!((ended.status, recommended(&ended)), (Some(0), "train.batch_size 7"), "{ended:?}");
+    assert!(ended.stdout.contains("1 trial did not complete"), "{ended:?}");
+    let before = place.rows().len();
+    let ended = failing(&["--set", "run.retries=1"], "tuned");
+    assert_eq!((ended.status, recommended(&ended), place.runs()), (Some(0), "train.batch_size 11", 1), "{ended:?}");
+    assert!(place.rows().len() > before);
+    assert!(ends(&place).iter().all(|((_, outcome), times)| outcome == "failed" || *times == 1), "{:?}", ends(&place));
+
+    // A child that somebody kills has no result, and nobody pressed Ctrl-C.
+    let place = Place::with("");
+    training(&place, "sweep: {search: {kind: largest-batch, to: 16}}");
+    let killed = Ended::of(command(&place, 11, &[]).env("SCRIPTED_CHILD_4", "is_killed").output().unwrap());
+    assert!(killed.status == Some(1) && killed.stderr.contains("(killed); the same command tries again"), "{killed:?}");
+    for output in ["nowhere/chosen.yaml", "x.yaml"] {
+        let refused = tune(&place, 11, &["--output", output]);
+        assert!(refused.status == Some(2) && refused.stderr.contains("`--output "), "{refused:?}");
+    }
+}
+
+#[test]
 fn the_effective_batch_can_be_kept() {
     let place = Place::with("");
     training(&place, "sweep: {search: {kind: best-throughput-batch, keep_effective: true, repeats: 3}}");

@@ -66,6 +66,7 @@ const LISTED: [&str; 6] = ["grid", "zip", "include", "exclude", "repeats", "orde
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let loaded = load(&args)?;
+    check_output(&args)?;
     check_search(&loaded)?;
     let experiment = &loaded.experiment;
     let instruments = instruments(needs_gpu(experiment.run.engine, &experiment.run.devices));
@@ -110,6 +111,19 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
 }
 
+/// Said before the search and not after hours of it.
+fn check_output(args: &Args) -> Result<(), Stop> {
+    let Some(output) = &args.output else { return Ok(()) };
+    let refuse = |what: &str| Err(Stop::bad_input(format!("`--output {}`: {what}", output.display())));
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_same = |one: &Path| one.canonicalize().ok().is_some_and(|one| output.canonicalize().ok() == Some(one));
+    match () {
+        () if !folder.is_dir() => refuse("its folder is not there; make it first"),
+        () if is_same(&args.file) => refuse("that is the experiment that is searched; name another file"),
+        () => Ok(()),
+    }
+}
+
 /// The experiment; with `--search` under a name of its own, so that its runs are not taken for those of the file's sweep.
 fn load(args: &Args) -> Result<Loaded, Stop> {
     let mut set = args.launch.settings();
@@ -142,6 +156,11 @@ fn dry_run(request: &Request) -> Result<Status, Stop> {
 fn unfinished(report: &Report) -> Stop {
     match &report.failure {
         Some(failure) => stopped(failure.clone()),
+        None if report.end != End::Interrupted => {
+            let missing = report.rows.iter().filter(|row| !row.fixed.outcome.is_final());
+            let missing: Vec<String> = missing.map(|row| format!("trial {} ({})", row.fixed.trial, row.fixed.outcome)).collect();
+            Stop::new(Status::Failed, format!("no final result yet of {}; the same command tries again", missing.join(", ")))
+        }
         None => Stop::new(Status::Interrupted, "interrupted; the same command (without `--fresh`) goes on from here"),
     }
 }

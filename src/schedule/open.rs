@@ -107,7 +107,8 @@ fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow
         return Err(describe(&bound));
     }
     match wanted.search {
-        Some(search) => same_path(file, &search.progress(rows).trials)?,
+        // `run.retries` may change: what was asked for was asked with the old number.
+        Some(search) => same_path(file, &search.progress_with(rows, old.run.retries).trials)?,
         None => same_plan(file, wanted.trials)?,
     }
     Ok(free)

@@ -59,6 +59,11 @@ impl<'a> Tuning<'a> {
 
     /// Goes through the search with the rows of its run, in the order of the table.
     pub fn progress(&self, rows: &[TableRow]) -> Progressed {
+        self.progress_with(rows, self.retries)
+    }
+
+    /// The same with another number of retries: that of the launches so far.
+    pub(super) fn progress_with(&self, rows: &[TableRow], retries: u64) -> Progressed {
         let history = History::of(rows);
         let mut probes: Vec<Probe> = Vec::new();
         let mut progressed = Progressed { trials: Vec::new(), refused: Vec::new(), recommendation: None };
@@ -73,7 +78,7 @@ impl<'a> Tuning<'a> {
             let mut is_missing = false;
             for choice in choices {
                 match self.prober.trial(&choice) {
-                    Ok(trial) if history.is_settled(&trial.id, self.retries) => {
+                    Ok(trial) if history.is_settled(&trial.id, retries) => {
                         let own = rows.iter().filter(|row| row.fixed.trial == trial.id);
                         probes.extend(own.map(|row| self.probe(choice.clone(), &row.fixed)));
                         progressed.add(trial);

@@ -12,10 +12,16 @@ impl Sweep<'_> {
         let Some(search) = self.request.search else { return false };
         let progressed = search.progress(&self.open.rows);
         let new: Vec<Trial> = progressed.trials.into_iter().filter(|trial| self.trials.iter().all(|known| known.id != trial.id)).collect();
-        for trial in &new {
-            self.progress.one_more();
-            self.queue.then(self.trials.len());
-            self.trials.push(trial.clone());
+        let retries = self.request.experiment.run.retries;
+        let mut is_more = false;
+        for trial in new {
+            // With more retries than before a trial that failed runs again, and those after it are known again.
+            if !self.history.is_settled(&trial.id, retries) {
+                self.progress.one_more();
+                self.queue.then(self.trials.len());
+                is_more = true;
+            }
+            self.trials.push(trial);
         }
         // Whole: a launch that was killed may not have come to write down what it asked for last.
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
@@ -24,7 +30,7 @@ impl Sweep<'_> {
         if let Err(error) = self.open.file.write(&self.open.folder.run_file()) {
             self.fail(open::cannot_write(self.request)(error));
         }
-        !new.is_empty()
+        is_more
     }
 }
 
