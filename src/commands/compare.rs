@@ -4,7 +4,7 @@ use super::{
     Status, Stop, page_style, print,
     sources::{Source, source},
 };
-use crate::report::compare::{Comparisons, Field, Options, Page, Verdict, compare, facts, word};
+use crate::report::compare::{Comparisons, Fact, Field, Options, Page, Verdict, compare, facts, word};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -84,8 +84,7 @@ pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked) -> R
     if found.is_empty() {
         return Err(nothing_in_common(base, new, &options));
     }
-    let record = (base.run.is_some() && new.run.is_some())
-        .then(|| facts([base.run.as_ref(), new.run.as_ref()], [base.experiment.clone(), new.experiment.clone()]));
+    let record = record(base, new);
     let page = Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found };
     print(&match asked.format {
         Format::Text => page.text(page_style()),
@@ -93,9 +92,34 @@ pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked) -> R
         Format::Csv => page.csv(),
         Format::Json => page.json(),
     })?;
-    let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty());
-    let fails = is_refused || asked.fail_on.iter().any(|reason| holds(reason, &found));
-    Ok(if fails { Status::Failed } else { Status::Success })
+    Ok(status(&found, asked))
+}
+
+/// The same as one event, for programs that follow a run.
+pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked) -> Result<Status, Stop> {
+    let options = Options { by: asked.by.clone(), across: asked.across.clone() };
+    let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
+    if found.is_empty() {
+        return Err(nothing_in_common(base, new, &options));
+    }
+    let record = record(base, new);
+    let mut event = Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }.value();
+    event["event"] = "comparison".into();
+    print(&format!("{event}\n"))?;
+    Ok(status(&found, asked))
+}
+
+/// What differs in what both runs recorded.
+fn record(base: &Source, new: &Source) -> Option<Vec<Fact>> {
+    let experiments = [base.experiment.clone(), new.experiment.clone()];
+    (base.run.is_some() && new.run.is_some()).then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
+}
+
+/// Fails where nothing could be compared, or as asked.
+fn status(found: &Comparisons, asked: &Asked) -> Status {
+    let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
+    let fails = is_refused || asked.fail_on.iter().any(|reason| holds(reason, found));
+    if fails { Status::Failed } else { Status::Success }
 }
 
 fn nothing_in_common(base: &Source, new: &Source, options: &Options) -> Stop {

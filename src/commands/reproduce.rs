@@ -1,10 +1,13 @@
 //! `kiln reproduce`: runs a run's resolved experiment again, as it is written there, and compares.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::{
     Status, Stop,
-    compare::{Asked as Comparing, compare_and_print},
+    compare::{Asked as Comparing, compare_and_print, compare_and_tell},
     launching::{Launching, stopped},
     machine::trial_program,
     planned::plan_loaded,
@@ -28,7 +31,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let table = table_of(&args.run)?;
+    // `latest` will be a link to the new run.
+    let table = without_links(&table_of(&args.run)?);
     let base = of_folder(&table)?;
     let folder = table.parent().map(RunFolder::at).filter(|folder| folder.experiment().is_file());
     let Some(folder) = folder else {
@@ -54,12 +58,23 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     if report.end == End::Interrupted {
         let (experiment, new) = (report.folder.experiment(), report.folder.path());
-        let how = format!("`kiln run {}` goes on, and then `kiln compare {} {}`", experiment.display(), folder.path().display(), new.display());
+        let (results, base) = (launch.results.display(), folder.path().display());
+        let how =
+            format!("`kiln run {} --results {results}` goes on, and then `kiln compare {base} {}` compares", experiment.display(), new.display());
         return Err(Stop::new(Status::Interrupted, format!("interrupted; {how}")));
     }
+    let new = of_folder(&without_links(&report.folder.trials_table()))?;
     let compared = match launch.style() {
-        Style::Json => Status::Success,
-        _ => compare_and_print(&base, &of_folder(&report.folder.trials_table())?, &args.comparing)?,
+        Style::Json => compare_and_tell(&base, &new, &args.comparing)?,
+        _ => compare_and_print(&base, &new, &args.comparing)?,
     };
     Ok(status(&report).max(compared))
+}
+
+/// The place itself, from here where it lies below.
+fn without_links(path: &Path) -> PathBuf {
+    let whole = |path: &Path| fs::canonicalize(path).ok();
+    let Some(place) = whole(path) else { return path.to_owned() };
+    let below = whole(Path::new(".")).and_then(|here| place.strip_prefix(here).map(Path::to_owned).ok());
+    below.unwrap_or(place)
 }

@@ -99,15 +99,25 @@ impl Tree {
 
     /// The place at the end of the links.
     fn follow(&self, path: &Path) -> Option<PathBuf> {
-        let mut place = plain(path)?;
-        for _ in 0..MOST_LINKS {
-            if self.kind(&place)? != Kind::Link {
-                return Some(place);
+        let mut links = 0;
+        let mut place = PathBuf::new();
+        let mut left: Vec<PathBuf> = plain(path)?.iter().rev().map(PathBuf::from).collect();
+        while let Some(name) = left.pop() {
+            let here = place.join(name);
+            if self.kind(&here)? != Kind::Link {
+                place = here;
+                continue;
             }
-            let target = PathBuf::from(String::from_utf8(self.read(&place)?).ok()?);
-            place = plain(&place.parent().unwrap_or(Path::new("")).join(target))?;
+            links += 1;
+            let target = PathBuf::from(String::from_utf8(self.read(&here)?).ok()?);
+            let rest: PathBuf = left.iter().rev().collect();
+            left = plain(&place.join(target).join(rest))?.iter().rev().map(PathBuf::from).collect();
+            place = PathBuf::new();
+            if links > MOST_LINKS {
+                return None;
+            }
         }
-        None
+        Some(place)
     }
 
     /// The table that a place means: itself, that of a run's folder, or that of an experiment's newest run.

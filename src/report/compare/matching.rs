@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::points::{Point, points, shown};
+use super::super::points::{Pieces, Point, pieces, points, shown};
 use crate::{
     plan::TrialId,
     record::{TrialRow, TrialTable},
@@ -68,18 +68,20 @@ type Groups<'a> = BTreeMap<Vec<Sorted>, Vec<&'a TrialRow>>;
 
 fn grouped<'a>(table: &'a TrialTable, keys: &[String], whose: &str) -> Result<Groups<'a>, String> {
     let mut groups = Groups::new();
-    let mut settings: HashMap<Vec<Sorted>, HashSet<&[String]>> = HashMap::new();
+    let mut settings: HashMap<Vec<Sorted>, HashSet<(&[String], Option<Pieces>)>> = HashMap::new();
     for row in table.last_attempts() {
         let cells: Vec<Sorted> = keys.iter().map(|key| cell(table, row, key).map(Sorted)).collect::<Result<_, _>>()?;
-        settings.entry(cells.clone()).or_default().insert(&row.axes);
+        settings.entry(cells.clone()).or_default().insert((&row.axes, pieces(&row.fixed)));
         groups.entry(cells).or_default().push(&row.fixed);
     }
     match settings.iter().find(|(_, points)| points.len() > 1) {
         None => Ok(groups),
         Some((values, points)) => {
-            let first: Vec<&&[String]> = points.iter().take(2).collect();
+            let first: Vec<&[String]> = points.iter().take(2).map(|(values, _)| *values).collect();
             let differ = table.axes.iter().enumerate().find(|(place, _)| first[0].get(*place) != first[1].get(*place));
-            let axis = differ.map_or_else(String::new, |(_, axis)| format!(", such as `{axis}`"));
+            // Else one stands in for another that ran out of memory, in smaller pieces.
+            let axis = differ.map_or("grad_accumulation", |(_, axis)| axis);
+            let axis = format!(", such as `{axis}`");
             Err(format!("{whose}: rows of {} points have {}; name further axes in `--by`{axis}", points.len(), spelled(keys, values)))
         }
     }

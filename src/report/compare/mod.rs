@@ -166,8 +166,11 @@ fn ends(rows: &[&TrialRow]) -> String {
 
 /// Adds the comparisons of a metric, the intervals adjusted for all of them.
 fn fill(metric: Metric, pairs: &[Pair<'_>], compared: &mut [Compared]) {
-    let runs_of = |rows: &[&TrialRow]| completed(rows).into_iter().filter_map(|row| metric.of(row)).collect::<Vec<f64>>();
-    let arms: Vec<Arms> = pairs.iter().map(|pair| Arms { base: runs_of(&pair.base), new: runs_of(&pair.new) }).collect();
+    let arms_of = |pair: &Pair<'_>| {
+        let [base, new] = metric.of_both(&completed(&pair.base), &completed(&pair.new));
+        Arms { base, new }
+    };
+    let arms: Vec<Arms> = pairs.iter().map(arms_of).collect();
     let is_told = |place: usize| {
         let (arms, compared) = (&arms[place], &compared[place]);
         compared.unlike.is_empty() && arms.base.len() >= FEWEST_RUNS && arms.new.len() >= FEWEST_RUNS

@@ -199,11 +199,16 @@ impl Page<'_> {
 
     /// For programs: one object, a line feed at its end.
     pub fn json(&self) -> String {
+        serde_json::to_string_pretty(&self.value()).unwrap_or_default() + "\n"
+    }
+
+    /// That object.
+    pub fn value(&self) -> Value {
         let mut whole = json!({"kiln_compare": KILN_COMPARE, "base": self.base, "new": self.new, "facts": self.facts});
         if let (Value::Object(whole), Ok(Value::Object(found))) = (&mut whole, serde_json::to_value(self.found)) {
             whole.extend(found);
         }
-        serde_json::to_string_pretty(&whole).unwrap_or_default() + "\n"
+        whole
     }
 }
 

@@ -92,6 +92,23 @@ fn every_metric_has_a_verdict_and_losses_are_compared_to_the_bit() {
 }
 
 #[test]
+fn numbers_of_different_columns_are_not_divided_by_one_another() {
+    let metrics = |base: &dyn Fn(u64) -> TrialRow, new: &dyn Fn(u64) -> TrialRow| {
+        let side = |of: &dyn Fn(u64) -> TrialRow| table(&[], (1..=3).map(|id| (of(id), &[][..])).collect());
+        let found = compare(&side(base), &side(new), &Options { across: Field::ALL.to_vec(), ..Options::default() }).unwrap();
+        found.pairs[0].comparisons.iter().map(|one| (one.metric, one.base.round() as u64, one.new.round() as u64)).collect::<Vec<_>>()
+    };
+    let validated = |id| TrialRow { valid_loss: Some(1.0), train_loss: Some(2.0), ..row(id, 10.0) };
+    let trained = |id| TrialRow { train_loss: Some(2.0), ..row(id, 10.0) };
+    assert!(metrics(&validated, &trained).contains(&(Metric::Loss, 2, 2)));
+    let texts = |id| TrialRow { tokens_per_second: Some(640.0), ..row(id, 10.0) };
+    assert!(metrics(&texts, &trained).contains(&(Metric::Throughput, 10, 10)));
+    let on_gpu = |id| TrialRow { peak_allocated_bytes: Some(8), ..row(id, 10.0) };
+    let on_cpu = |id| TrialRow { device_uuid: None, peak_resident_bytes: Some(4), ..row(id, 10.0) };
+    assert!(metrics(&on_gpu, &on_cpu).iter().all(|(metric, ..)| *metric != Metric::Memory));
+}
+
+#[test]
 fn what_is_in_one_table_alone_and_what_ended_otherwise_is_told() {
     let oom = |id| TrialRow { outcome: Outcome::Oom, samples_per_second: None, ..row(id, 1.0) };
     let base = table(&["a.b"], vec![(row(1, 10.0), &["1"]), (row(2, 10.0), &["2"]), (row(3, 10.0), &["3"])]);
