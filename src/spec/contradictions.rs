@@ -101,6 +101,11 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         let message = format!("`generate` lets a sequence-to-sequence model answer prompts, and model kind `{model}` is none; remove it");
         faults.push(fault("train.evaluate.generate", &["model.kind", "train.evaluate"], message));
     }
+    if point.data.pairs().is_some_and(|pairs| pairs.longest_first) && point.data.loader().is_some_and(|loader| loader.synthetic) {
+        let message =
+            "`data.longest_first` makes the first steps longer than the others, and with `data.synthetic` all are one batch; keep one of them";
+        faults.push(fault("data.longest_first", &["data"], message));
+    }
     faults.extend(of_images(point));
     faults.extend(of_panel(point.data));
     faults.extend(of_pairs(point.data));

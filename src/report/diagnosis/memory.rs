@@ -186,9 +186,10 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
         let after = row.trial_seconds.map(|seconds| format!(" and {}", Seconds(seconds))).unwrap_or_default();
         format!("memory ran out after {steps} steps{after}")
     });
-    let next = Next::new().set("train.memory.watch", true).when(case.has_loader(), |next| next.vary("data.synthetic", [false, true]));
     // Rows of many lengths: the longest may come late.
-    let next = next.when(late.is_some() && PAIRS.contains(&row.data_kind.as_str()), |next| next.set("data.longest_first", true));
+    let may_be_long = late.is_some() && PAIRS.contains(&row.data_kind.as_str());
+    let next = Next::new().set("train.memory.watch", true).when(may_be_long, |next| next.set("data.longest_first", true));
+    let next = next.when(case.has_loader() && !may_be_long, |next| next.vary("data.synthetic", [false, true]));
     let Some((memory, column, note)) = growth(case) else {
         let says = format!("{}: the first steps fitted, so it grew, or one batch was larger than all before", ran_out?);
         return Some(Found::new(says, Weight::Ended, next));
