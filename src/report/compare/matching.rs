@@ -66,9 +66,12 @@ pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[Str
 /// Rows by their values; those of one group must be of one point.
 type Groups<'a> = BTreeMap<Vec<Sorted>, Vec<&'a TrialRow>>;
 
+/// What tells points apart: the values of the axes, and whether it is one in smaller pieces.
+type Setting<'a> = (&'a [String], Option<Pieces>);
+
 fn grouped<'a>(table: &'a TrialTable, keys: &[String], whose: &str) -> Result<Groups<'a>, String> {
     let mut groups = Groups::new();
-    let mut settings: HashMap<Vec<Sorted>, HashSet<(&[String], Option<Pieces>)>> = HashMap::new();
+    let mut settings: HashMap<Vec<Sorted>, HashSet<Setting<'_>>> = HashMap::new();
     for row in table.last_attempts() {
         let cells: Vec<Sorted> = keys.iter().map(|key| cell(table, row, key).map(Sorted)).collect::<Result<_, _>>()?;
         settings.entry(cells.clone()).or_default().insert((&row.axes, pieces(&row.fixed)));
