@@ -79,33 +79,31 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// Prints what a comparison says; the status is 1 where it fails as asked, or nothing could be compared.
 pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked) -> Result<Status, Stop> {
-    let options = Options { by: asked.by.clone(), across: asked.across.clone() };
-    let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
-    if found.is_empty() {
-        return Err(nothing_in_common(base, new, &options));
-    }
-    let record = record(base, new);
-    let page = Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found };
-    print(&match asked.format {
+    judge(base, new, asked, |page| match asked.format {
         Format::Text => page.text(page_style()),
         Format::Markdown => page.markdown(),
         Format::Csv => page.csv(),
         Format::Json => page.json(),
-    })?;
-    Ok(status(&found, asked))
+    })
 }
 
 /// The same as one event, for programs that follow a run.
 pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked) -> Result<Status, Stop> {
+    judge(base, new, asked, |page| {
+        let mut event = page.value();
+        event["event"] = "comparison".into();
+        format!("{event}\n")
+    })
+}
+
+fn judge(base: &Source, new: &Source, asked: &Asked, shown: impl FnOnce(&Page<'_>) -> String) -> Result<Status, Stop> {
     let options = Options { by: asked.by.clone(), across: asked.across.clone() };
     let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
     if found.is_empty() {
         return Err(nothing_in_common(base, new, &options));
     }
     let record = record(base, new);
-    let mut event = Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }.value();
-    event["event"] = "comparison".into();
-    print(&format!("{event}\n"))?;
+    print(&shown(&Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }))?;
     Ok(status(&found, asked))
 }
 

@@ -12,6 +12,8 @@ use crate::{
 
 /// Version of the object that [`Page::json`] makes.
 const KILN_COMPARE: u32 = 1;
+const CSV_COLUMNS: [&str; 12] =
+    ["point", "metric", "verdict", "base", "new", "ratio", "low", "high", "visible", "base_runs", "new_runs", "not_comparable"];
 /// A table of more lines nobody reads.
 const MOST_LINES: usize = 200;
 /// So are remarks on single points.
@@ -175,26 +177,32 @@ impl Page<'_> {
 
     /// One line per comparison; numbers in the unit of their metric.
     pub fn csv(&self) -> String {
-        let mut text = String::from("point,metric,verdict,base,new,ratio,low,high,visible,base_runs,new_runs,not_comparable\n");
         let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let mut lines = vec![CSV_COLUMNS.map(str::to_owned)];
         for pair in &self.found.pairs {
+            let unlike: Vec<&str> = pair.unlike.iter().map(|unlike| unlike.field.name()).collect();
             for comparison in &pair.comparisons {
                 let Comparison { metric, base, new, ratio, interval, visible, base_runs, new_runs, .. } = comparison;
-                let unlike: Vec<&str> = pair.unlike.iter().map(|unlike| unlike.field.name()).collect();
-                let _ = writeln!(
-                    text,
-                    "{},{},{},{base},{new},{ratio},{},{},{},{base_runs},{new_runs},{}",
-                    quoted(&pair.name),
-                    metric.name(),
-                    word(comparison),
+                lines.push([
+                    pair.name.clone(),
+                    metric.name().to_owned(),
+                    word(comparison).to_owned(),
+                    base.to_string(),
+                    new.to_string(),
+                    ratio.to_string(),
                     number(interval.map(|ends| ends[0])),
                     number(interval.map(|ends| ends[1])),
                     number(*visible),
-                    unlike.join(" ")
-                );
+                    base_runs.to_string(),
+                    new_runs.to_string(),
+                    unlike.join(" "),
+                ]);
             }
         }
-        text
+        // Into memory: it cannot fail.
+        lines.iter().for_each(|line| drop(writer.write_record(line)));
+        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
     }
 
     /// For programs: one object, a line feed at its end.
@@ -221,11 +229,6 @@ fn worth_showing<'c>(mut comparisons: Vec<(&'c Compared, &'c Comparison)>) -> (V
         comparisons.truncate(MOST_LINES);
     }
     (comparisons, left_out)
-}
-
-/// A cell of CSV.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 fn told(value: &str) -> String {
