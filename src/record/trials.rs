@@ -128,6 +128,11 @@ pub struct TrialRow {
 }
 
 impl TrialRow {
+    /// What others computed on the device meanwhile; `None` where nobody did, or nobody knows.
+    pub fn others_on_device(&self) -> Option<&str> {
+        self.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen))
+    }
+
     /// The most memory it held, of the kind that `memory_limit_bytes` limits: its tensors' on a GPU, or where the allocator is silent all
     /// that was in use there; the process's on the CPU. `None` where nobody read it.
     pub fn memory_held_bytes(&self) -> Option<u64> {

@@ -264,7 +264,7 @@ fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
 }
 
 fn likely_reason(row: &TrialRow) -> Option<String> {
-    if let Some(seen) = row.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen)) {
+    if let Some(seen) = row.others_on_device() {
         return Some(format!("others on the device: {seen}"));
     }
     if let Some(reasons) = row.throttle_reasons.as_deref().filter(|_| row.throttled_fraction.is_some_and(|share| share > 0.0)) {

@@ -87,7 +87,7 @@ fn shared_device(case: &Case<'_>) -> Option<Found> {
     let row = case.row;
     row.samples_per_second?;
     let next = Next::new().set("run.require_idle_device", true).set("run.wait", "30m").repeat(3);
-    if let Some(seen) = row.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen)) {
+    if let Some(seen) = row.others_on_device() {
         return Some(Found::new(format!("others computed on the device meanwhile ({seen}); its times may be off"), Weight::Doubts, next));
     }
     slowed_by_fellows(case)
