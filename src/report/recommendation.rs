@@ -11,7 +11,7 @@ use super::{
 use crate::{
     plan::{
         Outcome,
-        search::{Cost, Probe, Recommendation},
+        search::{Cost, Probe, Recommendation, told},
         show,
     },
     units::{Bytes, Fraction, Seconds, counted},
@@ -66,9 +66,7 @@ impl Search<'_> {
 
     fn head(&self) -> String {
         match &self.found.chosen {
-            Some(values) => {
-                format!("Recommended: {}", values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect::<Vec<_>>().join(", "))
-            }
+            Some(values) => format!("Recommended: {}", told(values)),
             None => "Nothing to recommend".to_owned(),
         }
     }
@@ -90,7 +88,7 @@ impl Search<'_> {
         columns.push(column("samples/s", 80, &|probe| probe.samples_per_second.map(significant)));
         columns.push(column("tokens/s", 70, &|probe| probe.tokens_per_second.map(significant)));
         columns.push(column("memory", 60, &|probe| probe.memory_held_bytes.map(|bytes| Bytes(bytes).to_string())));
-        columns.push(column("of limit", 65, &|probe| share(probe).map(|share| Fraction(share).to_string())));
+        columns.push(column("of limit", 65, &|probe| probe.memory_share().map(|share| Fraction(share).to_string())));
         columns.push(column("data wait", 50, &|probe| probe.data_wait_fraction.map(|share| Fraction(share).to_string())));
         columns.push(column("took", 40, &|probe| probe.seconds.map(|seconds| Seconds(seconds).to_string())));
         columns.retain(PageColumn::says_something);
@@ -115,11 +113,6 @@ fn outcome(probe: &Probe) -> String {
         Outcome::Skipped => "not run".to_owned(),
         outcome => outcome.to_string(),
     }
-}
-
-fn share(probe: &Probe) -> Option<f64> {
-    let limit = probe.memory_limit_bytes.filter(|limit| *limit > 0)?;
-    Some(probe.memory_held_bytes? as f64 / limit as f64)
 }
 
 /// `7 trials in 40 s; the whole grid is 64 trials, about 6 min 5 s`.

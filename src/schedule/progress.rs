@@ -200,7 +200,7 @@ impl Progress {
     }
 
     /// A search may ask for more than is known of.
-    pub(super) fn is_open(&mut self) {
+    pub(super) fn leave_open(&mut self) {
         self.is_open = true;
     }
 

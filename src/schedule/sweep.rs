@@ -166,7 +166,7 @@ impl<'a> Sweep<'a> {
         let left = remaining(request.trials, &history, &request.selection, retries);
         let mut progress = Progress::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
         if request.search.is_some() {
-            progress.is_open();
+            progress.leave_open();
         }
         open.notices.iter().chain(&pools.notices).for_each(|notice| progress.notice(notice));
         progress.run_started(&shown(request, &open), open.launch);

@@ -7,8 +7,7 @@ use super::{instruments::BUSY_HOST, remaining::History};
 use crate::{
     plan::{
         Outcome, PlanProblem, Prober, Trial,
-        search::{Ask, Choice, Probe, Recommendation, Strategy},
-        show,
+        search::{Ask, Choice, Probe, Recommendation, Strategy, told},
     },
     record::{TableRow, TrialRow},
     spec::{Experiment, Metric, Search},
@@ -88,7 +87,7 @@ impl<'a> Tuning<'a> {
                         progressed.add(trial);
                     }
                     Err(problems) => {
-                        probes.push(not_run(choice.clone()));
+                        probes.push(Probe::that_showed_nothing(choice.clone(), Outcome::Skipped));
                         progressed.refused.push(Refused { choice, problems });
                     }
                 }
@@ -131,21 +130,6 @@ impl Progressed {
     }
 }
 
-fn not_run(choice: Choice) -> Probe {
-    Probe {
-        choice,
-        outcome: Outcome::Skipped,
-        samples_per_second: None,
-        tokens_per_second: None,
-        memory_held_bytes: None,
-        memory_limit_bytes: None,
-        data_wait_fraction: None,
-        metric: None,
-        seconds: None,
-        is_disturbed: false,
-    }
-}
-
 fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
     match metric {
         Metric::ValidLoss => row.valid_loss,
@@ -163,18 +147,16 @@ fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
 impl Refused {
     /// The choice and what speaks against it, in words.
     pub fn spelled(&self) -> (String, String) {
-        let values: Vec<String> = self.choice.values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect();
-        (values.join(", "), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
+        (told(&self.choice.values), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
     }
 }
 
 /// Whether the row says that its times may not be those of the work alone.
 fn is_disturbed(row: &TrialRow) -> bool {
-    let is_shared = row.foreign_processes.as_deref().is_some_and(|seen| !["none", "unknown"].contains(&seen));
     let reason = row.throttle_reasons.as_deref().and_then(|reasons| reasons.split(' ').next());
     let is_throttled = row.throttled_fraction.is_some_and(|share| share >= HARDLY_THROTTLED) && reason != Some(POWER_CAP);
     let is_host_busy = row.notes.as_deref().is_some_and(|notes| notes.contains(BUSY_HOST));
-    is_shared || is_throttled || is_host_busy
+    row.others_on_device().is_some() || is_throttled || is_host_busy
 }
 
 #[cfg(test)]

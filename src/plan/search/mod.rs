@@ -68,13 +68,29 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// Of a trial of which no number is known.
+    pub fn that_showed_nothing(choice: Choice, outcome: Outcome) -> Self {
+        Self {
+            choice,
+            outcome,
+            samples_per_second: None,
+            tokens_per_second: None,
+            memory_held_bytes: None,
+            memory_limit_bytes: None,
+            data_wait_fraction: None,
+            metric: None,
+            seconds: None,
+            is_disturbed: false,
+        }
+    }
+
     /// Tokens per second, of a model without tokens samples per second; `None` if that is no positive number.
     fn speed(&self) -> Option<f64> {
         self.tokens_per_second.or(self.samples_per_second).filter(|speed| speed.is_finite() && *speed > 0.0)
     }
 
     /// Share of the memory that it held, as a fraction of 1.
-    fn memory_share(&self) -> Option<f64> {
+    pub fn memory_share(&self) -> Option<f64> {
         let (held, limit) = (self.memory_held_bytes?, self.memory_limit_bytes.filter(|limit| *limit > 0)?);
         Some(held as f64 / limit as f64)
     }
@@ -206,7 +222,12 @@ fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choic
     Ask::Done(Box::new(Recommendation { chosen, why, evidence: probes.to_vec(), cost, warnings, notes }))
 }
 
-/// The values of a choice as a person reads them: `train.batch_size = 8, data.num_workers = 2`.
+/// The values of a choice on a page: `train.batch_size 8, data.num_workers 2`.
+pub fn told(values: &[(String, Value)]) -> String {
+    values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect::<Vec<_>>().join(", ")
+}
+
+/// The same in a sentence: `train.batch_size = 8, data.num_workers = 2`.
 fn spelled(values: &[(String, Value)]) -> String {
     values.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
 }

@@ -11,18 +11,7 @@ const ENDLESS: usize = 2000;
 
 /// A trial that completed and showed nothing.
 pub(super) fn completed(choice: &Choice) -> Probe {
-    Probe {
-        choice: choice.clone(),
-        outcome: Outcome::Completed,
-        samples_per_second: None,
-        tokens_per_second: None,
-        memory_held_bytes: None,
-        memory_limit_bytes: None,
-        data_wait_fraction: None,
-        metric: None,
-        seconds: Some(1.0),
-        is_disturbed: false,
-    }
+    Probe { seconds: Some(1.0), ..Probe::that_showed_nothing(choice.clone(), Outcome::Completed) }
 }
 
 /// A number from a standard normal distribution, the same for the same seed and choice.
