@@ -1,11 +1,16 @@
 //! What `run` and `tune` share: their options, the voice, the words of a stop.
 
-use std::path::PathBuf;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::{Status, Stop, machine::nvml_library};
 use crate::{
-    schedule::{self, Instruments, Style},
-    spec::{DeviceName, Devices, Engine},
+    catalog::source::sha256_of,
+    plan::Trial,
+    schedule::{self, Instruments, Preview, Request, Selection, Style, Tuning},
+    spec::{DeviceName, Devices, Engine, Experiment},
 };
 
 /// Options of commands that run trials.
@@ -47,7 +52,40 @@ enum Telling {
     Json,
 }
 
+/// What is to be run.
+pub(super) struct Wanted<'a> {
+    pub(super) experiment: &'a Experiment,
+    pub(super) resolved: &'a str,
+    pub(super) trials: &'a [Trial],
+    pub(super) search: Option<&'a Tuning<'a>>,
+    pub(super) selection: Selection,
+    pub(super) data: &'a BTreeMap<String, String>,
+}
+
 impl Launching {
+    /// Puts what the scheduler is asked for into `with`.
+    pub(super) fn request<T>(&self, wanted: &Wanted<'_>, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let Wanted { experiment, resolved, trials, search, ref selection, data } = *wanted;
+        with(&Request {
+            experiment,
+            resolved,
+            trials,
+            search,
+            results: &self.results,
+            trial_program: program,
+            locks: &schedule::locks_folder(),
+            visible_devices: visible.as_deref(),
+            selection: selection.clone(),
+            fresh: self.fresh,
+            command_line: &command_line(),
+            data,
+            // No ending is undone: the bytes of a program are hashed as they are.
+            sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
+            style: self.style(),
+        })
+    }
+
     /// `--set` with the keys that have a flag of their own.
     pub(super) fn settings(&self) -> Vec<String> {
         let device = self.device.iter().map(|device| match device.as_str() {
@@ -70,7 +108,7 @@ impl Launching {
 }
 
 /// As typed.
-pub(super) fn command_line() -> Vec<String> {
+fn command_line() -> Vec<String> {
     std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect()
 }
 
@@ -86,6 +124,16 @@ pub(super) fn instruments(needs_gpu: bool) -> Instruments {
         true => Instruments::open(library.as_deref()),
         false => Instruments::open_for_the_cpu(library.as_deref()),
     }
+}
+
+/// Where a launch would go on, or begin, and why no finished run is taken; without a line's end.
+pub(super) fn place(request: &Request, preview: &Preview) -> String {
+    let place = match &preview.resumes {
+        Some(folder) => format!("would go on in {}", folder.path().display()),
+        None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
+    };
+    let notice = preview.notice.as_ref().map(|notice| format!("{notice}\n")).unwrap_or_default();
+    format!("{notice}{place}")
 }
 
 pub(super) fn stopped(stop: schedule::Stop) -> Stop {

@@ -41,13 +41,17 @@ pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
     spec::load(&request(file, set)).map_err(Stop::bad_input)
 }
 
-/// The trials that a search begins with, whatever the machine: each can be planned.
-pub(super) fn check_search(loaded: &Loaded) -> Result<(), Stop> {
-    let finder = FactFinder::from_environment();
-    let find = |data: &Data| finder.find(data);
+/// What makes the trials of a search, the first of which can be planned; `find` is the finder's. `cores` may be used, `gpus` a trial uses.
+pub(super) fn prober<'a>(
+    loaded: &Loaded,
+    finder: &FactFinder,
+    find: &'a dyn Fn(&Data) -> Option<DataFacts>,
+    cores: u64,
+    gpus: u64,
+) -> Result<Prober<'a>, Stop> {
     let refused = |faults: Vec<PlanProblem>| Stop::bad_input(placed(loaded, &faults));
-    let prober = Prober::new(&loaded.experiment, &find, 1, 1).map_err(refused)?;
-    let Ask::Run(choices) = prober.strategy().ask(&[]) else { return Ok(()) };
+    let prober = Prober::new(&loaded.experiment, find, cores, gpus).map_err(refused)?;
+    let Ask::Run(choices) = prober.strategy().ask(&[]) else { return Ok(prober) };
     let (mut trials, mut faults) = (Vec::new(), Vec::new());
     for choice in &choices {
         match prober.trial(choice) {
@@ -56,7 +60,7 @@ pub(super) fn check_search(loaded: &Loaded) -> Result<(), Stop> {
         }
     }
     faults.extend(finder.prompt_faults(&trials));
-    if faults.is_empty() { Ok(()) } else { Err(refused(faults)) }
+    if faults.is_empty() { Ok(prober) } else { Err(refused(faults)) }
 }
 
 /// The trials of an experiment.
@@ -77,8 +81,14 @@ pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
     Request { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect() }
 }
 
+/// # Errors
+/// There are notes on data that is not here.
+pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
+    if notes.is_empty() { Ok(()) } else { Err(Stop::new(Status::CannotRun, notes.join("\n"))) }
+}
+
 /// Faults of the plan as problems of the file.
-pub(super) fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
+fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
     Problems::new(faults.iter().filter_map(|fault| Some(Problem::new(&place(loaded, fault)?, fault.key.clone(), fault.to_string()))).collect())
 }
 
@@ -134,11 +144,9 @@ impl FactFinder {
         }
     }
 
-    /// # Errors
-    /// Some data that was asked for is not here.
-    pub(super) fn complete(&self) -> Result<(), Stop> {
-        let notes: Vec<String> = self.notes.borrow().iter().cloned().collect();
-        if notes.is_empty() { Ok(()) } else { Err(Stop::new(Status::CannotRun, notes.join("\n"))) }
+    /// Why some facts about data that was asked for are unknown.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.notes.borrow().iter().cloned().collect()
     }
 
     /// SHA-256 of each text that was asked for, by data kind.

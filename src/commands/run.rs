@@ -7,13 +7,12 @@ use std::{
 
 use super::{
     Status, Stop,
-    launching::{Launching, command_line, instruments, needs_gpu, stopped},
+    launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
     machine::trial_program,
-    planned::{Planned, plan_file},
+    planned::{Planned, all_here, plan_file},
     print,
 };
 use crate::{
-    catalog::source::sha256_of,
     plan::{Outcome, Trial},
     record::TrialTable,
     report,
@@ -52,32 +51,23 @@ impl Asked {
     /// # Errors
     /// Its data is not here, unless nothing is to be run.
     pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
-        if !planned.notes.is_empty() && !is_dry {
-            return Err(Stop::new(Status::CannotRun, planned.notes.join("\n")));
+        if !is_dry {
+            all_here(&planned.notes)?;
         }
         Ok(Self { resolved: spec::write_resolved(&planned.loaded), planned, selection: Selection::default() })
     }
 
     /// Puts what the scheduler is asked for into `with`.
     pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        with(&Request {
+        let wanted = Wanted {
             experiment: &self.planned.loaded.experiment,
             resolved: &self.resolved,
             trials: &self.planned.plan.trials,
             search: None,
-            results: &launch.results,
-            trial_program: program,
-            locks: &schedule::locks_folder(),
-            visible_devices: visible.as_deref(),
             selection: self.selection.clone(),
-            fresh: launch.fresh,
-            command_line: &command_line(),
             data: &self.planned.data,
-            // No ending is undone: the bytes of a program are hashed as they are.
-            sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
-            style: launch.style(),
-        })
+        };
+        launch.request(&wanted, program, with)
     }
 }
 
@@ -134,12 +124,7 @@ fn instruments_for(trials: &[Trial]) -> Instruments {
 
 pub(super) fn dry_run(request: &Request) -> Result<Status, Stop> {
     let preview = schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
-    let place = match &preview.resumes {
-        Some(folder) => format!("would go on in {}", folder.path().display()),
-        None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
-    };
-    let notice = preview.notice.map(|notice| format!("{notice}\n")).unwrap_or_default();
-    let mut text = format!("{notice}{place}: {} of {} trials would run\n", preview.to_run.len(), request.trials.len());
+    let mut text = format!("{}: {} of {} trials would run\n", place(request, &preview), preview.to_run.len(), request.trials.len());
     for (id, before) in &preview.to_run {
         text.push_str(&match before {
             Some(outcome) => format!("{id}  {outcome} before\n"),

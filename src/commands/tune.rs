@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::{
     Status, Stop,
-    launching::{Launching, command_line, instruments, needs_gpu, stopped},
+    launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
     machine::trial_program,
-    planned::{FactFinder, check_search, load_file, placed},
+    planned::{FactFinder, all_here, load_file, prober},
     print,
 };
 use crate::{
-    catalog::{Data, source::sha256_of},
+    catalog::Data,
     hardware::host::usable_cores,
-    plan::{Prober, search::Recommendation},
+    plan::search::Recommendation,
     record::{RunFolder, TrialTable, run_file::write_whole},
     report,
-    schedule::{self, End, Progressed, Report, Request, Selection, Style, Tuning},
+    schedule::{self, End, Instruments, Progressed, Report, Request, Selection, Style, Tuning},
     spec::{self, Loaded, Search},
     units::counted,
 };
@@ -67,46 +67,34 @@ const LISTED: [&str; 6] = ["grid", "zip", "include", "exclude", "repeats", "orde
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let loaded = load(&args)?;
     check_output(&args)?;
-    check_search(&loaded)?;
     let experiment = &loaded.experiment;
-    let instruments = instruments(needs_gpu(experiment.run.engine, &experiment.run.devices));
+    let needs_gpu = needs_gpu(experiment.run.engine, &experiment.run.devices);
+    let opened = instruments(needs_gpu);
     let finder = FactFinder::from_environment();
     let find = |data: &Data| finder.find(data);
-    let has_gpu = needs_gpu(experiment.run.engine, &experiment.run.devices) && !instruments.devices().is_empty();
-    let gpus = if has_gpu { experiment.run.devices_per_trial } else { 0 };
-    let refused = |faults: Vec<_>| Stop::bad_input(placed(&loaded, &faults));
-    let prober = Prober::new(experiment, &find, usable_cores(), gpus).map_err(refused)?;
+    let gpus = if needs_gpu && !opened.devices().is_empty() { experiment.run.devices_per_trial } else { 0 };
+    let prober = prober(&loaded, &finder, &find, usable_cores(), gpus)?;
     let tuning = Tuning::new(experiment, &prober);
-    let first = tuning.progress(&[]);
     if !args.launch.dry_run {
-        finder.complete()?;
+        all_here(&finder.notes())?;
     }
-    let (resolved, style, command_line) = (spec::write_resolved(&loaded), args.launch.style(), command_line());
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let request = Request {
+    let wanted = Wanted {
         experiment,
-        resolved: &resolved,
-        trials: &first.trials,
+        resolved: &spec::write_resolved(&loaded),
+        trials: &tuning.progress(&[]).trials,
         search: Some(&tuning),
-        results: &args.launch.results,
-        trial_program: &trial_program()?,
-        locks: &schedule::locks_folder(),
-        visible_devices: visible.as_deref(),
         selection: Selection::default(),
-        fresh: args.launch.fresh,
-        command_line: &command_line,
         data: &finder.hashes(),
-        sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
-        style,
     };
+    let program = trial_program()?;
     if args.launch.dry_run {
-        return dry_run(&request);
+        return args.launch.request(&wanted, &program, |request| dry_run(request, &|| instruments(needs_gpu)));
     }
-    let report = schedule::run(&request, instruments).map_err(stopped)?;
+    let report = args.launch.request(&wanted, &program, |request| schedule::run(request, opened)).map_err(stopped)?;
     let rows = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?.rows;
     let progressed = tuning.progress(&rows);
     match &progressed.recommendation {
-        Some(found) => conclude(found, &progressed, &report, &loaded, &args, style),
+        Some(found) => conclude(found, &progressed, &report, &loaded, &args),
         None => Err(unfinished(&report)),
     }
 }
@@ -136,19 +124,14 @@ fn load(args: &Args) -> Result<Loaded, Stop> {
     load_file(args.file.clone(), &searched)
 }
 
-fn dry_run(request: &Request) -> Result<Status, Stop> {
-    let preview = schedule::preview(request, &|| instruments(true)).map_err(stopped)?;
-    let place = match &preview.resumes {
-        Some(folder) => format!("would go on in {}", folder.path().display()),
-        None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
-    };
+fn dry_run(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Status, Stop> {
+    let preview = schedule::preview(request, instruments).map_err(stopped)?;
     let next = match preview.to_run.len() {
         0 => "nothing more to try".to_owned(),
         count => format!("{} next, then what these show to be worth trying", counted(count, "trial")),
     };
-    let notice = preview.notice.map(|notice| format!("{notice}\n")).unwrap_or_default();
     let ids: String = preview.to_run.iter().map(|(id, _)| format!("{id}\n")).collect();
-    print(&format!("{notice}{place}: {next}\n{ids}"))?;
+    print(&format!("{}: {next}\n{ids}", place(request, &preview)))?;
     Ok(Status::Success)
 }
 
@@ -165,7 +148,8 @@ fn unfinished(report: &Report) -> Stop {
     }
 }
 
-fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, loaded: &Loaded, args: &Args, style: Style) -> Result<Status, Stop> {
+fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, loaded: &Loaded, args: &Args) -> Result<Status, Stop> {
+    let style = args.launch.style();
     let experiment = &loaded.experiment;
     let metric = match &experiment.sweep.search {
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
