@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use scripted_child::{Ended, Place};
+use scripted_child::{Ended, Place, real_trial};
 use serde_json::Value;
 
 fn results(name: &str) -> String {
@@ -197,8 +197,7 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
     let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
                 train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
     fs::write(place.path("x.yaml"), text).unwrap();
-    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
-    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
+    let trial = real_trial();
     let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).env("KILN_TRIAL", &trial).output().unwrap());
     let first = kiln(&["run", "x.yaml"]);
     assert_eq!(first.status, Some(0), "{first:?}");

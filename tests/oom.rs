@@ -5,9 +5,9 @@
 
 mod scripted_child;
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{collections::HashMap, fs};
 
-use scripted_child::{Ended, Place};
+use scripted_child::{Ended, Place, REAL_MLP, real_trial};
 
 /// A training that scripted children play: unlike products it can accumulate.
 fn training(place: &Place, lines: &str) {
@@ -132,20 +132,9 @@ fn a_limited_child_is_told_its_limit_by_the_system() {
     assert_eq!(row["memory_limit_bytes"], (3_u64 << 30).to_string());
 }
 
-/// Real trials of an MLP: at 512 hidden units a sample of 64 tokens holds some MiB of activations.
-const REAL: &str = "kiln: 1
-name: x
-model: {kind: mlp, d_model: 64, hidden: 1024, context: 8, seq_len: 64}
-data: {kind: generated, characters: 400000, valid_fraction: 0.01}
-train: {steps: 3, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}
-measure: {warmup_steps: 1, warmup_seconds: 0.0}
-";
-
 fn real(place: &Place, lines: &str, more: &[&str]) -> Ended {
-    fs::write(place.path("x.yaml"), format!("{REAL}{lines}\n")).unwrap();
-    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
-    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
-    Ended::of(place.kiln(&[&["run", "x.yaml"], more].concat()).env("KILN_TRIAL", trial).output().unwrap())
+    fs::write(place.path("x.yaml"), format!("{REAL_MLP}{lines}\n")).unwrap();
+    Ended::of(place.kiln(&[&["run", "x.yaml"], more].concat()).env("KILN_TRIAL", real_trial()).output().unwrap())
 }
 
 #[test]

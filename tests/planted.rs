@@ -8,14 +8,13 @@ mod scripted_child;
 use std::{
     collections::BTreeSet,
     fs,
-    path::Path,
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread::available_parallelism,
 };
 
 use image::{Rgb, RgbImage};
-use scripted_child::{Ended, Place};
+use scripted_child::{Ended, Place, real_trial};
 
 /// Trials that are timed must not run beside one another.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -29,10 +28,8 @@ const TEXT: &str =
 
 /// `kiln run` of real trials; the names of what it found.
 fn findings(place: &Place, lines: &str) -> (BTreeSet<String>, Ended) {
-    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
-    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
     fs::write(place.path("x.yaml"), format!("kiln: 1\nname: x\n{lines}\n")).unwrap();
-    let ended = Ended::of(place.kiln(&["run", "x.yaml", "--fresh"]).env("KILN_TRIAL", trial).output().unwrap());
+    let ended = Ended::of(place.kiln(&["run", "x.yaml", "--fresh"]).env("KILN_TRIAL", real_trial()).output().unwrap());
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let found = ended.stdout.lines().filter_map(|line| line.strip_prefix("finding: "));
     (found.map(|line| line.split([' ', ':']).next().unwrap().to_owned()).collect(), ended)

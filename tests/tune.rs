@@ -7,7 +7,7 @@ mod scripted_child;
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
-use scripted_child::{Ended, Place, hear, signal, wait_until};
+use scripted_child::{Ended, Place, REAL_MLP, hear, real_trial, signal, wait_until};
 use serde_json::Value;
 
 /// A training that scripted children play.
@@ -242,22 +242,11 @@ fn workers_and_settings_are_searched_too() {
     assert!(chosen.contains("batch_size: 24") && chosen.contains("steps: 10"), "it trains as long as the file says: {chosen}");
 }
 
-/// Real trials of an MLP: at 1024 hidden units a sample of 64 tokens holds some MiB of activations.
-const REAL: &str = "kiln: 1
-name: x
-model: {kind: mlp, d_model: 64, hidden: 1024, context: 8, seq_len: 64}
-data: {kind: generated, characters: 400000, valid_fraction: 0.01}
-train: {steps: 3, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}
-measure: {warmup_steps: 1, warmup_seconds: 0.0}
-run: {memory_limit: 512MiB, devices: cpu}
-";
-
 #[test]
 fn the_largest_batch_of_real_trials_is_the_one_that_an_exhaustive_sweep_finds() {
-    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
-    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
+    let trial = real_trial();
     let real = |place: &Place, verb: &str, lines: &str| {
-        fs::write(place.path("x.yaml"), format!("{REAL}{lines}\n")).unwrap();
+        fs::write(place.path("x.yaml"), format!("{REAL_MLP}run: {{memory_limit: 512MiB, devices: cpu}}\n{lines}\n")).unwrap();
         Ended::of(place.kiln(&[verb, "x.yaml"]).env("KILN_TRIAL", &trial).output().unwrap())
     };
     let searched = Place::with("");

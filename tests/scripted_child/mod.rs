@@ -120,6 +120,22 @@ impl Ended {
     }
 }
 
+/// The program that trains.
+pub(crate) fn real_trial() -> PathBuf {
+    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
+    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
+    trial
+}
+
+/// Real trials of an MLP: at 1024 hidden units a sample of 64 tokens holds some MiB of activations.
+pub(crate) const REAL_MLP: &str = "kiln: 1
+name: x
+model: {kind: mlp, d_model: 64, hidden: 1024, context: 8, seq_len: 64}
+data: {kind: generated, characters: 400000, valid_fraction: 0.01}
+train: {steps: 3, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}
+measure: {warmup_steps: 1, warmup_seconds: 0.0}
+";
+
 /// Waits until `holds`; a test that waits in vain fails with `what`.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
