@@ -5,7 +5,7 @@
 
 mod scripted_child;
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use scripted_child::{Ended, Place, REAL_MLP, hear, real_trial, signal, wait_until};
 use serde_json::Value;
