@@ -163,7 +163,14 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
 /// The lock of one experiment; let go when dropped, or when the process ends in any way.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread is just starting still has the file until it becomes its program.
+        let _ = self.file.unlock();
+    }
 }
 
 /// Who holds a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
@@ -185,7 +192,10 @@ pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
     let mut file = File::open(results.join(experiment).join(LOCK)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
-        _ => None,
+        _ => {
+            let _ = file.unlock();
+            None
+        }
     }
 }
 
@@ -199,7 +209,7 @@ pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
         Ok(()) => {
             file.set_len(0)?;
             file.write_all(who.as_bytes())?;
-            Ok(Ok(Lock { _file: file }))
+            Ok(Ok(Lock { file }))
         }
         Err(TryLockError::WouldBlock) => Ok(Err(read_holder(&mut file))),
         Err(TryLockError::Error(error)) => Err(error),
@@ -326,6 +336,17 @@ mod tests {
         let failed = create(results.path(), "x", "s", |_| Err(io::Error::other("no")));
         assert!(failed.is_err());
         assert_eq!(fs::read_dir(results.path().join("x")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_is_let_go_even_while_a_child_that_is_being_started_has_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        let lock = lock_file(&path, "process 1").unwrap().unwrap();
+        // What a fork does: the same open file a second time.
+        let _inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        assert!(lock_file(&path, "process 2").unwrap().is_ok());
     }
 
     #[test]

@@ -19,6 +19,13 @@ pub(super) struct Part {
     pub(super) etag: Option<String>,
 }
 
+impl Drop for Part {
+    fn drop(&mut self) {
+        // A child that another thread is just starting still has the file until it becomes its program.
+        let _ = self.file.unlock();
+    }
+}
+
 impl Part {
     pub(super) fn open(destination: &Path) -> Result<Self, FetchError> {
         let path = beside(destination, ".part");
