@@ -1,5 +1,7 @@
 //! One trial as the rules see it: its row, and where a rule needs them the other rows of the run.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::rule::{Evidence, Threshold, Unit};
@@ -25,21 +27,65 @@ pub(super) const FASTER_ONCE: Threshold = Threshold::at_least(
     "chosen: nobody knows its spread, and single runs on a quiet machine are up to 4 % apart",
 );
 
+/// All points of a run, looked through once: a rule asks of each trial.
+#[derive(Debug)]
+pub(super) struct Around<'a> {
+    pub(super) axes: &'a [String],
+    /// Cores that a trial of this run could use: as a note counts them, else the most that any row used or asked for. Too few rather than
+    /// too many where `train.cpu_threads` was given.
+    cores: Option<u64>,
+    /// Whether the points are every combination of their values, as those of a plain grid are.
+    pub(super) is_plain_grid: bool,
+    /// Of each axis: the points by their values on the others.
+    beside: Vec<HashMap<Vec<&'a str>, Vec<&'a Point<'a>>>>,
+}
+
+impl<'a> Around<'a> {
+    pub(super) fn new(axes: &'a [String], run: &'a [Point<'a>]) -> Self {
+        let mut beside = vec![HashMap::new(); axes.len()];
+        for point in run {
+            for (place, points) in beside.iter_mut().enumerate() {
+                points.entry(others(point, place)).or_insert_with(Vec::new).push(point);
+            }
+        }
+        let combinations = (0..axes.len()).map(|place| run.iter().map(|point| &point.values[place]).collect::<HashSet<_>>().len());
+        Self { axes, cores: cores(run), is_plain_grid: combinations.product::<usize>() == run.len(), beside }
+    }
+}
+
+/// The values of a point but for one axis.
+fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
+    point.values.iter().enumerate().filter(|(place, _)| *place != axis).map(|(_, value)| value.as_str()).collect()
+}
+
+fn cores(run: &[Point<'_>]) -> Option<u64> {
+    let rows = || run.iter().flat_map(|point| point.rows.iter().copied());
+    let told = rows().filter_map(cores_of_note).max();
+    let used = |row: &TrialRow| row.mean_cpu_cores.map(|cores| (cores - 0.05).ceil().max(0.0) as u64);
+    told.or_else(|| rows().filter_map(|row| row.cpu_threads.max(used(row))).max())
+}
+
 /// A trial's row, the point it belongs to, and the run around it.
 #[derive(Debug)]
 pub(super) struct Case<'a> {
     pub(super) row: &'a TrialRow,
     pub(super) point: &'a Point<'a>,
-    pub(super) axes: &'a [String],
-    pub(super) run: &'a [Point<'a>],
+    pub(super) around: &'a Around<'a>,
     cells: Map<String, Value>,
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(row: &'a TrialRow, point: &'a Point<'a>, axes: &'a [String], run: &'a [Point<'a>]) -> Self {
+    pub(super) fn new(row: &'a TrialRow, point: &'a Point<'a>, around: &'a Around<'a>) -> Self {
         // A row is a flat struct of numbers and text: it always becomes a map.
-        let cells = serde_json::to_value(row).ok().and_then(|cells| cells.as_object().cloned()).unwrap_or_default();
-        Self { row, point, axes, run, cells }
+        let cells = match serde_json::to_value(row) {
+            Ok(Value::Object(cells)) => cells,
+            _ => Map::new(),
+        };
+        Self { row, point, around, cells }
+    }
+
+    pub(super) fn axes(&self) -> &'a [String] {
+        self.around.axes
     }
 
     pub(super) fn is_on_gpu(&self) -> bool {
@@ -57,7 +103,7 @@ impl<'a> Case<'a> {
     }
 
     pub(super) fn sweeps(&self, key: &str) -> bool {
-        self.axes.iter().any(|axis| axis == key)
+        self.axes().iter().any(|axis| axis == key)
     }
 
     /// What the row's notes say of a column, if it begins so.
@@ -88,21 +134,16 @@ impl<'a> Case<'a> {
         Some(self.row.epoch_seconds? * self.row.samples_per_second?)
     }
 
-    /// Cores that a trial of this run could use: as a note counts them, else the most that any row used or asked for. Too few rather than
-    /// too many where `train.cpu_threads` was given.
+    /// Cores that a trial of this run could use, too few rather than too many.
     pub(super) fn cores(&self) -> Option<u64> {
-        let rows = || self.run.iter().flat_map(|point| point.rows.iter().copied());
-        let told = rows().filter_map(cores_of_note).max();
-        let used = |row: &TrialRow| row.mean_cpu_cores.map(|cores| (cores - 0.05).ceil().max(0.0) as u64);
-        told.or_else(|| rows().filter_map(|row| row.cpu_threads.max(used(row))).max())
+        self.around.cores
     }
 
     /// Points that differ from this one in the value of one axis alone.
     pub(super) fn fellows(&self, axis: &str) -> Vec<&'a Point<'a>> {
-        let Some(at) = self.axes.iter().position(|name| name == axis) else { return Vec::new() };
-        let differs_there_alone =
-            |other: &&Point<'_>| other.values.iter().zip(self.point.values).enumerate().all(|(place, (one, own))| (place == at) != (one == own));
-        self.run.iter().filter(differs_there_alone).collect()
+        let Some(at) = self.axes().iter().position(|name| name == axis) else { return Vec::new() };
+        let beside = self.around.beside[at].get(&others(self.point, at));
+        beside.into_iter().flatten().copied().filter(|other| other.values[at] != self.point.values[at]).collect()
     }
 
     /// By how much another point is faster than the trial's own, as a ratio.
@@ -112,7 +153,7 @@ impl<'a> Case<'a> {
 
     /// The rates behind a comparison of this point with another.
     pub(super) fn rates(&self, other: &Point<'_>) -> Vec<Evidence> {
-        let of = |point: &Point<'_>| mean_of(point, &point.name(self.axes), "samples_per_second", |row| row.samples_per_second);
+        let of = |point: &Point<'_>| mean_of(point, &point.name(self.axes()), "samples_per_second", |row| row.samples_per_second);
         [of(other), of(self.point).filter(|_| self.point.rows.len() > 1)].into_iter().flatten().collect()
     }
 

@@ -268,7 +268,7 @@ fn communication_bound(case: &Case<'_>) -> Option<Found> {
 
 fn cpu_only_by_accident(case: &Case<'_>) -> Option<Found> {
     let row = case.row;
-    let said_so = case.axes.iter().zip(case.point.values).any(|(axis, value)| axis == "run.devices" && value == "cpu");
+    let said_so = case.axes().iter().zip(case.point.values).any(|(axis, value)| axis == "run.devices" && value == "cpu");
     if case.is_on_gpu() || said_so || row.engine != "libtorch" || row.samples_per_second.is_none() {
         return None;
     }

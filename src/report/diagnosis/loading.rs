@@ -147,7 +147,7 @@ fn waiting(case: &Case<'_>, wait: f64) -> Found {
 }
 
 fn is_synthetic(case: &Case<'_>) -> bool {
-    case.axes.iter().zip(case.point.values).any(|(axis, value)| axis == "data.synthetic" && value == "true")
+    case.axes().iter().zip(case.point.values).any(|(axis, value)| axis == "data.synthetic" && value == "true")
 }
 
 /// The fastest point of the run with other workers and otherwise the same, where it is clearly faster and does not wait.
@@ -161,7 +161,7 @@ fn fastest<'a>(case: &Case<'a>, points: impl Iterator<Item = &'a Point<'a>>) -> 
 }
 
 fn of_loader(case: &Case<'_>, point: &Point<'_>) -> Vec<Evidence> {
-    let wait = mean_of(point, &point.name(case.axes), "data_wait_fraction", |row| row.data_wait_fraction);
+    let wait = mean_of(point, &point.name(case.axes()), "data_wait_fraction", |row| row.data_wait_fraction);
     wait.into_iter().chain(case.rates(point)).collect()
 }
 

@@ -162,7 +162,7 @@ fn oom(case: &Case<'_>) -> Option<Found> {
             let says = format!("{ran_out}; the largest batch of this run that fits is {most}");
             let between = most + (row.batch_size - most) / 2;
             let next = Next::new().vary("train.batch_size", [most, between]);
-            let name = point.name(case.axes);
+            let name = point.name(case.axes());
             let told = [
                 mean_of(point, &name, "batch_size", |row| Some(row.batch_size as f64)),
                 mean_of(point, &name, "peak_allocated_bytes", |row| row.peak_allocated_bytes.map(|bytes| bytes as f64)),

@@ -10,7 +10,7 @@ mod next;
 mod pauses;
 mod rule;
 
-use case::Case;
+use case::{Around, Case};
 pub use rule::{Bound, Evidence, Finding, Rule, Threshold, Unit, Weight};
 
 use super::points::{Point, points};
@@ -45,25 +45,23 @@ pub const RULES: [&Rule; 22] = [
 /// What the rules find of all trials by their last attempts, what costs most first.
 pub fn diagnose(table: &TrialTable) -> Vec<Finding> {
     let run = points(table);
-    let mut findings: Vec<Finding> = run
-        .iter()
-        .flat_map(|point| point.rows.iter().map(move |row| (*row, point)))
-        .flat_map(|(row, point)| of_trial(row, point, &table.axes, &run))
-        .collect();
+    let around = Around::new(&table.axes, &run);
+    let mut findings: Vec<Finding> =
+        run.iter().flat_map(|point| point.rows.iter().map(move |row| (*row, point))).flat_map(|(row, point)| of_trial(row, point, &around)).collect();
     findings.sort_by(|one, other| one.weight.compare(&other.weight));
     findings
 }
 
 /// The findings of one trial, without those that another of its findings explains.
-fn of_trial(row: &TrialRow, point: &Point<'_>, axes: &[String], run: &[Point<'_>]) -> Vec<Finding> {
-    let case = Case::new(row, point, axes, run);
+fn of_trial(row: &TrialRow, point: &Point<'_>, around: &Around<'_>) -> Vec<Finding> {
+    let case = Case::new(row, point, around);
     let fired: Vec<(&Rule, rule::Found)> = RULES.iter().filter_map(|rule| Some((*rule, (rule.find)(&case)?))).collect();
     let explained: Vec<&str> = fired.iter().flat_map(|(rule, _)| rule.explains.iter().copied()).collect();
     let left = fired.into_iter().filter(|(rule, _)| !explained.contains(&rule.name));
     left.map(|(rule, found)| Finding {
         rule: rule.name,
         trial: row.trial.clone(),
-        point: point.name(axes),
+        point: point.name(around.axes),
         is_fault: rule.is_fault,
         weight: found.weight,
         says: found.says,

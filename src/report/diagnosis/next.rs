@@ -1,7 +1,5 @@
 //! The next experiment: keys to set and to vary, as YAML that lies on top of the experiment of a trial.
 
-use std::collections::HashSet;
-
 use serde_json::Value;
 
 use super::case::Case;
@@ -64,14 +62,14 @@ impl Next {
     }
 
     fn sweep(&self, varied: &[&(String, Vec<Value>)], case: &Case<'_>) -> Option<String> {
-        let pinned = case.axes.iter().zip(case.point.values).filter(|(axis, _)| varied.iter().all(|(key, _)| key != *axis));
+        let pinned = case.axes().iter().zip(case.point.values).filter(|(axis, _)| varied.iter().all(|(key, _)| key != *axis));
         let pinned = pinned.map(|(axis, cell)| format!("{axis}: [{}]", scalar(cell)));
         let axis = |(key, values): &&(String, Vec<Value>)| format!("{key}: [{}]", values.iter().map(value).collect::<Vec<_>>().join(", "));
         let grid: Vec<String> = pinned.chain(varied.iter().map(axis)).collect();
         let mut parts = Vec::new();
-        if !is_plain_grid(case) {
+        if !case.around.is_plain_grid {
             // What is laid on top merges with the sweep below it; `null` takes an axis out.
-            let zip: Vec<String> = case.axes.iter().map(|axis| format!("{axis}: null")).collect();
+            let zip: Vec<String> = case.axes().iter().map(|axis| format!("{axis}: null")).collect();
             parts.push(format!("zip: {{{}}}, include: [], exclude: []", zip.join(", ")));
         }
         if !grid.is_empty() {
@@ -121,15 +119,9 @@ fn scalar(cell: &str) -> String {
     }
 }
 
-/// Whether the run's points are every combination of their values, as those of a plain grid are.
-fn is_plain_grid(case: &Case<'_>) -> bool {
-    let combinations = (0..case.axes.len()).map(|place| case.run.iter().map(|point| &point.values[place]).collect::<HashSet<_>>().len());
-    combinations.product::<usize>() == case.run.len()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::case::Around, *};
     use crate::report::points::{
         points,
         tests::{row, table},
@@ -138,7 +130,7 @@ mod tests {
     fn yaml(axes: &[&str], points_of: &[&[&str]], next: &Next) -> String {
         let table = table(axes, points_of.iter().enumerate().map(|(at, values)| (row(at as u64 + 1, 1.0), *values)).collect());
         let run = points(&table);
-        next.yaml(&Case::new(run[0].rows[0], &run[0], &table.axes, &run))
+        next.yaml(&Case::new(run[0].rows[0], &run[0], &Around::new(&table.axes, &run)))
     }
 
     #[test]
