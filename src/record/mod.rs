@@ -3,6 +3,7 @@
 pub mod attempt;
 pub mod checkpoint;
 pub mod columns;
+pub mod course;
 mod datasheet;
 pub mod difference;
 pub mod epochs;
@@ -24,6 +25,7 @@ pub mod watch;
 
 pub use attempt::AttemptFile;
 pub use checkpoint::Checkpoints;
+pub use course::Course;
 pub use epochs::EpochRow;
 pub use examination::Finding;
 pub use identity::{Paths, Privacy};

@@ -1,14 +1,17 @@
 //! `samples.csv`: one row per running trial and tick.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     columns::SAMPLES,
-    table::{TableError, TableWriter, TornLine, cells_of},
+    table::{Table, TableError, TableWriter, TornLine, cells_of},
 };
-use crate::hardware::sampler::{SampledTick, throttle_names};
+use crate::{
+    hardware::sampler::{SampledTick, THROTTLED, throttle_names},
+    plan::TrialId,
+};
 
 /// Columns as `docs/tables.md` says; a missing reading is an empty cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,6 +60,11 @@ pub struct SampleRow {
 }
 
 impl SampleRow {
+    /// Whether the device held itself back; `None` where nobody read it.
+    pub fn is_throttled(&self) -> Option<bool> {
+        self.throttle_bits.map(|bits| bits & THROTTLED != 0)
+    }
+
     pub(super) fn new(launch: u64, sampled: &SampledTick) -> Self {
         let tick = &sampled.tick;
         let gpu = tick.gpu.clone().unwrap_or_default();
@@ -113,6 +121,15 @@ fn rounded(value: f64, per_unit: f64) -> f64 {
     (value * per_unit).round() / per_unit
 }
 
+/// The rows of these trials, in the order of the file; the rest of a long table is passed over.
+///
+/// # Errors
+/// When the file cannot be read or is no `samples.csv` of this version or an older one.
+pub fn samples_of(path: &Path, trials: &HashSet<&TrialId>) -> Result<Vec<SampleRow>, TableError> {
+    let names: HashSet<&str> = trials.iter().map(|trial| trial.0.as_str()).collect();
+    Table::read_only(path, SAMPLES.version, "trial", &|cell| names.contains(cell))?.rows()
+}
+
 /// Writes `samples.csv`.
 #[derive(Debug)]
 pub struct SampleWriter {
@@ -152,10 +169,7 @@ impl SampleWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        hardware::sampler::{GpuTick, Tick},
-        record::table::Table,
-    };
+    use crate::hardware::sampler::{GpuTick, Tick};
 
     #[test]
     fn a_tick_becomes_a_row_and_reads_back() {
@@ -171,6 +185,28 @@ mod tests {
         assert_eq!((rows[0].launch, rows[0].device.as_str(), rows[0].gpu_utilization), (3, "GPU-1", Some(0.25)));
         assert_eq!(rows[0].throttle_reasons.as_deref(), Some("sw_power_cap"));
         assert_eq!((rows[1].device.as_str(), rows[1].gpu_utilization, rows[1].run_seconds), ("cpu", None, 2.0));
+    }
+
+    #[test]
+    fn of_a_long_table_only_the_trials_asked_for_are_read_and_a_bad_row_keeps_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples.csv");
+        let tick = |trial: &str, bits| {
+            let gpu = GpuTick { throttle_bits: bits, ..GpuTick::default() };
+            SampledTick { trial: trial.into(), attempt: 1, device_uuid: None, run_seconds: 1.0, tick: Tick { gpu: Some(gpu), ..Tick::default() } }
+        };
+        let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();
+        writer.append(&[tick("a", Some(0x4)), tick("b", None), tick("a", Some(0x40)), tick("c", Some(1))]).unwrap();
+        let wanted = TrialId("a".into());
+        let rows = samples_of(&path, &HashSet::from([&wanted])).unwrap();
+        assert_eq!(rows.iter().map(SampleRow::is_throttled).collect::<Vec<_>>(), [Some(true), Some(true)]);
+        let of_c = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap();
+        assert_eq!((of_c.len(), of_c[0].is_throttled()), (1, Some(false)));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("samples/2,1,1.0,c", "samples/2,1,often,c")).unwrap();
+        let refused = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap_err().to_string();
+        assert!(refused.contains(":5") && refused.contains("run_seconds"), "{refused}");
+        assert_eq!(samples_of(&path, &HashSet::from([&wanted])).unwrap().len(), 2);
     }
 
     #[test]

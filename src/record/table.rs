@@ -161,13 +161,17 @@ impl TableWriter {
     }
 }
 
+/// Whether a row is kept, by the table's columns and its cells.
+type Keep<'a> = &'a dyn Fn(&[String], &csv::StringRecord) -> bool;
+
 /// A table as read: all columns, and every whole row with its place.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Where it came from, for messages.
     pub path: PathBuf,
     pub columns: Vec<String>,
-    records: Vec<csv::StringRecord>,
+    /// With the number of each among all of the file, from 1.
+    records: Vec<(u64, csv::StringRecord)>,
     /// What the reader's lines are behind by: it counts the line feed of a Windows line end with the line after.
     late_lines: u64,
     /// A torn last line, left out of the rows.
@@ -184,11 +188,26 @@ impl Table {
         Self::read_from(&mut file, path, version)
     }
 
+    /// Reads of a long table only the rows whose cell in `column` is wanted.
+    ///
+    /// # Errors
+    /// As [`Table::read`].
+    pub fn read_only(path: &Path, version: &str, column: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<Self, TableError> {
+        let mut file = open_plain(path, OpenOptions::new().read(true))?;
+        Self::read_some(&mut file, path, version, &|columns, record| {
+            columns.iter().position(|name| name == column).and_then(|place| record.get(place)).is_some_and(is_wanted)
+        })
+    }
+
     /// Reads a table from anything that can seek; `path` names it in messages.
     ///
     /// # Errors
     /// As [`Table::read`].
     pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path, version: &str) -> Result<Self, TableError> {
+        Self::read_some(source, path, version, &|_, _| true)
+    }
+
+    fn read_some<R: Read + Seek>(source: &mut R, path: &Path, version: &str, keep: Keep<'_>) -> Result<Self, TableError> {
         let at = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
         let extent = whole_extent(source).map_err(at)?;
         check_rest(source, path, &extent, version)?;
@@ -210,11 +229,15 @@ impl Table {
             return Err(TableError::Columns { path: path.to_owned(), difference });
         }
         let mut records = Vec::new();
-        for (index, record) in reader.records().enumerate() {
-            let number = index as u64 + 1;
-            let record = record.map_err(|error| bad(error, number, late_lines))?;
+        let mut record = csv::StringRecord::new();
+        for number in 1.. {
+            if !reader.read_record(&mut record).map_err(|error| bad(error, number, late_lines))? {
+                break;
+            }
             check_version(path, &record, number, version, late_lines)?;
-            records.push(record);
+            if keep(&columns, &record) {
+                records.push((number, record.clone()));
+            }
         }
         Ok(Self { path: path.to_owned(), columns, records, late_lines, torn: extent.torn })
     }
@@ -229,7 +252,7 @@ impl Table {
 
     /// The cells of row `index`, in the order of `columns`.
     pub fn cells(&self, index: usize) -> Option<impl Iterator<Item = &str>> {
-        self.records.get(index).map(|record| record.iter())
+        self.records.get(index).map(|(_, record)| record.iter())
     }
 
     /// Every row as a struct whose fields are found by column name; further columns are left alone.
@@ -238,7 +261,7 @@ impl Table {
     /// A cell that is no value of its column, with record, line and column.
     pub fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>, TableError> {
         let header = csv::StringRecord::from(self.columns.clone());
-        self.records.iter().enumerate().map(|(index, record)| self.row(&header, record, index as u64 + 1)).collect()
+        self.records.iter().map(|(number, record)| self.row(&header, record, *number)).collect()
     }
 
     fn row<T: DeserializeOwned>(&self, header: &csv::StringRecord, record: &csv::StringRecord, number: u64) -> Result<T, TableError> {

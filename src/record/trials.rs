@@ -133,6 +133,13 @@ impl TrialRow {
         self.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen))
     }
 
+    /// Energy per sample over the measured window; by the driver's counter where there is one.
+    pub fn joules_per_sample(&self) -> Option<f64> {
+        let joules = self.energy_counter_joules.or(self.energy_integral_joules)?;
+        let samples = self.samples_per_second? * self.window_seconds?;
+        (samples > 0.0).then(|| joules / samples)
+    }
+
     /// The most memory it held, of the kind that `memory_limit_bytes` limits: its tensors' on a GPU, or where the allocator is silent all
     /// that was in use there; the process's on the CPU. `None` where nobody read it.
     pub fn memory_held_bytes(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     plan::Outcome,
-    record::{TrialRow, TrialTable},
+    record::{TableRow, TrialRow, TrialTable},
 };
 
 /// What a point is called where nothing is swept.
@@ -41,6 +41,13 @@ impl Point<'_> {
         let parts: Vec<String> = of_axes.chain(in_pieces).collect();
         if parts.is_empty() { UNSWEPT.to_owned() } else { parts.join(", ") }
     }
+}
+
+/// The last part of each key, where that is enough to tell it from the others.
+pub(super) fn short_names(axes: &[String]) -> Vec<String> {
+    let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
+    let is_shared = |axis: &String| axes.iter().filter(|other| last(other) == last(axis)).count() > 1;
+    axes.iter().map(|axis| if is_shared(axis) { axis.clone() } else { last(axis) }).collect()
 }
 
 /// What a row's notes say of a column.
@@ -98,6 +105,49 @@ pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
         points[place].rows.push(&row.fixed);
     }
     points
+}
+
+/// Columns that an axis of another table may be.
+pub(super) const SETTINGS: [&str; 11] = [
+    "batch_size",
+    "grad_accumulation",
+    "effective_batch_size",
+    "num_workers",
+    "seed",
+    "precision",
+    "engine",
+    "device_name",
+    "devices_per_trial",
+    "model_kind",
+    "data_kind",
+];
+
+/// What a row has for an axis, or for one of [`SETTINGS`]: an axis of one table may be a plain setting of the other. `None` where the table does
+/// not tell.
+pub(super) fn setting(table: &TrialTable, row: &TableRow, key: &str) -> Option<String> {
+    if let Some(place) = table.axes.iter().position(|axis| axis == key) {
+        return Some(row.axes.get(place).cloned().unwrap_or_default());
+    }
+    column_setting(&row.fixed, key)
+}
+
+/// What a row has in one of the columns of [`SETTINGS`].
+pub(super) fn column_setting(fixed: &TrialRow, key: &str) -> Option<String> {
+    let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    Some(match key.rsplit('.').next().unwrap_or(key) {
+        "batch_size" => fixed.batch_size.to_string(),
+        "grad_accumulation" => fixed.grad_accumulation.to_string(),
+        "effective_batch_size" => fixed.effective_batch_size.to_string(),
+        "num_workers" => number(fixed.num_workers),
+        "seed" => fixed.seed.to_string(),
+        "precision" => fixed.precision.clone(),
+        "engine" => fixed.engine.clone(),
+        "device_name" => fixed.device_name.clone().unwrap_or_default(),
+        "devices_per_trial" => number(fixed.devices_per_trial),
+        "model_kind" => fixed.model_kind.clone(),
+        "data_kind" => fixed.data_kind.clone(),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

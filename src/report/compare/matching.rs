@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::points::{Pieces, Point, pieces, points, shown};
+use super::super::points::{Pieces, Point, SETTINGS, pieces, points, setting, shown};
 use crate::{
     plan::TrialId,
-    record::{TrialRow, TrialTable},
+    record::{TableRow, TrialRow, TrialTable},
 };
 
 /// Rows of both tables that are repeats of the same thing.
@@ -109,34 +109,15 @@ impl PartialOrd for Sorted {
     }
 }
 
-/// What a row has for an axis, or for a column: an axis of one table may be a plain setting of the other.
-fn cell(table: &TrialTable, row: &crate::record::TableRow, key: &str) -> Result<String, String> {
-    if let Some(place) = table.axes.iter().position(|axis| axis == key) {
-        return Ok(row.axes.get(place).cloned().unwrap_or_default());
-    }
-    let column = key.rsplit('.').next().unwrap_or(key);
-    let fixed = &row.fixed;
-    let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    Ok(match column {
-        "batch_size" => fixed.batch_size.to_string(),
-        "grad_accumulation" => fixed.grad_accumulation.to_string(),
-        "effective_batch_size" => fixed.effective_batch_size.to_string(),
-        "num_workers" => number(fixed.num_workers),
-        "seed" => fixed.seed.to_string(),
-        "precision" => fixed.precision.clone(),
-        "engine" => fixed.engine.clone(),
-        "device_name" => fixed.device_name.clone().unwrap_or_default(),
-        "devices_per_trial" => number(fixed.devices_per_trial),
-        "model_kind" => fixed.model_kind.clone(),
-        "data_kind" => fixed.data_kind.clone(),
-        _ => {
-            let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
-            return Err(format!(
-                "`--by {key}`: that is no axis of both tables ({} here), and none of the columns batch_size, grad_accumulation, effective_batch_size, \
-                 num_workers, seed, precision, engine, device_name, devices_per_trial, model_kind, data_kind",
-                if axes.is_empty() { "there is none".to_owned() } else { axes.join(", ") }
-            ));
-        }
+/// What a row has for a key of `--by`.
+fn cell(table: &TrialTable, row: &TableRow, key: &str) -> Result<String, String> {
+    setting(table, row, key).ok_or_else(|| {
+        let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
+        format!(
+            "`--by {key}`: that is no axis of both tables ({} here), and none of the columns {}",
+            if axes.is_empty() { "there is none".to_owned() } else { axes.join(", ") },
+            SETTINGS.join(", ")
+        )
     })
 }
 

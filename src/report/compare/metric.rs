@@ -41,7 +41,7 @@ impl Metric {
                 |row| on_gpu(row, row.peak_nvml_used_bytes),
                 |row| row.peak_resident_bytes.filter(|_| row.device_uuid.is_none()).map(|bytes| bytes as f64),
             ],
-            Self::Energy => &[joules_per_sample],
+            Self::Energy => &[TrialRow::joules_per_sample],
             Self::Loss => &[|row| row.valid_loss, |row| row.train_loss],
         }
     }
@@ -97,10 +97,4 @@ fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {
 
 fn can_be_ratio(value: f64) -> bool {
     value.is_finite() && value > 0.0
-}
-
-/// Over the measured window; the counter's where there is one.
-fn joules_per_sample(row: &TrialRow) -> Option<f64> {
-    let joules = row.energy_counter_joules.or(row.energy_integral_joules)?;
-    Some(joules / (row.samples_per_second? * row.window_seconds?))
 }

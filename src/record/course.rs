@@ -1,0 +1,115 @@
+//! What a trial did from step to step: the series that its attempts wrote, as one.
+
+use serde::de::DeserializeOwned;
+
+use super::{
+    EpochRow, RunFolder, StepRow, TableError,
+    columns::{EPOCHS, STEPS, TableDescription},
+    table::Table,
+};
+use crate::plan::TrialId;
+
+/// The steps and evaluations of a trial. What an attempt did beyond the checkpoint that the next went on from does not count.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course {
+    pub steps: Vec<StepRow>,
+    pub epochs: Vec<EpochRow>,
+    /// First and last moment of the last attempt's measured window, seconds after the run's start mark.
+    pub window: Option<(f64, f64)>,
+}
+
+impl Course {
+    /// Reads what the attempts up to this one wrote; nothing where the run's folder was not kept whole.
+    ///
+    /// # Errors
+    /// A table is there and cannot be read.
+    pub fn read(run: &RunFolder, trial: &TrialId, last_attempt: u64) -> Result<Self, TableError> {
+        let mut course = Self::default();
+        for attempt in 1..=last_attempt {
+            let folder = run.attempt(trial, attempt);
+            let of = |table: &TableDescription| folder.join(table.file.rsplit('/').next().unwrap_or_default());
+            let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
+            let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
+            if attempt == last_attempt {
+                course.window = window(&steps);
+            }
+            course.go_on(steps, epochs);
+        }
+        Ok(course)
+    }
+
+    /// A later attempt begins at the first step that it tells of, or anew.
+    fn go_on(&mut self, steps: Vec<StepRow>, epochs: Vec<EpochRow>) {
+        if let Some(first) = steps.first().map(|row| row.step) {
+            self.steps.retain(|row| row.step < first);
+            self.epochs.retain(|row| row.step < first);
+        }
+        self.steps.extend(steps);
+        self.epochs.extend(epochs);
+    }
+}
+
+/// From the end of the last step that is left out to that of the last.
+fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
+    let first = steps.iter().rposition(|row| row.is_warmup).unwrap_or(0);
+    let (first, last) = (steps.get(first)?, steps.last()?);
+    (last.run_seconds > first.run_seconds).then_some((first.run_seconds, last.run_seconds))
+}
+
+fn rows<T: DeserializeOwned>(path: &std::path::Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
+    match path.is_file() {
+        true => Table::read(path, table.version)?.rows(),
+        false => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{
+        epochs::EPOCHS_TABLE,
+        steps::STEPS_TABLE,
+        table::{TableSpec, TableWriter},
+    };
+
+    fn step(step: u64, seconds: f64, is_warmup: bool) -> StepRow {
+        StepRow {
+            kiln_table: STEPS_TABLE.to_owned(),
+            run_seconds: seconds,
+            epoch: 1,
+            step,
+            loss: Some(seconds),
+            learning_rate: None,
+            step_seconds: None,
+            data_wait_seconds: 0.0,
+            is_warmup,
+        }
+    }
+
+    fn write(path: &std::path::Path, table: &TableDescription, version: &'static str, rows: &[StepRow]) {
+        let columns = table.names().into_iter().map(str::to_owned).collect();
+        let (mut writer, _) = TableWriter::open(path, TableSpec { version, columns }).unwrap();
+        rows.iter().for_each(|row| writer.append_row(row).unwrap());
+    }
+
+    #[test]
+    fn attempts_are_one_course_and_what_a_resume_undid_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let (run, trial) = (RunFolder::at(folder.path()), TrialId("t".into()));
+        assert_eq!(Course::read(&run, &trial, 1).unwrap(), Course::default());
+        for (attempt, rows) in [
+            (1, [step(1, 1.0, true), step(2, 2.0, false), step(3, 3.0, false)]),
+            (3, [step(3, 13.0, true), step(4, 14.0, false), step(5, 15.5, false)]),
+        ] {
+            let place = run.attempt(&trial, attempt);
+            std::fs::create_dir_all(&place).unwrap();
+            write(&place.join("steps.csv"), &STEPS, STEPS_TABLE, &rows);
+        }
+        let course = Course::read(&run, &trial, 3).unwrap();
+        let losses: Vec<f64> = course.steps.iter().filter_map(|row| row.loss).collect();
+        assert_eq!((losses, course.window), (vec![1.0, 2.0, 13.0, 14.0, 15.5], Some((13.0, 15.5))));
+        assert_eq!(Course::read(&run, &trial, 1).unwrap().window, Some((1.0, 3.0)));
+        std::fs::write(run.attempt(&trial, 1).join("epochs.csv"), format!("kiln_table\n{EPOCHS_TABLE}0\n")).unwrap();
+        assert!(Course::read(&run, &trial, 3).is_err());
+    }
+}
