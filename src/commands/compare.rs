@@ -109,7 +109,7 @@ fn judge(base: &Source, new: &Source, asked: &Asked, shown: impl FnOnce(&Page<'_
 
 /// What differs in what both runs recorded.
 fn record(base: &Source, new: &Source) -> Option<Vec<Fact>> {
-    let experiments = [base.experiment.clone(), new.experiment.clone()];
+    let experiments = [base.experiment_value(), new.experiment_value()];
     (base.run.is_some() && new.run.is_some()).then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
 }
 

@@ -9,9 +9,12 @@ use std::{
 use serde_json::Value;
 
 use super::Stop;
-use crate::record::{
-    RunFile, RunFolder, TrialTable,
-    run_folder::{experiments, runs},
+use crate::{
+    record::{
+        RunFile, RunFolder, TrialTable,
+        run_folder::{experiments, runs},
+    },
+    report::Subject,
 };
 
 /// A table with the record beside it, where there is one.
@@ -20,8 +23,25 @@ pub(super) struct Source {
     pub(super) name: String,
     pub(super) table: TrialTable,
     pub(super) run: Option<RunFile>,
-    /// The resolved experiment.
-    pub(super) experiment: Option<Value>,
+    /// The resolved experiment, as YAML.
+    pub(super) experiment: Option<String>,
+    /// Where the series of the run lie; a commit has none.
+    pub(super) folder: Option<RunFolder>,
+}
+
+impl Source {
+    pub(super) fn experiment_value(&self) -> Option<Value> {
+        serde_yaml::from_str(self.experiment.as_ref()?).ok()
+    }
+
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            run: self.run.as_ref(),
+            experiment: self.experiment.as_deref(),
+            folder: self.folder.as_ref(),
+            ..Subject::new(&self.table, &self.name)
+        }
+    }
 }
 
 /// Reads what a command line names; what is no file or folder may be `REVISION:PATH`.
@@ -37,12 +57,8 @@ pub(super) fn of_folder(path: &Path) -> Result<Source, Stop> {
     let table = TrialTable::read(path).map_err(Stop::bad_input)?;
     let beside = path.parent().map(RunFolder::at);
     let run = beside.as_ref().and_then(|folder| RunFile::read(&folder.run_file()).ok());
-    let experiment = beside.and_then(|folder| yaml(&std::fs::read_to_string(folder.experiment()).ok()?));
-    Ok(Source { name: path.display().to_string(), table, run, experiment })
-}
-
-fn yaml(text: &str) -> Option<Value> {
-    serde_yaml::from_str(text).ok()
+    let experiment = beside.as_ref().and_then(|folder| std::fs::read_to_string(folder.experiment()).ok());
+    Ok(Source { name: path.display().to_string(), table, run, experiment, folder: beside })
 }
 
 /// Links are followed so many times.
@@ -65,8 +81,8 @@ fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
     let run = text(folder.run_file()).and_then(|text| RunFile::parse(&text, &shown).ok());
-    let experiment = text(folder.experiment()).and_then(|text| yaml(&text));
-    Ok(Source { name: shown.display().to_string(), table, run, experiment })
+    let experiment = text(folder.experiment());
+    Ok(Source { name: shown.display().to_string(), table, run, experiment, folder: None })
 }
 
 /// The files of a commit.

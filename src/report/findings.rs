@@ -1,6 +1,6 @@
 //! Findings on a page: one line per rule below a summary, and the whole evidence of each.
 
-use std::fmt::Write;
+use std::{collections::HashMap, fmt::Write};
 
 use super::{
     diagnosis::{Evidence, Finding, Threshold},
@@ -63,25 +63,67 @@ impl Group<'_> {
     }
 }
 
-/// Everything known of each finding, repeats of a point together.
-pub(super) fn in_full(findings: &[Finding], form: Form) -> String {
-    let mut text = String::new();
-    for group in by_rule(findings) {
-        let mut points: Vec<Vec<&Finding>> = Vec::new();
-        for finding in &group.findings {
-            match points.iter_mut().find(|known| known[0].point == finding.point) {
-                Some(known) => known.push(finding),
-                None => points.push(vec![finding]),
-            }
+/// A finding as a page tells it: repeats of a point together, numbers with their units.
+pub(super) struct Told {
+    /// `data-bound: trial 504d19fd42 (data.num_workers 0) and 2 repeats`.
+    pub(super) head: String,
+    pub(super) is_fault: bool,
+    pub(super) says: String,
+    pub(super) means: &'static str,
+    pub(super) evidence: Vec<ToldCell>,
+    pub(super) thresholds: Vec<String>,
+    pub(super) next_yaml: String,
+}
+
+/// A cell that it rests on.
+pub(super) struct ToldCell {
+    pub(super) column: &'static str,
+    /// ` (data.num_workers 8)`, or nothing where it is the trial's own.
+    pub(super) whose: String,
+    pub(super) value: String,
+}
+
+/// All findings, by rule and then by point, what costs most first.
+pub(super) fn told(findings: &[Finding]) -> Vec<Told> {
+    by_rule(findings).iter().flat_map(|group| by_point(&group.findings)).map(|point| Told::of(&point)).collect()
+}
+
+fn by_point<'a>(findings: &[&'a Finding]) -> Vec<Vec<&'a Finding>> {
+    let mut points: Vec<Vec<&Finding>> = Vec::new();
+    let mut place_of: HashMap<&str, usize> = HashMap::new();
+    for finding in findings {
+        let place = *place_of.entry(&finding.point).or_insert(points.len());
+        if place == points.len() {
+            points.push(Vec::new());
         }
-        for point in points {
-            text.push_str(&match form {
-                Form::Text => as_text(&point),
-                Form::Markdown => as_markdown(&point),
-            });
+        points[place].push(finding);
+    }
+    points
+}
+
+impl Told {
+    fn of(point: &[&Finding]) -> Self {
+        let worst = point[0];
+        let cell = |cell: &Evidence| ToldCell { column: cell.column, whose: whose(cell), value: shown(cell) };
+        Self {
+            head: head(point),
+            is_fault: worst.is_fault,
+            says: worst.says.clone(),
+            means: worst.means,
+            evidence: worst.evidence.iter().map(cell).collect(),
+            thresholds: worst.thresholds.iter().map(sourced).collect(),
+            next_yaml: worst.next_yaml.clone(),
         }
     }
-    text
+}
+
+/// Everything known of each finding, repeats of a point together.
+pub(super) fn in_full(findings: &[Finding], form: Form) -> String {
+    let write = match form {
+        Form::Text => as_text,
+        Form::Markdown => as_markdown,
+    };
+    told(findings).iter().map(write).collect()
 }
 
 /// How findings are written.
@@ -91,7 +133,6 @@ pub(super) enum Form {
     Markdown,
 }
 
-/// `data-bound: trial 504d19fd42 (data.num_workers 0) and 2 repeats`.
 fn head(point: &[&Finding]) -> String {
     let worst = point[0];
     let values = if worst.point == UNSWEPT { String::new() } else { format!(" ({})", worst.point) };
@@ -100,36 +141,34 @@ fn head(point: &[&Finding]) -> String {
     format!("{}: trial {}{values}{more}{kind}", worst.rule, worst.trial)
 }
 
-fn as_text(point: &[&Finding]) -> String {
-    let worst = point[0];
-    let width = worst.evidence.iter().map(|cell| cell.column.chars().count()).max().unwrap_or(0);
-    let mut text = format!("\n{}\n  {}\n  {}\n  read:\n", head(point), worst.says, worst.means);
-    for cell in &worst.evidence {
-        let _ = writeln!(text, "    {:<width$}  {}{}", cell.column, shown(cell), whose(cell));
+fn as_text(finding: &Told) -> String {
+    let width = finding.evidence.iter().map(|cell| cell.column.chars().count()).max().unwrap_or(0);
+    let mut text = format!("\n{}\n  {}\n  {}\n  read:\n", finding.head, finding.says, finding.means);
+    for cell in &finding.evidence {
+        let _ = writeln!(text, "    {:<width$}  {}{}", cell.column, cell.value, cell.whose);
     }
-    for threshold in worst.thresholds {
-        let _ = writeln!(text, "  threshold: {}", sourced(threshold).replace('`', ""));
+    for threshold in &finding.thresholds {
+        let _ = writeln!(text, "  threshold: {}", threshold.replace('`', ""));
     }
     let _ = writeln!(text, "  next:");
-    worst.next_yaml.lines().for_each(|line| {
+    finding.next_yaml.lines().for_each(|line| {
         let _ = writeln!(text, "    {line}");
     });
     text
 }
 
-fn as_markdown(point: &[&Finding]) -> String {
-    let worst = point[0];
-    let mut text = format!("\n## {}\n\n{}. {}\n\n| column | value |\n|---|---|\n", head(point), capitalized(&worst.says), worst.means);
-    for cell in &worst.evidence {
-        let _ = writeln!(text, "| `{}`{} | {} |", cell.column, whose(cell), shown(cell).replace('|', "\\|"));
+fn as_markdown(finding: &Told) -> String {
+    let mut text = format!("\n## {}\n\n{}. {}\n\n| column | value |\n|---|---|\n", finding.head, capitalized(&finding.says), finding.means);
+    for cell in &finding.evidence {
+        let _ = writeln!(text, "| `{}`{} | {} |", cell.column, cell.whose, cell.value.replace('|', "\\|"));
     }
-    if !worst.thresholds.is_empty() {
+    if !finding.thresholds.is_empty() {
         text.push_str("\nThresholds:\n\n");
     }
-    for threshold in worst.thresholds {
-        let _ = writeln!(text, "- {}", sourced(threshold));
+    for threshold in &finding.thresholds {
+        let _ = writeln!(text, "- {threshold}");
     }
-    let _ = write!(text, "\nNext:\n\n```yaml\n{}```\n", worst.next_yaml);
+    let _ = write!(text, "\nNext:\n\n```yaml\n{}```\n", finding.next_yaml);
     text
 }
 

@@ -1,18 +1,22 @@
 //! What it means: tables become a summary that people read. All numbers come from tables.
 
+mod chart;
 pub mod compare;
 mod findings;
+mod html;
 mod layout;
 mod manual;
 mod page;
 mod points;
 mod recommendation;
+mod views;
 
 pub mod diagnosis;
 pub mod notices;
 pub mod summary;
 
 pub use diagnosis::diagnose;
+pub use html::Album;
 pub use layout::Style;
 pub use manual::manual;
 pub use notices::notices;

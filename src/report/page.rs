@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     plan::Outcome,
-    record::{TrialRow, TrialTable},
+    record::{RunFile, RunFolder, TrialRow, TrialTable},
 };
 
 /// Version of the JSON form.
@@ -25,21 +25,36 @@ pub struct Subject<'a> {
     pub table: &'a TrialTable,
     /// Where the table lies, as the page names it.
     pub name: &'a str,
+    /// A table alone does not say how many trials were planned, nor where they ran.
+    pub run: Option<&'a RunFile>,
+    /// The resolved experiment, as YAML.
+    pub experiment: Option<&'a str>,
+    /// Where its series lie; `None` of a table that is in no folder, such as one of another commit.
+    pub folder: Option<&'a RunFolder>,
+}
+
+impl<'a> Subject<'a> {
+    pub fn new(table: &'a TrialTable, name: &'a str) -> Self {
+        Self { table, name, run: None, experiment: None, folder: None }
+    }
+
     /// Trials of the plan; 0 if nobody knows.
-    pub planned: usize,
+    pub(super) fn planned(&self) -> usize {
+        self.run.map_or(0, |run| run.plan.len())
+    }
 }
 
 /// For a terminal.
 pub fn text(subject: Subject<'_>, style: Style) -> String {
     let findings = diagnose(subject.table);
-    let page = summary_with(subject.table, subject.planned, &findings, style);
+    let page = summary_with(subject.table, subject.planned(), &findings, style);
     format!("{}\n\n{page}{}", subject.name, in_full(&findings, Form::Text))
 }
 
 /// For a pull request: the summary as it stands on a terminal without limit, then a section per finding.
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose(subject.table);
-    let page = summary_with(subject.table, subject.planned, &findings, Style { width: None, has_color: false });
+    let page = summary_with(subject.table, subject.planned(), &findings, Style { width: None, has_color: false });
     format!("# {}\n\n```\n{page}```\n{}", subject.name, in_full(&findings, Form::Markdown))
 }
 
@@ -61,7 +76,7 @@ pub fn json(subject: Subject<'_>) -> String {
     let report = Report {
         kiln_report: KILN_REPORT,
         table: subject.name.to_owned(),
-        planned: subject.planned,
+        planned: subject.planned(),
         outcomes: outcomes(table),
         points: all_points(table),
         notices: notices(table, &findings),

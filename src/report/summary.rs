@@ -10,7 +10,7 @@ use super::{
     findings::lines,
     layout::{MUST_STAY, PageColumn, Style, fitting, layout, significant},
     notices,
-    points::{Point, note_on, pieces, points, shown},
+    points::{Point, note_on, pieces, points, short_names, shown},
 };
 use crate::{
     plan::Outcome,
@@ -58,7 +58,7 @@ fn remarks(table: &TrialTable, findings: &[Finding]) -> String {
 }
 
 /// `12 trials: 10 completed, 1 oom, 1 failed`, or `2 of 3 trials: 2 completed, 1 not run`.
-fn counts(table: &TrialTable, planned: usize) -> String {
+pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
     let rows = table.last_attempts();
     if rows.is_empty() {
         return "no trial has ended yet".to_owned();
@@ -182,13 +182,11 @@ impl<'a> Ranking<'a> {
     }
 
     fn axis_columns(&self, axes: &[String]) -> Vec<PageColumn> {
-        let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
-        let column = |(place, axis): (usize, &String)| {
-            let is_shared = axes.iter().filter(|other| last(other) == last(axis)).count() > 1;
+        let column = |(place, head): (usize, String)| {
             let cells = self.points.iter().map(|point| point.values.get(place).map_or("-", |value| shown(value)).to_owned()).collect();
-            PageColumn { head: if is_shared { axis.clone() } else { last(axis) }, cells, keep: u8::MAX }
+            PageColumn { head, cells, keep: u8::MAX }
         };
-        axes.iter().enumerate().map(column).collect()
+        short_names(axes).into_iter().enumerate().map(column).collect()
     }
 
     /// Batch and accumulation, where a smaller trial stands in for one that ran out of memory and no axis tells them.

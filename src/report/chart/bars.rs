@@ -1,0 +1,77 @@
+//! Bars made of parts, one below the other, each under its name.
+
+use plotters::{
+    element::{Rectangle, Text},
+    style::{
+        Color,
+        text_anchor::{HPos, VPos},
+    },
+};
+
+use super::{
+    canvas::{Drawn, Entry, GRID, INK, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
+    scale::label_of,
+    shortened,
+};
+
+const BAR_HEIGHT: i32 = 30;
+const NAME_HEIGHT: i32 = 34;
+const GAP: i32 = 12;
+const LEFT: i32 = 16;
+/// Room for the number at the end of the longest bar.
+const RIGHT: i32 = 130;
+const MOST_LETTERS: usize = 66;
+
+#[derive(Clone, Debug)]
+pub(in crate::report) struct Bars {
+    /// What each part is.
+    pub(in crate::report) parts: Vec<&'static str>,
+    pub(in crate::report) bars: Vec<Bar>,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::report) struct Bar {
+    pub(in crate::report) name: String,
+    /// One per part, none negative; a part that nobody knows is 0.
+    pub(in crate::report) parts: Vec<f64>,
+    /// At the bar's end.
+    pub(in crate::report) total: f64,
+}
+
+impl Bars {
+    pub(super) fn size(&self) -> (u32, u32) {
+        let height = head_height(&self.entries()) + self.bars.len() as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP) + GAP;
+        (WIDTH, height as u32)
+    }
+
+    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> Drawn {
+        let sheet = draw_head(root, title, &self.entries())?;
+        let longest = self.bars.iter().map(|bar| bar.total).filter(|total| total.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
+        let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
+        let place = |value: f64| LEFT + (value / longest * width).round() as i32;
+        for (row, bar) in self.bars.iter().enumerate() {
+            let top = row as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP);
+            let (bar_top, bar_end) = (top + NAME_HEIGHT, top + NAME_HEIGHT + BAR_HEIGHT);
+            let style = text_style(TEXT_SIZE, INK, HPos::Left, VPos::Center);
+            sheet.draw(&Text::new(shortened(&bar.name, MOST_LETTERS), (LEFT, top + NAME_HEIGHT / 2), style))?;
+            sheet.draw(&Rectangle::new([(LEFT, bar_top), (place(longest), bar_end)], GRID.filled()))?;
+            let mut from = 0.0;
+            for (part, size) in bar.parts.iter().enumerate() {
+                sheet.draw(&Rectangle::new([(place(from), bar_top), (place(from + size), bar_end)], series_color(part).filled()))?;
+                from += size;
+            }
+            let style = text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Center);
+            sheet.draw(&Text::new(label_of(bar.total, digits(longest)), (place(longest) + 10, (bar_top + bar_end) / 2), style))?;
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.parts.iter().enumerate().map(|(place, part)| Entry { label: part, color: series_color(place), is_area: true }).collect()
+    }
+}
+
+/// Three of them tell enough.
+fn digits(longest: f64) -> usize {
+    (2.0 - longest.log10().floor()).clamp(0.0, 6.0) as usize
+}

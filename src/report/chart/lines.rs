@@ -1,0 +1,158 @@
+//! Lines and dots over an axis, with intervals around the dots and bands behind everything.
+
+use plotters::{
+    chart::{ChartBuilder, ChartContext, LabelAreaPosition},
+    coord::cartesian::Cartesian2d,
+    element::{Circle, Cross, PathElement, Rectangle, TriangleMarker},
+    prelude::SVGBackend,
+    style::{
+        Color, RGBColor,
+        text_anchor::{HPos, VPos},
+    },
+};
+
+use super::{
+    canvas::{BANDS, Drawn, Entry, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
+    scale::Axis,
+};
+
+const PLOT_HEIGHT: u32 = 440;
+const LOW_PLOT_HEIGHT: u32 = 280;
+/// Half the width of an interval's ends.
+const CAP: i32 = 8;
+
+#[derive(Clone, Debug)]
+pub(in crate::report) struct Lines {
+    pub(in crate::report) x: Axis,
+    pub(in crate::report) y: Axis,
+    pub(in crate::report) lines: Vec<Line>,
+    pub(in crate::report) bands: Vec<Band>,
+    /// One of a stack.
+    pub(in crate::report) is_low: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::report) struct Line {
+    /// In the legend; the lines of one label share its entry.
+    pub(in crate::report) label: String,
+    /// Which of the series' colours.
+    pub(in crate::report) color: usize,
+    pub(in crate::report) shape: Shape,
+    pub(in crate::report) marks: Vec<Mark>,
+}
+
+/// How the marks of a line are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::report) enum Shape {
+    /// Marks with a line between.
+    Marked,
+    /// A line alone.
+    Plain,
+}
+
+/// A place on a line, and the interval around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::report) struct Mark {
+    pub(in crate::report) x: f64,
+    pub(in crate::report) y: f64,
+    pub(in crate::report) interval: Option<(f64, f64)>,
+}
+
+impl Mark {
+    pub(in crate::report) fn at(x: f64, y: f64) -> Self {
+        Self { x, y, interval: None }
+    }
+}
+
+/// A stretch of the horizontal axis with a colour of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::report) struct Band {
+    pub(in crate::report) label: &'static str,
+    /// Which of the bands' colours.
+    pub(in crate::report) color: usize,
+    pub(in crate::report) from: f64,
+    pub(in crate::report) to: f64,
+}
+
+type Area<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+
+impl Lines {
+    pub(super) fn size(&self) -> (u32, u32) {
+        let plot = if self.is_low { LOW_PLOT_HEIGHT } else { PLOT_HEIGHT };
+        (WIDTH, plot + head_height(&self.entries()) as u32)
+    }
+
+    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> Drawn {
+        let sheet = draw_head(root, title, &self.entries())?;
+        let mut area = ChartBuilder::on(&sheet)
+            .margin_right(36)
+            .margin_top(12)
+            .set_label_area_size(LabelAreaPosition::Left, 104)
+            .set_label_area_size(LabelAreaPosition::Bottom, 78)
+            .build_cartesian_2d(self.x.clone(), self.y.clone())?;
+        self.draw_bands(&mut area)?;
+        area.configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(GRID.stroke_width(2))
+            .axis_style(MUTED.stroke_width(2))
+            .label_style(text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Top))
+            .axis_desc_style(text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Top))
+            .x_desc(self.x.label.clone())
+            .draw()?;
+        self.lines.iter().enumerate().try_for_each(|(place, line)| draw_line(&mut area, line, place))
+    }
+
+    fn draw_bands(&self, area: &mut Area<'_, '_>) -> Drawn {
+        use plotters::coord::ranged1d::Ranged;
+        let (low, high) = (self.y.range().start, self.y.range().end);
+        let (first, last) = (self.x.range().start, self.x.range().end);
+        let inside = self.bands.iter().filter(|band| band.to > first && band.from < last);
+        let rectangle = |band: &Band| Rectangle::new([(band.from.max(first), low), (band.to.min(last), high)], BANDS[band.color % 2].filled());
+        area.draw_series(inside.map(rectangle)).map(|_| ())
+    }
+
+    fn entries(&self) -> Vec<Entry<'_>> {
+        let mut entries: Vec<Entry<'_>> = Vec::new();
+        let lines = self.lines.iter().map(|line| Entry { label: &line.label, color: series_color(line.color), is_area: false });
+        let bands = self.bands.iter().map(|band| Entry { label: band.label, color: BANDS[band.color % 2], is_area: true });
+        for entry in lines.chain(bands) {
+            if !entry.label.is_empty() && entries.iter().all(|known| known.label != entry.label) {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+}
+
+fn draw_line(area: &mut Area<'_, '_>, line: &Line, place: usize) -> Drawn {
+    let color = series_color(line.color);
+    let marks: Vec<Mark> = line.marks.iter().copied().filter(|mark| mark.x.is_finite() && mark.y.is_finite()).collect();
+    let width = if line.shape == Shape::Plain { 3 } else { 4 };
+    area.draw_series([PathElement::new(marks.iter().map(|mark| (mark.x, mark.y)).collect::<Vec<_>>(), color.stroke_width(width))])?;
+    if line.shape == Shape::Plain {
+        return Ok(());
+    }
+    for mark in &marks {
+        if let Some((low, high)) = mark.interval {
+            area.draw_series([PathElement::new([(mark.x, low), (mark.x, high)], color.stroke_width(3))])?;
+            let cap = |y| {
+                use plotters::element::EmptyElement;
+                EmptyElement::at((mark.x, y)) + PathElement::new([(-CAP, 0), (CAP, 0)], color.stroke_width(3))
+            };
+            area.draw_series([cap(low), cap(high)])?;
+        }
+    }
+    draw_marks(area, &marks, color, place)
+}
+
+/// Each line has a shape of its own, for those who do not see its colour.
+fn draw_marks(area: &mut Area<'_, '_>, marks: &[Mark], color: RGBColor, place: usize) -> Drawn {
+    let places = marks.iter().map(|mark| (mark.x, mark.y));
+    let style = color.filled();
+    match place % 4 {
+        0 => area.draw_series(places.map(|at| Circle::new(at, 8, style))).map(|_| ()),
+        1 => area.draw_series(places.map(|at| TriangleMarker::new(at, 11, style))).map(|_| ()),
+        2 => area.draw_series(places.map(|at| Cross::new(at, 8, color.stroke_width(4)))).map(|_| ()),
+        _ => area.draw_series(places.map(|at| Circle::new(at, 8, color.stroke_width(4)))).map(|_| ()),
+    }
+}

@@ -1,0 +1,75 @@
+//! Pictures of numbers: what is to be drawn comes in, an SVG comes out. Which numbers, and where they come from, is for `views`.
+//!
+//! Sizes are twice those of a page, because the drawing crate knows whole pixels only and a curve of whole pixels looks like stairs.
+
+mod bars;
+mod canvas;
+mod heat;
+mod lines;
+mod scale;
+
+pub(super) use bars::{Bar, Bars};
+pub(super) use canvas::dark_rules;
+pub(super) use heat::{Cell, Heat};
+pub(super) use lines::{Band, Line, Lines, Mark, Shape};
+pub(super) use scale::{Axis, Quantity, Unit, label_of};
+
+use askama::filters::{Escaper, Html};
+use plotters::{drawing::IntoDrawingArea, prelude::SVGBackend};
+
+/// A picture with its name and words.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    /// Of its file, without the ending.
+    pub(super) name: String,
+    pub(super) title: String,
+    /// What it shows, and what it leaves out, in whole sentences.
+    pub(super) caption: String,
+    pub(super) picture: Picture,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Picture {
+    Lines(Lines),
+    Bars(Bars),
+    Heat(Heat),
+}
+
+impl Chart {
+    /// A picture that stands alone: title and legend are in it. Colours are those of light pages; [`dark_rules`] has the others.
+    pub(super) fn svg(&self) -> String {
+        let size = match &self.picture {
+            Picture::Lines(lines) => lines.size(),
+            Picture::Bars(bars) => bars.size(),
+            Picture::Heat(heat) => heat.size(),
+        };
+        let mut text = String::new();
+        {
+            let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+            // Drawing into a text cannot fail.
+            let _ = match &self.picture {
+                Picture::Lines(lines) => lines.draw(&root, &self.title),
+                Picture::Bars(bars) => bars.draw(&root, &self.title),
+                Picture::Heat(heat) => heat.draw(&root, &self.title),
+            };
+            let _ = root.present();
+        }
+        let mut title = String::new();
+        let _ = Html.write_escaped_str(&mut title, &shortened(&self.title, 200));
+        // What reads a page aloud says the title instead of every tick.
+        text.replacen("<svg ", "<svg role=\"img\" ", 1).replacen(">\n", &format!(">\n<title>{title}</title>\n"), 1)
+    }
+}
+
+/// For a legend or a tick: so many letters at most.
+fn shortened(text: &str, most: usize) -> String {
+    // A line feed in a value would leave its line.
+    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    match plain.char_indices().nth(most) {
+        Some(_) => plain.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        None => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! From values to places on an axis: units that suit the size, ticks at round numbers, places for the values of a swept key.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
+use super::shortened;
+
+/// Ticks of an axis of numbers, about.
+const TICKS: f64 = 5.0;
+/// From this ratio on the values of a key stand by their logarithms.
+const WIDE: f64 = 10.0;
+/// Two labels nearer than this share of the axis would touch; a letter's share comes on top.
+const GAP: f64 = 0.02;
+const LETTER: f64 = 0.018;
+/// Letters of a tick.
+const MOST_LETTERS: usize = 12;
+
+/// What is measured: it decides the units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::report) enum Quantity {
+    /// A count or a loss.
+    Number,
+    Bytes,
+    /// Of 1.
+    Fraction,
+    Seconds,
+    /// One of a kind: watts, °C.
+    Of(&'static str),
+}
+
+/// By what values are divided, and what they are in then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::report) struct Unit {
+    pub(in crate::report) size: f64,
+    pub(in crate::report) name: &'static str,
+}
+
+impl Unit {
+    /// In which the largest of the values is a small number.
+    pub(in crate::report) fn of(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Self {
+        let largest = values.into_iter().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let pick = |units: &[(f64, &'static str)]| {
+            let (size, name) = units.iter().copied().find(|(size, _)| largest >= *size).unwrap_or(units[units.len() - 1]);
+            Self { size, name }
+        };
+        match quantity {
+            Quantity::Number => Self { size: 1.0, name: "" },
+            Quantity::Of(name) => Self { size: 1.0, name },
+            Quantity::Fraction => Self { size: 0.01, name: "%" },
+            Quantity::Bytes => pick(&[(1099511627776.0, "TiB"), (1073741824.0, "GiB"), (1048576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")]),
+            Quantity::Seconds => pick(&[(7200.0 * 3.0, "h"), (360.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]).divided(),
+        }
+    }
+
+    /// Where a unit begins is not what it is: minutes from six of them on, hours from six.
+    fn divided(self) -> Self {
+        let size = match self.name {
+            "h" => 3600.0,
+            "min" => 60.0,
+            _ => self.size,
+        };
+        Self { size, ..self }
+    }
+
+    /// `Throughput, samples/s`.
+    pub(in crate::report) fn after(self, what: &str) -> String {
+        if self.name.is_empty() { what.to_owned() } else { format!("{what}, {}", self.name) }
+    }
+}
+
+/// A direction of a picture: what its ends are, and where labels stand.
+#[derive(Clone, Debug)]
+pub(in crate::report) struct Axis {
+    pub(super) label: String,
+    low: f64,
+    high: f64,
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// From 0 to a round number above the largest value.
+    pub(in crate::report) fn from_zero(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
+        Self::of_numbers(label, values.into_iter().chain([0.0]))
+    }
+
+    /// From a round number below the least value to one above the largest.
+    pub(in crate::report) fn of_numbers(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
+        let finite = values.into_iter().filter(|value| value.is_finite());
+        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
+        let width = if high > low { high - low } else { Some(low.abs()).filter(|size| *size > 0.0).unwrap_or(1.0) };
+        let step = round_step(width / TICKS);
+        let (first, last) = ((low / step).floor(), (high / step).ceil().max((low / step).floor() + 1.0));
+        let digits = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+        let count = (last - first) as usize;
+        let ticks = (0..=count).map(|place| (first + place as f64) * step).map(|value| (value, label_of(value, digits))).collect();
+        Self { label: label.into(), low: first * step, high: last * step, ticks }
+    }
+
+    /// From the least value to the largest, with ticks at round numbers between.
+    pub(in crate::report) fn spanning(label: impl Into<String>, values: impl IntoIterator<Item = f64> + Clone) -> Self {
+        let finite = values.clone().into_iter().filter(|value| value.is_finite());
+        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let mut axis = Self::of_numbers(label, values);
+        if low < high {
+            (axis.low, axis.high) = (low, high);
+            axis.ticks.retain(|(at, _)| (low..=high).contains(at));
+        }
+        axis
+    }
+
+    /// The values of a swept key, in the order given. Numbers stand at their place, or at that of their logarithm where they are far apart; what
+    /// is no number stands in a row.
+    pub(in crate::report) fn of_values(label: impl Into<String>, values: &[&str]) -> Self {
+        let places: Vec<f64> = match numbers(values) {
+            Some(numbers) => numbers,
+            None => (0..values.len()).map(|place| place as f64).collect(),
+        };
+        let mut ticks: Vec<(f64, String)> = places.iter().copied().zip(values.iter().map(|value| shortened(shown(value), MOST_LETTERS))).collect();
+        ticks.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let (first, last) = (ticks.first().map_or(0.0, |tick| tick.0), ticks.last().map_or(1.0, |tick| tick.0));
+        let rim = if last > first { (last - first) * 0.06 } else { 0.5 };
+        let mut axis = Self { label: label.into(), low: first - rim, high: last + rim, ticks };
+        axis.thin_out();
+        axis
+    }
+
+    /// Where each of the values stands.
+    pub(in crate::report) fn places(values: &[&str]) -> Vec<f64> {
+        numbers(values).unwrap_or_else(|| (0..values.len()).map(|place| place as f64).collect())
+    }
+
+    /// Labels that would touch the one before are left out; the last one stays.
+    fn thin_out(&mut self) {
+        let width = (self.high - self.low).max(f64::MIN_POSITIVE);
+        let half = |label: &str| (label.chars().count() as f64 * LETTER + GAP) / 2.0 * width;
+        let mut kept: Vec<(f64, String)> = Vec::new();
+        for tick in self.ticks.drain(..).rev() {
+            let is_free = kept.last().is_none_or(|next| next.0 - half(&next.1) > tick.0 + half(&tick.1));
+            if is_free {
+                kept.push(tick);
+            }
+        }
+        kept.reverse();
+        self.ticks = kept;
+    }
+}
+
+/// An axis removed by `null` has an empty cell.
+fn shown(value: &str) -> &str {
+    if value.is_empty() { "(none)" } else { value }
+}
+
+/// The places of values that are all numbers.
+fn numbers(values: &[&str]) -> Option<Vec<f64>> {
+    let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse::<f64>().ok().filter(|number| number.is_finite())).collect();
+    let numbers = numbers?;
+    let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let is_wide = least > 0.0 && largest / least >= WIDE;
+    Some(if is_wide { numbers.into_iter().map(f64::log10).collect() } else { numbers })
+}
+
+/// 1, 2 or 5 times a power of ten, at least `width`.
+fn round_step(width: f64) -> f64 {
+    let power = 10_f64.powf(width.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|step| *step >= width * 0.999).unwrap_or(10.0 * power)
+}
+
+/// `1200`, `0.05`, `12 k`, `3 M`.
+pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
+    let thousands = [(1e9, " G"), (1e6, " M"), (1e4, " k")].into_iter().find(|(size, _)| value.abs() >= *size);
+    let text = match thousands {
+        Some((size, name)) => {
+            let size = if size == 1e4 { 1e3 } else { size };
+            let short = format!("{:.2}", value / size);
+            format!("{}{name}", short.trim_end_matches('0').trim_end_matches('.'))
+        }
+        None => format!("{value:.digits$}"),
+    };
+    // -0 is 0.
+    if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) { text.trim_start_matches('-').to_owned() } else { text }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.low) / (self.high - self.low);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        // Lines between the ticks are none.
+        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.iter().map(|tick| tick.0).collect() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.low..self.high
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        self.ticks.iter().find(|tick| tick.0 == *value).map(|tick| tick.1.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|tick| tick.1.as_str()).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_reach_around_all_values() {
+        let axis = Axis::from_zero("x", [3.0, 41.0]);
+        assert_eq!(labels(&axis), ["0", "10", "20", "30", "40", "50"]);
+        assert_eq!((axis.low, axis.high), (0.0, 50.0));
+        assert_eq!(labels(&Axis::of_numbers("x", [2.31, 2.48])), ["2.30", "2.35", "2.40", "2.45", "2.50"]);
+        assert_eq!(labels(&Axis::of_numbers("x", [5.0])), ["5", "6"]);
+        assert_eq!(labels(&Axis::from_zero("x", [0.0, f64::NAN])).len(), 2);
+        assert_eq!(labels(&Axis::from_zero("x", [120_000.0])), ["0", "50 k", "100 k", "150 k"]);
+        assert_eq!(labels(&Axis::of_numbers("x", [-1.0, 1.0])), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
+    }
+
+    #[test]
+    fn numbers_far_apart_stand_by_their_logarithms_and_words_in_a_row() {
+        assert_eq!(Axis::places(&["1", "10", "100"]), [0.0, 1.0, 2.0]);
+        assert_eq!(Axis::places(&["0", "4", "40"]), [0.0, 4.0, 40.0]);
+        assert_eq!(Axis::places(&["adamw", "", "7"]), [0.0, 1.0, 2.0]);
+        assert_eq!(labels(&Axis::of_values("x", &["", "b"])), ["(none)", "b"]);
+    }
+
+    #[test]
+    fn labels_that_would_touch_are_left_out_but_for_the_last() {
+        let values: Vec<String> = (0..200).map(|value| value.to_string()).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let axis = Axis::of_values("x", &values);
+        assert!(axis.ticks.len() > 5 && axis.ticks.len() < 20, "{:?}", axis.ticks);
+        assert_eq!(axis.ticks.last().unwrap().1, "199");
+    }
+
+    #[test]
+    fn units_suit_the_largest_value() {
+        let name = |quantity, value: f64| Unit::of(quantity, [value, 0.0]).name;
+        assert_eq!((name(Quantity::Bytes, 3e9), name(Quantity::Bytes, 5e6)), ("GiB", "MiB"));
+        assert_eq!((name(Quantity::Seconds, 0.02), name(Quantity::Seconds, 90.0), name(Quantity::Seconds, 1e5)), ("ms", "s", "h"));
+        assert_eq!(Unit::of(Quantity::Seconds, [600.0]), Unit { size: 60.0, name: "min" });
+        assert_eq!(Unit::of(Quantity::Fraction, [0.5]).after("MFU"), "MFU, %");
+    }
+}

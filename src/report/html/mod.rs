@@ -1,0 +1,189 @@
+//! One page that opens anywhere: tables and pictures of one or several runs, in a file that needs no other.
+//!
+//! Everything from a table is escaped by the template engine; the pictures escape their own words. The page forbids every program but its own.
+
+mod record;
+mod table;
+
+use askama::Template;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+
+use self::{
+    record::{Differences, RunPart, differences},
+    table::PointTable,
+};
+use super::{
+    chart::{Chart, dark_rules},
+    diagnosis::{Finding, diagnose},
+    findings::{Told, told},
+    notices,
+    page::Subject,
+    views::{Gallery, Run, Spots},
+};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("page.js");
+/// Findings that a page tells: the first cost most.
+const MOST_TOLD: usize = 40;
+
+/// What is shown of some runs: worked out once, for the page and for files of pictures.
+#[derive(Debug)]
+pub struct Album<'a> {
+    subjects: &'a [Subject<'a>],
+    runs: Vec<Run<'a>>,
+    gallery: Gallery,
+}
+
+impl<'a> Album<'a> {
+    /// Reads the series that lie beside the tables, as far as they are shown.
+    pub fn of(subjects: &'a [Subject<'a>]) -> Self {
+        let labels = record::labels(subjects);
+        let run = |(subject, label): (&Subject<'a>, String)| Run {
+            experiment: subject.experiment,
+            folder: subject.folder,
+            ..Run::new(label, subject.table)
+        };
+        let runs: Vec<Run<'a>> = subjects.iter().zip(labels).map(run).collect();
+        let gallery = Gallery::of(&runs);
+        Self { subjects, runs, gallery }
+    }
+
+    /// The page, whole.
+    pub fn html(&self) -> String {
+        let findings: Vec<Vec<Finding>> = self.subjects.iter().map(|subject| diagnose(subject.table)).collect();
+        let spots = Spots::of(&self.runs);
+        let mut all = self.told(&findings);
+        let untold = all.len().saturating_sub(MOST_TOLD);
+        all.truncate(MOST_TOLD);
+        let page = Page {
+            title: record::title(self.subjects),
+            version: env!("CARGO_PKG_VERSION"),
+            style: STYLE,
+            dark: dark_rules(),
+            script: SCRIPT,
+            script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes())),
+            runs: self.subjects.iter().zip(&self.runs).map(|(subject, run)| RunPart::of(subject, run)).collect(),
+            differences: differences(self.subjects, &self.runs),
+            told: all,
+            untold,
+            notices: self.notices(&findings),
+            table: PointTable::of(&self.runs, &spots),
+            galleries: self.galleries(),
+            hardware: self.hardware(),
+            faults: self.gallery.faults.clone(),
+        };
+        // Writing into a text cannot fail.
+        page.render().unwrap_or_default()
+    }
+
+    /// Each picture with a file name of its own.
+    pub fn pictures(&self) -> Vec<(String, String)> {
+        let mut taken = std::collections::HashSet::new();
+        let name = |chart: &Chart| -> String {
+            let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-_".contains(letter) { letter } else { '-' };
+            chart.name.chars().map(plain).take(100).collect()
+        };
+        let mut free = |name: String| {
+            let mut file = format!("{name}.svg");
+            let mut number = 1;
+            while !taken.insert(file.clone()) {
+                number += 1;
+                file = format!("{name}-{number}.svg");
+            }
+            file
+        };
+        self.gallery.charts().map(|chart| (free(name(chart)), chart.svg())).collect()
+    }
+
+    /// What could not be read for the pictures.
+    pub fn faults(&self) -> &[String] {
+        &self.gallery.faults
+    }
+
+    fn told(&self, findings: &[Vec<Finding>]) -> Vec<Told> {
+        let of = |(run, findings): (&Run<'_>, &Vec<Finding>)| {
+            let mut told = told(findings);
+            if self.runs.len() > 1 {
+                told.iter_mut().for_each(|finding| finding.head = format!("{}: {}", run.label, finding.head));
+            }
+            told
+        };
+        self.runs.iter().zip(findings).flat_map(of).collect()
+    }
+
+    fn notices(&self, findings: &[Vec<Finding>]) -> Vec<String> {
+        let named = |run: &Run<'_>, line: String| if self.runs.len() > 1 { format!("{}: {line}", run.label) } else { line };
+        let of =
+            |(run, findings): (&Run<'_>, &Vec<Finding>)| notices(run.table, findings).into_iter().map(|line| named(run, line)).collect::<Vec<_>>();
+        self.runs.iter().zip(findings).flat_map(of).collect()
+    }
+
+    fn galleries(&self) -> Vec<Pictures> {
+        let gallery = &self.gallery;
+        let all = [
+            ("axes", "Against each axis", &gallery.against),
+            ("field", "Two axes at once", &gallery.fields),
+            ("equal-samples", "Loss at equal samples", &gallery.equal_samples),
+            ("curves", "Loss curves", &gallery.curves),
+            ("memory", "Memory", &gallery.memory),
+        ];
+        let filled = all.into_iter().filter(|(_, _, charts)| !charts.is_empty());
+        filled.map(|(id, title, charts)| Pictures { id, title, pictures: charts.iter().map(Picture::of).collect() }).collect()
+    }
+
+    fn hardware(&self) -> Vec<TrialPart> {
+        let part = |series: &super::views::TrialSeries| TrialPart {
+            name: format!("Trial {} ({}), {}", series.trial, series.name, series.outcome),
+            pictures: series.charts.iter().map(Picture::of).collect(),
+        };
+        self.gallery.hardware.iter().map(part).collect()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'a> {
+    title: String,
+    version: &'static str,
+    style: &'static str,
+    dark: String,
+    script: &'static str,
+    script_hash: String,
+    runs: Vec<RunPart<'a>>,
+    differences: Vec<Differences>,
+    told: Vec<Told>,
+    untold: usize,
+    notices: Vec<String>,
+    table: PointTable,
+    galleries: Vec<Pictures>,
+    hardware: Vec<TrialPart>,
+    faults: Vec<String>,
+}
+
+/// Pictures under a heading.
+struct Pictures {
+    id: &'static str,
+    title: &'static str,
+    pictures: Vec<Picture>,
+}
+
+struct Picture {
+    svg: String,
+    caption: String,
+}
+
+impl Picture {
+    fn of(chart: &Chart) -> Self {
+        Self { svg: chart.svg(), caption: chart.caption.clone() }
+    }
+}
+
+/// The readings of one trial.
+struct TrialPart {
+    name: String,
+    pictures: Vec<Picture>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! What was recorded of the runs: where and on what they ran, every launch, the snapshot, the experiment; and what differs between runs.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::Value;
+
+use crate::{
+    plan::show,
+    record::{Moment, RunFile, SnapshotRow, Table, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
+    report::{
+        compare::{Fact, facts},
+        page::Subject,
+        summary::counts,
+        views::Run,
+    },
+    units::{Bytes, counted},
+};
+
+/// Facts in which two runs differ that a page lists.
+const MOST_FACTS: usize = 40;
+/// Names in a fact.
+const MOST_NAMES: usize = 3;
+
+pub(super) struct RunPart<'a> {
+    pub(super) label: String,
+    pub(super) path: String,
+    pub(super) description: Option<String>,
+    pub(super) counts: String,
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) launches: Vec<LaunchPart>,
+    pub(super) snapshots: Vec<SnapshotPart>,
+    pub(super) experiment: Option<&'a str>,
+}
+
+pub(super) struct LaunchPart {
+    pub(super) title: String,
+    pub(super) leaves: Vec<(String, String)>,
+}
+
+/// One device, or the host.
+pub(super) struct SnapshotPart {
+    pub(super) title: String,
+    pub(super) sections: Vec<Section>,
+}
+
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) fields: Vec<(String, String)>,
+}
+
+/// Two runs set beside each other.
+pub(super) struct Differences {
+    pub(super) title: String,
+    pub(super) base: String,
+    pub(super) new: String,
+    pub(super) facts: Vec<Fact>,
+    pub(super) left_out: usize,
+}
+
+impl<'a> RunPart<'a> {
+    pub(super) fn of(subject: &Subject<'a>, run: &Run<'a>) -> Self {
+        let experiment: Option<Value> = subject.experiment.and_then(|text| serde_yaml::from_str(text).ok());
+        let description = experiment.as_ref().and_then(|file| file.get("description")?.as_str().map(str::to_owned));
+        Self {
+            label: run.label.clone(),
+            path: shell_word(subject.folder.map_or(subject.name.to_owned(), |folder| folder.path().display().to_string()).as_str()),
+            description: description.filter(|text| !text.is_empty()),
+            counts: counts(subject.table, subject.planned()),
+            facts: header(subject),
+            launches: subject.run.map(|file| file.launches.iter().map(LaunchPart::of).collect()).unwrap_or_default(),
+            snapshots: subject.folder.map(|folder| snapshots(&folder.snapshots_table())).unwrap_or_default(),
+            experiment: subject.experiment,
+        }
+    }
+}
+
+/// A path as a shell takes it.
+fn shell_word(path: &str) -> String {
+    let is_plain = !path.is_empty() && path.chars().all(|letter| letter.is_alphanumeric() || "/._-:~^@".contains(letter));
+    if is_plain { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+/// What a reader wants to know before any number.
+fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+    let rows = || subject.table.rows.iter().map(|row| &row.fixed);
+    let launch = subject.run.and_then(|file| file.launches.last());
+    let machine = |path: &[&str]| path.iter().try_fold(&launch?.machine, |value, key| value.get(key)).cloned();
+    let cpu = machine(&["cpu", "model"]).and_then(|value| value.as_str().map(str::to_owned));
+    let cores = machine(&["cpu", "usable_cores"]).and_then(|value| value.as_u64());
+    let memory = machine(&["memory", "total", "value"]).and_then(|value| value.as_u64());
+    let host = [cpu, cores.map(|cores| counted(cores as usize, "core")), memory.map(|bytes| Bytes(bytes).to_string())];
+    let host = host.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let git = launch.and_then(|launch| launch.git.as_ref()).map(|git| {
+        let short: String = git.commit.chars().take(12).collect();
+        format!("{short}{}", if git.dirty { ", with changes" } else { "" })
+    });
+    let device = |row: &crate::record::TrialRow| row.device_name.clone().or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()));
+    let all = [
+        ("device", distinct(rows().filter_map(device))),
+        ("driver", distinct(rows().filter_map(|row| row.driver.clone()))),
+        ("engine", distinct(rows().map(|row| row.engine.clone()))),
+        ("libtorch", distinct(rows().filter_map(|row| row.libtorch.clone()))),
+        ("precision", distinct(rows().map(|row| row.precision.clone()))),
+        ("model", distinct(rows().map(|row| row.model_kind.clone()))),
+        ("data", distinct(rows().map(|row| row.data_kind.clone()))),
+        ("host", host),
+        ("started", rows().filter_map(|row| row.started_utc.clone()).min().unwrap_or_default()),
+        ("kiln", launch.map(|launch| launch.versions.kiln.clone()).unwrap_or_default()),
+        ("git", git.unwrap_or_default()),
+        ("table", subject.name.to_owned()),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn distinct(values: impl Iterator<Item = String>) -> String {
+    let mut seen = HashSet::new();
+    let names: Vec<String> = values.filter(|value| seen.insert(value.clone())).collect();
+    match names.len() {
+        count if count > MOST_NAMES => format!("{} and {} more", names[..MOST_NAMES].join(", "), count - MOST_NAMES),
+        _ => names.join(", "),
+    }
+}
+
+impl LaunchPart {
+    fn of(launch: &Launch) -> Self {
+        let value = serde_json::to_value(launch).unwrap_or_default();
+        let command = launch.command_line.join(" ");
+        let how = launch.ended.as_ref().map_or("not ended in order".to_owned(), |ended| ended.how.clone());
+        // A short command line says most.
+        let leaves = leaves(value, &|_| false).into_iter().filter(|(key, _)| key != "command_line");
+        Self {
+            title: format!("Launch {}: {}, {how}", launch.launch, launch.anchor.started_utc),
+            leaves: [("command_line".to_owned(), command)].into_iter().chain(leaves.map(|(key, value)| (key, show(&value)))).collect(),
+        }
+    }
+}
+
+/// The last launch's own snapshot. A table that is missing or cannot be read is none: the page says of each run what it has.
+fn snapshots(path: &std::path::Path) -> Vec<SnapshotPart> {
+    let rows = || Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| moment == "launch").ok()?.rows::<SnapshotRow>().ok();
+    let rows = rows().unwrap_or_default();
+    let Some(launch) = rows.iter().map(|row| row.launch).max() else { return Vec::new() };
+    let mut devices: Vec<(String, Vec<Section>)> = Vec::new();
+    for row in rows.into_iter().filter(|row| row.launch == launch && row.moment == Moment::Launch) {
+        let place = devices.iter().position(|(device, _)| *device == row.device).unwrap_or_else(|| {
+            devices.push((row.device.clone(), Vec::new()));
+            devices.len() - 1
+        });
+        let sections = &mut devices[place].1;
+        let field = (row.field.clone(), told(&row));
+        match sections.iter_mut().find(|section| section.name == row.section) {
+            Some(section) => section.fields.push(field),
+            None => sections.push(Section { name: row.section, fields: vec![field] }),
+        }
+    }
+    devices.into_iter().map(|(device, sections)| SnapshotPart { title: format!("Snapshot of {device} at launch {launch}"), sections }).collect()
+}
+
+/// The value with its unit, or why there is none.
+fn told(row: &SnapshotRow) -> String {
+    match (&row.value, &row.reason) {
+        (Some(value), _) => format!("{value}{}", row.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default()),
+        (None, Some(reason)) => format!("– ({reason})"),
+        (None, None) => "–".to_owned(),
+    }
+}
+
+/// A short name for each run, different for each: the experiment's, else the run's, else where its table lies.
+pub(super) fn labels(subjects: &[Subject<'_>]) -> Vec<String> {
+    let experiment = |subject: &Subject<'_>| subject.run.map(|file| file.experiment.clone());
+    let folder = |subject: &Subject<'_>| {
+        let run = subject.folder?.path().canonicalize().ok()?;
+        Some(format!("{} {}", experiment(subject).unwrap_or_default(), run.file_name()?.to_string_lossy()).trim().to_owned())
+    };
+    let ways: [&dyn Fn(&Subject<'_>) -> Option<String>; 3] = [&experiment, &folder, &|subject| Some(subject.name.to_owned())];
+    let named = |way: &dyn Fn(&Subject<'_>) -> Option<String>| {
+        let names: Option<Vec<String>> = subjects.iter().map(way).collect();
+        names.filter(|names| names.iter().collect::<HashSet<_>>().len() == names.len())
+    };
+    ways.into_iter().find_map(named).unwrap_or_else(|| {
+        // The same table twice.
+        subjects.iter().enumerate().map(|(place, subject)| format!("{} ({})", subject.name, place + 1)).collect()
+    })
+}
+
+pub(super) fn title(subjects: &[Subject<'_>]) -> String {
+    let names: BTreeMap<String, ()> = labels(subjects).into_iter().map(|label| (label, ())).collect();
+    distinct(names.into_keys())
+}
+
+/// Each run beside the first.
+pub(super) fn differences(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<Differences> {
+    let experiment = |subject: &Subject<'_>| subject.experiment.and_then(|text| serde_yaml::from_str::<Value>(text).ok());
+    let of = |(subject, run): (&Subject<'_>, &Run<'_>)| {
+        let files: [Option<&RunFile>; 2] = [subjects[0].run, subject.run];
+        let mut found = facts(files, [experiment(&subjects[0]), experiment(subject)]);
+        let left_out = found.len().saturating_sub(MOST_FACTS);
+        found.truncate(MOST_FACTS);
+        Differences {
+            title: format!("{} and {}", runs[0].label, run.label),
+            base: runs[0].label.clone(),
+            new: run.label.clone(),
+            facts: found,
+            left_out,
+        }
+    };
+    subjects.iter().zip(runs).skip(1).map(of).filter(|of| !of.facts.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        assert_eq!(shell_word("results/x/latest"), "results/x/latest");
+        assert_eq!(shell_word("my runs/it's"), r"'my runs/it'\''s'");
+    }
+}

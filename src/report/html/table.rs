@@ -1,0 +1,248 @@
+//! The table of the page: a line per point of every run, all that people sort and filter by.
+
+use crate::{
+    plan::Outcome,
+    record::TrialRow,
+    report::{
+        layout::significant,
+        points::{Point, pieces, shown},
+        views::{Measure, Run, Spots, value_of},
+    },
+    units::{Bytes, Fraction, Seconds},
+};
+
+/// More values than this are typed, not chosen.
+const MOST_CHOICES: usize = 40;
+/// Letters of a reason; the table in the file has them all.
+const MOST_LETTERS: usize = 240;
+
+pub(super) struct PointTable {
+    pub(super) caption: String,
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Row>,
+    pub(super) choices: Vec<Choice>,
+}
+
+pub(super) struct Column {
+    pub(super) head: String,
+    pub(super) meaning: String,
+    pub(super) is_number: bool,
+}
+
+pub(super) struct Row {
+    pub(super) is_best: bool,
+    pub(super) cells: Vec<Cell>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    /// Where the text's own number is not what it sorts by.
+    pub(super) sorts_as: Option<String>,
+    pub(super) is_long: bool,
+}
+
+/// The values of an axis to choose from.
+pub(super) struct Choice {
+    /// Of the column.
+    pub(super) place: usize,
+    pub(super) name: String,
+    pub(super) values: Vec<String>,
+}
+
+/// A column of numbers: the mean over the runs of a point.
+struct Number {
+    head: &'static str,
+    meaning: &'static str,
+    of: fn(&TrialRow) -> Option<f64>,
+    print: fn(f64) -> String,
+    /// The text alone does not sort: its unit changes with its size.
+    has_units: bool,
+}
+
+const NUMBERS: [Number; 11] = [
+    Number {
+        head: "step",
+        meaning: "median time of a step",
+        of: |row| row.median_step_seconds,
+        print: |value| Seconds(value).to_string(),
+        has_units: true,
+    },
+    Number {
+        head: "data wait",
+        meaning: "share of the window that the trainer was blocked in the loader",
+        of: |row| row.data_wait_fraction,
+        print: |value| Fraction(value).to_string(),
+        has_units: false,
+    },
+    Number {
+        head: "GPU util",
+        meaning: "mean GPU utilization over the window: share of the time with any kernel running",
+        of: |row| row.mean_gpu_utilization,
+        print: |value| Fraction(value).to_string(),
+        has_units: false,
+    },
+    Number {
+        head: "MFU",
+        meaning: "model FLOP/s over the device's peak",
+        of: |row| row.mfu,
+        print: |value| Fraction(value).to_string(),
+        has_units: false,
+    },
+    Number { head: "loss", meaning: "training loss", of: |row| row.train_loss, print: loss, has_units: false },
+    Number { head: "valid loss", meaning: "validation loss at the end", of: |row| row.valid_loss, print: loss, has_units: false },
+    Number {
+        head: "memory",
+        meaning: "peak memory: of the device's tensors, on the CPU of the process",
+        of: |row| row.memory_held_bytes().map(|bytes| bytes as f64),
+        print: |value| Bytes(value as u64).to_string(),
+        has_units: true,
+    },
+    Number {
+        head: "power",
+        meaning: "mean power over the window",
+        of: |row| row.mean_power_watts,
+        print: |value| format!("{value:.0} W"),
+        has_units: false,
+    },
+    Number { head: "J/sample", meaning: "energy per sample over the window", of: TrialRow::joules_per_sample, print: significant, has_units: false },
+    Number {
+        head: "throttled",
+        meaning: "share of the window in which something held the clocks back",
+        of: |row| row.throttled_fraction,
+        print: |value| Fraction(value).to_string(),
+        has_units: false,
+    },
+    Number { head: "time", meaning: "of the whole trial", of: |row| row.trial_seconds, print: |value| Seconds(value).to_string(), has_units: true },
+];
+
+fn loss(value: f64) -> String {
+    format!("{value:.4}")
+}
+
+/// A point with what the table needs of it.
+struct Line<'a> {
+    values: Vec<String>,
+    point: &'a Point<'a>,
+    rate: Option<f64>,
+}
+
+impl PointTable {
+    pub(super) fn of(runs: &[Run<'_>], spots: &Spots<'_>) -> Self {
+        let measure = Measure::throughput(&spots.axes);
+        let rate = |point: &Point<'_>| point.statistic(measure.of).map(|rate| rate.mean);
+        let line = |run, point| Line { values: spots.axes.iter().map(|axis| value_of(run, point, axis)).collect(), point, rate: rate(point) };
+        let mut lines: Vec<Line<'_>> = runs.iter().flat_map(|run| run.points.iter().map(move |point| line(run, point))).collect();
+        // Fastest first, then the plan's order.
+        lines.sort_by(|one, other| other.rate.unwrap_or(-1.0).total_cmp(&one.rate.unwrap_or(-1.0)));
+        let mut table = Self { caption: caption(&lines), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
+        table.rows = lines.iter().enumerate().map(|(place, line)| Row { is_best: place == 0 && line.rate.is_some(), cells: Vec::new() }).collect();
+        table.fill(spots, &lines);
+        table
+    }
+
+    fn fill(&mut self, spots: &Spots<'_>, lines: &[Line<'_>]) {
+        for axis in 0..spots.axes.len() {
+            let values = || lines.iter().map(|line| line.values[axis].as_str());
+            let is_number = values().all(|value| value.parse::<f64>().is_ok());
+            self.add(spots.short(axis), &spots.axes[axis], is_number, values().map(|value| plain(shown(value).to_owned())));
+        }
+        if lines.iter().any(|line| line.point.rows.iter().any(|row| pieces(row).is_some())) {
+            let of = |line: &Line<'_>| line.point.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("{batch} × {times}"));
+            self.add(
+                "in pieces",
+                "what stood in for a trial that ran out of memory: batch × accumulation",
+                false,
+                lines.iter().map(|line| plain(of(line).unwrap_or_default())),
+            );
+        }
+        self.add("outcome", "how its trials ended", false, lines.iter().map(|line| plain(outcomes(line.point))));
+        self.add("n", "trials that completed", true, lines.iter().map(|line| plain(line.point.completed().count().to_string())));
+        self.add_rates(lines);
+        for number in &NUMBERS {
+            let cells: Vec<Cell> = lines.iter().map(|line| number.cell(line.point)).collect();
+            if cells.iter().any(|cell| !cell.text.is_empty()) {
+                self.add(number.head, number.meaning, true, cells.into_iter());
+            }
+        }
+        self.add(
+            "trial",
+            "the first of its trials: `kiln run --only`",
+            false,
+            lines.iter().map(|line| plain(line.point.rows.first().map_or(String::new(), |row| row.trial.0.clone()))),
+        );
+        if lines.iter().any(|line| !reason(line.point).is_empty()) {
+            self.add("reason", "why it did not complete", false, lines.iter().map(|line| Cell { is_long: true, ..plain(reason(line.point)) }));
+        }
+    }
+
+    fn add_rates(&mut self, lines: &[Line<'_>]) {
+        type Rate = (&'static str, fn(&TrialRow) -> Option<f64>);
+        const RATES: [Rate; 2] = [("samples/s", |row| row.samples_per_second), ("tokens/s", |row| row.tokens_per_second)];
+        for (head, of) in RATES {
+            let cells: Vec<Cell> = lines.iter().map(|line| rate_cell(line.point, of)).collect();
+            if cells.iter().any(|cell| !cell.text.is_empty()) {
+                self.add(head, "mean over its runs ± standard deviation", true, cells.into_iter());
+            }
+        }
+        let best = lines.first().and_then(|line| line.rate).filter(|best| *best > 0.0);
+        if let Some(best) = best {
+            let share = |line: &Line<'_>| line.rate.map(|rate| format!("{:.0} %", rate / best * 100.0)).unwrap_or_default();
+            self.add("vs best", "throughput over that of the best point", true, lines.iter().map(|line| plain(share(line))));
+        }
+    }
+
+    fn add(&mut self, head: &str, meaning: &str, is_number: bool, cells: impl Iterator<Item = Cell>) {
+        self.columns.push(Column { head: head.to_owned(), meaning: meaning.to_owned(), is_number });
+        self.rows.iter_mut().zip(cells).for_each(|(row, cell)| row.cells.push(cell));
+    }
+}
+
+impl Number {
+    fn cell(&self, point: &Point<'_>) -> Cell {
+        let Some(value) = point.statistic(self.of).map(|value| value.mean).filter(|value| value.is_finite()) else { return Cell::default() };
+        Cell { text: (self.print)(value), sorts_as: self.has_units.then(|| format!("{value:.6e}")), is_long: false }
+    }
+}
+
+fn plain(text: String) -> Cell {
+    Cell { text, ..Cell::default() }
+}
+
+fn rate_cell(point: &Point<'_>, of: fn(&TrialRow) -> Option<f64>) -> Cell {
+    let Some(rate) = point.statistic(of) else { return Cell::default() };
+    let spread = rate.deviation.filter(|_| rate.mean > 0.0).map(|deviation| format!(" ± {}", Fraction(deviation / rate.mean)));
+    plain(format!("{}{}", significant(rate.mean), spread.unwrap_or_default()))
+}
+
+/// `completed`, or `completed, oom 2`.
+fn outcomes(point: &Point<'_>) -> String {
+    let of = |outcome: Outcome| point.rows.iter().filter(|row| row.outcome == outcome).count();
+    let told: Vec<(usize, Outcome)> = Outcome::ALL.into_iter().map(|outcome| (of(outcome), outcome)).filter(|(count, _)| *count > 0).collect();
+    match told[..] {
+        [(_, outcome)] => outcome.name().to_owned(),
+        _ => told.iter().map(|(count, outcome)| format!("{} {count}", outcome.name())).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn reason(point: &Point<'_>) -> String {
+    let failed = point.rows.iter().find(|row| row.outcome != Outcome::Completed);
+    let words = failed.and_then(|row| row.reason.as_deref()).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(MOST_LETTERS) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
+}
+
+fn caption(lines: &[Line<'_>]) -> String {
+    match lines.iter().any(|line| line.point.completed().count() > 1) {
+        true => "Means over the n runs of a point, fastest first; ± is their standard deviation, and a single run has none.".to_owned(),
+        false => "One run per point (n = 1), fastest first: the spread is unknown.".to_owned(),
+    }
+}
+
+fn choices(spots: &Spots<'_>) -> Vec<Choice> {
+    let values = |axis: usize| spots.values(axis).into_iter().map(|value| shown(value).to_owned()).collect::<Vec<_>>();
+    let choice = |axis: usize| Choice { place: axis, name: spots.short(axis).to_owned(), values: values(axis) };
+    spots.varying().into_iter().map(choice).filter(|choice| choice.values.len() <= MOST_CHOICES).collect()
+}

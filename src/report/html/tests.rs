@@ -1,0 +1,107 @@
+use super::*;
+use crate::{
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
+    report::points::tests::{row, table},
+};
+
+fn page(table: &TrialTable) -> String {
+    let subjects = [Subject::new(table, "results/x/trials.csv")];
+    Album::of(&subjects).html()
+}
+
+fn swept() -> TrialTable {
+    let of = |id, rate, loss, batch| TrialRow {
+        valid_loss: Some(loss),
+        steps: Some(64 / batch),
+        effective_batch_size: batch,
+        median_step_seconds: Some(0.0125),
+        ..row(id, rate)
+    };
+    let oom = TrialRow { outcome: Outcome::Oom, samples_per_second: None, reason: Some("out of memory".into()), ..row(9, 0.0) };
+    table(
+        &["train.batch_size", "data.num_workers"],
+        vec![
+            (of(1, 100.0, 2.0, 4), &["4", "0"]),
+            (of(2, 120.0, 2.1, 4), &["4", "2"]),
+            (of(3, 180.0, 2.2, 8), &["8", "0"]),
+            (of(4, 240.0, 2.3, 8), &["8", "2"]),
+            (oom, &["16", "0"]),
+        ],
+    )
+}
+
+#[test]
+fn a_page_has_every_point_every_picture_and_nothing_from_elsewhere() {
+    let page = page(&swept());
+    assert_eq!(page.matches("<tr class=\"best\">").count(), 1);
+    assert!(page.contains("<td>240") && page.contains("out of memory"), "{page}");
+    for title in ["Throughput, samples/s against batch_size", "Final loss against num_workers", "at equal samples", "over batch_size and num_workers"]
+    {
+        assert!(page.contains(&format!("<title>{title}")) || page.contains(title), "{title}");
+    }
+    assert!(page.contains("1 point without this number (1 oom)"), "{page}");
+    for foreign in ["src=", "@import", "url(", "<link rel=\"stylesheet\"", "http://", "https://"] {
+        let found: Vec<&str> = page.lines().filter(|line| line.contains(foreign) && !line.contains("xmlns=\"http://www.w3.org/2000/svg\"")).collect();
+        assert!(found.is_empty(), "{foreign}: {found:?}");
+    }
+    assert!(page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn hostile_names_and_values_are_no_markup() {
+    const HOSTILE: &str = "\"></td><script>alert('x')</script><img src=x onerror=alert(1)>";
+    let hostile = TrialRow {
+        outcome: Outcome::Failed,
+        reason: Some(HOSTILE.into()),
+        device_name: Some(HOSTILE.into()),
+        model_kind: HOSTILE.into(),
+        ..row(1, 10.0)
+    };
+    let table = table(
+        &["model.<b>x</b>"],
+        vec![(hostile.clone(), &[HOSTILE]), (TrialRow { outcome: Outcome::Completed, ..hostile }, &["\u{202e}b"]), (row(3, 5.0), &["c"])],
+    );
+    let experiment = format!("description: \"{}\"\n", HOSTILE.replace('"', "\\\""));
+    let subjects = [Subject { experiment: Some(&experiment), ..Subject::new(&table, HOSTILE) }];
+    let page = Album::of(&subjects).html();
+    assert_eq!(page.matches("<script>").count(), 1, "kiln's own: {page}");
+    assert!(!page.contains("<img") && !page.contains("<b>x"), "{page}");
+    for (name, svg) in Album::of(&subjects).pictures() {
+        assert!(name.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-_".contains(letter)), "{name}");
+        assert!(!svg.contains("<script") && !svg.contains("<b>"), "{svg}");
+    }
+}
+
+#[test]
+fn the_page_allows_its_own_program_alone() {
+    let page = page(&swept());
+    let script = page.split("<script>").nth(1).unwrap().split("</script>").next().unwrap();
+    let hash = BASE64_STANDARD.encode(Sha256::digest(script.as_bytes()));
+    assert!(page.contains(&format!("script-src 'sha256-{hash}'")), "a browser would refuse it");
+}
+
+#[test]
+fn several_runs_stand_in_one_table_and_one_line_each() {
+    let (one, other) = (swept(), swept());
+    let subjects = [Subject::new(&one, "a/trials.csv"), Subject::new(&other, "b/trials.csv")];
+    let page = Album::of(&subjects).html();
+    assert!(page.contains("<td>a/trials.csv") && page.contains("<td>b/trials.csv"), "{page}");
+    assert!(page.contains("a/trials.csv, num_workers 0"), "a line of its own: {page}");
+    assert!(page.contains("<title>Throughput, samples/s against run</title>"), "{page}");
+}
+
+#[test]
+fn a_run_without_a_trial_is_a_page_too() {
+    let page = page(&table(&[], vec![]));
+    assert!(page.contains("no trial has ended yet"), "{page}");
+}
+
+#[test]
+fn pictures_of_one_name_get_files_of_their_own() {
+    let (one, other) = (swept(), swept());
+    let subjects = [Subject::new(&one, "a"), Subject::new(&other, "a")];
+    let pictures = Album::of(&subjects).pictures();
+    let names: std::collections::HashSet<&String> = pictures.iter().map(|(name, _)| name).collect();
+    assert!(names.len() == pictures.len() && pictures.len() > 6, "{names:?}");
+}

@@ -1,0 +1,110 @@
+//! A number over each axis, one line for each choice on the others.
+
+use super::{
+    MEASURES, MOST_LINES, MOST_MARKS, Measure,
+    spots::{Spot, Spots},
+};
+use crate::{
+    plan::Outcome,
+    report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, Unit},
+    units::counted,
+};
+
+pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
+    let throughput = Measure::throughput(&spots.axes);
+    let measures = MEASURES.map(|measure| if measure.key == throughput.key { throughput } else { measure });
+    spots.varying().into_iter().flat_map(|axis| measures.map(|measure| chart(spots, axis, &measure)).into_iter().flatten()).collect()
+}
+
+/// `None` where fewer than two values of the axis have the number.
+pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &Measure) -> Option<Chart> {
+    let values = spots.values(axis);
+    let places = Axis::places(&values);
+    let place_of: std::collections::HashMap<&str, f64> = values.iter().copied().zip(places).collect();
+    let at = |spot: &Spot<'_>| -> Option<Mark> {
+        let mean = spot.mean(measure)?;
+        Some(Mark { x: place_of[spot.values[axis].as_str()], y: mean.mean, interval: mean.interval })
+    };
+    let mut found: Vec<(String, Vec<Mark>)> =
+        spots.lines(axis).into_iter().map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect())).collect();
+    found.retain(|(_, marks): &(String, Vec<Mark>)| !marks.is_empty());
+    let mut met: Vec<f64> = found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.x)).collect();
+    met.sort_by(f64::total_cmp);
+    met.dedup();
+    if met.len() < 2 {
+        return None;
+    }
+    let all = found.len();
+    keep_best(&mut found, measure);
+    let is_thinned = found.iter().any(|(_, marks)| marks.len() > MOST_MARKS);
+    let unit = Unit::of(measure.quantity, found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)));
+    let lines: Vec<Line> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit)).collect();
+    let reach = || {
+        lines.iter().flat_map(|line| &line.marks).flat_map(|mark| [Some(mark.y), mark.interval.map(|ends| ends.0), mark.interval.map(|ends| ends.1)])
+    };
+    let ends: Vec<f64> = reach().flatten().collect();
+    let y = if measure.is_from_zero { Axis::from_zero("", ends) } else { Axis::of_numbers("", ends) };
+    let name = &spots.axes[axis];
+    Some(Chart {
+        name: format!("{}-against-{name}", measure.key),
+        title: format!("{} against {}", unit.after(measure.what), spots.short(axis)),
+        caption: caption(spots, measure, &lines, all, is_thinned),
+        picture: Picture::Lines(Lines { x: Axis::of_values(name.clone(), &values), y, lines, bands: Vec::new(), is_low: false }),
+    })
+}
+
+/// The lines that reach the best value, in the order they were met.
+fn keep_best(found: &mut Vec<(String, Vec<Mark>)>, measure: &Measure) {
+    if found.len() <= MOST_LINES {
+        return;
+    }
+    let best = |marks: &[Mark]| {
+        let values = marks.iter().map(|mark| if measure.is_better_high { -mark.y } else { mark.y });
+        values.fold(f64::INFINITY, f64::min)
+    };
+    let mut ranked: Vec<f64> = found.iter().map(|(_, marks)| best(marks)).collect();
+    ranked.sort_by(f64::total_cmp);
+    let last = ranked[MOST_LINES - 1];
+    found.retain(|(_, marks)| best(marks) <= last);
+    found.truncate(MOST_LINES);
+}
+
+fn line(name: String, place: usize, mut marks: Vec<Mark>, unit: Unit) -> Line {
+    marks.sort_by(|one, other| one.x.total_cmp(&other.x));
+    let scaled =
+        |mark: &Mark| Mark { x: mark.x, y: mark.y / unit.size, interval: mark.interval.map(|(low, high)| (low / unit.size, high / unit.size)) };
+    let marks: Vec<Mark> = marks.iter().map(scaled).collect();
+    if marks.len() <= MOST_MARKS {
+        return Line { label: name, color: place, shape: Shape::Marked, marks };
+    }
+    let series: Vec<(f64, f64)> = marks.iter().map(|mark| (mark.x, mark.y)).collect();
+    let marks = super::enveloped(&series, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y)).collect();
+    Line { label: name, color: place, shape: Shape::Plain, marks }
+}
+
+fn caption(spots: &Spots<'_>, measure: &Measure, lines: &[Line], all: usize, is_thinned: bool) -> String {
+    let mut said = Vec::new();
+    if spots.spots.iter().any(|spot| spot.point.completed().filter_map(measure.of).count() > 1) {
+        said.push("Means over the runs of a point; the bar is the 95 % interval of the mean (Student's t), of two runs their range.".to_owned());
+    } else {
+        said.push("One run per point: the spread is unknown.".to_owned());
+    }
+    if lines.len() < all {
+        said.push(format!("{} of {all} lines: those that reach the best value.", lines.len()));
+    }
+    if is_thinned {
+        said.push("More points than a page shows: of each stretch the least and the largest.".to_owned());
+    }
+    let missing: Vec<&Spot<'_>> = spots.spots.iter().filter(|spot| spot.mean(measure).is_none()).collect();
+    if !missing.is_empty() {
+        let of = |outcome: Outcome| missing.iter().filter(|spot| spot.point.rows.iter().any(|row| row.outcome == outcome)).count();
+        let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Completed && of(*outcome) > 0);
+        let ended: Vec<String> = ended.map(|outcome| format!("{} {outcome}", of(outcome))).collect();
+        let why = if ended.is_empty() { String::new() } else { format!(" ({})", ended.join(", ")) };
+        said.push(format!("{} without this number{why}.", counted(missing.len(), "point")));
+    }
+    if spots.stand_ins > 0 {
+        said.push(format!("Not shown: {} that stand in for trials out of memory.", counted(spots.stand_ins, "point")));
+    }
+    said.join(" ")
+}

@@ -1,0 +1,142 @@
+//! Does a larger batch still learn as well? The loss of each effective batch after the same number of samples.
+
+use std::collections::BTreeSet;
+
+use super::{
+    MOST_LINES, Run,
+    measure::Mean,
+    spots::{Spot, Spots},
+};
+use crate::{
+    record::{Course, TrialRow},
+    report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, label_of},
+    units::counted,
+};
+
+/// Numbers of samples that differ by so little count as the same: a last batch that was left out.
+const SAME: f64 = 0.02;
+/// Of the samples up to the place, so many make its training loss.
+const LAST_SHARE: f64 = 0.1;
+/// Series of more trials than this are not read.
+const MOST_READ: usize = 200;
+
+/// What a loss was measured on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    Validation,
+    Training,
+}
+
+/// Empty where all trials have the same effective batch, or too few can be set at the same number of samples.
+pub(super) fn charts(runs: &[Run<'_>], spots: &Spots<'_>, faults: &mut Vec<String>) -> Vec<Chart> {
+    let rows: Vec<&TrialRow> = spots.spots.iter().flat_map(|spot| spot.point.completed()).collect();
+    let batches: BTreeSet<u64> = rows.iter().map(|row| row.effective_batch_size).collect();
+    let fewest = rows.iter().filter_map(|row| samples(row)).fold(f64::INFINITY, f64::min);
+    if batches.len() < 2 || !fewest.is_finite() || fewest <= 0.0 {
+        return Vec::new();
+    }
+    let on = if rows.iter().any(|row| row.valid_loss.is_some()) { On::Validation } else { On::Training };
+    let mut read = Reader { runs, faults, left: MOST_READ };
+    let mut losses = |spot: &Spot<'_>| -> Vec<f64> { spot.point.completed().filter_map(|row| read.loss(row, on, fewest)).collect() };
+    let found: Vec<(&Spot<'_>, Mean)> = spots.spots.iter().filter_map(|spot| Some((spot, Mean::of(&losses(spot))?))).collect();
+    let missing = spots.spots.len() - found.len();
+    chart(spots, &found, on, fewest, missing).into_iter().collect()
+}
+
+fn samples(row: &TrialRow) -> Option<f64> {
+    Some(row.steps? as f64 * row.effective_batch_size as f64)
+}
+
+/// Finds losses, in the table where the trial ended there, else in its series.
+struct Reader<'a, 'b> {
+    runs: &'a [Run<'a>],
+    faults: &'b mut Vec<String>,
+    left: usize,
+}
+
+impl Reader<'_, '_> {
+    fn loss(&mut self, row: &TrialRow, on: On, at: f64) -> Option<f64> {
+        let is_there = |samples: f64| (samples / at - 1.0).abs() <= SAME;
+        let last = if on == On::Validation { row.valid_loss } else { row.train_loss };
+        if let Some(loss) = last.filter(|_| samples(row).is_some_and(is_there)) {
+            return Some(loss);
+        }
+        self.left = self.left.checked_sub(1)?;
+        let run = self.runs.iter().find(|run| run.points.iter().any(|point| point.rows.iter().any(|own| std::ptr::eq(*own, row))))?;
+        let course = run.course(row, self.faults)?;
+        match on {
+            On::Validation => course.epochs.iter().filter(|epoch| is_there(epoch.samples as f64)).find_map(|epoch| epoch.valid_loss),
+            On::Training => last_losses(&course, row.effective_batch_size, at),
+        }
+    }
+}
+
+/// The mean over the steps that make the last share of the samples.
+fn last_losses(course: &Course, batch: u64, at: f64) -> Option<f64> {
+    let in_reach = |step: u64| {
+        let samples = step as f64 * batch as f64;
+        samples <= at * (1.0 + SAME) && samples > at * (1.0 - LAST_SHARE)
+    };
+    let losses: Vec<f64> = course.steps.iter().filter(|step| in_reach(step.step)).filter_map(|step| step.loss).collect();
+    Mean::of(&losses).map(|mean| mean.mean)
+}
+
+fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missing: usize) -> Option<Chart> {
+    let batch = |spot: &Spot<'_>| spot.point.rows.first().map_or(0, |row| row.effective_batch_size);
+    let batches: BTreeSet<u64> = found.iter().map(|(spot, _)| batch(spot)).collect();
+    if batches.len() < 2 {
+        return None;
+    }
+    let values: Vec<String> = batches.iter().map(u64::to_string).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let places = Axis::places(&values);
+    // What makes up the effective batch tells no lines apart.
+    let is_batch = |axis: &str| ["train.batch_size", "train.grad_accumulation", "run.devices_per_trial"].contains(&axis);
+    let others: Vec<usize> = spots.varying().into_iter().filter(|axis| !is_batch(&spots.axes[*axis])).collect();
+    let mut lines: Vec<Line> = Vec::new();
+    for (spot, mean) in found {
+        let name = spots.named(&others, spot);
+        let place = batches.iter().position(|value| *value == batch(spot)).map_or(0.0, |place| places[place]);
+        let mark = Mark { x: place, y: mean.mean, interval: mean.interval };
+        match lines.iter_mut().find(|line| line.label == name) {
+            Some(line) => line.marks.push(mark),
+            None => lines.push(Line { label: name, color: lines.len(), shape: Shape::Marked, marks: vec![mark] }),
+        }
+    }
+    lines.retain(|line| line.marks.len() > 1);
+    lines.iter_mut().for_each(|line| line.marks.sort_by(|one, other| one.x.total_cmp(&other.x)));
+    let all = lines.len();
+    lines.truncate(MOST_LINES);
+    let heights: Vec<f64> = lines
+        .iter()
+        .flat_map(|line| &line.marks)
+        .flat_map(|mark| [mark.y].into_iter().chain(mark.interval.map(|ends| [ends.0, ends.1]).into_iter().flatten()))
+        .collect();
+    if heights.is_empty() {
+        return None;
+    }
+    let (name, how) = match on {
+        On::Validation => ("Validation loss", "the evaluation at that place (within 2 %)".to_owned()),
+        On::Training => ("Training loss", format!("the mean over the last {:.0} % of the samples", LAST_SHARE * 100.0)),
+    };
+    let mut caption =
+        format!("After {} samples each, the most that all trials have seen; {how}. Steps differ: a larger batch makes fewer.", label_of(at, 0));
+    if missing > 0 {
+        caption.push_str(&format!(" Left out: {} without a loss at that place.", counted(missing, "point")));
+    }
+    if lines.len() < all {
+        caption.push_str(&format!(" {} of {all} lines.", lines.len()));
+    }
+    Some(Chart {
+        name: "loss-at-equal-samples".to_owned(),
+        title: format!("{name} against effective batch, at equal samples"),
+        caption,
+        picture: Picture::Lines(Lines {
+            x: Axis::of_values("effective batch size", &values),
+            y: Axis::of_numbers("", heights),
+            lines,
+            bands: Vec::new(),
+            is_low: false,
+        }),
+    })
+}

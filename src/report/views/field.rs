@@ -1,0 +1,72 @@
+//! Two axes at once: throughput for each pair of their values.
+
+use super::{
+    Measure,
+    spots::{Spot, Spots},
+};
+use crate::report::{
+    chart::{Cell, Chart, Heat, Picture, Unit, label_of},
+    points::shown,
+};
+
+/// Columns and rows: more would be too small to read.
+const MOST: usize = 16;
+
+/// One for the two axes that vary most, the others held where the best point is.
+pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
+    chart(spots, &Measure::throughput(&spots.axes)).into_iter().collect()
+}
+
+fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
+    let varying = spots.varying();
+    let mut by_values: Vec<(usize, usize)> = varying.iter().map(|axis| (spots.values(*axis).len(), *axis)).collect();
+    // The same number of values: the axis that stands first.
+    by_values.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
+    let [(_, columns), (_, rows), ..] = by_values[..] else { return None };
+    let rate = |spot: &Spot<'_>| spot.mean(measure).map(|mean| mean.mean);
+    let best = spots
+        .spots
+        .iter()
+        .filter(|spot| rate(spot).is_some())
+        .max_by(|one, other| rate(one).unwrap_or(0.0).total_cmp(&rate(other).unwrap_or(0.0)))?;
+    let held: Vec<usize> = varying.into_iter().filter(|axis| *axis != columns && *axis != rows).collect();
+    let (all_columns, all_rows) = (spots.values(columns), spots.values(rows));
+    let is_cut = all_columns.len() > MOST || all_rows.len() > MOST;
+    let (column_values, row_values) = (nearest(&all_columns, &best.values[columns]), nearest(&all_rows, &best.values[rows]));
+    let is_held = |spot: &&Spot<'_>| held.iter().all(|axis| spot.values[*axis] == best.values[*axis]);
+    let shown_spots: Vec<&Spot<'_>> = spots.spots.iter().filter(is_held).collect();
+    let cell = |row: &str, column: &str| {
+        let spot = shown_spots.iter().find(|spot| spot.values[rows] == row && spot.values[columns] == column)?;
+        let value = rate(spot)?;
+        let digits = if value >= 100.0 { 0 } else { 2 };
+        Some(Cell { value, text: label_of(value, digits) })
+    };
+    let cells: Vec<Vec<Option<Cell>>> = row_values.iter().map(|row| column_values.iter().map(|column| cell(row, column)).collect()).collect();
+    let mut caption = "The deeper the colour, the larger the number; an empty cell has none: it did not complete, or was not planned.".to_owned();
+    if !held.is_empty() {
+        caption.push_str(&format!(" The other axes are held where the best point is: {}.", spots.named(&held, best)));
+    }
+    if is_cut {
+        caption.push_str(&format!(" {MOST} values of an axis at most, around those of the best point."));
+    }
+    let words = |values: &[&str]| values.iter().map(|value| shown(value).to_owned()).collect();
+    Some(Chart {
+        name: format!("{}-over-{}-and-{}", measure.key, spots.axes[columns], spots.axes[rows]),
+        title: format!("{} over {} and {}", Unit::of(measure.quantity, []).after(measure.what), spots.short(columns), spots.short(rows)),
+        caption,
+        picture: Picture::Heat(Heat {
+            column_key: spots.axes[columns].clone(),
+            columns: words(&column_values),
+            row_key: spots.axes[rows].clone(),
+            rows: words(&row_values),
+            cells,
+        }),
+    })
+}
+
+/// As many values as fit, with this one among them.
+fn nearest<'a>(values: &[&'a str], center: &str) -> Vec<&'a str> {
+    let place = values.iter().position(|value| *value == center).unwrap_or(0);
+    let first = place.saturating_sub(MOST / 2).min(values.len().saturating_sub(MOST));
+    values.iter().copied().skip(first).take(MOST).collect()
+}

@@ -1,0 +1,193 @@
+//! What the machine did while a trial ran: its readings over time, the measured window and throttling marked.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{MOST_MARKS, Run, TrialSeries, enveloped, name_in};
+use crate::{
+    record::{SampleRow, TrialRow, samples::samples_of},
+    report::chart::{Axis, Band, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit},
+};
+
+/// Trials whose readings are shown.
+const MOST_TRIALS: usize = 6;
+
+type Cell = fn(&SampleRow) -> Option<f64>;
+
+/// One chart: readings of one kind.
+struct Panel {
+    key: &'static str,
+    what: &'static str,
+    quantity: Quantity,
+    /// Each with its name, which is empty where there is one alone.
+    readings: &'static [(&'static str, Cell)],
+}
+
+const PANELS: [Panel; 9] = [
+    Panel {
+        key: "gpu-utilization",
+        what: "GPU utilization",
+        quantity: Quantity::Fraction,
+        readings: &[("GPU", |row| row.gpu_utilization), ("SM active", |row| row.sm_active), ("tensor cores", |row| row.tensor_active)],
+    },
+    Panel {
+        key: "gpu-memory",
+        what: "GPU memory",
+        quantity: Quantity::Bytes,
+        readings: &[("all processes", |row| number(row.memory_used_bytes)), ("the trial", |row| number(row.process_memory_bytes))],
+    },
+    Panel { key: "power", what: "Power", quantity: Quantity::Of("W"), readings: &[("", |row| row.power_watts)] },
+    Panel {
+        key: "temperature",
+        what: "Temperature",
+        quantity: Quantity::Of("°C"),
+        readings: &[("GPU", |row| row.temperature_celsius), ("memory", |row| row.memory_temperature_celsius)],
+    },
+    Panel {
+        key: "clocks",
+        what: "Clocks",
+        quantity: Quantity::Of("MHz"),
+        readings: &[("SM", |row| number(row.sm_clock_megahertz)), ("memory", |row| number(row.memory_clock_megahertz))],
+    },
+    Panel {
+        key: "pcie",
+        what: "PCIe, per second",
+        quantity: Quantity::Bytes,
+        readings: &[("to the GPU", |row| row.pcie_receive_bytes_per_second), ("from the GPU", |row| row.pcie_transmit_bytes_per_second)],
+    },
+    Panel { key: "cpu", what: "CPU cores busy in the trial", quantity: Quantity::Number, readings: &[("", |row| row.cpu_cores)] },
+    Panel { key: "host-memory", what: "Host memory of the trial", quantity: Quantity::Bytes, readings: &[("", |row| number(row.resident_bytes))] },
+    Panel {
+        key: "host",
+        what: "Busy shares of the host",
+        quantity: Quantity::Fraction,
+        readings: &[("CPU", |row| row.host_cpu_fraction), ("disk", |row| row.disk_busy_fraction)],
+    },
+];
+
+fn number(value: Option<u64>) -> Option<f64> {
+    value.map(|value| value as f64)
+}
+
+/// Of a few trials of each run: the first of each telling point.
+pub(super) fn series(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<TrialSeries> {
+    let each = (MOST_TRIALS / runs.len().max(1)).max(1);
+    let mut all = Vec::new();
+    for (place, run) in runs.iter().enumerate() {
+        let Some(folder) = run.folder.filter(|folder| folder.samples_table().is_file()) else { continue };
+        let chosen: Vec<(String, &TrialRow)> =
+            run.telling(each).into_iter().filter_map(|point| Some((name_in(runs, place, point), *point.rows.first()?))).collect();
+        let ids: HashSet<_> = chosen.iter().map(|(_, row)| &row.trial).collect();
+        let samples = match samples_of(&folder.samples_table(), &ids) {
+            Ok(samples) => samples,
+            Err(error) => {
+                faults.push(error.to_string());
+                continue;
+            }
+        };
+        for (name, row) in chosen {
+            let own: Vec<&SampleRow> = samples.iter().filter(|sample| sample.trial == row.trial.0 && sample.attempt == row.attempt).collect();
+            let window = run.course(row, faults).and_then(|course| course.window);
+            let charts: Vec<Chart> =
+                Scene::new(own, row, window).map(|scene| PANELS.iter().filter_map(|panel| panel.chart(&scene)).collect()).unwrap_or_default();
+            if !charts.is_empty() {
+                all.push(TrialSeries { trial: row.trial.clone(), name, outcome: row.outcome, charts });
+            }
+        }
+    }
+    all
+}
+
+/// The readings of one attempt, and what is the same on all its charts.
+struct Scene<'a> {
+    row: &'a TrialRow,
+    samples: Vec<&'a SampleRow>,
+    /// Of the attempt, in the run's seconds.
+    start: f64,
+    time: Unit,
+    bands: Vec<Band>,
+    said: &'static str,
+}
+
+impl<'a> Scene<'a> {
+    /// `None` where nothing was read.
+    fn new(samples: Vec<&'a SampleRow>, row: &'a TrialRow, window: Option<(f64, f64)>) -> Option<Self> {
+        let start = row.run_seconds.unwrap_or(samples.first()?.run_seconds);
+        let time = Unit::of(Quantity::Seconds, samples.iter().map(|sample| sample.run_seconds - start));
+        let throttled = throttled(&samples);
+        let is_read = samples.iter().any(|sample| sample.is_throttled().is_some());
+        let said = match (is_read, throttled.is_empty()) {
+            (false, _) => "",
+            (true, true) => " Nothing held the clocks back at any reading.",
+            (true, false) => " Throttled: something held the clocks back at that reading.",
+        };
+        let mut scene = Self { row, samples, start, time, bands: Vec::new(), said };
+        let stretches = window.map(|ends| ("measured window", 0, ends)).into_iter().chain(throttled.into_iter().map(|ends| ("throttled", 1, ends)));
+        scene.bands = stretches.map(|(label, color, (from, to))| Band { label, color, from: scene.at(from), to: scene.at(to) }).collect();
+        Some(scene)
+    }
+
+    /// From the run's seconds to the chart's time.
+    fn at(&self, seconds: f64) -> f64 {
+        (seconds - self.start) / self.time.size
+    }
+}
+
+/// Stretches of readings at which the device held itself back: from each such reading to the next.
+fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
+    let mut stretches: Vec<(f64, f64)> = Vec::new();
+    for (place, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.is_throttled() == Some(true)) {
+        let end = samples.get(place + 1).map_or(sample.run_seconds, |next| next.run_seconds);
+        match stretches.last_mut() {
+            Some(last) if last.1 >= sample.run_seconds => last.1 = end,
+            _ => stretches.push((sample.run_seconds, end)),
+        }
+    }
+    stretches
+}
+
+impl Panel {
+    fn chart(&self, scene: &Scene<'_>) -> Option<Chart> {
+        let mut series: BTreeMap<(usize, &str), Vec<(f64, f64)>> = BTreeMap::new();
+        for sample in &scene.samples {
+            for (place, (_, reading)) in self.readings.iter().enumerate() {
+                if let Some(value) = reading(sample) {
+                    series.entry((place, &sample.device)).or_default().push((scene.at(sample.run_seconds), value));
+                }
+            }
+        }
+        series.retain(|_, readings| readings.len() > 1);
+        let values = || series.values().flatten().map(|reading| reading.1);
+        values().next()?;
+        let unit = Unit::of(self.quantity, values());
+        let devices: HashSet<&str> = series.keys().map(|(_, device)| *device).collect();
+        let kinds: HashSet<usize> = series.keys().map(|(place, _)| *place).collect();
+        let named = |place: usize, device: &str| {
+            let reading = if kinds.len() > 1 { self.readings[place].0 } else { "" };
+            let parts = [reading, if devices.len() > 1 { device } else { "" }];
+            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" of ")
+        };
+        let line = |(color, ((place, device), readings)): (usize, (&(usize, &str), &Vec<(f64, f64)>))| Line {
+            label: named(*place, device),
+            color,
+            shape: Shape::Plain,
+            marks: enveloped(readings, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y / unit.size)).collect(),
+        };
+        let lines: Vec<Line> = series.iter().enumerate().map(line).collect();
+        let times: Vec<f64> = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.x)).collect();
+        // A share is of the whole.
+        let whole = (self.quantity == Quantity::Fraction).then_some(100.0);
+        let y = Axis::from_zero("", lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.y)).chain(whole).collect::<Vec<_>>());
+        Some(Chart {
+            name: format!("{}-{}", self.key, scene.row.trial),
+            title: unit.after(self.what),
+            caption: format!("Trial {}, attempt {}.{}", scene.row.trial, scene.row.attempt, scene.said),
+            picture: Picture::Lines(Lines {
+                x: Axis::spanning(scene.time.after("time since the trial began"), times),
+                y,
+                lines,
+                bands: scene.bands.clone(),
+                is_low: true,
+            }),
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! What is drawn over the axes: a number of a row, its unit, and the interval around the mean of repeats.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::{record::TrialRow, report::chart::Quantity};
+
+/// A number that each point has.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::report) struct Measure {
+    /// In file names.
+    pub(in crate::report) key: &'static str,
+    pub(in crate::report) what: &'static str,
+    pub(in crate::report) quantity: Quantity,
+    pub(in crate::report) of: fn(&TrialRow) -> Option<f64>,
+    /// Whether 0 is on the axis: a bar of twice the length is then twice as much.
+    pub(in crate::report) is_from_zero: bool,
+    pub(in crate::report) is_better_high: bool,
+}
+
+const SAMPLES: Measure = Measure {
+    key: "throughput",
+    what: "Throughput",
+    quantity: Quantity::Of("samples/s"),
+    of: |row| row.samples_per_second,
+    is_from_zero: true,
+    is_better_high: true,
+};
+const TOKENS: Measure = Measure { quantity: Quantity::Of("tokens/s"), of: |row| row.tokens_per_second, ..SAMPLES };
+const MEMORY: Measure = Measure {
+    key: "memory",
+    what: "Peak memory",
+    quantity: Quantity::Bytes,
+    of: |row| row.memory_held_bytes().map(|bytes| bytes as f64),
+    is_from_zero: true,
+    is_better_high: false,
+};
+const ENERGY: Measure = Measure {
+    key: "energy",
+    what: "Energy per sample",
+    quantity: Quantity::Of("J"),
+    of: TrialRow::joules_per_sample,
+    is_from_zero: true,
+    is_better_high: false,
+};
+const LOSS: Measure =
+    Measure { key: "loss", what: "Final loss", quantity: Quantity::Number, of: super::final_loss, is_from_zero: false, is_better_high: false };
+
+/// Everything that is drawn over an axis.
+pub(in crate::report) const MEASURES: [Measure; 4] = [SAMPLES, MEMORY, ENERGY, LOSS];
+
+impl Measure {
+    /// Which throughput compares: samples of different lengths do not, their tokens do.
+    pub(in crate::report) fn throughput(axes: &[String]) -> Self {
+        if axes.iter().any(|axis| axis == "model.seq_len") { TOKENS } else { SAMPLES }
+    }
+}
+
+/// The mean of runs and what is known of its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::report) struct Mean {
+    pub(in crate::report) mean: f64,
+    /// 95 % by Student's t from three runs on, cut at 0 where no run is below; of two their range; a single run has none.
+    pub(in crate::report) interval: Option<(f64, f64)>,
+}
+
+impl Mean {
+    pub(in crate::report) fn of(runs: &[f64]) -> Option<Self> {
+        let count = runs.len() as f64;
+        let mean = (!runs.is_empty()).then(|| runs.iter().sum::<f64>() / count)?;
+        let interval = match runs {
+            [_] | [] => None,
+            [one, other] => Some((one.min(*other), one.max(*other))),
+            _ => {
+                let variance = runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / (count - 1.0);
+                let half = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975) * (variance / count).sqrt();
+                // What is never negative is not so on a page either.
+                let least = if runs.iter().all(|run| *run >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+                Some(((mean - half).max(least), mean + half))
+            }
+        };
+        Some(Self { mean, interval })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_students_from_three_runs_on() {
+        // By SciPy 1.17: stats.t.interval(0.95, 4, mean, stats.sem(runs)).
+        let found = Mean::of(&[100.0, 102.0, 98.0, 101.0, 99.0]).unwrap();
+        let (low, high) = found.interval.unwrap();
+        assert!((low - 98.03675683852244).abs() < 1e-9 && (high - 101.96324316147756).abs() < 1e-9, "{low} {high}");
+        assert_eq!(Mean::of(&[0.01, 0.3, 0.02]).unwrap().interval.unwrap().0, 0.0);
+        assert_eq!(Mean::of(&[3.0, 1.0]), Some(Mean { mean: 2.0, interval: Some((1.0, 3.0)) }));
+        assert_eq!(Mean::of(&[3.0]), Some(Mean { mean: 3.0, interval: None }));
+        assert_eq!(Mean::of(&[]), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! What is worth a picture: rows and series of one or several runs become charts. Nothing is drawn here, and nothing is written.
+
+mod against;
+mod curves;
+mod equal_samples;
+mod field;
+mod hardware;
+mod measure;
+mod memory;
+mod spots;
+
+use std::collections::HashSet;
+
+use measure::MEASURES;
+pub(super) use measure::Measure;
+pub(super) use spots::{Spots, value_of};
+
+use super::{
+    chart::Chart,
+    points::{Point, points, short_names},
+};
+use crate::{
+    plan::{Outcome, TrialId},
+    record::{Course, RunFolder, TrialRow, TrialTable},
+};
+
+/// Lines of a picture: more colours than this nobody tells apart.
+const MOST_LINES: usize = 8;
+/// Places of a line: more would be finer than a page.
+const MOST_MARKS: usize = 240;
+
+/// A run as the views see it.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    /// Short, and different for each.
+    pub(super) label: String,
+    pub(super) table: &'a TrialTable,
+    pub(super) points: Vec<Point<'a>>,
+    pub(super) short_axes: Vec<String>,
+    /// The resolved experiment, as YAML.
+    pub(super) experiment: Option<&'a str>,
+    /// Where its series lie, if they do.
+    pub(super) folder: Option<&'a RunFolder>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(label: String, table: &'a TrialTable) -> Self {
+        Self { label, table, points: points(table), short_axes: short_names(&table.axes), experiment: None, folder: None }
+    }
+
+    /// What the trial did step by step; nothing where it was not kept. A table that cannot be read is told in `faults`.
+    fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<Course> {
+        let course = Course::read(self.folder?, &row.trial, row.attempt);
+        course.map_err(|error| faults.push(error.to_string())).ok()
+    }
+
+    /// Points to look at closely, in the plan's order: those that reached the lowest loss, then others that have begun to train.
+    fn telling(&self, most: usize) -> Vec<&Point<'a>> {
+        let loss = |point: &Point<'_>| point.statistic(final_loss).map_or(f64::INFINITY, |loss| loss.mean);
+        let mut ranked: Vec<(f64, usize)> = self.points.iter().enumerate().map(|(place, point)| (loss(point), place)).collect();
+        ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let chosen: HashSet<usize> = ranked.into_iter().take(most).map(|(_, place)| place).collect();
+        self.points.iter().enumerate().filter(|(place, _)| chosen.contains(place)).map(|(_, point)| point).collect()
+    }
+}
+
+/// What a trial reached: validation where there is one.
+fn final_loss(row: &TrialRow) -> Option<f64> {
+    row.valid_loss.or(row.train_loss)
+}
+
+/// Charts of several kinds, and what could not be read for them.
+#[derive(Debug, Default)]
+pub(super) struct Gallery {
+    /// Speed, memory, energy and loss over each axis.
+    pub(super) against: Vec<Chart>,
+    pub(super) fields: Vec<Chart>,
+    pub(super) curves: Vec<Chart>,
+    pub(super) equal_samples: Vec<Chart>,
+    pub(super) memory: Vec<Chart>,
+    /// Per trial: its name, and a chart for each reading.
+    pub(super) hardware: Vec<TrialSeries>,
+    /// Tables that are there and cannot be read.
+    pub(super) faults: Vec<String>,
+}
+
+/// What the hardware did during one trial.
+#[derive(Debug)]
+pub(super) struct TrialSeries {
+    pub(super) trial: TrialId,
+    pub(super) name: String,
+    pub(super) outcome: Outcome,
+    pub(super) charts: Vec<Chart>,
+}
+
+impl Gallery {
+    pub(super) fn of(runs: &[Run<'_>]) -> Self {
+        let spots = Spots::of(runs);
+        let mut gallery = Self { against: against::charts(&spots), fields: field::charts(&spots), memory: memory::charts(runs), ..Self::default() };
+        gallery.curves = curves::charts(runs, &mut gallery.faults);
+        gallery.equal_samples = equal_samples::charts(runs, &spots, &mut gallery.faults);
+        gallery.hardware = hardware::series(runs, &mut gallery.faults);
+        gallery.faults.sort();
+        gallery.faults.dedup();
+        gallery
+    }
+
+    pub(super) fn charts(&self) -> impl Iterator<Item = &Chart> {
+        let over = [&self.against, &self.fields, &self.curves, &self.equal_samples, &self.memory];
+        over.into_iter().flatten().chain(self.hardware.iter().flat_map(|series| &series.charts))
+    }
+}
+
+/// The name of a point, with its run's where there are several.
+fn name_in(runs: &[Run<'_>], run: usize, point: &Point<'_>) -> String {
+    let name = point.name(&runs[run].short_axes);
+    if runs.len() > 1 { format!("{}: {name}", runs[run].label) } else { name }
+}
+
+/// A long series in `most` pieces: of each the mean place and the mean value.
+fn averaged(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    if series.len() <= most {
+        return series.to_vec();
+    }
+    let mean = |piece: &[(f64, f64)]| {
+        let count = piece.len() as f64;
+        (piece.iter().map(|at| at.0).sum::<f64>() / count, piece.iter().map(|at| at.1).sum::<f64>() / count)
+    };
+    (0..most).map(|place| mean(&series[series.len() * place / most..series.len() * (place + 1) / most])).collect()
+}
+
+/// A long series in pieces: of each the least and the largest value, so that no peak is lost.
+fn enveloped(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let pieces = most / 2;
+    if series.len() <= most || pieces == 0 {
+        return series.to_vec();
+    }
+    let ends = |piece: &[(f64, f64)]| {
+        let least = piece.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1));
+        let largest = piece.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1));
+        let mut ends: Vec<(f64, f64)> = least.into_iter().chain(largest).collect();
+        ends.sort_by(|one, other| one.0.total_cmp(&other.0));
+        ends
+    };
+    (0..pieces).flat_map(|place| ends(&series[series.len() * place / pieces..series.len() * (place + 1) / pieces])).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The points of one or several runs over the same axes.
+
+use std::collections::HashMap;
+
+use super::{Measure, Run, measure::Mean};
+use crate::report::points::{Point, column_setting, pieces, short_names, shown};
+
+/// What tells runs apart where there are several.
+const RUN: &str = "run";
+
+/// All points, and the value of each axis for each of them.
+#[derive(Debug)]
+pub(in crate::report) struct Spots<'a> {
+    /// Those of any run, in the order they are met; before them the run itself where there are several.
+    pub(in crate::report) axes: Vec<String>,
+    short_axes: Vec<String>,
+    pub(in crate::report) spots: Vec<Spot<'a>>,
+    /// Stand-ins for trials that ran out of memory: they have the axes of another point and are not among the spots.
+    pub(in crate::report) stand_ins: usize,
+}
+
+#[derive(Debug)]
+pub(in crate::report) struct Spot<'a> {
+    /// One per axis.
+    pub(in crate::report) values: Vec<String>,
+    pub(in crate::report) point: &'a Point<'a>,
+}
+
+impl<'a> Spots<'a> {
+    pub(in crate::report) fn of(runs: &'a [Run<'a>]) -> Self {
+        let mut axes: Vec<String> = if runs.len() > 1 { vec![RUN.to_owned()] } else { Vec::new() };
+        for axis in runs.iter().flat_map(|run| &run.table.axes) {
+            if !axes.contains(axis) {
+                axes.push(axis.clone());
+            }
+        }
+        let (mut spots, mut stand_ins) = (Vec::new(), 0);
+        for run in runs {
+            for point in &run.points {
+                if point.rows.first().is_some_and(|row| pieces(row).is_some()) {
+                    stand_ins += 1;
+                } else {
+                    spots.push(Spot { values: axes.iter().map(|axis| value_of(run, point, axis)).collect(), point });
+                }
+            }
+        }
+        Self { short_axes: short_names(&axes), axes, spots, stand_ins }
+    }
+
+    /// Places of the axes that have two values or more.
+    pub(in crate::report) fn varying(&self) -> Vec<usize> {
+        (0..self.axes.len()).filter(|place| self.spots.iter().any(|spot| spot.values[*place] != self.spots[0].values[*place])).collect()
+    }
+
+    /// The values of an axis: numbers by size, words as they are met.
+    pub(in crate::report) fn values(&self, axis: usize) -> Vec<&str> {
+        let mut seen = std::collections::HashSet::new();
+        let mut values: Vec<&str> = self.spots.iter().map(|spot| spot.values[axis].as_str()).filter(|value| seen.insert(*value)).collect();
+        if values.iter().all(|value| value.parse::<f64>().is_ok()) {
+            values.sort_by(|one, other| one.parse().unwrap_or(0.0_f64).total_cmp(&other.parse().unwrap_or(0.0)));
+        }
+        values
+    }
+
+    /// The last part of a key where that is enough to tell it.
+    pub(in crate::report) fn short(&self, axis: usize) -> &str {
+        &self.short_axes[axis]
+    }
+
+    /// Spots that differ in `axis` alone, under the name of what they share.
+    pub(in crate::report) fn lines(&self, axis: usize) -> Vec<(String, Vec<&Spot<'a>>)> {
+        let others: Vec<usize> = self.varying().into_iter().filter(|place| *place != axis).collect();
+        let mut lines: Vec<(String, Vec<&Spot<'a>>)> = Vec::new();
+        let mut place_of: HashMap<Vec<&str>, usize> = HashMap::new();
+        for spot in &self.spots {
+            let shared: Vec<&str> = others.iter().map(|place| spot.values[*place].as_str()).collect();
+            let place = *place_of.entry(shared).or_insert(lines.len());
+            if place == lines.len() {
+                lines.push((self.named(&others, spot), Vec::new()));
+            }
+            lines[place].1.push(spot);
+        }
+        lines
+    }
+
+    /// `num_workers 4, precision f32`.
+    pub(in crate::report) fn named(&self, axes: &[usize], spot: &Spot<'_>) -> String {
+        let name = |place: &usize| match self.axes[*place].as_str() {
+            RUN => spot.values[*place].clone(),
+            _ => format!("{} {}", self.short(*place), shown(&spot.values[*place])),
+        };
+        axes.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Spot<'_> {
+    pub(in crate::report) fn mean(&self, measure: &Measure) -> Option<Mean> {
+        Mean::of(&self.point.completed().filter_map(measure.of).filter(|value| value.is_finite()).collect::<Vec<_>>())
+    }
+}
+
+/// What a point has for an axis, which may be a plain setting of its run.
+pub(in crate::report) fn value_of(run: &Run<'_>, point: &Point<'_>, axis: &str) -> String {
+    if axis == RUN {
+        return run.label.clone();
+    }
+    if let Some(place) = run.table.axes.iter().position(|own| own == axis) {
+        return point.values.get(place).cloned().unwrap_or_default();
+    }
+    point.rows.first().and_then(|row| column_setting(row, axis)).unwrap_or_default()
+}
