@@ -7,7 +7,7 @@ kiln := $(target)/release/kiln
 # make has a CXX of its own, g++, where nobody names one.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test check check-gpu bench bench-pytorch libtorch build bundle clean
+.PHONY: help sweep test check check-gpu bench bench-pytorch libtorch browser build bundle clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -15,10 +15,10 @@ help: ## this list
 sweep: build ## run EXPERIMENT (experiments/quickstart.yaml), with ARGS for `kiln run`
 	@$(kiln) run $(EXPERIMENT) $(ARGS)
 
-test: libtorch ## all tests that need no GPU
+test: libtorch browser ## all tests that need no GPU
 	cargo test --workspace --release
 
-check: libtorch ## formatting, lints, tests
+check: libtorch browser ## formatting, lints, tests
 	cargo fmt --all -- --check
 	cargo clippy --workspace --release --all-targets -- -D warnings
 	cargo test --workspace --release
@@ -38,6 +38,9 @@ libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)
 	@command -v $(compiler) >/dev/null || { echo "make: no C++ compiler \`$(compiler)\` found; install g++ or clang, or name one in CXX" >&2; exit 3; }
 	@scripts/libtorch.sh
 
+browser: ## find or install a Chromium for the tests of the report's page (KILN_BROWSER=none leaves them out)
+	@scripts/browser.sh
+
 build: libtorch
 	@cargo build --workspace --release
 
@@ -45,4 +48,4 @@ bundle: ## a folder for a GPU host that has the same torch: programs, experiment
 	@scripts/bundle.sh
 
 clean: ## build products and fetched libtorch; results stay
-	rm -rf target bundle .libtorch
+	rm -rf target bundle .libtorch .browser

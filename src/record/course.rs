@@ -1,10 +1,13 @@
 //! What a trial did from step to step: the series that its attempts wrote, as one.
 
+use std::path::Path;
+
 use serde::de::DeserializeOwned;
 
 use super::{
-    EpochRow, RunFolder, StepRow, TableError,
+    EpochRow, RunFolder, StepRow, TableError, attempt,
     columns::{EPOCHS, STEPS, TableDescription},
+    run_file::Launch,
     table::Table,
 };
 use crate::plan::TrialId;
@@ -14,16 +17,17 @@ use crate::plan::TrialId;
 pub struct Course {
     pub steps: Vec<StepRow>,
     pub epochs: Vec<EpochRow>,
-    /// First and last moment of the last attempt's measured window, seconds after the run's start mark.
+    /// First and last moment of the last attempt's measured window, seconds after the run's start mark: as the trial told them, else as its
+    /// steps do.
     pub window: Option<(f64, f64)>,
 }
 
 impl Course {
-    /// Reads what the attempts up to this one wrote; nothing where the run's folder was not kept whole.
+    /// Reads what the attempts up to this one wrote; nothing where the run's folder was not kept whole. `launch` is that of the last attempt.
     ///
     /// # Errors
     /// A table is there and cannot be read.
-    pub fn read(run: &RunFolder, trial: &TrialId, last_attempt: u64) -> Result<Self, TableError> {
+    pub fn read(run: &RunFolder, trial: &TrialId, last_attempt: u64, launch: Option<&Launch>) -> Result<Self, TableError> {
         let mut course = Self::default();
         for attempt in 1..=last_attempt {
             let folder = run.attempt(trial, attempt);
@@ -31,7 +35,7 @@ impl Course {
             let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
             let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
             if attempt == last_attempt {
-                course.window = window(&steps);
+                course.window = launch.and_then(|launch| told_window(&folder, launch)).or_else(|| window(&steps));
             }
             course.go_on(steps, epochs);
         }
@@ -49,6 +53,13 @@ impl Course {
     }
 }
 
+/// The ends that the trial wrote down, on the machine's clock.
+fn told_window(folder: &Path, launch: &Launch) -> Option<(f64, f64)> {
+    let result = attempt::result(folder).ok()?;
+    let seconds = |nanoseconds: u64| (i128::from(nanoseconds) - i128::from(launch.run_anchor_nanoseconds)) as f64 / 1e9;
+    Some((seconds(result.window_started_nanoseconds?), seconds(result.window_ended_nanoseconds?)))
+}
+
 /// From the end of the last step that is left out to that of the last.
 fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
     let first = steps.iter().rposition(|row| row.is_warmup).unwrap_or(0);
@@ -56,7 +67,7 @@ fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
     (last.run_seconds > first.run_seconds).then_some((first.run_seconds, last.run_seconds))
 }
 
-fn rows<T: DeserializeOwned>(path: &std::path::Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
+fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
     match path.is_file() {
         true => Table::read(path, table.version)?.rows(),
         false => Ok(Vec::new()),
@@ -86,7 +97,7 @@ mod tests {
         }
     }
 
-    fn write(path: &std::path::Path, table: &TableDescription, version: &'static str, rows: &[StepRow]) {
+    fn write(path: &Path, table: &TableDescription, version: &'static str, rows: &[StepRow]) {
         let columns = table.names().into_iter().map(str::to_owned).collect();
         let (mut writer, _) = TableWriter::open(path, TableSpec { version, columns }).unwrap();
         rows.iter().for_each(|row| writer.append_row(row).unwrap());
@@ -96,7 +107,7 @@ mod tests {
     fn attempts_are_one_course_and_what_a_resume_undid_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
         let (run, trial) = (RunFolder::at(folder.path()), TrialId("t".into()));
-        assert_eq!(Course::read(&run, &trial, 1).unwrap(), Course::default());
+        assert_eq!(Course::read(&run, &trial, 1, None).unwrap(), Course::default());
         for (attempt, rows) in [
             (1, [step(1, 1.0, true), step(2, 2.0, false), step(3, 3.0, false)]),
             (3, [step(3, 13.0, true), step(4, 14.0, false), step(5, 15.5, false)]),
@@ -105,11 +116,11 @@ mod tests {
             std::fs::create_dir_all(&place).unwrap();
             write(&place.join("steps.csv"), &STEPS, STEPS_TABLE, &rows);
         }
-        let course = Course::read(&run, &trial, 3).unwrap();
+        let course = Course::read(&run, &trial, 3, None).unwrap();
         let losses: Vec<f64> = course.steps.iter().filter_map(|row| row.loss).collect();
         assert_eq!((losses, course.window), (vec![1.0, 2.0, 13.0, 14.0, 15.5], Some((13.0, 15.5))));
-        assert_eq!(Course::read(&run, &trial, 1).unwrap().window, Some((1.0, 3.0)));
+        assert_eq!(Course::read(&run, &trial, 1, None).unwrap().window, Some((1.0, 3.0)));
         std::fs::write(run.attempt(&trial, 1).join("epochs.csv"), format!("kiln_table\n{EPOCHS_TABLE}0\n")).unwrap();
-        assert!(Course::read(&run, &trial, 3).is_err());
+        assert!(Course::read(&run, &trial, 3, None).is_err());
     }
 }

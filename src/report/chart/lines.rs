@@ -46,6 +46,8 @@ pub(in crate::report) struct Line {
 pub(in crate::report) enum Shape {
     /// Marks with a line between.
     Marked,
+    /// Marks alone: there is nothing between their places.
+    Dots,
     /// A line alone.
     Plain,
 }
@@ -128,7 +130,9 @@ fn draw_line(area: &mut Area<'_, '_>, line: &Line, place: usize) -> Drawn {
     let color = series_color(line.color);
     let marks: Vec<Mark> = line.marks.iter().copied().filter(|mark| mark.x.is_finite() && mark.y.is_finite()).collect();
     let width = if line.shape == Shape::Plain { 3 } else { 4 };
-    area.draw_series([PathElement::new(marks.iter().map(|mark| (mark.x, mark.y)).collect::<Vec<_>>(), color.stroke_width(width))])?;
+    if line.shape != Shape::Dots {
+        area.draw_series([PathElement::new(marks.iter().map(|mark| (mark.x, mark.y)).collect::<Vec<_>>(), color.stroke_width(width))])?;
+    }
     if line.shape == Shape::Plain {
         return Ok(());
     }

@@ -126,6 +126,11 @@ impl Axis {
         axis
     }
 
+    /// Whether there is something between two values: words stand in a row.
+    pub(in crate::report) fn is_scale(values: &[&str]) -> bool {
+        numbers(values).is_some()
+    }
+
     /// Where each of the values stands.
     pub(in crate::report) fn places(values: &[&str]) -> Vec<f64> {
         numbers(values).unwrap_or_else(|| (0..values.len()).map(|place| place as f64).collect())

@@ -40,6 +40,7 @@ impl<'a> Album<'a> {
     pub fn of(subjects: &'a [Subject<'a>]) -> Self {
         let labels = record::labels(subjects);
         let run = |(subject, label): (&Subject<'a>, String)| Run {
+            file: subject.run,
             experiment: subject.experiment,
             folder: subject.folder,
             ..Run::new(label, subject.table)

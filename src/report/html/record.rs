@@ -51,6 +51,7 @@ pub(super) struct Section {
 /// Two runs set beside each other.
 pub(super) struct Differences {
     pub(super) title: String,
+    pub(super) summary: String,
     pub(super) base: String,
     pub(super) new: String,
     pub(super) facts: Vec<Fact>,
@@ -172,12 +173,11 @@ pub(super) fn labels(subjects: &[Subject<'_>]) -> Vec<String> {
         let run = subject.folder?.path().canonicalize().ok()?;
         Some(format!("{} {}", experiment(subject).unwrap_or_default(), run.file_name()?.to_string_lossy()).trim().to_owned())
     };
-    let ways: [&dyn Fn(&Subject<'_>) -> Option<String>; 3] = [&experiment, &folder, &|subject| Some(subject.name.to_owned())];
-    let named = |way: &dyn Fn(&Subject<'_>) -> Option<String>| {
-        let names: Option<Vec<String>> = subjects.iter().map(way).collect();
-        names.filter(|names| names.iter().collect::<HashSet<_>>().len() == names.len())
-    };
-    ways.into_iter().find_map(named).unwrap_or_else(|| {
+    let distinct = |names: Option<Vec<String>>| names.filter(|names| names.iter().collect::<HashSet<_>>().len() == names.len());
+    let by_experiment = || distinct(subjects.iter().map(experiment).collect());
+    let by_folder = || distinct(subjects.iter().map(folder).collect());
+    let by_name = || distinct(subjects.iter().map(|subject| Some(subject.name.to_owned())).collect());
+    by_experiment().or_else(by_folder).or_else(by_name).unwrap_or_else(|| {
         // The same table twice.
         subjects.iter().enumerate().map(|(place, subject)| format!("{} ({})", subject.name, place + 1)).collect()
     })
@@ -194,10 +194,12 @@ pub(super) fn differences(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<Dif
     let of = |(subject, run): (&Subject<'_>, &Run<'_>)| {
         let files: [Option<&RunFile>; 2] = [subjects[0].run, subject.run];
         let mut found = facts(files, [experiment(&subjects[0]), experiment(subject)]);
+        let summary = format!("{} of what they recorded differ, {}", found.len(), kinds(&found));
         let left_out = found.len().saturating_sub(MOST_FACTS);
         found.truncate(MOST_FACTS);
         Differences {
             title: format!("{} and {}", runs[0].label, run.label),
+            summary,
             base: runs[0].label.clone(),
             new: run.label.clone(),
             facts: found,
@@ -205,6 +207,13 @@ pub(super) fn differences(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<Dif
         }
     };
     subjects.iter().zip(runs).skip(1).map(of).filter(|of| !of.facts.is_empty()).collect()
+}
+
+/// `of experiment, git, libraries`.
+fn kinds(found: &[Fact]) -> String {
+    let mut kinds: Vec<&str> = found.iter().map(|fact| fact.what.split('.').next().unwrap_or_default()).collect();
+    kinds.dedup();
+    format!("of {}", kinds.join(", "))
 }
 
 #[cfg(test)]

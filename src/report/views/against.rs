@@ -38,7 +38,8 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &Measure) -> Option
     keep_best(&mut found, measure);
     let is_thinned = found.iter().any(|(_, marks)| marks.len() > MOST_MARKS);
     let unit = Unit::of(measure.quantity, found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)));
-    let lines: Vec<Line> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit)).collect();
+    let is_scale = Axis::is_scale(&values);
+    let lines: Vec<Line> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit, is_scale)).collect();
     let reach = || {
         lines.iter().flat_map(|line| &line.marks).flat_map(|mark| [Some(mark.y), mark.interval.map(|ends| ends.0), mark.interval.map(|ends| ends.1)])
     };
@@ -69,13 +70,14 @@ fn keep_best(found: &mut Vec<(String, Vec<Mark>)>, measure: &Measure) {
     found.truncate(MOST_LINES);
 }
 
-fn line(name: String, place: usize, mut marks: Vec<Mark>, unit: Unit) -> Line {
+fn line(name: String, place: usize, mut marks: Vec<Mark>, unit: Unit, is_scale: bool) -> Line {
     marks.sort_by(|one, other| one.x.total_cmp(&other.x));
     let scaled =
         |mark: &Mark| Mark { x: mark.x, y: mark.y / unit.size, interval: mark.interval.map(|(low, high)| (low / unit.size, high / unit.size)) };
     let marks: Vec<Mark> = marks.iter().map(scaled).collect();
     if marks.len() <= MOST_MARKS {
-        return Line { label: name, color: place, shape: Shape::Marked, marks };
+        let shape = if is_scale { Shape::Marked } else { Shape::Dots };
+        return Line { label: name, color: place, shape, marks };
     }
     let series: Vec<(f64, f64)> = marks.iter().map(|mark| (mark.x, mark.y)).collect();
     let marks = super::enveloped(&series, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y)).collect();

@@ -37,7 +37,8 @@ pub(super) fn charts(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
             color += usize::from(courses.len() > known);
         }
     }
-    let note = if color < points { format!(" {color} of {points} points: those with the lowest final loss.") } else { String::new() };
+    let note =
+        if color < points { format!(" {color} of {points} points: the lowest final losses of those whose steps are here.") } else { String::new() };
     [Clock::Steps, Clock::Samples, Clock::Time].into_iter().filter_map(|clock| chart(&courses, clock, &note)).collect()
 }
 

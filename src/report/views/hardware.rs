@@ -166,13 +166,15 @@ impl Panel {
             let parts = [reading, if devices.len() > 1 { device } else { "" }];
             parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" of ")
         };
-        let line = |(color, ((place, device), readings)): (usize, (&(usize, &str), &Vec<(f64, f64)>))| Line {
-            label: named(*place, device),
-            color,
-            shape: Shape::Plain,
-            marks: enveloped(readings, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y / unit.size)).collect(),
-        };
-        let lines: Vec<Line> = series.iter().enumerate().map(line).collect();
+        let mut lines: Vec<Line> = Vec::new();
+        for ((place, device), readings) in &series {
+            lines.push(Line {
+                label: named(*place, device),
+                color: lines.len(),
+                shape: Shape::Plain,
+                marks: enveloped(readings, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y / unit.size)).collect(),
+            });
+        }
         let times: Vec<f64> = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.x)).collect();
         // A share is of the whole.
         let whole = (self.quantity == Quantity::Fraction).then_some(100.0);

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     plan::{Outcome, TrialId},
-    record::{Course, RunFolder, TrialRow, TrialTable},
+    record::{Course, RunFile, RunFolder, TrialRow, TrialTable},
 };
 
 /// Lines of a picture: more colours than this nobody tells apart.
@@ -37,6 +37,7 @@ pub(super) struct Run<'a> {
     pub(super) table: &'a TrialTable,
     pub(super) points: Vec<Point<'a>>,
     pub(super) short_axes: Vec<String>,
+    pub(super) file: Option<&'a RunFile>,
     /// The resolved experiment, as YAML.
     pub(super) experiment: Option<&'a str>,
     /// Where its series lie, if they do.
@@ -45,12 +46,13 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(label: String, table: &'a TrialTable) -> Self {
-        Self { label, table, points: points(table), short_axes: short_names(&table.axes), experiment: None, folder: None }
+        Self { label, table, points: points(table), short_axes: short_names(&table.axes), file: None, experiment: None, folder: None }
     }
 
     /// What the trial did step by step; nothing where it was not kept. A table that cannot be read is told in `faults`.
     fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<Course> {
-        let course = Course::read(self.folder?, &row.trial, row.attempt);
+        let launch = self.file.and_then(|file| file.launches.iter().find(|launch| launch.launch == row.launch));
+        let course = Course::read(self.folder?, &row.trial, row.attempt, launch);
         course.map_err(|error| faults.push(error.to_string())).ok()
     }
 
