@@ -60,7 +60,7 @@ fn a_run_compared_with_itself_is_the_same_and_with_a_slower_one_slower() {
     assert_eq!(same.status, Some(0), "{same:?}");
     assert!(same.stdout.contains("\nthe records of both agree"), "{same:?}");
     assert!(same.stdout.contains("losses equal to the bit: 18 of 18 trials that both tables have"), "{same:?}");
-    assert!(!same.stdout.contains("slower") && !same.stdout.contains("faster"), "{same:?}");
+    assert!(same.stdout.contains("\nthroughput: 6 ambiguous\n") && same.stdout.contains("ambiguous: slower, same or faster"), "{same:?}");
 
     let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 0.7).to_string();
     let slow = changed(folder.path(), "image-folder-workers", |table| with_column(table, "samples_per_second", rate));
@@ -213,4 +213,42 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
     assert!(other.status == Some(2) && other.stderr.contains("no trial id is in both"), "other settings are another trial: {other:?}");
     let table = kiln(&["reproduce", "x.yaml"]);
     assert_eq!(table.status, Some(2), "{table:?}");
+}
+
+#[test]
+fn a_number_that_is_missing_moves_no_comparison_to_another_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = results("verdict-plain");
+    // Worse losses, and one run without any: the rest are compared, and the page says who is missing.
+    let is_first = std::cell::Cell::new(true);
+    let worse = changed(folder.path(), "verdict-plain", |table| {
+        with_column(
+            table,
+            "valid_loss",
+            |cell| {
+                if is_first.replace(false) { String::new() } else { (cell.parse::<f64>().unwrap() * 1.5).to_string() }
+            },
+        )
+    });
+    let ended = compare(&[&base, &worse, "--fail-on", "worse-loss"]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(ended.stdout.contains("loss (valid_loss)") && ended.stdout.contains("1 of 12 runs of new completed without a `valid_loss`"), "{ended:?}");
+    // Without a single loss the gate is not open.
+    let none = |name: &'static str| move |table: &str| with_column(table, name, |_| String::new());
+    let without = changed(folder.path(), "verdict-plain", |table| none("train_loss")(&none("valid_loss")(table)));
+    let ended = compare(&[&base, &without, "--fail-on", "worse-loss"]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("`--fail-on worse-loss`: no point of both tables has a number to tell it by"), "{ended:?}");
+    assert_eq!(compare(&[&base, &without]).status, Some(0));
+}
+
+#[test]
+fn a_last_line_without_its_end_is_left_out_aloud() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = results("verdict-plain");
+    let cut = changed(folder.path(), "verdict-plain", |table| table.trim_end().to_owned());
+    let ended = compare(&[&base, &cut]);
+    assert!(ended.stderr.contains("trials.csv:13: the last line has no end and may be cut short: it is left out"), "{ended:?}");
+    let told = Ended::of(Command::new(env!("CARGO_BIN_EXE_kiln")).args(["report", &cut]).output().unwrap());
+    assert!(told.stderr.contains("trials.csv:13: the last line has no end"), "{told:?}");
 }

@@ -112,6 +112,16 @@ fn the_table_sorts_and_filters_by_mouse_and_by_keyboard() {
     assert_eq!((shown(&page, 0), shown(&page, 1)), (vec!["8".to_owned()], vec!["2".to_owned()]));
     assert_eq!(page.ask("document.getElementById('shown').textContent"), "1 of 4 points");
     click("#clear");
+    // Of amounts with their units, and of a column that is not there.
+    page.tab.type_str("power>100 time<10min").unwrap();
+    assert_eq!(shown(&page, 0).len(), 4);
+    click("#clear");
+    page.tab.type_str("time<1ms").unwrap();
+    assert!(shown(&page, 0).is_empty());
+    click("#clear");
+    page.tab.type_str("nosuch>1").unwrap();
+    assert!(page.ask("document.getElementById('shown').textContent").as_str().unwrap().ends_with("no column nosuch"));
+    click("#clear");
     assert_eq!((shown(&page, 0).len(), page.ask("document.activeElement.id")), (4, "filter".into()));
     page.tab.type_str("no such word").unwrap();
     assert!(shown(&page, 0).is_empty());
@@ -205,4 +215,35 @@ fn a_hostile_name_stays_a_name() {
     assert_eq!(page.ask("document.querySelectorAll('#table tbody tr').length"), 4);
     assert!(page.ask("document.querySelector('h1').textContent").as_str().unwrap().contains("onerror"), "it is shown as it is");
     assert_eq!(page.heard(), [""; 0], "nothing even tried");
+}
+
+#[test]
+fn what_kiln_did_not_make_is_not_written_over() {
+    let place = Place::with("");
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/verdict-plain/latest");
+    let run = |arguments: &[&str]| Ended::of(place.kiln(&[&["report", table.to_str().unwrap()], arguments].concat()).output().unwrap());
+    let refused = |arguments: &[&str], words: &str| {
+        let ended = run(arguments);
+        assert!(ended.status == Some(2) && ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+    };
+    refused(&["--html", "x.yaml"], "x.yaml: it is there already and was not made by `kiln report`; name a new file");
+    refused(&["--html", "."], "it is a folder");
+    refused(&["--html", "/dev/null"], "it is there already and no plain file");
+    std::os::unix::fs::symlink("x.yaml", place.path("link.html")).unwrap();
+    refused(&["--html", "link.html"], "no plain file");
+    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/html/page.html");
+    fs::copy(template, place.path("template.html")).unwrap();
+    refused(&["--html", "template.html"], "was not made by `kiln report`");
+    let lost = run(&["--html", "no/such/folder/report.html"]);
+    assert!(lost.status == Some(1) && lost.stderr.contains("its folder is not there; make it first"), "{lost:?}");
+
+    assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0));
+    assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0), "kiln's own are made anew");
+    let picture = fs::read_dir(place.path("pictures")).unwrap().next().unwrap().unwrap().path();
+    fs::write(&picture, "<svg>mine</svg>").unwrap();
+    refused(&["--svg", "pictures"], "was not made by `kiln report`");
+    assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg>mine</svg>");
+
+    let json = run(&["--format", "json", "--html", "report.html"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&json.stdout).is_ok() && json.stderr.contains("wrote report.html"), "{json:?}");
 }

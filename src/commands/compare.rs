@@ -1,10 +1,10 @@
 //! `kiln compare`: what changed between two tables, and whether it can be told from chance.
 
 use super::{
-    Status, Stop, page_style, print,
+    Status, Stop, note, page_style, print,
     sources::{Source, source},
 };
-use crate::report::compare::{Comparisons, Fact, Field, Options, Page, Verdict, compare, facts, word};
+use crate::report::compare::{Comparisons, Fact, Field, Metric, Options, Page, Verdict, compare, facts, word};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -116,8 +116,20 @@ fn record(base: &Source, new: &Source) -> Option<Vec<Fact>> {
 /// Fails where nothing could be compared, or as asked.
 fn status(found: &Comparisons, asked: &Asked) -> Status {
     let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
-    let fails = is_refused || asked.fail_on.iter().any(|reason| holds(reason, found));
+    let untold: Vec<&Reason> = asked.fail_on.iter().filter(|reason| cannot_be_told(reason, found)).collect();
+    for reason in &untold {
+        if let Reason::Verdict(word) = reason {
+            note(&format!("`--fail-on {word}`: no point of both tables has a number to tell it by, so it counts as failed"));
+        }
+    }
+    let fails = is_refused || !untold.is_empty() || asked.fail_on.iter().any(|reason| holds(reason, found));
     if fails { Status::Failed } else { Status::Success }
+}
+
+/// A gate that nothing went through is not open: no point has a number of that metric on both sides.
+fn cannot_be_told(reason: &Reason, found: &Comparisons) -> bool {
+    let Reason::Verdict(word) = reason else { return false };
+    Metric::of_word(word).is_some_and(|metric| found.pairs.iter().flat_map(|pair| &pair.comparisons).all(|comparison| comparison.metric != metric))
 }
 
 fn nothing_in_common(base: &Source, new: &Source, options: &Options) -> Stop {

@@ -113,6 +113,11 @@ pub(crate) fn print(text: &str) -> Result<(), Stop> {
     }
 }
 
+/// A line for people beside what is printed: on standard error, and where that is closed nowhere.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// As wide as the terminal; plain text without limit into a file or a pipe.
 pub(crate) fn page_style() -> crate::report::Style {
     let stdout = std::io::stdout();

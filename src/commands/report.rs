@@ -1,17 +1,19 @@
 //! `kiln report`: what runs mean, without their machine: the summary and each finding with all it rests on, as text or as a page with pictures.
 
 use std::{
-    io::Write,
+    fs::File,
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
 use super::{
-    Status, Stop, page_style, print,
+    Status, Stop, note, page_style, print,
     sources::{Source, newest, of_folder, source},
 };
 use crate::{
     record::run_file::write_whole,
     report::{self, Album, Subject},
+    units::counted,
 };
 
 #[derive(clap::Args)]
@@ -44,12 +46,15 @@ enum Format {
     Json,
 }
 
-/// What a page made by kiln says of itself; nothing else is written over.
-const OWN: &str = "<meta name=\"generator\" content=\"kiln ";
+/// What kiln's own files say of themselves near their beginning; nothing else is written over.
+const OWN_PAGE: &str = "<meta name=\"generator\" content=\"kiln ";
+const OWN_PICTURE: &str = "<svg role=\"img\" data-by=\"kiln\"";
+/// How far from the beginning.
+const HEAD: u64 = 2048;
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(file) = &args.html {
-        refuse_foreign(file)?;
+        refuse_foreign(file, OWN_PAGE)?;
     }
     let sources: Vec<Source> = match args.runs.is_empty() {
         true => vec![of_folder(&newest(&args.results)?)?],
@@ -79,34 +84,52 @@ fn printed(subjects: &[Subject<'_>], format: Format) -> String {
 }
 
 fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
-    let failed = |path: &Path, error: std::io::Error| {
-        Stop::new(Status::Failed, format!("{}: {error}; name another place, or free some space", path.display()))
-    };
     for fault in album.faults() {
-        let _ = writeln!(std::io::stderr(), "not shown: {fault}");
+        note(&format!("not shown: {fault}"));
     }
+    // What is printed may be for a program.
+    let tell = |text: String| if args.format.is_some() { Ok(note(&text)) } else { print(&format!("{text}\n")) };
     if let Some(file) = &args.html {
-        write_whole(file, album.html().as_bytes()).map_err(|error| failed(file, error))?;
-        print(&format!("wrote {}\n", file.display()))?;
+        write_whole(file, album.html().as_bytes()).map_err(|error| failed(file, &error))?;
+        tell(format!("wrote {}", file.display()))?;
     }
     if let Some(folder) = &args.svg {
-        std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-        let pictures = album.pictures();
-        for (name, svg) in &pictures {
-            let file = folder.join(name);
-            write_whole(&file, svg.as_bytes()).map_err(|error| failed(&file, error))?;
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        let pictures: Vec<(PathBuf, String)> = album.pictures().into_iter().map(|(name, svg)| (folder.join(name), svg)).collect();
+        pictures.iter().try_for_each(|(file, _)| refuse_foreign(file, OWN_PICTURE))?;
+        for (file, svg) in &pictures {
+            write_whole(file, svg.as_bytes()).map_err(|error| failed(file, &error))?;
         }
-        print(&format!("wrote {} into {}\n", crate::units::counted(pictures.len(), "picture"), folder.display()))?;
+        tell(format!("wrote {} into {}", counted(pictures.len(), "picture"), folder.display()))?;
     }
     Ok(())
 }
 
-/// A slip of the keyboard must not cost a table or an experiment.
-fn refuse_foreign(file: &Path) -> Result<(), Stop> {
+fn failed(path: &Path, error: &std::io::Error) -> Stop {
+    let hint = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space",
+        ErrorKind::NotFound => "its folder is not there; make it first",
+        _ => "name another place",
+    };
+    Stop::new(Status::Failed, format!("{}: {error}; {hint}", path.display()))
+}
+
+/// A slip of the keyboard must not cost a table, an experiment or a device.
+fn refuse_foreign(file: &Path, own: &str) -> Result<(), Stop> {
     let refuse = |what: &str| Err(Stop::bad_input(format!("{}: {what}; name a new file, such as `report.html`", file.display())));
-    match std::fs::read(file) {
-        _ if file.is_dir() => refuse("it is a folder"),
-        Ok(bytes) if !bytes.is_empty() && !String::from_utf8_lossy(&bytes).contains(OWN) => refuse("it is there already and no page of kiln's"),
-        _ => Ok(()),
+    match std::fs::symlink_metadata(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return refuse(&error.to_string()),
+        Ok(kept) if kept.is_dir() => return refuse("it is a folder"),
+        Ok(kept) if !kept.is_file() => return refuse("it is there already and no plain file"),
+        Ok(_) => {}
+    }
+    let mut head = Vec::new();
+    match File::open(file).and_then(|kept| kept.take(HEAD).read_to_end(&mut head)) {
+        Err(error) => refuse(&error.to_string()),
+        Ok(0) => Ok(()),
+        // A template has a brace where a page has its version.
+        Ok(_) if String::from_utf8_lossy(&head).split(own).nth(1).is_some_and(|rest| !rest.starts_with('{')) => Ok(()),
+        Ok(_) => refuse("it is there already and was not made by `kiln report`"),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::Stop;
+use super::{Stop, note};
 use crate::{
     record::{
         RunFile, RunFolder, TrialTable,
@@ -56,9 +56,27 @@ pub(super) fn source(named: &str) -> Result<Source, Stop> {
 pub(super) fn of_folder(path: &Path) -> Result<Source, Stop> {
     let table = TrialTable::read(path).map_err(Stop::bad_input)?;
     let beside = path.parent().map(RunFolder::at);
-    let run = beside.as_ref().and_then(|folder| RunFile::read(&folder.run_file()).ok());
+    let file = beside.as_ref().map(RunFolder::run_file).filter(|file| file.is_file());
+    let run = file.and_then(|file| told(RunFile::read(&file)));
+    tell_torn(path, &table);
     let experiment = beside.as_ref().and_then(|folder| std::fs::read_to_string(folder.experiment()).ok());
     Ok(Source { name: path.display().to_string(), table, run, experiment, folder: beside })
+}
+
+/// A record that is there and cannot be read is said to be so.
+fn told(run: Result<RunFile, String>) -> Option<RunFile> {
+    run.map_err(|error| note(&format!("note: {error}; the record of this run is left out"))).ok()
+}
+
+/// Part of a row may read as another number, so it is left out; aloud, for a hand may have left out the line's end.
+fn tell_torn(path: &Path, table: &TrialTable) {
+    if let Some(torn) = &table.torn {
+        note(&format!(
+            "note: {}:{}: the last line has no end and may be cut short: it is left out; if it is whole, add a line feed",
+            path.display(),
+            torn.line
+        ));
+    }
 }
 
 /// Links are followed so many times.
@@ -80,7 +98,8 @@ fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
     let table = TrialTable::read_from(&mut Cursor::new(bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
-    let run = text(folder.run_file()).and_then(|text| RunFile::parse(&text, &shown).ok());
+    let run = text(folder.run_file()).and_then(|text| told(RunFile::parse(&text, &shown)));
+    tell_torn(&shown, &table);
     let experiment = text(folder.experiment());
     Ok(Source { name: shown.display().to_string(), table, run, experiment, folder: None })
 }

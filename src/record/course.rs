@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 use super::{
-    EpochRow, RunFolder, StepRow, TableError, attempt,
+    EpochRow, RunFolder, StepRow, TableError,
+    attempt::{self, attempts},
     columns::{EPOCHS, STEPS, TableDescription},
     run_file::Launch,
     table::Table,
@@ -29,12 +30,16 @@ impl Course {
     /// A table is there and cannot be read.
     pub fn read(run: &RunFolder, trial: &TrialId, last_attempt: u64, launch: Option<&Launch>) -> Result<Self, TableError> {
         let mut course = Self::default();
-        for attempt in 1..=last_attempt {
+        for attempt in attempts(run, trial).into_iter().filter(|attempt| *attempt <= last_attempt) {
             let folder = run.attempt(trial, attempt);
             let of = |table: &TableDescription| folder.join(table.file.rsplit('/').next().unwrap_or_default());
             let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
             let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
             if attempt == last_attempt {
+                // It died before its first step, from the beginning or from a checkpoint: nothing is its own.
+                if steps.is_empty() {
+                    return Ok(Self::default());
+                }
                 course.window = launch.and_then(|launch| told_window(&folder, launch)).or_else(|| window(&steps));
             }
             course.go_on(steps, epochs);

@@ -23,6 +23,8 @@ pub enum TableError {
     Io { path: PathBuf, doing: &'static str, cause: io::Error },
     #[error("{path}: the columns are not this table's: {difference}; move the file away or use the kiln that wrote it", path = path.display())]
     Columns { path: PathBuf, difference: String },
+    #[error("{path}:1:1: {problem}", path = path.display())]
+    Head { path: PathBuf, problem: String },
     #[error("{path}: it is no `{known}` table: its first line is `{found}`, where kiln's header belongs; nothing was changed, name another file", path = path.display())]
     NoTable { path: PathBuf, found: String, known: String },
     #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads (`{known}`); update kiln", path = path.display())]
@@ -220,13 +222,13 @@ impl Table {
         let columns: Vec<String> = reader.headers().map_err(|error| bad(error, 0, 0))?.iter().map(str::to_owned).collect();
         let late_lines = u64::from(reader.position().line() == 1);
         if columns.first().map(String::as_str) != Some(VERSION_COLUMN) {
-            let found = columns.first().map_or("no column at all".to_owned(), |name| format!("`{name}`"));
+            let found = columns.first().map_or("empty".to_owned(), |name| format!("`{name}`"));
             let separator = columns.first().and_then(|name| name.strip_prefix(VERSION_COLUMN)?.chars().next());
             let difference = match separator {
-                Some(separator) => format!("they are separated by `{}`; save the table with commas", separator.escape_default()),
-                None => format!("the first is {found}, where `{VERSION_COLUMN}` belongs"),
+                Some(separator) => format!("its columns are separated by `{}`; save the table with commas", separator.escape_default()),
+                None => format!("its first column is {found}, where `{VERSION_COLUMN}` belongs; name a table that kiln wrote"),
             };
-            return Err(TableError::Columns { path: path.to_owned(), difference });
+            return Err(TableError::Head { path: path.to_owned(), problem: difference });
         }
         let mut records = Vec::new();
         let mut record = csv::StringRecord::new();

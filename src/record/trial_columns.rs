@@ -2,6 +2,9 @@
 
 use super::columns::{Column, KILN_TABLE, column};
 
+/// From which version of the table on there are the columns from this one on.
+pub(super) const SINCE: [(u32, &str); 4] = [(2, "mean_sm_occupancy"), (3, "valid_top1"), (4, "checkpoint_bytes"), (5, "valid_bleu4")];
+
 pub(super) const COLUMNS: [Column; 97] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),

@@ -12,8 +12,12 @@ use serde_json::Value;
 use super::{
     columns::TRIALS,
     table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of},
+    trial_columns::SINCE,
 };
-use crate::plan::{Outcome, TrialId};
+use crate::{
+    plan::{Outcome, TrialId},
+    units::listed,
+};
 
 /// Version of the table, in every row.
 pub const TRIALS_TABLE: &str = "trials/5";
@@ -242,6 +246,7 @@ impl TrialTable {
     }
 
     fn of(table: &Table) -> Result<Self, TableError> {
+        check_columns(table)?;
         // An axis is a dotted key, a fixed column never has a dot.
         let axis_places: Vec<usize> = (0..table.columns.len()).filter(|place| table.columns[*place].contains('.')).collect();
         let values = |index| -> Vec<String> {
@@ -265,6 +270,25 @@ impl TrialTable {
         rows.sort_by_key(|row| row.fixed.number);
         rows
     }
+}
+
+/// A column that is not there would read as one without values: every column of the oldest version among the rows must be there.
+fn check_columns(table: &Table) -> Result<(), TableError> {
+    let version = |row: usize| table.cells(row)?.next()?.split('/').nth(1)?.parse::<u32>().ok();
+    let Some(oldest) = (0..table.len()).filter_map(version).min() else { return Ok(()) };
+    let mut since = 1;
+    let mut missing = Vec::new();
+    for column in TRIALS.names() {
+        since = SINCE.iter().find(|(_, first)| *first == column).map_or(since, |(version, _)| *version);
+        if since <= oldest && !table.columns.iter().any(|found| found == column) {
+            missing.push(format!("`{column}`"));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let problem = format!("there is no column {}; every column of a row's version (trials/{oldest}) must be there", listed(&missing, ", "));
+    Err(TableError::Head { path: table.path.clone(), problem })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::{collections::HashMap, fmt::Write};
 
 use super::{
     diagnosis::{Evidence, Finding, Threshold},
+    layout::{escaped, without_controls},
     points::UNSWEPT,
 };
 use crate::units::{Bytes, Fraction, Seconds, counted};
@@ -158,9 +159,10 @@ fn as_text(finding: &Told) -> String {
 }
 
 fn as_markdown(finding: &Told) -> String {
-    let mut text = format!("\n## {}\n\n{}. {}\n\n| column | value |\n|---|---|\n", finding.head, capitalized(&finding.says), finding.means);
+    let mut text =
+        format!("\n## {}\n\n{}. {}\n\n| column | value |\n|---|---|\n", escaped(&finding.head), escaped(&capitalized(&finding.says)), finding.means);
     for cell in &finding.evidence {
-        let _ = writeln!(text, "| `{}`{} | {} |", cell.column, cell.whose, cell.value.replace('|', "\\|"));
+        let _ = writeln!(text, "| `{}`{} | {} |", cell.column, escaped(&cell.whose), escaped(&cell.value));
     }
     if !finding.thresholds.is_empty() {
         text.push_str("\nThresholds:\n\n");
@@ -187,7 +189,7 @@ pub(super) fn sourced(threshold: &Threshold) -> String {
 
 /// A cell with its unit, as its column's name tells it.
 fn shown(cell: &Evidence) -> String {
-    let Some(number) = cell.value.as_f64() else { return cell.value.as_str().map_or_else(|| cell.value.to_string(), str::to_owned) };
+    let Some(number) = cell.value.as_f64() else { return cell.value.as_str().map_or_else(|| cell.value.to_string(), without_controls) };
     match cell.column {
         name if name.ends_with("bytes_per_second") => format!("{}/s", Bytes(number.max(0.0) as u64)),
         name if name.ends_with("bytes_per_step") => format!("{}{} per step", if number < 0.0 { "-" } else { "" }, Bytes(number.abs() as u64)),

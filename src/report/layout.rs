@@ -35,7 +35,11 @@ pub(super) struct PageColumn {
 impl PageColumn {
     /// A cell per row; what there is none of is a dash.
     pub(super) fn new(head: &str, keep: u8, cells: impl Iterator<Item = Option<String>>) -> Self {
-        Self { head: head.to_owned(), cells: cells.map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned())).collect(), keep }
+        Self {
+            head: head.to_owned(),
+            cells: cells.map(|cell| cell.map_or_else(|| NOTHING.to_owned(), |cell| without_controls(&cell))).collect(),
+            keep,
+        }
     }
 
     /// The one of marks: it stays however little it says.
@@ -108,9 +112,23 @@ pub(super) fn widest_line(page: &str) -> usize {
     page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
 }
 
+/// A word of others on a line of ours: what would move a terminal's cursor or end the line is a blank.
+pub(super) fn without_controls(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
 /// Text that is no markup, in Markdown.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|").replace(MARK, "\\*")
+pub(super) fn escaped(text: &str) -> String {
+    let mut plain = String::new();
+    for letter in without_controls(text).chars() {
+        match letter {
+            '&' => plain.push_str("&amp;"),
+            '<' => plain.push_str("&lt;"),
+            '|' | '*' | '`' | '[' | ']' | '\\' => plain.extend(['\\', letter]),
+            _ => plain.push(letter),
+        }
+    }
+    plain
 }
 
 /// The columns as a table of Markdown.

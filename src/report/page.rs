@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     diagnosis::{Finding, diagnose},
     findings::{Form, in_full},
-    layout::Style,
+    layout::{Style, escaped},
     notices,
     points::points,
     summary::summary_with,
@@ -55,7 +55,14 @@ pub fn text(subject: Subject<'_>, style: Style) -> String {
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose(subject.table);
     let page = summary_with(subject.table, subject.planned(), &findings, Style { width: None, has_color: false });
-    format!("# {}\n\n```\n{page}```\n{}", subject.name, in_full(&findings, Form::Markdown))
+    // Whatever a name holds, it does not end the block.
+    let fence = "`".repeat(longest_run(&page, '`').max(2) + 1);
+    format!("# {}\n\n{fence}\n{page}{fence}\n{}", escaped(subject.name), in_full(&findings, Form::Markdown))
+}
+
+/// Of the same letter.
+fn longest_run(text: &str, letter: char) -> usize {
+    text.split(|other| other != letter).map(str::len).max().unwrap_or(0)
 }
 
 #[derive(Serialize)]

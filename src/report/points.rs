@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::layout::without_controls;
 use crate::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
@@ -36,7 +37,7 @@ impl Point<'_> {
 
     /// `train.batch_size 8, data.num_workers 4`; the whole experiment where nothing is swept.
     pub(super) fn name(&self, axes: &[String]) -> String {
-        let of_axes = axes.iter().zip(self.values).map(|(axis, value)| format!("{axis} {}", shown(value)));
+        let of_axes = axes.iter().zip(self.values).map(|(axis, value)| without_controls(&format!("{axis} {}", shown(value))));
         let in_pieces = self.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("in pieces of {batch} × {times}"));
         let parts: Vec<String> = of_axes.chain(in_pieces).collect();
         if parts.is_empty() { UNSWEPT.to_owned() } else { parts.join(", ") }
@@ -134,7 +135,12 @@ pub(super) fn setting(table: &TrialTable, row: &TableRow, key: &str) -> Option<S
 /// What a row has in one of the columns of [`SETTINGS`].
 pub(super) fn column_setting(fixed: &TrialRow, key: &str) -> Option<String> {
     let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    Some(match key.rsplit('.').next().unwrap_or(key) {
+    let column = match key {
+        "model.kind" => "model_kind",
+        "data.kind" => "data_kind",
+        _ => key.rsplit('.').next().unwrap_or(key),
+    };
+    Some(match column {
         "batch_size" => fixed.batch_size.to_string(),
         "grad_accumulation" => fixed.grad_accumulation.to_string(),
         "effective_batch_size" => fixed.effective_batch_size.to_string(),

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::{
     diagnosis::{Finding, diagnose},
     findings::lines,
-    layout::{MUST_STAY, PageColumn, Style, fitting, layout, significant},
+    layout::{MUST_STAY, PageColumn, Style, fitting, layout, significant, without_controls},
     notices,
     points::{Point, note_on, pieces, points, short_names, shown},
 };
@@ -95,7 +95,7 @@ fn unfinished(table: &TrialTable) -> String {
         let point = Point { values: axes, rows: vec![row] }.name(&table.axes);
         let reason = row.reason.as_deref().unwrap_or("no reason was kept");
         // A reason may have several lines; the table in the file keeps them.
-        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let reason = without_controls(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
         let _ = writeln!(text, "  {}  {:<11} {point}: {reason}", row.trial, row.outcome);
     }
     if rows.len() > MOST_LISTED {
@@ -183,7 +183,7 @@ impl<'a> Ranking<'a> {
 
     fn axis_columns(&self, axes: &[String]) -> Vec<PageColumn> {
         let column = |(place, head): (usize, String)| {
-            let cells = self.points.iter().map(|point| point.values.get(place).map_or("-", |value| shown(value)).to_owned()).collect();
+            let cells = self.points.iter().map(|point| without_controls(point.values.get(place).map_or("-", |value| shown(value)))).collect();
             PageColumn { head, cells, keep: u8::MAX }
         };
         short_names(axes).into_iter().enumerate().map(column).collect()

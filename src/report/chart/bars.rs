@@ -9,7 +9,7 @@ use plotters::{
 };
 
 use super::{
-    canvas::{Drawn, Entry, GRID, INK, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
+    canvas::{Drawn, Entry, GRID, INK, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
     scale::label_of,
     shortened,
 };
@@ -67,7 +67,7 @@ impl Bars {
     }
 
     fn entries(&self) -> Vec<Entry<'_>> {
-        self.parts.iter().enumerate().map(|(place, part)| Entry { label: part, color: series_color(place), is_area: true }).collect()
+        self.parts.iter().enumerate().map(|(place, part)| Entry { label: part, color: series_color(place), sign: Sign::Area }).collect()
     }
 }
 

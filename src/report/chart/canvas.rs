@@ -3,7 +3,7 @@
 use plotters::{
     coord::Shift,
     drawing::{DrawingArea, DrawingAreaErrorKind},
-    element::{PathElement, Rectangle, Text},
+    element::{EmptyElement, PathElement, Polygon, Rectangle, Text},
     prelude::SVGBackend,
     style::{
         Color, IntoFont, RGBColor, TextStyle,
@@ -85,8 +85,28 @@ pub(super) fn text_style(size: f64, color: RGBColor, horizontal: HPos, vertical:
 pub(super) struct Entry<'a> {
     pub(super) label: &'a str,
     pub(super) color: RGBColor,
-    /// A filled square and no line.
-    pub(super) is_area: bool,
+    pub(super) sign: Sign,
+}
+
+/// What stands before a legend's words.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sign {
+    Line,
+    /// A line with the mark of the line in this place.
+    Mark(usize),
+    Area,
+}
+
+/// Each line has a mark of its own, for those who do not see its colour. Corners are pixels from the middle.
+pub(super) fn mark_of(place: usize, color: RGBColor) -> Polygon<(i32, i32)> {
+    const HALF: i32 = 8;
+    let corners: &[(i32, i32)] = match place % 4 {
+        0 => &[(-6, -6), (0, -9), (6, -6), (9, 0), (6, 6), (0, 9), (-6, 6), (-9, 0)],
+        1 => &[(0, -10), (10, 8), (-10, 8)],
+        2 => &[(-HALF, -HALF), (HALF, -HALF), (HALF, HALF), (-HALF, HALF)],
+        _ => &[(0, -11), (11, 0), (0, 11), (-11, 0)],
+    };
+    Polygon::new(corners, color.filled())
 }
 
 /// Where each entry stands, from the left and in which row.
@@ -116,10 +136,13 @@ pub(super) fn draw_head<'a>(root: &Sheet<'a>, title: &str, entries: &[Entry<'_>]
     root.draw(&Text::new(shortened(title, 62), (16, 10), text_style(TITLE_SIZE, INK, HPos::Left, VPos::Top)))?;
     for (entry, (left, row)) in entries.iter().zip(places(entries)) {
         let (left, middle) = (left + 16, TITLE_HEIGHT + row * LEGEND_HEIGHT + LEGEND_HEIGHT / 2);
-        if entry.is_area {
+        if let Sign::Area = entry.sign {
             root.draw(&Rectangle::new([(left, middle - 10), (left + 30, middle + 10)], entry.color.filled()))?;
         } else {
-            root.draw(&PathElement::new([(left, middle), (left + 32, middle)], entry.color.stroke_width(6)))?;
+            root.draw(&PathElement::new([(left, middle), (left + 32, middle)], entry.color.stroke_width(4)))?;
+        }
+        if let Sign::Mark(place) = entry.sign {
+            root.draw(&(EmptyElement::at((left + 16, middle)) + mark_of(place, entry.color)))?;
         }
         let style = text_style(TEXT_SIZE, INK, HPos::Left, VPos::Center);
         root.draw(&Text::new(shortened(entry.label, MOST_LETTERS), (left + 42, middle + 2), style))?;

@@ -20,6 +20,11 @@ const FOOT: i32 = 84;
 /// The key of the rows stands above them.
 const KEY_HEIGHT: i32 = 34;
 const MOST_LETTERS: usize = 9;
+/// Of a letter, about.
+const LETTER: i32 = 12;
+const NUMBER_LETTERS: usize = 4;
+const FEWEST: usize = 5;
+const MOST: usize = 12;
 
 /// From low to high, one hue; the colours are the same on a dark page, and so is the ink upon them.
 const STEPS: [RGBColor; 7] = [
@@ -105,7 +110,26 @@ impl Heat {
 
     /// How many fit in a cell.
     fn letters(&self) -> usize {
-        ((self.left(1) - LEFT) / 12).clamp(2, 24) as usize
+        letters_of(self.columns.len())
+    }
+}
+
+/// How many letters fit in a cell of so many columns.
+fn letters_of(columns: usize) -> usize {
+    ((WIDTH as i32 - LEFT - RIGHT) / columns.max(1) as i32 / LETTER).clamp(2, 24) as usize
+}
+
+/// So many columns have room for labels of so many letters, and for numbers of four; never fewer than [`FEWEST`].
+pub(in crate::report) fn most_columns(letters: usize) -> usize {
+    (FEWEST..=MOST).rev().find(|columns| letters_of(*columns) >= letters.max(NUMBER_LETTERS)).unwrap_or(FEWEST)
+}
+
+/// A number in four letters, where none is above 9999.
+pub(in crate::report) fn short_number(value: f64) -> String {
+    match value.abs() {
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
     }
 }
 
@@ -125,5 +149,11 @@ mod tests {
     fn the_deeper_the_larger() {
         assert_eq!([0.0, 5.0, 10.0].map(|value| step_of(value, 0.0, 10.0)), [0, 3, 6]);
         assert_eq!(step_of(1.0, 1.0, 1.0), 3);
+    }
+
+    #[test]
+    fn numbers_and_labels_fit_in_their_cells() {
+        assert_eq!([0.5, 9.999, 12.345, 99.99, 1234.4].map(short_number), ["0.50", "10.0", "12.3", "100", "1234"]);
+        assert_eq!((most_columns(1), most_columns(5), most_columns(40)), (12, 11, 5));
     }
 }

@@ -3,7 +3,7 @@
 use plotters::{
     chart::{ChartBuilder, ChartContext, LabelAreaPosition},
     coord::cartesian::Cartesian2d,
-    element::{Circle, Cross, PathElement, Rectangle, TriangleMarker},
+    element::{EmptyElement, PathElement, Rectangle},
     prelude::SVGBackend,
     style::{
         Color, RGBColor,
@@ -12,12 +12,15 @@ use plotters::{
 };
 
 use super::{
-    canvas::{BANDS, Drawn, Entry, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
+    canvas::{BANDS, Drawn, Entry, GRID, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, mark_of, series_color, text_style},
     scale::Axis,
+    shortened,
 };
 
 const PLOT_HEIGHT: u32 = 440;
 const LOW_PLOT_HEIGHT: u32 = 280;
+/// A band is at least so small a part of the axis.
+const LEAST_BAND: f64 = 250.0;
 /// Half the width of an interval's ends.
 const CAP: i32 = 8;
 
@@ -99,7 +102,7 @@ impl Lines {
             .axis_style(MUTED.stroke_width(2))
             .label_style(text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Top))
             .axis_desc_style(text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Top))
-            .x_desc(self.x.label.clone())
+            .x_desc(shortened(&self.x.label, 60))
             .draw()?;
         self.lines.iter().enumerate().try_for_each(|(place, line)| draw_line(&mut area, line, place))
     }
@@ -108,15 +111,22 @@ impl Lines {
         use plotters::coord::ranged1d::Ranged;
         let (low, high) = (self.y.range().start, self.y.range().end);
         let (first, last) = (self.x.range().start, self.x.range().end);
-        let inside = self.bands.iter().filter(|band| band.to > first && band.from < last);
-        let rectangle = |band: &Band| Rectangle::new([(band.from.max(first), low), (band.to.min(last), high)], BANDS[band.color % 2].filled());
+        let inside = self.bands.iter().filter(|band| band.to >= first && band.from <= last);
+        // However short, it is seen.
+        let least = (last - first) / LEAST_BAND;
+        let rectangle = |band: &Band| {
+            let to = band.to.max(band.from + least).min(last);
+            Rectangle::new([(band.from.max(first).min(to - least), low), (to, high)], BANDS[band.color % 2].filled())
+        };
         area.draw_series(inside.map(rectangle)).map(|_| ())
     }
 
     fn entries(&self) -> Vec<Entry<'_>> {
         let mut entries: Vec<Entry<'_>> = Vec::new();
-        let lines = self.lines.iter().map(|line| Entry { label: &line.label, color: series_color(line.color), is_area: false });
-        let bands = self.bands.iter().map(|band| Entry { label: band.label, color: BANDS[band.color % 2], is_area: true });
+        let sign = |line: &Line, place: usize| if line.shape == Shape::Plain { Sign::Line } else { Sign::Mark(place) };
+        let lines = self.lines.iter().enumerate();
+        let lines = lines.map(|(place, line)| Entry { label: &line.label, color: series_color(line.color), sign: sign(line, place) });
+        let bands = self.bands.iter().map(|band| Entry { label: band.label, color: BANDS[band.color % 2], sign: Sign::Area });
         for entry in lines.chain(bands) {
             if !entry.label.is_empty() && entries.iter().all(|known| known.label != entry.label) {
                 entries.push(entry);
@@ -139,24 +149,14 @@ fn draw_line(area: &mut Area<'_, '_>, line: &Line, place: usize) -> Drawn {
     for mark in &marks {
         if let Some((low, high)) = mark.interval {
             area.draw_series([PathElement::new([(mark.x, low), (mark.x, high)], color.stroke_width(3))])?;
-            let cap = |y| {
-                use plotters::element::EmptyElement;
-                EmptyElement::at((mark.x, y)) + PathElement::new([(-CAP, 0), (CAP, 0)], color.stroke_width(3))
-            };
+            let cap = |y| EmptyElement::at((mark.x, y)) + PathElement::new([(-CAP, 0), (CAP, 0)], color.stroke_width(3));
             area.draw_series([cap(low), cap(high)])?;
         }
     }
     draw_marks(area, &marks, color, place)
 }
 
-/// Each line has a shape of its own, for those who do not see its colour.
 fn draw_marks(area: &mut Area<'_, '_>, marks: &[Mark], color: RGBColor, place: usize) -> Drawn {
-    let places = marks.iter().map(|mark| (mark.x, mark.y));
-    let style = color.filled();
-    match place % 4 {
-        0 => area.draw_series(places.map(|at| Circle::new(at, 8, style))).map(|_| ()),
-        1 => area.draw_series(places.map(|at| TriangleMarker::new(at, 11, style))).map(|_| ()),
-        2 => area.draw_series(places.map(|at| Cross::new(at, 8, color.stroke_width(4)))).map(|_| ()),
-        _ => area.draw_series(places.map(|at| Circle::new(at, 8, color.stroke_width(4)))).map(|_| ()),
-    }
+    let at = |mark: &Mark| EmptyElement::at((mark.x, mark.y)) + mark_of(place, color);
+    area.draw_series(marks.iter().map(at)).map(|_| ())
 }

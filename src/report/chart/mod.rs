@@ -10,7 +10,7 @@ mod scale;
 
 pub(super) use bars::{Bar, Bars};
 pub(super) use canvas::dark_rules;
-pub(super) use heat::{Cell, Heat};
+pub(super) use heat::{Cell, Heat, most_columns, short_number};
 pub(super) use lines::{Band, Line, Lines, Mark, Shape};
 pub(super) use scale::{Axis, Quantity, Unit, label_of};
 
@@ -57,7 +57,7 @@ impl Chart {
         let mut title = String::new();
         let _ = Html.write_escaped_str(&mut title, &shortened(&self.title, 200));
         // What reads a page aloud says the title instead of every tick.
-        text.replacen("<svg ", "<svg role=\"img\" ", 1).replacen(">\n", &format!(">\n<title>{title}</title>\n"), 1)
+        text.replacen("<svg ", "<svg role=\"img\" data-by=\"kiln\" ", 1).replacen(">\n", &format!(">\n<title>{title}</title>\n"), 1)
     }
 }
 

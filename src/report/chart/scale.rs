@@ -92,7 +92,7 @@ impl Axis {
         let width = if high > low { high - low } else { Some(low.abs()).filter(|size| *size > 0.0).unwrap_or(1.0) };
         let step = round_step(width / TICKS);
         let (first, last) = ((low / step).floor(), (high / step).ceil().max((low / step).floor() + 1.0));
-        let digits = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+        let digits = (-step.log10().floor()).clamp(0.0, 300.0) as usize;
         let count = (last - first) as usize;
         let ticks = (0..=count).map(|place| (first + place as f64) * step).map(|value| (value, label_of(value, digits))).collect();
         Self { label: label.into(), low: first * step, high: last * step, ticks }
@@ -182,7 +182,9 @@ pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
             let short = format!("{:.2}", value / size);
             format!("{}{name}", short.trim_end_matches('0').trim_end_matches('.'))
         }
-        None => format!("{value:.digits$}"),
+        // So many zeros nobody counts.
+        None if digits > 6 && value != 0.0 => format!("{value:.1e}"),
+        None => format!("{value:.*}", digits.min(6)),
     };
     // -0 is 0.
     if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) { text.trim_start_matches('-').to_owned() } else { text }
@@ -230,6 +232,7 @@ mod tests {
         assert_eq!(labels(&Axis::of_numbers("x", [5.0])), ["5", "6"]);
         assert_eq!(labels(&Axis::from_zero("x", [0.0, f64::NAN])).len(), 2);
         assert_eq!(labels(&Axis::from_zero("x", [120_000.0])), ["0", "50 k", "100 k", "150 k"]);
+        assert_eq!(labels(&Axis::from_zero("x", [2e-10, 4e-10]))[1..3], ["1.0e-10", "2.0e-10"]);
         assert_eq!(labels(&Axis::of_numbers("x", [-1.0, 1.0])), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
     }
 

@@ -16,8 +16,8 @@ fn lines(label: &str) -> Chart {
 #[test]
 fn a_line_has_its_marks_its_interval_its_ticks_and_its_name() {
     let svg = lines("two workers").svg();
-    assert!(svg.starts_with("<svg role=\"img\" width=\"840\"") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    assert_eq!(svg.matches("<circle").count(), 2, "a number that is none is not drawn: {svg}");
+    assert!(svg.starts_with("<svg role=\"img\" data-by=\"kiln\" width=\"840\"") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert_eq!(svg.matches("<polygon").count(), 3, "two marks and one in the legend; a number that is none is not drawn: {svg}");
     assert!(svg.contains("two workers\n") && svg.contains("train.batch_size\n"), "{svg}");
     for tick in ["4", "8", "16", "0", "50", "100", "150"] {
         assert!(svg.contains(&format!(">\n{tick}\n</text>")), "{tick}: {svg}");

@@ -50,7 +50,7 @@ impl Field {
     }
 
     /// The value of a row, empty where it is not known.
-    pub(super) fn of(self, row: &TrialRow) -> String {
+    pub(in crate::report) fn of(self, row: &TrialRow) -> String {
         let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
         match self {
             Self::DeviceName => row.device_name.clone().unwrap_or_default(),

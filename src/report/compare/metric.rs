@@ -33,34 +33,34 @@ impl Metric {
     /// The columns that have it, the one that is taken first.
     fn columns(self) -> &'static [Column] {
         match self {
-            Self::Throughput => &[|row| row.tokens_per_second, |row| row.samples_per_second],
-            Self::StepTime => &[|row| row.median_step_seconds],
+            Self::Throughput => &[("tokens_per_second", |row| row.tokens_per_second), ("samples_per_second", |row| row.samples_per_second)],
+            Self::StepTime => &[("median_step_seconds", |row| row.median_step_seconds)],
             // Of one kind of device: what a process holds is no device's memory.
             Self::Memory => &[
-                |row| on_gpu(row, row.peak_allocated_bytes),
-                |row| on_gpu(row, row.peak_nvml_used_bytes),
-                |row| row.peak_resident_bytes.filter(|_| row.device_uuid.is_none()).map(|bytes| bytes as f64),
+                ("peak_allocated_bytes", |row| on_gpu(row, row.peak_allocated_bytes)),
+                ("peak_nvml_used_bytes", |row| on_gpu(row, row.peak_nvml_used_bytes)),
+                ("peak_resident_bytes", |row| row.peak_resident_bytes.filter(|_| row.device_uuid.is_none()).map(|bytes| bytes as f64)),
             ],
-            Self::Energy => &[TrialRow::joules_per_sample],
-            Self::Loss => &[|row| row.valid_loss, |row| row.train_loss],
+            Self::Energy => &[("joules per sample", TrialRow::joules_per_sample)],
+            Self::Loss => &[("valid_loss", |row| row.valid_loss), ("train_loss", |row| row.train_loss)],
         }
     }
 
-    /// The numbers of the rows of both sides, from one and the same column: the first that all of them have, else the first that both
-    /// sides have. Nothing where there is none; a number that cannot be in a ratio is left out.
-    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow]) -> [Vec<f64>; 2] {
-        let of = |column: &Column| {
-            [base, new].map(|rows| rows.iter().filter_map(|row| column(row).filter(|value| can_be_ratio(*value))).collect::<Vec<f64>>())
+    /// The numbers of the rows of both sides, from one and the same column: the first in which both sides have any, with its name. A row that
+    /// has none there, or one that cannot be in a ratio, is left out; another column would compare something else.
+    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<(&'static str, [Vec<f64>; 2])> {
+        let of = |(name, column): &Column| {
+            let numbers =
+                [base, new].map(|rows| rows.iter().filter_map(|row| column(row).filter(|value| can_be_ratio(*value))).collect::<Vec<f64>>());
+            (*name, numbers)
         };
-        let all: Vec<[Vec<f64>; 2]> = self.columns().iter().map(of).collect();
-        let is_whole = |numbers: &&[Vec<f64>; 2]| numbers[0].len() == base.len() && numbers[1].len() == new.len();
-        let is_some = |numbers: &&[Vec<f64>; 2]| !numbers[0].is_empty() && !numbers[1].is_empty();
-        all.iter().find(is_whole).or_else(|| all.iter().find(is_some)).cloned().unwrap_or_default()
+        let is_told = |(_, column): &&Column| [base, new].iter().all(|rows| rows.iter().any(|row| column(row).is_some()));
+        self.columns().iter().find(is_told).map(of)
     }
 
     /// The number of a row by itself.
     pub(super) fn of(self, row: &TrialRow) -> Option<f64> {
-        self.columns().iter().find_map(|column| column(row)).filter(|value| can_be_ratio(*value))
+        self.columns().iter().find_map(|(_, column)| column(row)).filter(|value| can_be_ratio(*value))
     }
 
     /// Changes by less are none. 3 %: `docs/comparing.md`. Of a loss 1 %: a cross-entropy of 3 that is 3 % lower is another model.
@@ -70,6 +70,11 @@ impl Metric {
 
     pub(super) fn is_better_high(self) -> bool {
         self == Self::Throughput
+    }
+
+    /// The one whose change for the worse has this word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.word(false) == word)
     }
 
     /// What a change for the better, or for the worse, is called.
@@ -89,7 +94,8 @@ impl Metric {
     }
 }
 
-type Column = fn(&TrialRow) -> Option<f64>;
+/// Its name, and where it stands.
+type Column = (&'static str, fn(&TrialRow) -> Option<f64>);
 
 fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {
     bytes.filter(|_| row.device_uuid.is_some()).map(|bytes| bytes as f64)

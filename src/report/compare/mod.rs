@@ -51,9 +51,14 @@ pub enum Verdict {
 pub struct Comparison {
     pub metric: Metric,
     pub verdict: Verdict,
+    /// Where the numbers stand, the same of both sides.
+    pub column: &'static str,
     /// Runs with the number on each side.
     pub base_runs: usize,
     pub new_runs: usize,
+    /// Runs that completed without it, or with one that cannot be in a ratio.
+    pub base_missing: usize,
+    pub new_missing: usize,
     /// The middle of each side in the metric's unit: geometric mean, from ten runs on the median.
     pub base: f64,
     pub new: f64,
@@ -166,11 +171,9 @@ fn ends(rows: &[&TrialRow]) -> String {
 
 /// Adds the comparisons of a metric, the intervals adjusted for all of them.
 fn fill(metric: Metric, pairs: &[Pair<'_>], compared: &mut [Compared]) {
-    let arms_of = |pair: &Pair<'_>| {
-        let [base, new] = metric.of_both(&completed(&pair.base), &completed(&pair.new));
-        Arms { base, new }
-    };
-    let arms: Vec<Arms> = pairs.iter().map(arms_of).collect();
+    let runs: Vec<[Vec<&TrialRow>; 2]> = pairs.iter().map(|pair| [completed(&pair.base), completed(&pair.new)]).collect();
+    let told_of = |[base, new]: &[Vec<&TrialRow>; 2]| metric.of_both(base, new).unwrap_or_default();
+    let (names, arms): (Vec<&str>, Vec<Arms>) = runs.iter().map(told_of).map(|(name, [base, new])| (name, Arms { base, new })).unzip();
     let is_told = |place: usize| {
         let (arms, compared) = (&arms[place], &compared[place]);
         compared.unlike.is_empty() && arms.base.len() >= FEWEST_RUNS && arms.new.len() >= FEWEST_RUNS
@@ -179,7 +182,8 @@ fn fill(metric: Metric, pairs: &[Pair<'_>], compared: &mut [Compared]) {
     let found = estimates(&told.iter().map(|place| arms[*place].clone()).collect::<Vec<_>>());
     let mut estimate_of = vec![None; pairs.len()];
     told.iter().copied().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for ((arms, compared), estimate) in arms.iter().zip(compared).zip(estimate_of) {
+    for (place, (compared, estimate)) in compared.iter_mut().zip(estimate_of).enumerate() {
+        let (arms, [base_rows, new_rows]) = (&arms[place], &runs[place]);
         let is_median = estimate.is_some() && statistics::takes_medians(arms, told.len());
         let middle = |runs: &[f64]| statistics::middle(runs, is_median);
         let (Some(base), Some(new)) = (middle(&arms.base), middle(&arms.new)) else { continue };
@@ -191,8 +195,11 @@ fn fill(metric: Metric, pairs: &[Pair<'_>], compared: &mut [Compared]) {
         compared.comparisons.push(Comparison {
             metric,
             verdict,
+            column: names[place],
             base_runs: arms.base.len(),
             new_runs: arms.new.len(),
+            base_missing: base_rows.len() - arms.base.len(),
+            new_missing: new_rows.len() - arms.new.len(),
             base,
             new,
             ratio: estimate.map_or(new / base, |estimate| estimate.ratio),

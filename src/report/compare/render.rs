@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict};
 use crate::{
-    report::layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
+    report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant, without_controls},
     units::{Bytes, Fraction, Seconds, counted, listed},
 };
 
 /// Version of the object that [`Page::json`] makes.
 const KILN_COMPARE: u32 = 1;
-const CSV_COLUMNS: [&str; 12] =
-    ["point", "metric", "verdict", "base", "new", "ratio", "low", "high", "visible", "base_runs", "new_runs", "not_comparable"];
+const CSV_COLUMNS: [&str; 14] =
+    ["point", "metric", "verdict", "base", "new", "ratio", "low", "high", "visible", "base_runs", "new_runs", "not_comparable", "column", "across"];
 /// A table of more lines nobody reads.
 const MOST_LINES: usize = 200;
 /// So are remarks on single points.
@@ -50,7 +50,7 @@ impl Page<'_> {
 
     /// For a pull request.
     pub fn markdown(&self) -> String {
-        let mut page = format!("# {}\n\nBase: `{}`, new: `{}`.\n", self.headline(), self.base, self.new);
+        let mut page = format!("# {}\n\nBase: {}, new: {}.\n", escaped(&self.headline()), escaped(self.base), escaped(self.new));
         self.body(&mut page, &Form::Markdown);
         page
     }
@@ -68,7 +68,15 @@ impl Page<'_> {
             page.push('\n');
         }
         for remark in remarks {
-            let _ = writeln!(page, "{}{remark}", if let Form::Markdown = form { "- " } else { "" });
+            let _ = writeln!(page, "{}{}", if let Form::Markdown = form { "- " } else { "" }, self.plain(&remark, form));
+        }
+    }
+
+    /// A line that holds others' words.
+    fn plain(&self, line: &str, form: &Form) -> String {
+        match form {
+            Form::Text(_) => without_controls(line),
+            Form::Markdown => escaped(line),
         }
     }
 
@@ -97,7 +105,8 @@ impl Page<'_> {
             page.push('\n');
         }
         for Fact { what, base, new } in facts.iter().take(MOST_FACTS) {
-            let _ = writeln!(page, "{bullet}{what}: {} → {}", told(base), told(new));
+            let line = format!("{what}: {} → {}", told(base), told(new));
+            let _ = writeln!(page, "{bullet}{}", self.plain(&line, form));
         }
         if facts.len() > MOST_FACTS {
             let _ = writeln!(page, "{bullet}and {} more (`--format json` has all)", facts.len() - MOST_FACTS);
@@ -118,7 +127,8 @@ impl Page<'_> {
             return;
         }
         if metric != Metric::Throughput && comparisons.iter().all(is_quiet) {
-            let _ = writeln!(page, "\n{}: {}", metric.name(), words(metric, comparisons.iter().map(|(_, comparison)| *comparison)));
+            let told = words(metric, comparisons.iter().map(|(_, comparison)| *comparison));
+            let _ = writeln!(page, "\n{} ({}): {told}{}", metric.name(), unit(&comparisons), reach(&comparisons));
             return;
         }
         let (shown, left_out) = worth_showing(comparisons);
@@ -126,10 +136,10 @@ impl Page<'_> {
         match form {
             Form::Text(style) => {
                 let _ =
-                    write!(page, "\n{} ({})\n{}", metric.name(), unit(metric), layout(&fitting(&columns, style.width), style.width, style.has_color));
+                    write!(page, "\n{} ({})\n{}", metric.name(), unit(&shown), layout(&fitting(&columns, style.width), style.width, style.has_color));
             }
             Form::Markdown => {
-                let _ = write!(page, "\n## {} ({})\n\n{}", metric.name(), unit(metric), as_markdown(&columns));
+                let _ = write!(page, "\n## {} ({})\n\n{}", metric.name(), unit(&shown), as_markdown(&columns));
             }
         }
         if left_out > 0 {
@@ -153,6 +163,7 @@ impl Page<'_> {
             if let Some([base, new]) = &pair.ends {
                 remarks.push(format!("not all completed: {}: {base} → {new}", pair.name));
             }
+            remarks.extend(pair.comparisons.iter().filter_map(|comparison| missing(&pair.name, comparison)));
             remarks.extend(pair.outliers.iter().map(|outlier| format!("far off: {}: {outlier}", pair.name)));
         }
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
@@ -180,6 +191,7 @@ impl Page<'_> {
         let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         let mut writer = csv::Writer::from_writer(Vec::new());
         let mut lines = vec![CSV_COLUMNS.map(str::to_owned)];
+        let across = self.found.across.iter().map(|unlike| unlike.field.name()).collect::<Vec<_>>().join(" ");
         for pair in &self.found.pairs {
             let unlike: Vec<&str> = pair.unlike.iter().map(|unlike| unlike.field.name()).collect();
             for comparison in &pair.comparisons {
@@ -197,6 +209,8 @@ impl Page<'_> {
                     base_runs.to_string(),
                     new_runs.to_string(),
                     unlike.join(" "),
+                    comparison.column.to_owned(),
+                    across.clone(),
                 ]);
             }
         }
@@ -218,6 +232,14 @@ impl Page<'_> {
         }
         whole
     }
+}
+
+/// Runs that a comparison leaves out.
+fn missing(point: &str, comparison: &Comparison) -> Option<String> {
+    let Comparison { column, base_missing, new_missing, base_runs, new_runs, .. } = comparison;
+    let side = |missing: &usize, runs: &usize, side: &str| (*missing > 0).then(|| format!("{missing} of {} runs of {side}", missing + runs));
+    let sides: Vec<String> = [side(base_missing, base_runs, "base"), side(new_missing, new_runs, "new")].into_iter().flatten().collect();
+    (!sides.is_empty()).then(|| format!("left out: {point}: {} completed without a `{column}` above 0", sides.join(" and ")))
 }
 
 /// Lines that somebody may read: of very many, what changed for the worse, then for the better, and how many are left out.
@@ -265,13 +287,39 @@ fn words<'c>(metric: Metric, comparisons: impl Iterator<Item = &'c Comparison> +
     counts.map(|(count, word)| format!("{count} {}", word.replace('-', " "))).collect::<Vec<_>>().join(", ")
 }
 
-fn unit(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Throughput => "tokens/s, of a model without tokens samples/s",
-        Metric::StepTime => "median step",
-        Metric::Memory => "most held",
-        Metric::Energy => "J per sample",
-        Metric::Loss => "valid_loss, else train_loss",
+/// The columns that were compared.
+fn unit(comparisons: &[(&Compared, &Comparison)]) -> String {
+    let mut names: Vec<&str> = comparisons.iter().map(|(_, comparison)| comparison.column).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(" or ")
+}
+
+/// How far the intervals reach, and what they would have shown, where there are any: `; 95 % intervals from -1.2 % to +0.8 %, smallest visible 0.9 %`.
+fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
+    let intervals = || comparisons.iter().filter_map(|(_, comparison)| comparison.interval);
+    let (low, high) = intervals().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ends| (low.min(ends[0]), high.max(ends[1])));
+    let visible = comparisons.iter().filter_map(|(_, comparison)| comparison.visible).fold(f64::NEG_INFINITY, f64::max);
+    match (low.is_finite(), visible.is_finite()) {
+        (true, true) => format!("; 95 % intervals from {} to {}, smallest visible {} or less", change(low), change(high), Fraction(visible)),
+        (true, false) => format!("; 95 % intervals from {} to {}", change(low), change(high)),
+        (false, _) => String::new(),
+    }
+}
+
+/// The verdict in words; of one that cannot be told what it may be: `ambiguous: same or faster`.
+fn verdict(comparison: &Comparison) -> String {
+    let plain = word(comparison).replace('-', " ");
+    let Some([low, high]) = comparison.interval.filter(|_| comparison.verdict == Verdict::Ambiguous) else { return plain };
+    let (metric, worth) = (comparison.metric, comparison.metric.worth());
+    let of = |is_better: bool| metric.word(is_better).replace('-', " ");
+    let below = (low < 1.0 - worth).then(|| of(!metric.is_better_high()));
+    let same = (low < 1.0 + worth && high > 1.0 - worth).then(|| "same".to_owned());
+    let above = (high > 1.0 + worth).then(|| of(metric.is_better_high()));
+    let may_be: Vec<String> = [below, same, above].into_iter().flatten().collect();
+    match &may_be[..] {
+        [first @ .., last] if !first.is_empty() => format!("{plain}: {} or {last}", first.join(", ")),
+        _ => plain,
     }
 }
 
@@ -297,7 +345,7 @@ fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)]) -> Vec<Page
     let mut columns = vec![
         PageColumn::of_marks(comparisons.iter().map(|(_, comparison)| comparison.verdict == Verdict::Worse)),
         column("point", u8::MAX, &|pair, _| Some(pair.name.clone())),
-        column("verdict", MUST_STAY, &|_, comparison| Some(word(comparison).replace('-', " "))),
+        column("verdict", MUST_STAY, &|_, comparison| Some(verdict(comparison))),
         column("base", 90, &|_, comparison| Some(shown(metric, comparison.base))),
         column("new", 90, &|_, comparison| Some(shown(metric, comparison.new))),
         column("change", MUST_STAY, &|pair, comparison| pair.unlike.is_empty().then(|| change(comparison.ratio))),

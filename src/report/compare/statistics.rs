@@ -15,8 +15,8 @@ pub(super) const FEWEST_RUNS: usize = 3;
 /// From so many runs in each arm on medians are compared.
 const BOOTSTRAP_RUNS: usize = 10;
 const RESAMPLES: usize = 20_000;
-/// More comparisons ask for a level that so many resamples cannot show.
-const MOST_RESAMPLED: usize = 50;
+/// Runs of a pair times pairs: more pairs ask for a level that so many resamples cannot show, and of so many runs a mean is as good.
+const MOST_RESAMPLED: usize = 1000;
 /// Of the resamples. Any number would do; it is fixed so that the same tables give the same verdicts.
 const SEED: u64 = 0x6b69_6c6e;
 
@@ -185,7 +185,8 @@ impl Bootstrap {
 
 /// Whether medians are compared, and not geometric means, where so many comparisons are made together.
 pub(super) fn takes_medians(arms: &Arms, comparisons: usize) -> bool {
-    arms.base.len().min(arms.new.len()) >= BOOTSTRAP_RUNS && comparisons <= MOST_RESAMPLED
+    let runs = arms.base.len() + arms.new.len();
+    arms.base.len().min(arms.new.len()) >= BOOTSTRAP_RUNS && comparisons.saturating_mul(runs) <= MOST_RESAMPLED
 }
 
 /// The middle of an arm that its estimate is about; `None` of no runs.

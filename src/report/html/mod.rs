@@ -10,7 +10,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
 use self::{
-    record::{Differences, RunPart, differences},
+    record::{Differences, RunPart, differences, unlike},
     table::PointTable,
 };
 use super::{
@@ -25,7 +25,7 @@ use super::{
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
 /// Findings that a page tells: the first cost most.
-const MOST_TOLD: usize = 40;
+const MOST_TOLD: usize = 20;
 
 /// What is shown of some runs: worked out once, for the page and for files of pictures.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl<'a> Album<'a> {
         let labels = record::labels(subjects);
         let run = |(subject, label): (&Subject<'a>, String)| Run {
             file: subject.run,
-            experiment: subject.experiment,
+            settings: subject.experiment.and_then(|text| serde_yaml::from_str(text).ok()),
             folder: subject.folder,
             ..Run::new(label, subject.table)
         };
@@ -57,6 +57,8 @@ impl<'a> Album<'a> {
         let mut all = self.told(&findings);
         let untold = all.len().saturating_sub(MOST_TOLD);
         all.truncate(MOST_TOLD);
+        let mut faults = self.gallery.faults.clone();
+        let runs = self.subjects.iter().zip(&self.runs).map(|(subject, run)| RunPart::of(subject, run, &mut faults)).collect();
         let page = Page {
             title: record::title(self.subjects),
             version: env!("CARGO_PKG_VERSION"),
@@ -64,7 +66,7 @@ impl<'a> Album<'a> {
             dark: dark_rules(),
             script: SCRIPT,
             script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes())),
-            runs: self.subjects.iter().zip(&self.runs).map(|(subject, run)| RunPart::of(subject, run)).collect(),
+            runs,
             differences: differences(self.subjects, &self.runs),
             told: all,
             untold,
@@ -72,7 +74,7 @@ impl<'a> Album<'a> {
             table: PointTable::of(&self.runs, &spots),
             galleries: self.galleries(),
             hardware: self.hardware(),
-            faults: self.gallery.faults.clone(),
+            faults,
         };
         // Writing into a text cannot fail.
         page.render().unwrap_or_default()
@@ -117,7 +119,7 @@ impl<'a> Album<'a> {
         let named = |run: &Run<'_>, line: String| if self.runs.len() > 1 { format!("{}: {line}", run.label) } else { line };
         let of =
             |(run, findings): (&Run<'_>, &Vec<Finding>)| notices(run.table, findings).into_iter().map(|line| named(run, line)).collect::<Vec<_>>();
-        self.runs.iter().zip(findings).flat_map(of).collect()
+        unlike(self.subjects, &self.runs).into_iter().chain(self.runs.iter().zip(findings).flat_map(of)).collect()
     }
 
     fn galleries(&self) -> Vec<Pictures> {

@@ -1,14 +1,17 @@
 //! What was recorded of the runs: where and on what they ran, every launch, the snapshot, the experiment; and what differs between runs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    path::Path,
+};
 
 use serde_json::Value;
 
 use crate::{
-    plan::show,
-    record::{Moment, RunFile, SnapshotRow, Table, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
+    plan::{Outcome, show},
+    record::{Moment, RunFile, RunFolder, SnapshotRow, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
     report::{
-        compare::{Fact, facts},
+        compare::{Fact, Field, facts},
         page::Subject,
         summary::counts,
         views::Run,
@@ -23,7 +26,9 @@ const MOST_NAMES: usize = 3;
 
 pub(super) struct RunPart<'a> {
     pub(super) label: String,
-    pub(super) path: String,
+    /// The command that runs it once more; `None` of a table that lies in no run's folder.
+    pub(super) again: Option<String>,
+    pub(super) is_search: bool,
     pub(super) description: Option<String>,
     pub(super) counts: String,
     pub(super) facts: Vec<(&'static str, String)>,
@@ -59,19 +64,35 @@ pub(super) struct Differences {
 }
 
 impl<'a> RunPart<'a> {
-    pub(super) fn of(subject: &Subject<'a>, run: &Run<'a>) -> Self {
-        let experiment: Option<Value> = subject.experiment.and_then(|text| serde_yaml::from_str(text).ok());
-        let description = experiment.as_ref().and_then(|file| file.get("description")?.as_str().map(str::to_owned));
+    /// What cannot be read is told in `faults`.
+    pub(super) fn of(subject: &Subject<'a>, run: &Run<'a>, faults: &mut Vec<String>) -> Self {
+        let read = subject.folder.map(|folder| snapshots(&folder.snapshots_table()));
+        let snapshots = read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
+        let description = run.setting("description");
+        let is_search = run.setting("sweep.search").is_some_and(|search| !search.is_empty());
         Self {
             label: run.label.clone(),
-            path: shell_word(subject.folder.map_or(subject.name.to_owned(), |folder| folder.path().display().to_string()).as_str()),
+            again: subject.folder.filter(|folder| folder.experiment().is_file()).map(|folder| again(folder, is_search)),
+            is_search,
             description: description.filter(|text| !text.is_empty()),
             counts: counts(subject.table, subject.planned()),
             facts: header(subject),
             launches: subject.run.map(|file| file.launches.iter().map(LaunchPart::of).collect()).unwrap_or_default(),
-            snapshots: subject.folder.map(|folder| snapshots(&folder.snapshots_table())).unwrap_or_default(),
+            snapshots: snapshots.unwrap_or_default(),
             experiment: subject.experiment,
         }
+    }
+}
+
+/// The run of a search is searched again.
+fn again(folder: &RunFolder, is_search: bool) -> String {
+    let path = |path: &Path| match path.to_string_lossy() {
+        here if here.is_empty() => ".".to_owned(),
+        named => shell_word(&named),
+    };
+    match is_search {
+        true => format!("kiln tune {} --fresh", path(&folder.experiment())),
+        false => format!("kiln reproduce {}", path(folder.path())),
     }
 }
 
@@ -136,11 +157,13 @@ impl LaunchPart {
     }
 }
 
-/// The last launch's own snapshot. A table that is missing or cannot be read is none: the page says of each run what it has.
-fn snapshots(path: &std::path::Path) -> Vec<SnapshotPart> {
-    let rows = || Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| moment == "launch").ok()?.rows::<SnapshotRow>().ok();
-    let rows = rows().unwrap_or_default();
-    let Some(launch) = rows.iter().map(|row| row.launch).max() else { return Vec::new() };
+/// The last launch's own snapshot; nothing where there is no table.
+fn snapshots(path: &Path) -> Result<Vec<SnapshotPart>, TableError> {
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<SnapshotRow> = Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| moment == "launch")?.rows()?;
+    let Some(launch) = rows.iter().map(|row| row.launch).max() else { return Ok(Vec::new()) };
     let mut devices: Vec<(String, Vec<Section>)> = Vec::new();
     for row in rows.into_iter().filter(|row| row.launch == launch && row.moment == Moment::Launch) {
         let place = devices.iter().position(|(device, _)| *device == row.device).unwrap_or_else(|| {
@@ -154,7 +177,7 @@ fn snapshots(path: &std::path::Path) -> Vec<SnapshotPart> {
             None => sections.push(Section { name: row.section, fields: vec![field] }),
         }
     }
-    devices.into_iter().map(|(device, sections)| SnapshotPart { title: format!("Snapshot of {device} at launch {launch}"), sections }).collect()
+    Ok(devices.into_iter().map(|(device, sections)| SnapshotPart { title: format!("Snapshot of {device} at launch {launch}"), sections }).collect())
 }
 
 /// The value with its unit, or why there is none.
@@ -207,6 +230,25 @@ pub(super) fn differences(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<Dif
         }
     };
     subjects.iter().zip(runs).skip(1).map(of).filter(|of| !of.facts.is_empty()).collect()
+}
+
+/// For runs whose rows differ in what makes timings comparable, beyond what each of them sweeps.
+pub(super) fn unlike(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<String> {
+    let values = |subject: &Subject<'_>, field: Field| {
+        let rows = subject.table.last_attempts().into_iter().map(|row| &row.fixed).filter(|row| row.outcome == Outcome::Completed);
+        rows.map(|row| field.of(row)).collect::<BTreeSet<String>>()
+    };
+    let of = |(subject, run): (&Subject<'_>, &Run<'_>)| {
+        let differ = |field: &Field| {
+            let (base, new) = (values(&subjects[0], *field), values(subject, *field));
+            !base.is_empty() && !new.is_empty() && base != new
+        };
+        let fields: Vec<&str> = Field::ALL.into_iter().filter(differ).map(Field::name).collect();
+        let said =
+            format!("{} and {} differ in {}: their numbers stand beside each other and do not compare", runs[0].label, run.label, fields.join(", "));
+        (!fields.is_empty()).then_some(said)
+    };
+    subjects.iter().zip(runs).skip(1).filter_map(of).collect()
 }
 
 /// `of experiment, git, libraries`.

@@ -122,6 +122,7 @@ fn loss(value: f64) -> String {
 
 /// A point with what the table needs of it.
 struct Line<'a> {
+    run: usize,
     values: Vec<String>,
     point: &'a Point<'a>,
     rate: Option<f64>,
@@ -130,13 +131,18 @@ struct Line<'a> {
 impl PointTable {
     pub(super) fn of(runs: &[Run<'_>], spots: &Spots<'_>) -> Self {
         let measure = Measure::throughput(&spots.axes);
-        let rate = |point: &Point<'_>| point.statistic(measure.of).map(|rate| rate.mean);
-        let line = |run, point| Line { values: spots.axes.iter().map(|axis| value_of(run, point, axis)).collect(), point, rate: rate(point) };
-        let mut lines: Vec<Line<'_>> = runs.iter().flat_map(|run| run.points.iter().map(move |point| line(run, point))).collect();
-        // Fastest first, then the plan's order.
-        lines.sort_by(|one, other| other.rate.unwrap_or(-1.0).total_cmp(&one.rate.unwrap_or(-1.0)));
-        let mut table = Self { caption: caption(&lines), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
-        table.rows = lines.iter().enumerate().map(|(place, line)| Row { is_best: place == 0 && line.rate.is_some(), cells: Vec::new() }).collect();
+        let rate = |point: &Point<'_>| point.statistic(measure.of).map(|rate| rate.mean).filter(|rate| rate.is_finite());
+        let mut lines: Vec<Line<'_>> = Vec::new();
+        for (run, of) in runs.iter().enumerate() {
+            let values = |point| spots.axes.iter().map(|axis| value_of(of, point, axis)).collect();
+            lines.extend(of.points.iter().map(|point| Line { run, values: values(point), point, rate: rate(point) }));
+        }
+        // Run by run; of each the fastest first, then the plan's order. Runs are not ranked among each other: they may not compare.
+        lines.sort_by(|one, other| one.run.cmp(&other.run).then(other.rate.unwrap_or(-1.0).total_cmp(&one.rate.unwrap_or(-1.0))));
+        let mut table = Self { caption: caption(runs, &lines, measure), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
+        let is_first = |place: usize| place == 0 || lines[place - 1].run != lines[place].run;
+        table.rows =
+            lines.iter().enumerate().map(|(place, line)| Row { is_best: is_first(place) && line.rate.is_some(), cells: Vec::new() }).collect();
         table.fill(spots, &lines);
         table
     }
@@ -185,10 +191,12 @@ impl PointTable {
                 self.add(head, "mean over its runs ± standard deviation", true, cells.into_iter());
             }
         }
-        let best = lines.first().and_then(|line| line.rate).filter(|best| *best > 0.0);
-        if let Some(best) = best {
-            let share = |line: &Line<'_>| line.rate.map(|rate| format!("{:.0} %", rate / best * 100.0)).unwrap_or_default();
-            self.add("vs best", "throughput over that of the best point", true, lines.iter().map(|line| plain(share(line))));
+        let best = |run: usize| lines.iter().find(|line| line.run == run).and_then(|line| line.rate).filter(|best| *best > 0.0);
+        let bests: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run)).map(best).collect();
+        if bests.iter().any(Option::is_some) {
+            let share = |line: &Line<'_>| Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0));
+            let meaning = "throughput over that of the best point of its run";
+            self.add("vs best", meaning, true, lines.iter().map(|line| plain(share(line).unwrap_or_default())));
         }
     }
 
@@ -234,11 +242,19 @@ fn reason(point: &Point<'_>) -> String {
     }
 }
 
-fn caption(lines: &[Line<'_>]) -> String {
-    match lines.iter().any(|line| line.point.completed().count() > 1) {
+fn caption(runs: &[Run<'_>], lines: &[Line<'_>], measure: Measure) -> String {
+    let mut said = match lines.iter().any(|line| line.point.completed().count() > 1) {
         true => "Means over the n runs of a point, fastest first; ± is their standard deviation, and a single run has none.".to_owned(),
         false => "One run per point (n = 1), fastest first: the spread is unknown.".to_owned(),
+    };
+    for (run, of) in runs.iter().enumerate() {
+        let mut rates = lines.iter().filter(|line| line.run == run).filter_map(|line| line.point.statistic(measure.of));
+        if rates.next().zip(rates.next()).is_some_and(|(best, next)| best.overlaps(&next)) {
+            let whose = if runs.len() > 1 { format!(" of {}", of.label) } else { String::new() };
+            said.push_str(&format!(" The spreads of the best two points{whose} overlap (mean ± one standard deviation): their order may be chance."));
+        }
     }
+    said
 }
 
 fn choices(spots: &Spots<'_>) -> Vec<Choice> {

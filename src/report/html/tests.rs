@@ -36,7 +36,8 @@ fn a_page_has_every_point_every_picture_and_nothing_from_elsewhere() {
     let page = page(&swept());
     assert_eq!(page.matches("<tr class=\"best\">").count(), 1);
     assert!(page.contains("<td>240") && page.contains("out of memory"), "{page}");
-    for title in ["Throughput, samples/s against batch_size", "Final loss against num_workers", "at equal samples", "over batch_size and num_workers"]
+    for title in
+        ["Throughput, samples/s against batch_size", "Validation loss against num_workers", "at equal samples", "over batch_size and num_workers"]
     {
         assert!(page.contains(&format!("<title>{title}")) || page.contains(title), "{title}");
     }

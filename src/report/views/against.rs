@@ -1,7 +1,7 @@
 //! A number over each axis, one line for each choice on the others.
 
 use super::{
-    MEASURES, MOST_LINES, MOST_MARKS, Measure,
+    MOST_LINES, MOST_MARKS, Measure,
     spots::{Spot, Spots},
 };
 use crate::{
@@ -11,8 +11,7 @@ use crate::{
 };
 
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
-    let throughput = Measure::throughput(&spots.axes);
-    let measures = MEASURES.map(|measure| if measure.key == throughput.key { throughput } else { measure });
+    let measures = Measure::all(&spots.axes, spots.spots.iter().flat_map(|spot| spot.point.completed()));
     spots.varying().into_iter().flat_map(|axis| measures.map(|measure| chart(spots, axis, &measure)).into_iter().flatten()).collect()
 }
 
@@ -34,11 +33,16 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &Measure) -> Option
     if met.len() < 2 {
         return None;
     }
+    // Keys that vary together leave a line of its own to each point.
+    let is_scattered = found.len() > MOST_LINES && found.iter().filter(|(_, marks)| marks.len() < 2).count() * 2 > found.len();
+    if is_scattered {
+        found = vec![(String::new(), found.into_iter().flat_map(|(_, marks)| marks).collect())];
+    }
     let all = found.len();
     keep_best(&mut found, measure);
     let is_thinned = found.iter().any(|(_, marks)| marks.len() > MOST_MARKS);
     let unit = Unit::of(measure.quantity, found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)));
-    let is_scale = Axis::is_scale(&values);
+    let is_scale = Axis::is_scale(&values) && !is_scattered;
     let lines: Vec<Line> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit, is_scale)).collect();
     let reach = || {
         lines.iter().flat_map(|line| &line.marks).flat_map(|mark| [Some(mark.y), mark.interval.map(|ends| ends.0), mark.interval.map(|ends| ends.1)])
@@ -49,7 +53,7 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &Measure) -> Option
     Some(Chart {
         name: format!("{}-against-{name}", measure.key),
         title: format!("{} against {}", unit.after(measure.what), spots.short(axis)),
-        caption: caption(spots, measure, &lines, all, is_thinned),
+        caption: caption(spots, measure, &Shown { lines: &lines, all, is_thinned, is_scattered }),
         picture: Picture::Lines(Lines { x: Axis::of_values(name.clone(), &values), y, lines, bands: Vec::new(), is_low: false }),
     })
 }
@@ -84,12 +88,25 @@ fn line(name: String, place: usize, mut marks: Vec<Mark>, unit: Unit, is_scale: 
     Line { label: name, color: place, shape: Shape::Plain, marks }
 }
 
-fn caption(spots: &Spots<'_>, measure: &Measure, lines: &[Line], all: usize, is_thinned: bool) -> String {
+/// What a picture leaves out.
+struct Shown<'a> {
+    lines: &'a [Line],
+    /// Lines that there are.
+    all: usize,
+    is_thinned: bool,
+    is_scattered: bool,
+}
+
+fn caption(spots: &Spots<'_>, measure: &Measure, shown: &Shown<'_>) -> String {
+    let Shown { lines, all, is_thinned, is_scattered } = *shown;
     let mut said = Vec::new();
     if spots.spots.iter().any(|spot| spot.point.completed().filter_map(measure.of).count() > 1) {
         said.push("Means over the runs of a point; the bar is the 95 % interval of the mean (Student's t), of two runs their range.".to_owned());
     } else {
         said.push("One run per point: the spread is unknown.".to_owned());
+    }
+    if is_scattered {
+        said.push("Each point by itself: other keys vary with this one.".to_owned());
     }
     if lines.len() < all {
         said.push(format!("{} of {all} lines: those that reach the best value.", lines.len()));

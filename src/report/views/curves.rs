@@ -6,6 +6,9 @@ use crate::{
     report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit},
 };
 
+/// Points that are looked at for each that is shown.
+const MOST_TRIED: usize = 4;
+
 /// A trial's losses by one clock.
 struct Losses {
     name: String,
@@ -28,17 +31,24 @@ pub(super) fn charts(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
     let (mut color, mut points) = (0, 0);
     for (place, run) in runs.iter().enumerate() {
         points += run.points.len();
-        for point in run.telling(each) {
+        let mut left = each.min(MOST_LINES - color);
+        // Those that have none are passed over, but not without end.
+        for point in run.by_loss().into_iter().take(each * MOST_TRIED) {
             let known = courses.len();
-            for row in &point.rows {
+            for row in point.rows.iter().filter(|_| left > 0) {
                 let course = run.course(row, faults).filter(|course| course.steps.iter().any(|step| step.loss.is_some()));
                 courses.extend(course.map(|course| (name_in(runs, place, point), color, *row, course)));
             }
-            color += usize::from(courses.len() > known);
+            if courses.len() > known {
+                (color, left) = (color + 1, left - 1);
+            }
         }
     }
-    let note =
-        if color < points { format!(" {color} of {points} points: the lowest final losses of those whose steps are here.") } else { String::new() };
+    let note = if color < points {
+        format!(" {color} of {points} points: of those whose steps are here, the ones with the lowest loss.")
+    } else {
+        String::new()
+    };
     [Clock::Steps, Clock::Samples, Clock::Time].into_iter().filter_map(|clock| chart(&courses, clock, &note)).collect()
 }
 

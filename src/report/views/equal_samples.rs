@@ -47,7 +47,7 @@ fn samples(row: &TrialRow) -> Option<f64> {
     Some(row.steps? as f64 * row.effective_batch_size as f64)
 }
 
-/// Finds losses, in the table where the trial ended there, else in its series.
+/// Finds losses: a validation loss in the table where the trial ended there, all else in the series.
 struct Reader<'a, 'b> {
     runs: &'a [Run<'a>],
     faults: &'b mut Vec<String>,
@@ -57,8 +57,8 @@ struct Reader<'a, 'b> {
 impl Reader<'_, '_> {
     fn loss(&mut self, row: &TrialRow, on: On, at: f64) -> Option<f64> {
         let is_there = |samples: f64| (samples / at - 1.0).abs() <= SAME;
-        let last = if on == On::Validation { row.valid_loss } else { row.train_loss };
-        if let Some(loss) = last.filter(|_| samples(row).is_some_and(is_there)) {
+        // The table's training loss is of the last few steps, whatever their samples: the same stretch for all is in the series alone.
+        if let Some(loss) = row.valid_loss.filter(|_| on == On::Validation && samples(row).is_some_and(is_there)) {
             return Some(loss);
         }
         self.left = self.left.checked_sub(1)?;
@@ -103,6 +103,7 @@ fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missin
             None => lines.push(Line { label: name, color: lines.len(), shape: Shape::Marked, marks: vec![mark] }),
         }
     }
+    let single = lines.iter().filter(|line| line.marks.len() < 2).count();
     lines.retain(|line| line.marks.len() > 1);
     lines.iter_mut().for_each(|line| line.marks.sort_by(|one, other| one.x.total_cmp(&other.x)));
     let all = lines.len();
@@ -123,6 +124,9 @@ fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missin
         format!("After {} samples each, the most that all trials have seen; {how}. Steps differ: a larger batch makes fewer.", label_of(at, 0));
     if missing > 0 {
         caption.push_str(&format!(" Left out: {} without a loss at that place.", counted(missing, "point")));
+    }
+    if single > 0 {
+        caption.push_str(&format!(" Left out: {} of other keys with a single batch.", counted(single, "choice")));
     }
     if lines.len() < all {
         caption.push_str(&format!(" {} of {all} lines.", lines.len()));

@@ -5,12 +5,14 @@ use super::{
     spots::{Spot, Spots},
 };
 use crate::report::{
-    chart::{Cell, Chart, Heat, Picture, Unit, label_of},
+    chart::{Cell, Chart, Heat, Picture, Unit, most_columns, short_number},
     points::shown,
 };
 
-/// Columns and rows: more would be too small to read.
-const MOST: usize = 16;
+/// More rows would be a page of their own.
+const MOST_ROWS: usize = 16;
+/// From here on numbers are told in thousands.
+const LARGE: f64 = 9999.5;
 
 /// One for the two axes that vary most, the others held where the best point is.
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
@@ -31,15 +33,18 @@ fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
         .max_by(|one, other| rate(one).unwrap_or(0.0).total_cmp(&rate(other).unwrap_or(0.0)))?;
     let held: Vec<usize> = varying.into_iter().filter(|axis| *axis != columns && *axis != rows).collect();
     let (all_columns, all_rows) = (spots.values(columns), spots.values(rows));
-    let is_cut = all_columns.len() > MOST || all_rows.len() > MOST;
-    let (column_values, row_values) = (nearest(&all_columns, &best.values[columns]), nearest(&all_rows, &best.values[rows]));
+    let letters = all_columns.iter().map(|value| shown(value).chars().count()).max().unwrap_or(0);
+    let column_values = nearest(&all_columns, &best.values[columns], most_columns(letters));
+    let row_values = nearest(&all_rows, &best.values[rows], MOST_ROWS);
+    let is_cut = column_values.len() < all_columns.len() || row_values.len() < all_rows.len();
     let is_held = |spot: &&Spot<'_>| held.iter().all(|axis| spot.values[*axis] == best.values[*axis]);
     let shown_spots: Vec<&Spot<'_>> = spots.spots.iter().filter(is_held).collect();
+    let is_large = rate(best).is_some_and(|rate| rate >= LARGE);
+    let (size, thousands) = if is_large { (1000.0, "thousand ") } else { (1.0, "") };
     let cell = |row: &str, column: &str| {
         let spot = shown_spots.iter().find(|spot| spot.values[rows] == row && spot.values[columns] == column)?;
         let value = rate(spot)?;
-        let digits = if value >= 100.0 { 0 } else { 2 };
-        Some(Cell { value, text: label_of(value, digits) })
+        Some(Cell { value, text: short_number(value / size) })
     };
     let cells: Vec<Vec<Option<Cell>>> = row_values.iter().map(|row| column_values.iter().map(|column| cell(row, column)).collect()).collect();
     let mut caption = "The deeper the colour, the larger the number; an empty cell has none: it did not complete, or was not planned.".to_owned();
@@ -47,12 +52,18 @@ fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
         caption.push_str(&format!(" The other axes are held where the best point is: {}.", spots.named(&held, best)));
     }
     if is_cut {
-        caption.push_str(&format!(" {MOST} values of an axis at most, around those of the best point."));
+        caption.push_str(" More values than fit: those around the best point.");
     }
     let words = |values: &[&str]| values.iter().map(|value| shown(value).to_owned()).collect();
     Some(Chart {
         name: format!("{}-over-{}-and-{}", measure.key, spots.axes[columns], spots.axes[rows]),
-        title: format!("{} over {} and {}", Unit::of(measure.quantity, []).after(measure.what), spots.short(columns), spots.short(rows)),
+        title: format!(
+            "{}, {thousands}{} over {} and {}",
+            measure.what,
+            Unit::of(measure.quantity, []).name,
+            spots.short(columns),
+            spots.short(rows)
+        ),
         caption,
         picture: Picture::Heat(Heat {
             column_key: spots.axes[columns].clone(),
@@ -65,8 +76,8 @@ fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
 }
 
 /// As many values as fit, with this one among them.
-fn nearest<'a>(values: &[&'a str], center: &str) -> Vec<&'a str> {
+fn nearest<'a>(values: &[&'a str], center: &str, most: usize) -> Vec<&'a str> {
     let place = values.iter().position(|value| *value == center).unwrap_or(0);
-    let first = place.saturating_sub(MOST / 2).min(values.len().saturating_sub(MOST));
-    values.iter().copied().skip(first).take(MOST).collect()
+    let first = place.saturating_sub(most / 2).min(values.len().saturating_sub(most));
+    values.iter().copied().skip(first).take(most).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{MOST_MARKS, Run, TrialSeries, enveloped, name_in};
+use super::{MOST_LINES, MOST_MARKS, Run, TrialSeries, enveloped, name_in};
 use crate::{
     record::{SampleRow, TrialRow, samples::samples_of},
     report::chart::{Axis, Band, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit},
@@ -18,6 +18,8 @@ struct Panel {
     key: &'static str,
     what: &'static str,
     quantity: Quantity,
+    /// Of the host: the same in the rows of every device.
+    is_of_host: bool,
     /// Each with its name, which is empty where there is one alone.
     readings: &'static [(&'static str, Cell)],
 }
@@ -25,39 +27,51 @@ struct Panel {
 const PANELS: [Panel; 9] = [
     Panel {
         key: "gpu-utilization",
+        is_of_host: false,
         what: "GPU utilization",
         quantity: Quantity::Fraction,
         readings: &[("GPU", |row| row.gpu_utilization), ("SM active", |row| row.sm_active), ("tensor cores", |row| row.tensor_active)],
     },
     Panel {
         key: "gpu-memory",
+        is_of_host: false,
         what: "GPU memory",
         quantity: Quantity::Bytes,
         readings: &[("all processes", |row| number(row.memory_used_bytes)), ("the trial", |row| number(row.process_memory_bytes))],
     },
-    Panel { key: "power", what: "Power", quantity: Quantity::Of("W"), readings: &[("", |row| row.power_watts)] },
+    Panel { key: "power", is_of_host: false, what: "Power", quantity: Quantity::Of("W"), readings: &[("", |row| row.power_watts)] },
     Panel {
         key: "temperature",
+        is_of_host: false,
         what: "Temperature",
         quantity: Quantity::Of("°C"),
         readings: &[("GPU", |row| row.temperature_celsius), ("memory", |row| row.memory_temperature_celsius)],
     },
     Panel {
         key: "clocks",
+        is_of_host: false,
         what: "Clocks",
         quantity: Quantity::Of("MHz"),
         readings: &[("SM", |row| number(row.sm_clock_megahertz)), ("memory", |row| number(row.memory_clock_megahertz))],
     },
     Panel {
         key: "pcie",
+        is_of_host: false,
         what: "PCIe, per second",
         quantity: Quantity::Bytes,
         readings: &[("to the GPU", |row| row.pcie_receive_bytes_per_second), ("from the GPU", |row| row.pcie_transmit_bytes_per_second)],
     },
-    Panel { key: "cpu", what: "CPU cores busy in the trial", quantity: Quantity::Number, readings: &[("", |row| row.cpu_cores)] },
-    Panel { key: "host-memory", what: "Host memory of the trial", quantity: Quantity::Bytes, readings: &[("", |row| number(row.resident_bytes))] },
+    Panel { key: "cpu", is_of_host: true, what: "CPU cores busy in the trial", quantity: Quantity::Number, readings: &[("", |row| row.cpu_cores)] },
+    Panel {
+        key: "host-memory",
+        is_of_host: true,
+        what: "Host memory of the trial",
+        quantity: Quantity::Bytes,
+        readings: &[("", |row| number(row.resident_bytes))],
+    },
     Panel {
         key: "host",
+        is_of_host: true,
         what: "Busy shares of the host",
         quantity: Quantity::Fraction,
         readings: &[("CPU", |row| row.host_cpu_fraction), ("disk", |row| row.disk_busy_fraction)],
@@ -75,7 +89,7 @@ pub(super) fn series(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<TrialSer
     for (place, run) in runs.iter().enumerate() {
         let Some(folder) = run.folder.filter(|folder| folder.samples_table().is_file()) else { continue };
         let chosen: Vec<(String, &TrialRow)> =
-            run.telling(each).into_iter().filter_map(|point| Some((name_in(runs, place, point), *point.rows.first()?))).collect();
+            run.by_loss().into_iter().take(each).filter_map(|point| Some((name_in(runs, place, point), *point.rows.first()?))).collect();
         let ids: HashSet<_> = chosen.iter().map(|(_, row)| &row.trial).collect();
         let samples = match samples_of(&folder.samples_table(), &ids) {
             Ok(samples) => samples,
@@ -132,14 +146,24 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Stretches of readings at which the device held itself back: from each such reading to the next.
-fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
+/// Stretches of readings at which a device held itself back: from each such reading to the next of the same device. Stretches that a page
+/// shows as one are one.
+pub(super) fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Vec::new() };
+    let near = (last.run_seconds - first.run_seconds) / MOST_MARKS as f64;
+    let mut of_device: BTreeMap<&str, Vec<&SampleRow>> = BTreeMap::new();
+    samples.iter().for_each(|sample| of_device.entry(&sample.device).or_default().push(sample));
+    let mut held: Vec<(f64, f64)> = Vec::new();
+    for own in of_device.values() {
+        let end = |place: usize| own.get(place + 1).map_or(own[place].run_seconds, |next| next.run_seconds);
+        held.extend((0..own.len()).filter(|place| own[*place].is_throttled() == Some(true)).map(|place| (own[place].run_seconds, end(place))));
+    }
+    held.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut stretches: Vec<(f64, f64)> = Vec::new();
-    for (place, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.is_throttled() == Some(true)) {
-        let end = samples.get(place + 1).map_or(sample.run_seconds, |next| next.run_seconds);
+    for (from, to) in held {
         match stretches.last_mut() {
-            Some(last) if last.1 >= sample.run_seconds => last.1 = end,
-            _ => stretches.push((sample.run_seconds, end)),
+            Some(last) if from - last.1 <= near => last.1 = last.1.max(to),
+            _ => stretches.push((from, to)),
         }
     }
     stretches
@@ -148,7 +172,8 @@ fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
 impl Panel {
     fn chart(&self, scene: &Scene<'_>) -> Option<Chart> {
         let mut series: BTreeMap<(usize, &str), Vec<(f64, f64)>> = BTreeMap::new();
-        for sample in &scene.samples {
+        let first = scene.samples.first().map(|sample| sample.device.as_str());
+        for sample in scene.samples.iter().filter(|sample| !self.is_of_host || Some(sample.device.as_str()) == first) {
             for (place, (_, reading)) in self.readings.iter().enumerate() {
                 if let Some(value) = reading(sample) {
                     series.entry((place, &sample.device)).or_default().push((scene.at(sample.run_seconds), value));
@@ -156,6 +181,12 @@ impl Panel {
             }
         }
         series.retain(|_, readings| readings.len() > 1);
+        let all = series.len();
+        // By reading, then by device: the first readings of all devices stay.
+        while series.len() > MOST_LINES {
+            series.pop_last();
+        }
+        let cut = if series.len() < all { format!(" {} of {all} lines.", series.len()) } else { String::new() };
         let values = || series.values().flatten().map(|reading| reading.1);
         values().next()?;
         let unit = Unit::of(self.quantity, values());
@@ -182,7 +213,7 @@ impl Panel {
         Some(Chart {
             name: format!("{}-{}", self.key, scene.row.trial),
             title: unit.after(self.what),
-            caption: format!("Trial {}, attempt {}.{}", scene.row.trial, scene.row.attempt, scene.said),
+            caption: format!("Trial {}, attempt {}.{}{cut}", scene.row.trial, scene.row.attempt, scene.said),
             picture: Picture::Lines(Lines {
                 x: Axis::spanning(scene.time.after("time since the trial began"), times),
                 y,

@@ -42,13 +42,27 @@ const ENERGY: Measure = Measure {
     is_from_zero: true,
     is_better_high: false,
 };
-const LOSS: Measure =
-    Measure { key: "loss", what: "Final loss", quantity: Quantity::Number, of: super::final_loss, is_from_zero: false, is_better_high: false };
-
-/// Everything that is drawn over an axis.
-pub(in crate::report) const MEASURES: [Measure; 4] = [SAMPLES, MEMORY, ENERGY, LOSS];
+const VALID_LOSS: Measure = Measure {
+    key: "valid-loss",
+    what: "Validation loss",
+    quantity: Quantity::Number,
+    of: |row| row.valid_loss,
+    is_from_zero: false,
+    is_better_high: false,
+};
+const TRAIN_LOSS: Measure = Measure { key: "train-loss", what: "Training loss", of: |row| row.train_loss, ..VALID_LOSS };
 
 impl Measure {
+    /// Everything that is drawn over an axis.
+    pub(in crate::report) fn all<'a>(axes: &[String], rows: impl IntoIterator<Item = &'a TrialRow>) -> [Self; 4] {
+        [Self::throughput(axes), MEMORY, ENERGY, Self::loss(rows)]
+    }
+
+    /// Validation where any of the rows has it, else training; never both beside each other.
+    pub(in crate::report) fn loss<'a>(rows: impl IntoIterator<Item = &'a TrialRow>) -> Self {
+        if rows.into_iter().any(|row| row.valid_loss.is_some()) { VALID_LOSS } else { TRAIN_LOSS }
+    }
+
     /// Which throughput compares: samples of different lengths do not, their tokens do.
     pub(in crate::report) fn throughput(axes: &[String]) -> Self {
         if axes.iter().any(|axis| axis == "model.seq_len") { TOKENS } else { SAMPLES }

@@ -49,7 +49,7 @@ fn chart<'a>(runs: &[Run<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) 
         .collect();
     let cut = if known > MOST_BARS { format!(" {MOST_BARS} of {}: the fullest.", counted(known, "point")) } else { String::new() };
     let (what, how) = match is_on_gpu {
-        true => ("device", "the allocator's peaks and the driver's reading of the process"),
+        true => ("device", "the allocator's peaks and, where the driver tells it, what the process holds"),
         false => ("host", "the peak of what the process held in RAM, its programs' pages among it"),
     };
     (!shown.is_empty()).then(|| Chart {
@@ -71,8 +71,7 @@ struct Sizes<'a> {
 
 impl<'a> Sizes<'a> {
     fn of(run: &Run<'a>) -> Self {
-        let experiment: Option<Value> = run.experiment.and_then(|text| serde_yaml::from_str(text).ok());
-        Self { axes: &run.table.axes, optimizer: experiment.and_then(|file| file.get("train")?.get("optimizer").cloned()) }
+        Self { axes: &run.table.axes, optimizer: run.settings.as_ref().and_then(|file| file.get("train")?.get("optimizer").cloned()) }
     }
 
     /// Weights, gradients, optimizer state, in bytes. Nothing for what is no training, or is spread over devices.
@@ -105,7 +104,8 @@ impl<'a> Sizes<'a> {
     fn on_gpu(&self, row: &TrialRow, point: &Point<'_>) -> Option<Vec<f64>> {
         let allocated = row.peak_allocated_bytes? as f64;
         let reserved = row.peak_reserved_bytes.map_or(allocated, |bytes| bytes as f64).max(allocated);
-        let all = row.peak_nvml_process_bytes.or(row.peak_nvml_used_bytes).map_or(reserved, |bytes| bytes as f64).max(reserved);
+        // What all processes use is not this one's.
+        let all = row.peak_nvml_process_bytes.map_or(reserved, |bytes| bytes as f64).max(reserved);
         let mut parts = within(self.known(row, point), allocated);
         parts.extend([reserved - allocated, all - reserved]);
         Some(parts)
@@ -129,7 +129,7 @@ mod tests {
 
     fn bars(row: TrialRow, experiment: Option<&str>) -> Vec<Vec<f64>> {
         let table = table(&[], vec![(row, &[])]);
-        let run = Run { experiment, ..Run::new("r".into(), &table) };
+        let run = Run { settings: experiment.map(|text| serde_yaml::from_str(text).unwrap()), ..Run::new("r".into(), &table) };
         let of = |chart: Chart| match chart.picture {
             Picture::Bars(bars) => bars.bars.into_iter().map(|bar| bar.parts).collect::<Vec<_>>(),
             _ => Vec::new(),

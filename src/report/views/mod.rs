@@ -9,9 +9,6 @@ mod measure;
 mod memory;
 mod spots;
 
-use std::collections::HashSet;
-
-use measure::MEASURES;
 pub(super) use measure::Measure;
 pub(super) use spots::{Spots, value_of};
 
@@ -38,15 +35,15 @@ pub(super) struct Run<'a> {
     pub(super) points: Vec<Point<'a>>,
     pub(super) short_axes: Vec<String>,
     pub(super) file: Option<&'a RunFile>,
-    /// The resolved experiment, as YAML.
-    pub(super) experiment: Option<&'a str>,
+    /// The resolved experiment.
+    pub(super) settings: Option<serde_json::Value>,
     /// Where its series lie, if they do.
     pub(super) folder: Option<&'a RunFolder>,
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(label: String, table: &'a TrialTable) -> Self {
-        Self { label, table, points: points(table), short_axes: short_names(&table.axes), file: None, experiment: None, folder: None }
+        Self { label, table, points: points(table), short_axes: short_names(&table.axes), file: None, settings: None, folder: None }
     }
 
     /// What the trial did step by step; nothing where it was not kept. A table that cannot be read is told in `faults`.
@@ -56,19 +53,24 @@ impl<'a> Run<'a> {
         course.map_err(|error| faults.push(error.to_string())).ok()
     }
 
-    /// Points to look at closely, in the plan's order: those that reached the lowest loss, then others that have begun to train.
-    fn telling(&self, most: usize) -> Vec<&Point<'a>> {
-        let loss = |point: &Point<'_>| point.statistic(final_loss).map_or(f64::INFINITY, |loss| loss.mean);
-        let mut ranked: Vec<(f64, usize)> = self.points.iter().enumerate().map(|(place, point)| (loss(point), place)).collect();
+    /// Its points, the lowest loss first: of validation where any has it, else of training; last those without.
+    fn by_loss(&self) -> Vec<&Point<'a>> {
+        let measure = Measure::loss(self.points.iter().flat_map(Point::completed));
+        let loss = |point: &Point<'_>| point.statistic(measure.of).map(|loss| loss.mean).filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
+        let mut ranked: Vec<(f64, &Point<'a>)> = self.points.iter().map(|point| (loss(point), point)).collect();
         ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let chosen: HashSet<usize> = ranked.into_iter().take(most).map(|(_, place)| place).collect();
-        self.points.iter().enumerate().filter(|(place, _)| chosen.contains(place)).map(|(_, point)| point).collect()
+        ranked.into_iter().map(|(_, point)| point).collect()
     }
-}
 
-/// What a trial reached: validation where there is one.
-fn final_loss(row: &TrialRow) -> Option<f64> {
-    row.valid_loss.or(row.train_loss)
+    /// What the experiment has for a key that it does not sweep.
+    pub(super) fn setting(&self, key: &str) -> Option<String> {
+        let value = key.split('.').try_fold(self.settings.as_ref()?, |value, name| value.get(name))?;
+        Some(match value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Null => String::new(),
+            other => other.to_string(),
+        })
+    }
 }
 
 /// Charts of several kinds, and what could not be read for them.

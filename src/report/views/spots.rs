@@ -7,6 +7,8 @@ use crate::report::points::{Point, column_setting, pieces, short_names, shown};
 
 /// What tells runs apart where there are several.
 const RUN: &str = "run";
+/// The value of an axis that another run has, where nothing says what it was here.
+const UNTOLD: &str = "not told";
 
 /// All points, and the value of each axis for each of them.
 #[derive(Debug)]
@@ -107,5 +109,6 @@ pub(in crate::report) fn value_of(run: &Run<'_>, point: &Point<'_>, axis: &str) 
     if let Some(place) = run.table.axes.iter().position(|own| own == axis) {
         return point.values.get(place).cloned().unwrap_or_default();
     }
-    point.rows.first().and_then(|row| column_setting(row, axis)).unwrap_or_default()
+    let of_row = point.rows.first().and_then(|row| column_setting(row, axis));
+    of_row.or_else(|| run.setting(axis)).unwrap_or_else(|| UNTOLD.to_owned())
 }

@@ -57,3 +57,71 @@ fn of_many_lines_the_best_are_shown_and_the_caption_says_so() {
     assert_eq!((labels.len(), labels[0], labels[7]), (8, "batch_size 4", "batch_size 11"));
     assert!(chart.caption.contains("8 of 12 lines"), "{}", chart.caption);
 }
+
+fn samples(of: &[(&str, f64, bool)]) -> Vec<crate::record::SampleRow> {
+    let row = |(device, seconds, is_throttled): &(&str, f64, bool)| crate::record::SampleRow {
+        device: (*device).to_owned(),
+        run_seconds: *seconds,
+        throttle_bits: Some(if *is_throttled { 0x40 } else { 1 }),
+        ..Default::default()
+    };
+    of.iter().map(row).collect()
+}
+
+#[test]
+fn throttling_lasts_to_the_next_reading_of_the_same_device() {
+    let rows = samples(&[
+        ("a", 0.0, true),
+        ("b", 0.0, false),
+        ("a", 10.0, true),
+        ("b", 10.0, false),
+        ("a", 20.0, false),
+        ("b", 20.0, true),
+        ("b", 1000.0, false),
+    ]);
+    let rows: Vec<&crate::record::SampleRow> = rows.iter().collect();
+    // Stretches that touch are one.
+    assert_eq!(hardware::throttled(&rows), [(0.0, 1000.0)]);
+    let alternating: Vec<(&str, f64, bool)> = (0..36_000).map(|tick| ("a", f64::from(tick), tick % 2 == 0)).collect();
+    let rows = samples(&alternating);
+    assert!(hardware::throttled(&rows.iter().collect::<Vec<_>>()).len() <= 2, "no more than a page shows");
+    assert!(hardware::throttled(&[]).is_empty());
+}
+
+#[test]
+fn keys_that_vary_together_are_points_and_no_lines() {
+    let cells: Vec<[String; 2]> = (0..12).map(|place| [(place + 1).to_string(), (64 * (place + 1)).to_string()]).collect();
+    let cells: Vec<[&str; 2]> = cells.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
+    let rows = cells.iter().enumerate().map(|(place, cells)| (row(place as u64 + 1, 100.0), &cells[..])).collect();
+    let table = table(&["train.batch_size", "model.d_model"], rows);
+    let gallery = Gallery::of(&[Run::new("r".into(), &table)]);
+    let Picture::Lines(lines) = &gallery.against[0].picture else { panic!("lines") };
+    assert_eq!((lines.lines.len(), lines.lines[0].marks.len()), (1, 12));
+    assert!(gallery.against[0].caption.contains("Each point by itself"), "{}", gallery.against[0].caption);
+}
+
+#[test]
+fn losses_of_validation_and_of_training_are_never_on_one_line() {
+    let of = |id, valid| TrialRow { train_loss: Some(0.1), valid_loss: valid, ..row(id, 1.0) };
+    let table = table(&["a.b"], vec![(of(1, Some(0.9)), &["1"]), (of(2, None), &["2"]), (of(3, Some(0.8)), &["3"])]);
+    let gallery = Gallery::of(&[Run::new("r".into(), &table)]);
+    let chart = gallery.against.iter().find(|chart| chart.name.starts_with("valid-loss")).unwrap();
+    let Picture::Lines(lines) = &chart.picture else { panic!("lines") };
+    assert_eq!(lines.lines[0].marks.iter().map(|mark| mark.y).collect::<Vec<_>>(), [0.9, 0.8]);
+    assert!(chart.title.starts_with("Validation loss") && chart.caption.contains("1 point without this number"), "{chart:?}");
+}
+
+#[test]
+fn an_axis_of_one_run_is_a_setting_of_the_other() {
+    let (swept, plain) = (
+        table(&["model.dropout", "model.kind"], vec![(row(1, 1.0), &["0.1", "gpt"]), (row(2, 2.0), &["0.2", "gpt"])]),
+        table(&[], vec![(row(3, 3.0), &[])]),
+    );
+    let settings = Some(serde_json::json!({"model": {"dropout": 0.3}}));
+    let runs = [Run::new("a".into(), &swept), Run { settings, ..Run::new("b".into(), &plain) }];
+    let spots = Spots::of(&runs);
+    assert_eq!(spots.axes, ["run", "model.dropout", "model.kind"]);
+    assert_eq!(spots.spots[2].values, ["b", "0.3", "gpt"]);
+    let untold = [Run::new("a".into(), &swept), Run::new("b".into(), &plain)];
+    assert_eq!(Spots::of(&untold).spots[2].values[1], "not told");
+}
