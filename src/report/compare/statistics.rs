@@ -16,7 +16,7 @@ pub(super) const FEWEST_RUNS: usize = 3;
 const BOOTSTRAP_RUNS: usize = 10;
 const RESAMPLES: usize = 20_000;
 /// Runs of a pair times pairs: more pairs ask for a level that so many resamples cannot show, and of so many runs a mean is as good.
-const MOST_RESAMPLED: usize = 1000;
+const MOST_RESAMPLED: usize = 500;
 /// Of the resamples. Any number would do; it is fixed so that the same tables give the same verdicts.
 const SEED: u64 = 0x6b69_6c6e;
 
