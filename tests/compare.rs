@@ -143,6 +143,12 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
         assert!(ended.status == Some(0) && ended.stdout.contains("throughput: 6 faster"), "{named}: {ended:?}");
         assert!(ended.stdout.contains("base: HEAD~1:results/x/20260101T000000Z-abc/trials.csv"), "{named}: {ended:?}");
     }
+    // A path with a dot is meant from where one stands.
+    let below = kiln(&folder.path().join("results"), &["compare", "HEAD~1:./x/latest", "x/latest"]);
+    assert!(below.status == Some(0) && below.stdout.contains("throughput: 6 faster"), "{below:?}");
+    let nowhere = tempfile::tempdir().unwrap();
+    let outside = kiln(nowhere.path(), &["compare", "HEAD:x", "HEAD:y"]);
+    assert!(outside.stderr.contains("git knows no revision `HEAD` here (fatal: not a git repository"), "{outside:?}");
     for (named, said) in [
         ("HEAD~9:results/x", "git knows no revision `HEAD~9` here"),
         ("HEAD:results/y", "that revision has no such path"),

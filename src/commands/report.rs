@@ -88,7 +88,13 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
         note(&format!("not shown: {fault}"));
     }
     // What is printed may be for a program.
-    let tell = |text: String| if args.format.is_some() { Ok(note(&text)) } else { print(&format!("{text}\n")) };
+    let tell = |text: String| match args.format {
+        Some(_) => {
+            note(&text);
+            Ok(())
+        }
+        None => print(&format!("{text}\n")),
+    };
     if let Some(file) = &args.html {
         write_whole(file, album.html().as_bytes()).map_err(|error| failed(file, &error))?;
         tell(format!("wrote {}", file.display()))?;

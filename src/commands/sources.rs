@@ -89,9 +89,14 @@ fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
     };
     let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{revision}^{{commit}}")]);
     let commit = commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned());
-    let Some(commit) = commit else { return Err(refuse(format!("there is no such file or folder, and git knows no revision `{revision}` here"))) };
+    let Some(commit) = commit else {
+        return Err(refuse(format!("there is no such file or folder, and git knows no revision `{revision}` here{}", git_says())));
+    };
     let tree = Tree { commit };
-    let place = tree.follow(Path::new(path)).ok_or_else(|| refuse("that revision has no such path".to_owned()))?;
+    // As git reads it: from the root, unless it begins with a dot.
+    let prefix = git(&["rev-parse", "--show-prefix"]).filter(|_| path.starts_with('.'));
+    let here = String::from_utf8_lossy(&prefix.unwrap_or_default()).trim().to_owned();
+    let place = tree.follow(&Path::new(&here).join(path)).ok_or_else(|| refuse("that revision has no such path".to_owned()))?;
     let table_path = tree.table(&place).ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
     let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
     let bytes = tree.read(&table_path).ok_or_else(|| refuse("it cannot be read".to_owned()))?;
@@ -197,6 +202,15 @@ fn plain(path: &Path) -> Option<PathBuf> {
 fn git(arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("git").args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then_some(output.stdout)
+}
+
+/// Why git says nothing of this place at all: it is no repository, or not one that it trusts.
+fn git_says() -> String {
+    match Command::new("git").args(["rev-parse", "--git-dir"]).stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => String::new(),
+        Ok(output) => format!(" ({})", String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("it gives no reason")),
+        Err(error) => format!(" (git cannot be started: {error})"),
+    }
 }
 
 /// The `trials.csv` that is meant: the file itself, that of a run's folder, or that of an experiment's newest run.
