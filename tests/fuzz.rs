@@ -1,7 +1,7 @@
 //! Readers under fire: experiment files and tables are bent, cut, joined and spoiled, and whatever comes of it is read, planned, told and
 //! compared. Nothing may panic or take long, and what is read must be what is written.
 //!
-//! A few seconds by default; `KILN_FUZZ_SECONDS=3600 cargo test --release -p kiln --test fuzz` goes on for an hour. `KILN_FUZZ_SEED` repeats a
+//! A minute by default; `KILN_FUZZ_SECONDS=3600 cargo test --release -p kiln --test fuzz` goes on for an hour. `KILN_FUZZ_SEED` repeats a
 //! run. What was found is kept as tests: `tests/fuzz/` holds files that once broke something, and all of them are tried first.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -213,7 +213,7 @@ fn fire(name: &str, seeds: Vec<Vec<u8>>, words: &'static [&'static str], try_one
     let known: Vec<Vec<u8>> = known.map(|entry| fs::read(entry.path()).unwrap()).collect();
     let variable = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let seed = variable("KILN_FUZZ_SEED").unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs());
-    let seconds = variable("KILN_FUZZ_SECONDS").unwrap_or(20);
+    let seconds = variable("KILN_FUZZ_SECONDS").unwrap_or(60);
     let mut spoiler = Spoiler { random: Rng::with_seed(seed), seeds: [seeds, known.clone()].concat(), words };
     assert!(spoiler.seeds.len() > 5, "nothing to begin with");
     let began = Instant::now();
