@@ -39,7 +39,8 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         !is_fleeting && !BESIDE.contains(&difference.key.as_str()) && !is_one_number(difference)
     };
     let fact = |Difference { key, old, new }: Difference| Fact { what: key, base: spelled(old), new: spelled(new) };
-    of_experiment.chain(of_launch).filter(is_telling).map(fact).collect()
+    // What only changed its form reads the same.
+    of_experiment.chain(of_launch).filter(is_telling).map(fact).filter(|fact| fact.base != fact.new).collect()
 }
 
 /// `1` and `1.0`.
