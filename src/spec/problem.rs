@@ -57,7 +57,9 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.location, self.message)
+        // A key may hold a line feed, and a problem is a line.
+        let line: String = self.message.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        write!(f, "{}: {line}", self.location)
     }
 }
 
