@@ -17,6 +17,11 @@ pub fn listed(names: &[String], separator: &str) -> String {
     text
 }
 
+/// A word of others on a line of ours: what would move a terminal's cursor or end the line is a blank.
+pub fn without_controls(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
 /// `1 trial`, `2 trials`.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

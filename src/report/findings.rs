@@ -4,10 +4,10 @@ use std::{collections::HashMap, fmt::Write};
 
 use super::{
     diagnosis::{Evidence, Finding, Threshold},
-    layout::{escaped, without_controls},
+    layout::escaped,
     points::UNSWEPT,
 };
-use crate::units::{Bytes, Fraction, Seconds, counted};
+use crate::units::{Bytes, Fraction, Seconds, counted, without_controls};
 
 /// More lines than this nobody reads at the end of a run.
 const MOST_LINES: usize = 5;

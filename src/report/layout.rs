@@ -2,6 +2,8 @@
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
+use crate::units::without_controls;
+
 /// What stands for a cell without a value.
 const NOTHING: &str = "-";
 /// In the first column: the row that matters most.
@@ -110,11 +112,6 @@ pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: boo
 
 pub(super) fn widest_line(page: &str) -> usize {
     page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
-}
-
-/// A word of others on a line of ours: what would move a terminal's cursor or end the line is a blank.
-pub(super) fn without_controls(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 /// Text that is no markup, in Markdown.

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::layout::without_controls;
+use super::layout::significant;
 use crate::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
+    units::{Fraction, without_controls},
 };
 
 /// What a point is called where nothing is swept.
@@ -51,6 +52,11 @@ pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     axes.iter().map(|axis| if is_shared(axis) { axis.clone() } else { last(axis) }).collect()
 }
 
+/// Whether samples are of different lengths: they do not compare then, their tokens do.
+pub(super) fn lengths_differ(axes: &[String]) -> bool {
+    axes.iter().any(|axis| axis == "model.seq_len")
+}
+
 /// What a row's notes say of a column.
 pub(super) fn note_on<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
     row.notes.as_deref()?.split("; ").find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
@@ -78,6 +84,15 @@ impl Statistic {
 }
 
 impl Statistic {
+    /// `2171 ± 0.9 %`; a single run has no spread.
+    pub(super) fn with_spread(&self) -> String {
+        let mean = significant(self.mean);
+        match self.deviation {
+            Some(deviation) if self.mean > 0.0 => format!("{mean} ± {}", Fraction(deviation / self.mean)),
+            _ => mean,
+        }
+    }
+
     fn of(values: Vec<f64>) -> Option<Self> {
         let count = values.len() as f64;
         let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)?;

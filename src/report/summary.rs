@@ -8,14 +8,14 @@ use std::fmt::Write;
 use super::{
     diagnosis::{Finding, diagnose},
     findings::lines,
-    layout::{MUST_STAY, PageColumn, Style, fitting, layout, significant, without_controls},
+    layout::{MUST_STAY, PageColumn, Style, fitting, layout},
     notices,
-    points::{Point, note_on, pieces, points, short_names, shown},
+    points::{Point, lengths_differ, note_on, pieces, points, short_names, shown},
 };
 use crate::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
-    units::{Bytes, Fraction, Seconds, counted},
+    units::{Bytes, Fraction, Seconds, counted, without_controls},
 };
 
 /// Trials that did not complete are listed up to so many.
@@ -116,8 +116,7 @@ struct Ranking<'a> {
 impl<'a> Ranking<'a> {
     fn new(all: &'a [Point<'a>], axes: &[String]) -> Self {
         // Samples of different lengths do not compare, their tokens do.
-        let rate: fn(&TrialRow) -> Option<f64> =
-            if axes.iter().any(|axis| axis == "model.seq_len") { |row| row.tokens_per_second } else { |row| row.samples_per_second };
+        let rate: fn(&TrialRow) -> Option<f64> = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
         let mut ranked: Vec<(f64, &Point<'_>)> = all.iter().filter_map(|point| Some((point.statistic(rate)?.mean, point))).collect();
         ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
         let points: Vec<&Point<'_>> = ranked.into_iter().map(|(_, point)| point).collect();
@@ -163,8 +162,8 @@ impl<'a> Ranking<'a> {
         let mut columns = vec![PageColumn::of_marks((0..self.points.len()).map(|place| place == 0))];
         columns.extend(self.axis_columns(axes));
         columns.extend(self.pieces(axes));
-        columns.push(self.column("samples/s", MUST_STAY, |point| self.with_spread(point, |row| row.samples_per_second)));
-        columns.push(self.column("tokens/s", 20, |point| self.with_spread(point, |row| row.tokens_per_second)));
+        columns.push(self.column("samples/s", MUST_STAY, |point| Some(point.statistic(|row| row.samples_per_second)?.with_spread())));
+        columns.push(self.column("tokens/s", 20, |point| Some(point.statistic(|row| row.tokens_per_second)?.with_spread())));
         columns.push(self.column("vs best", 80, |point| {
             point.statistic(self.rate).filter(|_| best > 0.0).map(|rate| format!("{:.0} %", rate.mean / best * 100.0))
         }));
@@ -206,15 +205,6 @@ impl<'a> Ranking<'a> {
 
     fn mean(&self, head: &str, keep: u8, of: impl Fn(&TrialRow) -> Option<f64>, print: impl Fn(f64) -> String) -> PageColumn {
         self.column(head, keep, |point| point.statistic(&of).map(|value| print(value.mean)))
-    }
-
-    fn with_spread(&self, point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<String> {
-        let rate = point.statistic(of)?;
-        let mean = significant(rate.mean);
-        Some(match rate.deviation {
-            Some(deviation) if rate.mean > 0.0 => format!("{mean} ± {}", Fraction(deviation / rate.mean)),
-            _ => mean,
-        })
     }
 }
 

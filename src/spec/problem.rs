@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::units::without_controls;
+
 /// Where something is written: a file with line and column, or the name of a layer that has none (`--set train.steps=5`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
@@ -58,8 +60,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A key may hold a line feed, and a problem is a line.
-        let line: String = self.message.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        write!(f, "{}: {line}", self.location)
+        write!(f, "{}: {}", self.location, without_controls(&self.message))
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) use scale::{Axis, Quantity, Unit, label_of};
 use askama::filters::{Escaper, Html};
 use plotters::{drawing::IntoDrawingArea, prelude::SVGBackend};
 
+use crate::units::without_controls;
+
 /// A picture with its name and words.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
@@ -63,8 +65,7 @@ impl Chart {
 
 /// For a legend or a tick: so many letters at most.
 fn shortened(text: &str, most: usize) -> String {
-    // A line feed in a value would leave its line.
-    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let plain = without_controls(text);
     match plain.char_indices().nth(most) {
         Some(_) => plain.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
         None => plain,

@@ -86,8 +86,7 @@ impl Axis {
 
     /// From a round number below the least value to one above the largest.
     pub(in crate::report) fn of_numbers(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
-        let finite = values.into_iter().filter(|value| value.is_finite());
-        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = ends(values);
         let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
         let width = if high > low { high - low } else { Some(low.abs()).filter(|size| *size > 0.0).unwrap_or(1.0) };
         let step = round_step(width / TICKS);
@@ -100,8 +99,7 @@ impl Axis {
 
     /// From the least value to the largest, with ticks at round numbers between.
     pub(in crate::report) fn spanning(label: impl Into<String>, values: impl IntoIterator<Item = f64> + Clone) -> Self {
-        let finite = values.clone().into_iter().filter(|value| value.is_finite());
-        let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = ends(values.clone());
         let mut axis = Self::of_numbers(label, values);
         if low < high {
             (axis.low, axis.high) = (low, high);
@@ -161,10 +159,15 @@ fn shown(value: &str) -> &str {
 fn numbers(values: &[&str]) -> Option<Vec<f64>> {
     let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse::<f64>().ok().filter(|number| number.is_finite())).collect();
     let numbers = numbers?;
-    let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
-    let largest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (least, largest) = ends(numbers.iter().copied());
     let is_wide = least > 0.0 && largest / least >= WIDE;
     Some(if is_wide { numbers.into_iter().map(f64::log10).collect() } else { numbers })
+}
+
+/// The least and the largest of those that are numbers; the wrong way round where there is none.
+fn ends(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    let finite = values.into_iter().filter(|value| value.is_finite());
+    finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// 1, 2 or 5 times a power of ten, at least `width`.

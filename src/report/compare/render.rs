@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict};
 use crate::{
-    report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant, without_controls},
-    units::{Bytes, Fraction, Seconds, counted, listed},
+    report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant},
+    units::{Bytes, Fraction, Seconds, counted, listed, without_controls},
 };
 
 /// Version of the object that [`Page::json`] makes.

@@ -60,14 +60,14 @@ impl<'a> Album<'a> {
         let mut faults = self.gallery.faults.clone();
         let runs = self.subjects.iter().zip(&self.runs).map(|(subject, run)| RunPart::of(subject, run, &mut faults)).collect();
         let page = Page {
-            title: record::title(self.subjects),
+            title: record::title(&self.runs),
             version: env!("CARGO_PKG_VERSION"),
             style: STYLE,
             dark: dark_rules(),
             script: SCRIPT,
             script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes())),
             runs,
-            differences: differences(self.subjects, &self.runs),
+            differences: differences(&self.runs),
             told: all,
             untold,
             notices: self.notices(&findings),
@@ -119,7 +119,7 @@ impl<'a> Album<'a> {
         let named = |run: &Run<'_>, line: String| if self.runs.len() > 1 { format!("{}: {line}", run.label) } else { line };
         let of =
             |(run, findings): (&Run<'_>, &Vec<Finding>)| notices(run.table, findings).into_iter().map(|line| named(run, line)).collect::<Vec<_>>();
-        unlike(self.subjects, &self.runs).into_iter().chain(self.runs.iter().zip(findings).flat_map(of)).collect()
+        unlike(&self.runs).into_iter().chain(self.runs.iter().zip(findings).flat_map(of)).collect()
     }
 
     fn galleries(&self) -> Vec<Pictures> {

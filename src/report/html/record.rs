@@ -1,15 +1,13 @@
 //! What was recorded of the runs: where and on what they ran, every launch, the snapshot, the experiment; and what differs between runs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     path::Path,
 };
 
-use serde_json::Value;
-
 use crate::{
     plan::{Outcome, show},
-    record::{Moment, RunFile, RunFolder, SnapshotRow, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
+    record::{Moment, RunFolder, SnapshotRow, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
     report::{
         compare::{Fact, Field, facts},
         page::Subject,
@@ -206,17 +204,15 @@ pub(super) fn labels(subjects: &[Subject<'_>]) -> Vec<String> {
     })
 }
 
-pub(super) fn title(subjects: &[Subject<'_>]) -> String {
-    let names: BTreeMap<String, ()> = labels(subjects).into_iter().map(|label| (label, ())).collect();
-    distinct(names.into_keys())
+pub(super) fn title(runs: &[Run<'_>]) -> String {
+    let names: BTreeSet<String> = runs.iter().map(|run| run.label.clone()).collect();
+    distinct(names.into_iter())
 }
 
 /// Each run beside the first.
-pub(super) fn differences(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<Differences> {
-    let experiment = |subject: &Subject<'_>| subject.experiment.and_then(|text| serde_yaml::from_str::<Value>(text).ok());
-    let of = |(subject, run): (&Subject<'_>, &Run<'_>)| {
-        let files: [Option<&RunFile>; 2] = [subjects[0].run, subject.run];
-        let mut found = facts(files, [experiment(&subjects[0]), experiment(subject)]);
+pub(super) fn differences(runs: &[Run<'_>]) -> Vec<Differences> {
+    let of = |run: &Run<'_>| {
+        let mut found = facts([runs[0].file, run.file], [runs[0].settings.clone(), run.settings.clone()]);
         let summary = format!("{} of what they recorded differ, {}", found.len(), kinds(&found));
         let left_out = found.len().saturating_sub(MOST_FACTS);
         found.truncate(MOST_FACTS);
@@ -229,18 +225,18 @@ pub(super) fn differences(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<Dif
             left_out,
         }
     };
-    subjects.iter().zip(runs).skip(1).map(of).filter(|of| !of.facts.is_empty()).collect()
+    runs.iter().skip(1).map(of).filter(|of| !of.facts.is_empty()).collect()
 }
 
 /// For runs whose rows differ in what makes timings comparable, beyond what each of them sweeps.
-pub(super) fn unlike(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<String> {
-    let values = |subject: &Subject<'_>, field: Field| {
-        let rows = subject.table.last_attempts().into_iter().map(|row| &row.fixed).filter(|row| row.outcome == Outcome::Completed);
+pub(super) fn unlike(runs: &[Run<'_>]) -> Vec<String> {
+    let values = |run: &Run<'_>, field: Field| {
+        let rows = run.table.last_attempts().into_iter().map(|row| &row.fixed).filter(|row| row.outcome == Outcome::Completed);
         rows.map(|row| field.of(row)).collect::<BTreeSet<String>>()
     };
-    let of = |(subject, run): (&Subject<'_>, &Run<'_>)| {
+    let of = |run: &Run<'_>| {
         let differ = |field: &Field| {
-            let (base, new) = (values(&subjects[0], *field), values(subject, *field));
+            let (base, new) = (values(&runs[0], *field), values(run, *field));
             !base.is_empty() && !new.is_empty() && base != new
         };
         let fields: Vec<&str> = Field::ALL.into_iter().filter(differ).map(Field::name).collect();
@@ -248,7 +244,7 @@ pub(super) fn unlike(subjects: &[Subject<'_>], runs: &[Run<'_>]) -> Vec<String> 
             format!("{} and {} differ in {}: their numbers stand beside each other and do not compare", runs[0].label, run.label, fields.join(", "));
         (!fields.is_empty()).then_some(said)
     };
-    subjects.iter().zip(runs).skip(1).filter_map(of).collect()
+    runs.iter().skip(1).filter_map(of).collect()
 }
 
 /// `of experiment, git, libraries`.

@@ -186,7 +186,8 @@ impl PointTable {
         type Rate = (&'static str, fn(&TrialRow) -> Option<f64>);
         const RATES: [Rate; 2] = [("samples/s", |row| row.samples_per_second), ("tokens/s", |row| row.tokens_per_second)];
         for (head, of) in RATES {
-            let cells: Vec<Cell> = lines.iter().map(|line| rate_cell(line.point, of)).collect();
+            let cells: Vec<Cell> =
+                lines.iter().map(|line| plain(line.point.statistic(of).map(|rate| rate.with_spread()).unwrap_or_default())).collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
                 self.add(head, "mean over its runs ± standard deviation", true, cells.into_iter());
             }
@@ -215,12 +216,6 @@ impl Number {
 
 fn plain(text: String) -> Cell {
     Cell { text, ..Cell::default() }
-}
-
-fn rate_cell(point: &Point<'_>, of: fn(&TrialRow) -> Option<f64>) -> Cell {
-    let Some(rate) = point.statistic(of) else { return Cell::default() };
-    let spread = rate.deviation.filter(|_| rate.mean > 0.0).map(|deviation| format!(" ± {}", Fraction(deviation / rate.mean)));
-    plain(format!("{}{}", significant(rate.mean), spread.unwrap_or_default()))
 }
 
 /// `completed`, or `completed, oom 2`.

@@ -37,7 +37,7 @@ pub(super) fn charts(runs: &[Run<'_>], spots: &Spots<'_>, faults: &mut Vec<Strin
     }
     let on = if rows.iter().any(|row| row.valid_loss.is_some()) { On::Validation } else { On::Training };
     let mut read = Reader { runs, faults, left: MOST_READ };
-    let mut losses = |spot: &Spot<'_>| -> Vec<f64> { spot.point.completed().filter_map(|row| read.loss(row, on, fewest)).collect() };
+    let mut losses = |spot: &Spot<'_>| -> Vec<f64> { spot.point.completed().filter_map(|row| read.loss(spot.run, row, on, fewest)).collect() };
     let found: Vec<(&Spot<'_>, Mean)> = spots.spots.iter().filter_map(|spot| Some((spot, Mean::of(&losses(spot))?))).collect();
     let missing = spots.spots.len() - found.len();
     chart(spots, &found, on, fewest, missing).into_iter().collect()
@@ -55,15 +55,14 @@ struct Reader<'a, 'b> {
 }
 
 impl Reader<'_, '_> {
-    fn loss(&mut self, row: &TrialRow, on: On, at: f64) -> Option<f64> {
+    fn loss(&mut self, run: usize, row: &TrialRow, on: On, at: f64) -> Option<f64> {
         let is_there = |samples: f64| (samples / at - 1.0).abs() <= SAME;
         // The table's training loss is of the last few steps, whatever their samples: the same stretch for all is in the series alone.
         if let Some(loss) = row.valid_loss.filter(|_| on == On::Validation && samples(row).is_some_and(is_there)) {
             return Some(loss);
         }
         self.left = self.left.checked_sub(1)?;
-        let run = self.runs.iter().find(|run| run.points.iter().any(|point| point.rows.iter().any(|own| std::ptr::eq(*own, row))))?;
-        let course = run.course(row, self.faults)?;
+        let course = self.runs[run].course(row, self.faults)?;
         match on {
             On::Validation => course.epochs.iter().filter(|epoch| is_there(epoch.samples as f64)).find_map(|epoch| epoch.valid_loss),
             On::Training => last_losses(&course, row.effective_batch_size, at),

@@ -2,7 +2,10 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{record::TrialRow, report::chart::Quantity};
+use crate::{
+    record::TrialRow,
+    report::{chart::Quantity, points::lengths_differ},
+};
 
 /// A number that each point has.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +66,9 @@ impl Measure {
         if rows.into_iter().any(|row| row.valid_loss.is_some()) { VALID_LOSS } else { TRAIN_LOSS }
     }
 
-    /// Which throughput compares: samples of different lengths do not, their tokens do.
+    /// Which throughput compares.
     pub(in crate::report) fn throughput(axes: &[String]) -> Self {
-        if axes.iter().any(|axis| axis == "model.seq_len") { TOKENS } else { SAMPLES }
+        if lengths_differ(axes) { TOKENS } else { SAMPLES }
     }
 }
 

@@ -23,6 +23,8 @@ pub(in crate::report) struct Spots<'a> {
 
 #[derive(Debug)]
 pub(in crate::report) struct Spot<'a> {
+    /// Which run it is of.
+    pub(in crate::report) run: usize,
     /// One per axis.
     pub(in crate::report) values: Vec<String>,
     pub(in crate::report) point: &'a Point<'a>,
@@ -37,12 +39,12 @@ impl<'a> Spots<'a> {
             }
         }
         let (mut spots, mut stand_ins) = (Vec::new(), 0);
-        for run in runs {
+        for (place, run) in runs.iter().enumerate() {
             for point in &run.points {
                 if point.rows.first().is_some_and(|row| pieces(row).is_some()) {
                     stand_ins += 1;
                 } else {
-                    spots.push(Spot { values: axes.iter().map(|axis| value_of(run, point, axis)).collect(), point });
+                    spots.push(Spot { run: place, values: axes.iter().map(|axis| value_of(run, point, axis)).collect(), point });
                 }
             }
         }
