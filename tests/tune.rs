@@ -205,10 +205,12 @@ fn more_retries_try_a_failed_trial_again_and_keep_the_others() {
     training(&place, "sweep: {search: {kind: largest-batch, to: 16}}");
     let killed = Ended::of(command(&place, 11, &[]).env("SCRIPTED_CHILD_4", "is_killed").output().unwrap());
     assert!(killed.status == Some(1) && killed.stderr.contains("(killed); the same command tries again"), "{killed:?}");
-    for output in ["nowhere/chosen.yaml", "x.yaml"] {
+    fs::write(place.path("notes.yaml"), "mine: yes\n").unwrap();
+    for output in ["nowhere/chosen.yaml", "x.yaml", "notes.yaml", "results"] {
         let refused = tune(&place, 11, &["--output", output]);
-        assert!(refused.status == Some(2) && refused.stderr.contains("`--output "), "{refused:?}");
+        assert!(refused.status == Some(2) && refused.stderr.contains(output), "{refused:?}");
     }
+    assert_eq!(fs::read_to_string(place.path("notes.yaml")).unwrap(), "mine: yes\n");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod doctor;
 mod launching;
 mod ls;
 mod machine;
+mod own_file;
 mod plan;
 mod planned;
 mod report;

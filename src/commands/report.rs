@@ -1,13 +1,14 @@
 //! `kiln report`: what runs mean, without their machine: the summary and each finding with all it rests on, as text or as a page with pictures.
 
 use std::{
-    fs::File,
-    io::{ErrorKind, Read},
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
 use super::{
-    Status, Stop, note, page_style, print,
+    Status, Stop, note,
+    own_file::{Mark, refuse_foreign},
+    page_style, print,
     sources::{Source, newest, of_folder, source},
 };
 use crate::{
@@ -46,11 +47,8 @@ enum Format {
     Json,
 }
 
-/// What kiln's own files say of themselves near their beginning; nothing else is written over.
-const OWN_PAGE: &str = "<meta name=\"generator\" content=\"kiln ";
-const OWN_PICTURE: &str = "<svg role=\"img\" data-by=\"kiln\"";
-/// How far from the beginning.
-const HEAD: u64 = 2048;
+const OWN_PAGE: Mark = Mark { text: "<meta name=\"generator\" content=\"kiln ", maker: "kiln report", example: "report.html" };
+const OWN_PICTURE: Mark = Mark { text: "<svg role=\"img\" data-by=\"kiln\"", ..OWN_PAGE };
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(file) = &args.html {
@@ -118,24 +116,4 @@ fn failed(path: &Path, error: &std::io::Error) -> Stop {
         _ => "name another place",
     };
     Stop::new(Status::Failed, format!("{}: {error}; {hint}", path.display()))
-}
-
-/// A slip of the keyboard must not cost a table, an experiment or a device.
-fn refuse_foreign(file: &Path, own: &str) -> Result<(), Stop> {
-    let refuse = |what: &str| Err(Stop::bad_input(format!("{}: {what}; name a new file, such as `report.html`", file.display())));
-    match std::fs::symlink_metadata(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return refuse(&error.to_string()),
-        Ok(kept) if kept.is_dir() => return refuse("it is a folder"),
-        Ok(kept) if !kept.is_file() => return refuse("it is there already and no plain file"),
-        Ok(_) => {}
-    }
-    let mut head = Vec::new();
-    match File::open(file).and_then(|kept| kept.take(HEAD).read_to_end(&mut head)) {
-        Err(error) => refuse(&error.to_string()),
-        Ok(0) => Ok(()),
-        // A template has a brace where a page has its version.
-        Ok(_) if String::from_utf8_lossy(&head).split(own).nth(1).is_some_and(|rest| !rest.starts_with('{')) => Ok(()),
-        Ok(_) => refuse("it is there already and was not made by `kiln report`"),
-    }
 }

@@ -11,6 +11,7 @@ use super::{
     Status, Stop,
     launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
     machine::trial_program,
+    own_file::{Mark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print,
 };
@@ -99,6 +100,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
 }
 
+const OWN_EXPERIMENT: Mark = Mark { text: spec::CHOSEN_BY_TUNE, maker: "kiln tune", example: "chosen.yaml" };
+
 /// Said before the search and not after hours of it.
 fn check_output(args: &Args) -> Result<(), Stop> {
     let Some(output) = &args.output else { return Ok(()) };
@@ -108,7 +111,7 @@ fn check_output(args: &Args) -> Result<(), Stop> {
     match () {
         () if !folder.is_dir() => refuse("its folder is not there; make it first"),
         () if is_same(&args.file) => refuse("that is the experiment that is searched; name another file"),
-        () => Ok(()),
+        () => refuse_foreign(output, OWN_EXPERIMENT),
     }
 }
 

@@ -9,6 +9,9 @@ use super::{Problems, Request, load, resolved::write_with};
 /// Behind a chosen value.
 const CHOSEN: &str = "chosen";
 
+/// How such a file begins.
+pub const CHOSEN_BY_TUNE: &str = "# `kiln tune` chose this for experiment `";
+
 /// The text of an experiment file. `searched` is the resolved experiment of the search, `name` its name; what is named by a dotted key in
 /// `values` is changed. The new experiment is named for the old one, so that its runs are not taken for those of the search.
 ///
@@ -18,8 +21,8 @@ pub fn write_chosen<'a>(searched: &Path, name: &str, values: impl Iterator<Item 
     let set = |key: &str, value: &Value| format!("{key}={value}");
     let renamed = [set("sweep.search", &Value::Null), set("name", &format!("{name}-{CHOSEN}").into())];
     let set: Vec<String> = renamed.into_iter().chain(values.map(|(key, value)| set(key, value))).collect();
-    let loaded = load(&Request { file: searched.to_owned(), set, variables: Vec::new() })?;
+    let loaded = load(&Request { file: searched.to_owned(), set, ..Request::default() })?;
     let is_chosen = |layer: &str| layer.starts_with("--set") && !layer.starts_with("--set name=");
     let text = write_with(&loaded, |layer| if is_chosen(layer) { CHOSEN.to_owned() } else { String::new() });
-    Ok(format!("# `kiln tune` chose this for experiment `{name}`; its trials are in recommendation.md and trials.csv of that run.\n{text}"))
+    Ok(format!("{CHOSEN_BY_TUNE}{name}`; its trials are in recommendation.md and trials.csv of that run.\n{text}"))
 }

@@ -41,7 +41,7 @@ use node::Node;
 
 pub use asked::AskedModel;
 pub use checkpoint::{AfterTraining, Checkpoint};
-pub use chosen::write_chosen;
+pub use chosen::{CHOSEN_BY_TUNE, write_chosen};
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
