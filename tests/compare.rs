@@ -213,12 +213,48 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
     assert_eq!((again.status, place.runs()), (Some(0), 2), "{again:?}");
     assert!(again.stdout.contains("losses equal to the bit: 2 of 2 trials that both tables have"), "{again:?}");
     assert!(again.stdout.contains("too few runs"), "{again:?}");
+    assert!(again.stderr.contains("experiment, code, programs, machine and data are as they were recorded"), "{again:?}");
     let dry = kiln(&["reproduce", "results/x/latest", "--dry-run"]);
     assert!(dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
     let other = kiln(&["reproduce", "results/x", "--set", "train.optimizer.learning_rate=0.5", "--progress", "plain"]);
-    assert!(other.status == Some(2) && other.stderr.contains("no trial id is in both"), "other settings are another trial: {other:?}");
+    assert!(other.status == Some(2) && other.stderr.contains("none of its trials would run again"), "other settings are another trial: {other:?}");
+    assert_eq!(place.runs(), 2, "and nothing is run for it");
     let table = kiln(&["reproduce", "x.yaml"]);
     assert_eq!(table.status, Some(2), "{table:?}");
+}
+
+#[test]
+fn a_run_of_a_commit_is_reproduced_and_what_differs_is_told_first() {
+    let place = Place::with("");
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=k", "-c", "user.email=k@example.org", "-c", "commit.gpgsign=false"]).args(arguments);
+        assert!(git.current_dir(place.path(".")).output().unwrap().status.success(), "git {arguments:?}");
+    };
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
+                train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\n";
+    fs::write(place.path("x.yaml"), text).unwrap();
+    git(&["init", "-q"]);
+    git(&["add", "x.yaml"]);
+    git(&["commit", "-qm", "one"]);
+    let trial = real_trial();
+    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).env("KILN_TRIAL", &trial).env("OMP_PROC_BIND", "false").output().unwrap());
+    let first = Ended::of(place.kiln(&["run", "x.yaml"]).env("KILN_TRIAL", &trial).output().unwrap());
+    assert_eq!(first.status, Some(0), "{first:?}");
+    git(&["add", "-f", "results"]);
+    git(&["commit", "-qm", "two"]);
+    fs::remove_dir_all(place.path("results")).unwrap();
+    let dry = kiln(&["reproduce", "HEAD:results/x/latest", "--dry-run"]);
+    assert!(dry.status == Some(0) && dry.stdout.contains("1 of 1 trials would run"), "{dry:?}");
+    let lines: Vec<&str> = dry.stderr.lines().collect();
+    assert!(lines[0].starts_with("HEAD:results/x/") && lines[0].ends_with("/trials.csv: now another than recorded:"), "{dry:?}");
+    assert!(lines[1].starts_with("  environment.OMP_PROC_BIND: (not recorded) → false") && lines[2].starts_with("  git.commit: "), "{dry:?}");
+    assert_eq!(lines.len(), 3, "{dry:?}");
+    let again = kiln(&["reproduce", "HEAD:results/x/latest", "--progress", "plain"]);
+    assert!(again.status == Some(0) && again.stdout.contains("losses equal to the bit: 1 of 1 trial "), "{again:?}");
+    assert!(again.stdout.starts_with("base: HEAD:results/x/") && again.stderr.find("git.commit") < again.stderr.find("trial "), "{again:?}");
+    let quiet = kiln(&["reproduce", "HEAD:results/x/latest", "--dry-run", "--quiet"]);
+    assert_eq!(quiet.stderr, "", "{quiet:?}");
 }
 
 #[test]

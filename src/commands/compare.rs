@@ -73,6 +73,13 @@ fn reason(text: &str) -> Result<Reason, String> {
     }
 }
 
+impl Asked {
+    /// Whether rows are matched by their trial's id, and not by values.
+    pub(super) fn matches_by_id(&self) -> bool {
+        self.by.is_empty()
+    }
+}
+
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     compare_and_print(&source(&args.base)?, &source(&args.new)?, &args.asked)
 }

@@ -78,7 +78,7 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
 /// What is asked of `spec`: the file, `--set`s and the environment.
 pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
-    Request { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect() }
+    Request { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect(), text: None }
 }
 
 /// # Errors

@@ -10,20 +10,22 @@ use super::{
     compare::{Asked as Comparing, compare_and_print, compare_and_tell},
     launching::{Launching, stopped},
     machine::trial_program,
+    note,
     planned::plan_loaded,
-    run::{Asked, dry_run, start, status},
-    sources::{of_folder, table_of},
+    run::{Asked, dry_run, instruments_for, status},
+    sources::{Source, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
-    record::RunFolder,
-    schedule::{End, Style},
+    plan::Trial,
+    report::compare::{facts, now_different},
+    schedule::{self, End, Instruments, Request, Style},
     spec,
 };
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, or an experiment's (its newest run).
-    run: PathBuf,
+    /// A run's folder, an experiment's (its newest run), or one of these in a git revision: `HEAD~1:results/x/latest`.
+    run: String,
     #[command(flatten)]
     comparing: Comparing,
     #[command(flatten)]
@@ -31,34 +33,40 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    // `latest` will be a link to the new run.
-    let table = without_links(&table_of(&args.run)?);
-    let base = of_folder(&table)?;
-    let folder = table.parent().map(RunFolder::at).filter(|folder| folder.experiment().is_file());
-    let Some(folder) = folder else {
-        return Err(Stop::bad_input(format!("{}: no `experiment.yaml` lies beside the table; name a run's folder", table.display())));
+    let base = base(&args.run)?;
+    let Some(text) = base.experiment.clone() else {
+        return Err(Stop::bad_input(format!("{}: no `experiment.yaml` lies beside the table; name a run's folder", base.name)));
     };
     // As it was resolved then: the variables of today change nothing.
-    let request = spec::Request { file: folder.experiment(), set: args.launch.settings(), variables: Vec::new() };
+    let file = Path::new(&base.name).with_file_name("experiment.yaml");
+    let request = spec::Request { file: file.clone(), text: Some(text), set: args.launch.settings(), variables: Vec::new() };
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     if loaded.experiment.sweep.search.is_some() {
-        let again = format!("it is the run of a search; `kiln tune {} --fresh` searches again", folder.experiment().display());
-        return Err(Stop::bad_input(format!("{}: {again}", folder.path().display())));
+        let again = "it is the run of a search; `kiln tune FILE --fresh` on its experiment searches again";
+        return Err(Stop::bad_input(format!("{}: {again}", file.display())));
     }
     let mut launch = args.launch;
     launch.fresh = true;
     let asked = Asked::new(plan_loaded(loaded)?, launch.dry_run)?;
     let program = trial_program()?;
+    let begin = |request: &Request| {
+        refuse_without_match(&base, request.trials, &args.comparing)?;
+        let instruments = instruments_for(request.trials);
+        if !launch.quiet {
+            tell_what_differs(&base, request, &instruments);
+        }
+        Ok(instruments)
+    };
     if launch.dry_run {
-        return asked.request(&launch, &program, dry_run);
+        return asked.request(&launch, &program, |request| begin(request).and_then(|_| dry_run(request)));
     }
-    let report = asked.request(&launch, &program, start)?;
+    let report = asked.request(&launch, &program, |request| schedule::run(request, begin(request)?).map_err(stopped))?;
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
     if report.end == End::Interrupted {
         let (experiment, new) = (report.folder.experiment(), report.folder.path());
-        let (results, base) = (launch.results.display(), folder.path().display());
+        let (results, base) = (launch.results.display(), &base.name);
         let how =
             format!("`kiln run {} --results {results}` goes on, and then `kiln compare {base} {}` compares", experiment.display(), new.display());
         return Err(Stop::new(Status::Interrupted, format!("interrupted; {how}")));
@@ -69,6 +77,34 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         _ => compare_and_print(&base, &new, &args.comparing)?,
     };
     Ok(status(&report).max(compared))
+}
+
+fn base(named: &str) -> Result<Source, Stop> {
+    if is_of_revision(named) {
+        return source(named);
+    }
+    // `latest` will be a link to the new run.
+    of_folder(&without_links(&table_of(Path::new(named))?))
+}
+
+/// A sweep of hours is not run for a comparison that has nothing to compare.
+fn refuse_without_match(base: &Source, trials: &[Trial], comparing: &Comparing) -> Result<(), Stop> {
+    let is_there = |trial: &Trial| base.table.rows.iter().any(|row| row.fixed.trial == trial.id);
+    if !comparing.matches_by_id() || base.table.rows.is_empty() || trials.iter().any(is_there) {
+        return Ok(());
+    }
+    let why = "none of its trials would run again: a setting differs in all of them; `--by train.batch_size` matches rows by values";
+    Err(Stop::bad_input(format!("{}: {why}", base.name)))
+}
+
+/// Before the first trial: whether to go on is for the user to say.
+fn tell_what_differs(base: &Source, request: &Request, instruments: &Instruments) {
+    let Some(recorded) = &base.run else {
+        return note(&format!("{}: no `run.json` lies beside the table: what differs in code, machine and data is not known", base.name));
+    };
+    let now = schedule::record_now(request, instruments);
+    let experiments = [base.experiment_value(), serde_yaml::from_str(request.resolved).ok()];
+    note(&format!("{}: {}", base.name, now_different(&facts([Some(recorded), Some(&now)], experiments))));
 }
 
 /// The place itself, from here where it lies below.

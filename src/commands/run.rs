@@ -118,7 +118,7 @@ pub(super) fn start(request: &Request) -> Result<Report, Stop> {
     schedule::run(request, instruments_for(request.trials)).map_err(stopped)
 }
 
-fn instruments_for(trials: &[Trial]) -> Instruments {
+pub(super) fn instruments_for(trials: &[Trial]) -> Instruments {
     instruments(trials.iter().any(|trial| needs_gpu(trial.engine, &trial.devices)))
 }
 

@@ -46,11 +46,19 @@ impl Source {
 
 /// Reads what a command line names; what is no file or folder may be `REVISION:PATH`.
 pub(super) fn source(named: &str) -> Result<Source, Stop> {
-    let revision = named.split_once(':').filter(|_| !Path::new(named).exists());
-    match revision {
+    match revision(named) {
         Some((revision, path)) => of_revision(revision, path),
         None => of_folder(&table_of(Path::new(named))?),
     }
+}
+
+/// Whether it names something in a commit.
+pub(super) fn is_of_revision(named: &str) -> bool {
+    revision(named).is_some()
+}
+
+fn revision(named: &str) -> Option<(&str, &str)> {
+    named.split_once(':').filter(|_| !Path::new(named).exists())
 }
 
 pub(super) fn of_folder(path: &Path) -> Result<Source, Stop> {

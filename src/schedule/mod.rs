@@ -48,7 +48,7 @@ use remaining::History;
 
 use crate::{
     plan::{Outcome, Trial, TrialId},
-    record::{RunFolder, TableRow},
+    record::{RunFile, RunFolder, TableRow},
     spec::Experiment,
 };
 
@@ -176,6 +176,11 @@ pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Resu
     let left = remaining::remaining(&trials, &history, &request.selection, request.experiment.run.retries);
     let to_run = left.iter().map(|index| &trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
     Ok(Preview { resumes, notice, to_run })
+}
+
+/// What `run.json` of a new run would tell before its first trial of the code, the programs, the machine and the data; touches nothing.
+pub fn record_now(request: &Request, instruments: &Instruments) -> RunFile {
+    open::record_now(request, instruments)
 }
 
 /// The plan, and what the rows add to it: what a search went on to ask for, or what stands in for trials that ran out of memory.

@@ -183,6 +183,14 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
     Ok(open)
 }
 
+/// What `run.json` of a new run would begin with.
+pub(super) fn record_now(request: &Request, instruments: &Instruments) -> RunFile {
+    let Request { data, trial_program, sha256, .. } = *request;
+    let (anchor, git) = (clock::anchor(), git(request.results));
+    let sources = Sources { command_line: &[], data, trial_program, sha256, git: &git, instruments, preflight: &[] };
+    new_file(request, gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources))
+}
+
 fn hidden(check: &Check, paths: &Paths) -> Check {
     Check { evidence: paths.hide(&check.evidence), remedy: check.remedy.as_deref().map(|remedy| paths.hide(remedy)), ..check.clone() }
 }

@@ -41,7 +41,7 @@ impl Case {
     }
 
     fn request(&self) -> Request {
-        Request { file: self.folder.path().join("x.yaml"), set: self.set.clone(), variables: self.variables.clone() }
+        Request { file: self.folder.path().join("x.yaml"), set: self.set.clone(), variables: self.variables.clone(), text: None }
     }
 
     fn load(&self) -> Loaded {

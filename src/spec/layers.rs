@@ -24,7 +24,7 @@ pub(super) struct ReadLayers {
 
 pub(super) fn read(request: &Request) -> ReadLayers {
     let mut read = ReadLayers { layers: Vec::new(), problems: Vec::new(), whole: true };
-    read_chain(&request.file, &mut read);
+    read_chain(request, &mut read);
     read.layers.reverse();
     let mut variables: Vec<&(String, String)> = request.variables.iter().filter(|(name, _)| is_experiment_key(name)).collect();
     variables.sort_by_key(|(name, _)| (!name.ends_with("__KIND"), name.as_str()));
@@ -51,9 +51,10 @@ pub(super) fn is_experiment_key(name: &str) -> bool {
 }
 
 /// Reads a file and all that it extends, the file itself first.
-fn read_chain(file: &Path, read: &mut ReadLayers) {
+fn read_chain(request: &Request, read: &mut ReadLayers) {
     let mut seen: Vec<PathBuf> = Vec::new();
-    let mut next = Some((file.to_path_buf(), None::<Location>));
+    let mut next = Some((request.file.clone(), None::<Location>));
+    let mut given = request.text.as_deref();
     while let Some((path, named_at)) = next.take() {
         let source: Arc<str> = path.display().to_string().into();
         if let (Ok(real), Some(at)) = (path.canonicalize(), &named_at)
@@ -64,7 +65,8 @@ fn read_chain(file: &Path, read: &mut ReadLayers) {
             return;
         }
         seen.extend(path.canonicalize());
-        match (read_file(&path, &source), named_at) {
+        let found = given.take().map_or_else(|| read_file(&path, &source), |text| read_text_as_tree(text, &source));
+        match (found, named_at) {
             (Ok(tree), _) => {
                 read.problems.extend(tree.problems);
                 let mut tree = tree.tree;

@@ -62,6 +62,8 @@ pub use search::{Metric, MostWorkers, Search};
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub file: PathBuf,
+    /// What the file holds, where it is not on the disk but in a commit.
+    pub text: Option<String>,
     /// `train.batch_size=8`; values are YAML. Later ones win.
     pub set: Vec<String>,
     /// The environment; only `KILN_…` names with a double underscore count.

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use comparable::{Field, Unlike};
 pub use metric::Metric;
 pub use record::{Fact, facts};
-pub use render::{Page, word};
+pub use render::{Page, now_different, word};
 
 use super::points::note_on;
 use crate::{

@@ -104,8 +104,7 @@ impl Page<'_> {
         if let Form::Markdown = form {
             page.push('\n');
         }
-        for Fact { what, base, new } in facts.iter().take(MOST_FACTS) {
-            let line = format!("{what}: {} → {}", told(base), told(new));
+        for line in lines_of(facts) {
             let _ = writeln!(page, "{bullet}{}", self.plain(&line, form));
         }
         if facts.len() > MOST_FACTS {
@@ -232,6 +231,23 @@ impl Page<'_> {
         }
         whole
     }
+}
+
+/// Of a recorded run, before it is run again: what is another now, for a terminal. What only trials can tell is not asked.
+pub fn now_different(facts: &[Fact]) -> String {
+    let known: Vec<Fact> = facts.iter().filter(|fact| !["libraries.", "flags."].iter().any(|of| fact.what.starts_with(of))).cloned().collect();
+    if known.is_empty() {
+        return "experiment, code, programs, machine and data are as they were recorded; the trials will tell of their libraries".to_owned();
+    }
+    let lines: String = lines_of(&known).map(|line| format!("\n  {}", without_controls(&line))).collect();
+    let more = known.len().saturating_sub(MOST_FACTS);
+    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+    format!("now another than recorded:{lines}{more}")
+}
+
+/// The first of them.
+fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
+    facts.iter().take(MOST_FACTS).map(|Fact { what, base, new }| format!("{what}: {} → {}", told(base), told(new)))
 }
 
 /// Runs that a comparison leaves out.
