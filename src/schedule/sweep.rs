@@ -24,7 +24,6 @@ use super::{
     machine::Here,
     open::{self, Found, Open, privacy},
     pools::{self, Pools},
-    preflight,
     progress::{self, Progress},
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
@@ -34,12 +33,7 @@ use super::{
 };
 use crate::{
     plan::{Outcome, Trial, TrialId},
-    record::{
-        Check, Paths, RunFolder, State, TableRow,
-        run_file::Ended,
-        run_folder::{Lock, lock, repair_latest},
-    },
-    spec::{DeviceName, Devices, Engine},
+    record::{Paths, RunFolder, TableRow, run_file::Ended, run_folder::repair_latest},
     units::counted,
 };
 
@@ -57,8 +51,8 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     if request.trials.is_empty() {
         return Err(Stop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
     }
-    refuse_without_program(request.trial_program)?;
-    let _lock = take_lock(request)?;
+    refusals::without_program(request.trial_program)?;
+    let _lock = refusals::take_lock(request)?;
     let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
     let known = known_trials(request, &found);
     let request = &Request { trials: &known, ..request.clone() };
@@ -86,7 +80,7 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     if listener.asked().load(Ordering::Relaxed) {
         return Err(interrupted());
     }
-    refuse_mistaken_variable(request, &pools, &checks)?;
+    refusals::mistaken_variable(request, &pools, &checks)?;
     let open = open::open(request, found, &instruments, &checks)?;
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
     instruments.heed_no_more();
@@ -100,35 +94,6 @@ fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
         run_anchor_nanoseconds: open.run_anchor_nanoseconds,
         sample_interval: request.experiment.measure.sample_interval.0,
         privacy: privacy(request),
-    }
-}
-
-fn refuse_without_program(program: &Path) -> Result<(), Stop> {
-    if program.is_file() {
-        return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(Stop::CannotRun(format!(
-                "{}: the program that runs a trial may not be executed ({error}); `chmod +x` it, or name another in `KILN_TRIAL`",
-                program.display()
-            ))),
-        };
-    }
-    Err(Stop::CannotRun(format!(
-        "{}: the program that runs a trial is not there; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
-        program.display()
-    )))
-}
-
-fn take_lock(request: &Request) -> Result<Lock, Stop> {
-    let name = &request.experiment.name;
-    match lock(request.results, name, std::process::id(), &clock::utc_now()) {
-        Ok(Ok(lock)) => Ok(lock),
-        Ok(Err(holder)) => Err(Stop::CannotRun(format!(
-            "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
-            holder.0,
-            request.results.join(name).display()
-        ))),
-        Err(error) => Err(open::cannot_write(request)(error)),
     }
 }
 
@@ -476,19 +441,6 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
     format!("trial {trial} found that this machine cannot run it, and no more are started; `kiln doctor` says what is missing{other}")
 }
 
-/// Why a launch with this `CUDA_VISIBLE_DEVICES` must not go on: it names no GPU, though it means to, and the trials that would
-/// take one would silently run on the CPU.
-fn refuse_mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) -> Result<(), Stop> {
-    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
-    let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == State::Problem);
-    match mistake {
-        Some(check) if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() => {
-            Err(Stop::CannotRun(format!("{}; `--device cpu` runs the trials on the CPU", preflight::notice(check))))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// `cpu`, or the UUIDs of a slot, as a row has them.
 fn name_of(slot: &[usize], devices: &[Lease]) -> String {
     slot.iter().map(|device| devices[*device].name()).collect::<Vec<_>>().join(UUIDS_APART)
@@ -523,6 +475,7 @@ fn report(request: &Request, trials: &[Trial], folder: RunFolder, end: End, rows
 }
 
 mod memory;
+mod refusals;
 mod search;
 #[cfg(test)]
 mod tests;

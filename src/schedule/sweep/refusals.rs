@@ -1,0 +1,58 @@
+//! Why a launch does not begin.
+
+use std::path::Path;
+
+use crate::{
+    record::{
+        Check, State,
+        run_folder::{Lock, lock},
+    },
+    schedule::{Request, Stop, clock, open, pools::Pools, preflight},
+    spec::{DeviceName, Devices, Engine},
+};
+
+/// # Errors
+/// There is no program of a trial, or it may not be executed.
+pub(super) fn without_program(program: &Path) -> Result<(), Stop> {
+    if program.is_file() {
+        return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Stop::CannotRun(format!(
+                "{}: the program that runs a trial may not be executed ({error}); `chmod +x` it, or name another in `KILN_TRIAL`",
+                program.display()
+            ))),
+        };
+    }
+    Err(Stop::CannotRun(format!(
+        "{}: the program that runs a trial is not there; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
+        program.display()
+    )))
+}
+
+/// # Errors
+/// Another launch holds the experiment.
+pub(super) fn take_lock(request: &Request) -> Result<Lock, Stop> {
+    let name = &request.experiment.name;
+    match lock(request.results, name, std::process::id(), &clock::utc_now()) {
+        Ok(Ok(lock)) => Ok(lock),
+        Ok(Err(holder)) => Err(Stop::CannotRun(format!(
+            "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
+            holder.0,
+            request.results.join(name).display()
+        ))),
+        Err(error) => Err(open::cannot_write(request)(error)),
+    }
+}
+
+/// Why a launch with this `CUDA_VISIBLE_DEVICES` must not go on: it names no GPU, though it means to, and the trials that would
+/// take one would silently run on the CPU.
+pub(super) fn mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) -> Result<(), Stop> {
+    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
+    let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == State::Problem);
+    match mistake {
+        Some(check) if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() => {
+            Err(Stop::CannotRun(format!("{}; `--device cpu` runs the trials on the CPU", preflight::notice(check))))
+        }
+        _ => Ok(()),
+    }
+}
