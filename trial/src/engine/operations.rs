@@ -559,14 +559,36 @@ mod tests {
         move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
     }
 
+    /// f32 sums of up to some hundred terms, in different orders.
     fn agree(operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
+        agree_to(1e-5, operation, on);
+    }
+
+    fn agree_to(share: f32, operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
         let (fused, composed) = (on(Engine::Libtorch), on(Engine::Flex));
         for (part, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
             assert_eq!(fused.len(), composed.len(), "{operation}, part {part}");
             for (a, b) in fused.iter().zip(composed) {
-                // f32 sums of up to some hundred terms, in different orders.
-                assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{operation}, part {part}: {a} {b}");
+                assert!((a - b).abs() <= share * a.abs().max(1.0), "{operation}, part {part}: {a} {b}");
             }
+        }
+    }
+
+    /// Strides and few channels side by side are where libtorch's own kernels on the CPU go wrong.
+    #[test]
+    fn strided_convolutions_of_any_number_of_channels_equal_composed_ones() {
+        for (channels, kernel, padding) in
+            [(1, 1, 0), (3, 1, 0), (4, 1, 0), (7, 1, 0), (8, 1, 0), (12, 1, 0), (16, 1, 0), (20, 1, 0), (3, 3, 1), (4, 3, 1)]
+        {
+            // A norm leaves little of a gradient where channels are few.
+            agree_to(1e-4, &format!("a {kernel} × {kernel} convolution of {channels} channels"), |engine| {
+                let (x, weight) = (values([2, channels, 7, 8], 1, engine), values([6, channels, kernel, kernel], 2, engine));
+                let (gain, shift) = (values([6], 3, engine), values([6], 4, engine));
+                let stats = RunningStats::new(6, &device(engine).inner());
+                let weights = ConvNormWeights { weight: weight.clone(), gain: gain.clone(), shift: shift.clone(), stats };
+                let made = arithmetic(engine).conv_norm(x.clone(), weights, ConvGeometry { stride: 2, padding }, After::Nothing);
+                both_ways(made, &[&leaf(&x), &leaf(&weight), &leaf(&gain), &leaf(&shift)])
+            });
         }
     }
 

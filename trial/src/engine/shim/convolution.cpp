@@ -13,6 +13,22 @@ Tensor laid_out(const Tensor &tensor) {
   return is_faster ? tensor.to(tensor.options(), /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::ChannelsLast) : tensor;
 }
 
+// A strided 1 x 1 convolution looks at every stride-th place alone. With few channels, side by side, the gradient of its weights as
+// oneDNN 3.10 computes it on the CPU is wrong and written past its memory (its issue 6035): below 8 channels with AVX2, 16 with AVX-512.
+const int64_t FEWEST_CHANNELS = 16;
+
+bool must_be_thinned(const Tensor &image, const Tensor &filter, int64_t stride, int64_t padding) {
+  return image.is_cpu() && stride > 1 && padding == 0 && filter.size(2) == 1 && filter.size(3) == 1 && filter.size(1) < FEWEST_CHANNELS;
+}
+
+Tensor convolution(Tensor image, const Tensor &filter, int64_t stride, int64_t padding) {
+  if (must_be_thinned(image, filter, stride, padding)) {
+    image = image.slice(2, 0, std::nullopt, stride).slice(3, 0, std::nullopt, stride);
+    stride = 1;
+  }
+  return at::conv2d(laid_out(image), laid_out(filter), {}, {stride, stride}, {padding, padding});
+}
+
 struct SavedConvolution : SavedGraph {
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto found = SavedGraph::backward(gradient.contiguous(output.suggest_memory_format()));
@@ -44,7 +60,7 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
     auto filter = leaf(weight, true);
     auto scale = leaf(gain, true);
     auto offset = leaf(shift, true);
-    auto made = at::conv2d(laid_out(cast(image)), laid_out(cast(filter)), {}, {stride, stride}, {padding, padding});
+    auto made = convolution(cast(image), cast(filter), stride, padding);
     auto f32 = [](const Tensor &tensor) { return tensor.to(at::kFloat); };
     auto normed = at::batch_norm(made, f32(scale), f32(offset), *running_mean, *running_variance, training != 0, /*momentum=*/0.1, /*eps=*/1e-5,
                                  /*cudnn_enabled=*/true);
