@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use counts::{Counts, DataFacts, InputShape};
 pub use images::{Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape};
-pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl};
+pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl, UNKNOWN_TOKEN};
 pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 
 /// What the model reads: its kind, where it lies, how it is cut into samples and loaded.

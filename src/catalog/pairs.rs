@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use self::rows::Row;
 use super::{
-    data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl},
+    data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN},
     source,
     text::DataError,
 };
@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
                 response_key: "response",
                 end_token: "[EOS]",
                 pad_token: "[PAD]",
-                unknown_token: "[UNK]",
+                unknown_token: UNKNOWN_TOKEN,
                 valid_share: 0.0,
                 sampling: &chatlm.sampling,
                 remedy: "the files that kiln knows have no such row, `kiln data verify chatlm` compares them",
@@ -173,7 +173,7 @@ fn pairs(rows: Vec<Row>, tokens: &TokenFile, sampling: &PairSampling) -> Result<
             counts.cut_prompts += u64::from(end(&mut prompt, sampling.max_prompt_tokens, tokens.end()));
             counts.cut_responses += u64::from(end(&mut response, sampling.max_response_tokens, tokens.end()));
             counts.add(prompt.len() as u64, response.len() as u64);
-            counts.unknown_tokens += prompt.iter().chain(&response).filter(|id| **id == tokens.unknown()).count() as u64;
+            counts.unknown_tokens += prompt.iter().chain(&response).filter(|id| tokens.unknown() == Some(**id)).count() as u64;
             pairs.push(Pair { prompt, response, prompt_text: row.prompt.clone(), response_text: row.response.clone() });
         }
     }

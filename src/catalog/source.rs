@@ -51,10 +51,9 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
     match data {
         Data::None(_) => Err(DataError::NoText),
         Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
-        Data::Text(text) => locate_own(data, &[&text.path]),
+        Data::Text(text) => locate_own([("data.path", Some(&text.path))]),
         Data::SftJsonl(own) => {
-            let paths: Vec<&String> = [&own.path].into_iter().chain(&own.valid_path).chain([&own.tokenizer]).collect();
-            locate_own(data, &paths)
+            locate_own([("data.path", Some(&own.path)), ("data.valid_path", own.valid_path.as_ref()), ("data.tokenizer", Some(&own.tokenizer))])
         }
         Data::Chatlm(_) => locate_parts(data, data_folder, &CHATLM_FILES),
         Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
@@ -91,10 +90,10 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
     given.into_iter().chain([Path::new(DATA_FOLDER).join(set_folder)]).collect()
 }
 
-/// Files that the experiment names one by one; the first that is not there is told.
-fn locate_own(data: &Data, paths: &[&String]) -> Result<Vec<PathBuf>, DataError> {
-    let locate = |path: &&String| existing(Path::new(path)).ok_or_else(|| not_found(data, vec![PathBuf::from(path)]));
-    paths.iter().map(locate).collect()
+/// Files that the experiment names one by one, each by its key; the first that is not there is told.
+fn locate_own<const N: usize>(named: [(&'static str, Option<&String>); N]) -> Result<Vec<PathBuf>, DataError> {
+    let locate = |(key, path)| existing(Path::new(path)).ok_or_else(|| DataError::NoFile { key, path: PathBuf::from(path) });
+    named.into_iter().filter_map(|(key, path)| Some((key, path?))).map(locate).collect()
 }
 
 fn locate_parts(data: &Data, data_folder: Option<&Path>, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {

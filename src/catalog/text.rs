@@ -27,6 +27,8 @@ pub use super::source::{absolute_path, locate};
 pub enum DataError {
     #[error("{}", describe_absence(.kind, .looked, .fetch.as_ref()))]
     NotFound { kind: &'static str, looked: Vec<PathBuf>, fetch: Option<&'static str> },
+    #[error("`{key}` names {}, {}", .path.display(), describe_no_file(.path))]
+    NoFile { key: &'static str, path: PathBuf },
     #[error("{} {found}; expected {expected}", .path.display())]
     Unfit { path: PathBuf, found: String, expected: String },
     #[error("{} could not be read: {error}", .path.display())]
@@ -55,6 +57,13 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
     };
     let endings = if kind == "image-folder" { "" } else { " (each also with .gz and .xz)" };
     format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
+}
+
+fn describe_no_file(path: &Path) -> &'static str {
+    match path.is_dir() {
+        true => "which is a folder; name a file in it",
+        false => "and there is no such file (nor one that also ends in .gz or .xz); a relative path starts at the directory kiln starts in",
+    }
 }
 
 /// A text as token ids.

@@ -163,6 +163,9 @@ pub struct PairShape {
     pub train: PairCounts,
 }
 
+/// The default of `data.unknown_token`.
+pub const UNKNOWN_TOKEN: &str = "[UNK]";
+
 fn prompt() -> String {
     "prompt".to_owned()
 }
@@ -176,7 +179,7 @@ fn pad_token() -> String {
     "[PAD]".to_owned()
 }
 fn unknown_token() -> String {
-    "[UNK]".to_owned()
+    UNKNOWN_TOKEN.to_owned()
 }
 fn max_tokens() -> u64 {
     256

@@ -35,9 +35,14 @@ fn row(line: &str, prompt_key: &str, response_key: &str) -> Result<Row, String> 
     if line.trim().is_empty() {
         return Err("the line is empty, where a JSON object was expected".to_owned());
     }
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("no JSON ({error})"))?;
+    let value: Value = serde_json::from_str(line).map_err(|error| no_json(&error))?;
     let Value::Object(map) = value else { return Err(format!("{} where a JSON object was expected", found(&value))) };
     Ok(Row { prompt: text(&map, prompt_key, "prompt_key")?, response: text(&map, response_key, "response_key")? })
+}
+
+/// The line is named already, and is the parser's first.
+fn no_json(error: &serde_json::Error) -> String {
+    format!("no JSON ({})", error.to_string().replace(" at line 1 column ", " at column "))
 }
 
 fn text(map: &Map<String, Value>, key: &str, named_by: &str) -> Result<String, String> {

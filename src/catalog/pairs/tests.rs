@@ -86,7 +86,7 @@ fn rows_become_ids_that_are_cut_and_end_and_are_counted() {
     // Ids go up to 9, with a gap.
     assert_eq!(loaded.facts.counts, Counts::Pairs { train, valid: PairCounts::default(), vocabulary: 10 });
     assert_eq!(loaded.facts.train_samples(&place.data(""), None), Some(2));
-    assert_eq!((loaded.tokens.end(), loaded.tokens.pad(), loaded.tokens.unknown()), (9, 0, 1));
+    assert_eq!((loaded.tokens.end(), loaded.tokens.pad(), loaded.tokens.unknown()), (9, 0, Some(1)));
     assert_eq!(loaded.tokens.encode("so what").unwrap(), [3, 1]);
     assert_eq!(loaded.tokens.decode(&[4, 5, 9, 0, 3, 77]), "it is so");
 }
@@ -117,8 +117,8 @@ fn the_end_of_the_file_or_a_file_of_its_own_validates() {
 fn every_bad_row_is_named_by_file_and_line() {
     let good = row("why", "so");
     for (bad, said) in [
-        ("why so", "no JSON (expected value at line 1 column 1)"),
-        ("{\"prompt\": \"why\"", "no JSON (EOF while parsing an object at line 1 column 16)"),
+        ("why so", "no JSON (expected value at column 1)"),
+        ("{\"prompt\": \"why\"", "no JSON (EOF while parsing an object at column 16)"),
         ("[1, 2]", "a list of 2 where a JSON object was expected"),
         ("", "the line is empty, where a JSON object was expected"),
         ("{}", "the object is empty; it needs `prompt`, as `data.prompt_key` says"),
@@ -170,7 +170,26 @@ fn a_tokenizer_that_cannot_be_used_is_refused() {
     place.write("tokenizer.json", &format!("{before}\"model\": {merges}}}"));
     assert!(place.error("").contains("drops merges at random (`dropout` 0.1)"), "{}", place.error(""));
     fs::remove_file(place.path("tokenizer.json")).unwrap();
-    assert!(place.error("").contains("looked for HERE/tokenizer.json (each also with .gz and .xz)"));
+    let absent = "`data.tokenizer` names HERE/tokenizer.json, and there is no such file (nor one that also ends in .gz or .xz)";
+    assert!(place.error("").starts_with(absent), "{}", place.error(""));
+    fs::create_dir(place.path("tokenizer.json")).unwrap();
+    assert_eq!(place.error(""), "`data.tokenizer` names HERE/tokenizer.json, which is a folder; name a file in it");
+    assert!(place.error(", valid_path: nowhere.jsonl").starts_with("`data.valid_path` names nowhere.jsonl, and there is no such file"));
+}
+
+#[test]
+fn a_tokenizer_of_bytes_needs_no_unknown_token() {
+    let place = ten();
+    let bytes = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+        "added_tokens": [{"id": 1, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "fuse_unk": false, "byte_fallback": false, "vocab": {"ALL"}, "merges": []}}"#;
+    let letters: Vec<String> = ('!'..='~').chain(['Ġ', 'Ċ']).filter(|letter| !['"', '\\'].contains(letter)).map(String::from).collect();
+    let vocabulary = letters.iter().enumerate().map(|(id, letter)| format!("\"{letter}\": {}", id + 2)).collect::<Vec<String>>().join(", ");
+    place.write("tokenizer.json", &bytes.replace("\"ALL\"", &vocabulary));
+    let loaded = place.load(", end_token: <|end|>, pad_token: <|end|>").unwrap();
+    assert_eq!((loaded.tokens.unknown(), loaded.facts.input_shape().pairs().unwrap().train.unknown_tokens), (None, 0));
 }
 
 #[test]
@@ -199,7 +218,7 @@ fn chatlm_has_its_known_counts_and_tokens() {
     assert_eq!(super::super::dataset::known_facts(&data, &loaded.facts.sha256), Some(loaded.facts.clone()));
     assert_eq!(facts(&data, Some(&folder), None).unwrap(), Some(loaded.facts.clone()));
     let tokens = &loaded.tokens;
-    assert_eq!((tokens.len(), tokens.pad(), tokens.end(), tokens.unknown()), (29_298, 0, 1, 6));
+    assert_eq!((tokens.len(), tokens.pad(), tokens.end(), tokens.unknown()), (29_298, 0, 1, Some(6)));
     // As the reference implementation in Python gives it, version 0.23.
     let ids = tokens.encode("如何评价Apple这家公司？").unwrap();
     assert_eq!(ids, [1164, 8216, 872, 9469, 9469, 7333, 6344, 1675, 89]);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tokenizers::{ModelWrapper, Tokenizer};
 
 use super::PairsError;
+use crate::catalog::data::UNKNOWN_TOKEN;
 
 /// A tokenizer.json of Hugging Face's `tokenizers`, and three of its tokens.
 #[derive(Clone, Debug)]
@@ -14,14 +15,15 @@ pub struct TokenFile {
     len: usize,
     end: u32,
     pad: u32,
-    unknown: u32,
+    unknown: Option<u32>,
 }
 
 impl TokenFile {
     /// `special` is, for the end, the padding and the unknown token, the key that names it and its name.
     ///
     /// # Errors
-    /// The bytes are no tokenizer, or one whose work is random; it lacks a token that is named.
+    /// The bytes are no tokenizer, or one whose work is random; it lacks a token that is named. A tokenizer that can spell everything
+    /// has no unknown token: the default name for one may be lacking.
     pub(super) fn read(file: &Path, bytes: &[u8], special: [(&'static str, &str); 3]) -> Result<Self, PairsError> {
         let unreadable = |reason: String| PairsError::NoTokenizer { file: file.to_owned(), reason };
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| unreadable(error.to_string()))?;
@@ -41,7 +43,11 @@ impl TokenFile {
                 there: special_tokens(&tokenizer),
             })
         };
-        let [end, pad, unknown] = [id(special[0])?, id(special[1])?, id(special[2])?];
+        let (end, pad) = (id(special[0])?, id(special[1])?);
+        let unknown = match id(special[2]) {
+            Err(_) if special[2].1 == UNKNOWN_TOKEN => None,
+            found => Some(found?),
+        };
         // Ids may have gaps; a model needs room for the highest.
         let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1);
         Ok(Self { file: file.to_owned(), tokenizer, len, end, pad, unknown })
@@ -67,8 +73,8 @@ impl TokenFile {
         self.pad
     }
 
-    /// The id of what the tokenizer cannot spell.
-    pub fn unknown(&self) -> u32 {
+    /// The id of what the tokenizer cannot spell; `None` where it can spell everything.
+    pub fn unknown(&self) -> Option<u32> {
         self.unknown
     }
 
