@@ -21,7 +21,9 @@ use crate::plan::TrialId;
 /// Version of a checkpoint's files.
 pub const CHECKPOINT: u32 = 1;
 /// The file that says what the others are.
-const HEADER: &str = "checkpoint.json";
+pub const HEADER: &str = "checkpoint.json";
+/// Behind the step of one that is not usable.
+const REFUSED: &str = "refused";
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// `checkpoint.json`, written last.
@@ -92,25 +94,47 @@ impl Checkpoints {
         Ok(Some(Draft { trial: self.trial.clone(), step, folder, finished }))
     }
 
-    /// The newest usable one, and why newer ones are not.
+    /// The newest one whose files are as they were written and of which `understood` makes something; and why newer ones are not usable.
     ///
     /// Removes what a kill left half made; what is not usable gets a name (`500.refused`) that is out of the way.
     ///
     /// # Errors
     /// One cannot be removed or renamed.
-    pub fn newest(&self) -> io::Result<(Option<Found>, Vec<String>)> {
+    pub fn newest<T>(&self, understood: impl Fn(Found) -> Result<T, String>) -> io::Result<(Option<T>, Vec<String>)> {
         self.sweep()?;
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
-            match self.read(step) {
+            match self.read(step).and_then(&understood) {
                 Ok(found) => return Ok((Some(found), refused)),
                 Err(reason) => {
-                    refused.push(format!("the checkpoint of step {step} is left out: {reason}"));
+                    refused.push(format!("the checkpoint of step {step} is left out, and is now `{step}.{REFUSED}`: {reason}"));
                     self.put_aside(step)?;
                 }
             }
         }
+        if !refused.is_empty() {
+            refused.push(format!("no checkpoint in {} is usable: the trial begins anew", self.folder.display()));
+        }
         Ok((None, refused))
+    }
+
+    /// Writes into the checkpoint of a step what the evaluation after it found, where that came only later; `training` changes its part of
+    /// the header. Nothing happens to one that is not there, or knows its loss.
+    ///
+    /// # Errors
+    /// The header cannot be read or written; the old one is then untouched.
+    pub fn amend(&self, step: u64, valid_loss: f64, training: impl FnOnce(&mut Value)) -> io::Result<()> {
+        let folder = self.at(step);
+        if !folder.exists() {
+            return Ok(());
+        }
+        let mut header = header(&folder).map_err(io::Error::other)?;
+        if header.valid_loss.is_some() {
+            return Ok(());
+        }
+        header.valid_loss = Some(valid_loss);
+        training(&mut header.training);
+        write_json(&folder.join(HEADER), &header)
     }
 
     /// Deletes all but so many of the newest, and but the one with the lowest validation loss if that is to stay.
@@ -136,7 +160,9 @@ impl Checkpoints {
     /// The steps that have one, in order.
     pub fn steps(&self) -> Vec<u64> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
-        let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        // Its own spelling: `007` is nothing that kiln made.
+        let step = |name: &str| name.parse().ok().filter(|step: &u64| step.to_string() == name);
+        let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| step(entry.file_name().to_str()?)).collect();
         steps.sort_unstable();
         steps
     }
@@ -177,7 +203,7 @@ impl Checkpoints {
     }
 
     fn put_aside(&self, step: u64) -> io::Result<()> {
-        let aside = self.folder.join(format!("{step}.refused"));
+        let aside = self.folder.join(format!("{step}.{REFUSED}"));
         remove(&aside)?;
         fs::rename(self.at(step), aside)
     }
@@ -297,8 +323,7 @@ mod tests {
     }
 
     fn newest(checkpoints: &Checkpoints) -> (Option<u64>, Vec<String>) {
-        let (found, refused) = checkpoints.newest().unwrap();
-        (found.map(|found| found.header.step), refused)
+        checkpoints.newest(|found| Ok(found.header.step)).unwrap()
     }
 
     #[test]
@@ -308,7 +333,7 @@ mod tests {
         [9, 10, 100].into_iter().for_each(|step| write(&checkpoints, step, None));
         assert_eq!((newest(&checkpoints), checkpoints.steps()), ((Some(100), Vec::new()), vec![9, 10, 100]));
         assert!(checkpoints.begin(100).unwrap().is_none());
-        let (found, _) = checkpoints.newest().unwrap();
+        let (found, _) = checkpoints.newest(Ok).unwrap();
         let found = found.unwrap();
         assert_eq!((found.header.training["seconds"].as_f64(), found.header.files["model.safetensors"].bytes), (Some(1.5), 100));
     }
@@ -331,7 +356,10 @@ mod tests {
             damage(step);
             let (found, refused) = newest(&checkpoints);
             assert_eq!(found, Some(1), "{words}");
-            assert!(refused.len() == 1 && refused[0].starts_with(&format!("the checkpoint of step {step} is left out: ")), "{refused:?}");
+            assert!(
+                refused.len() == 1 && refused[0].starts_with(&format!("the checkpoint of step {step} is left out, and is now `{step}.refused`: ")),
+                "{refused:?}"
+            );
             assert!(refused[0].contains(words), "{words}: {refused:?}");
             assert_eq!(checkpoints.steps(), [1], "it is out of the way");
         }
@@ -344,9 +372,36 @@ mod tests {
         let other = Checkpoints::new(checkpoints.folder.clone(), id("0123456789"));
         let (found, refused) = newest(&other);
         assert!(found.is_none() && refused[0].ends_with("it is of trial abcdef0123, and this is trial 0123456789"), "{refused:?}");
+        assert!(refused.len() == 2 && refused[1].ends_with("is usable: the trial begins anew"), "{refused:?}");
         write(&checkpoints, 5, None);
         fs::rename(checkpoints.at(5), checkpoints.at(6)).unwrap();
         assert!(newest(&checkpoints).1[0].ends_with("it says that it is of step 5"));
+    }
+
+    #[test]
+    fn one_that_is_not_understood_is_refused_like_a_damaged_one() {
+        let (_folder, checkpoints) = checkpoints();
+        [1, 2].into_iter().for_each(|step| write(&checkpoints, step, None));
+        fs::create_dir(checkpoints.folder.join("007")).unwrap();
+        let understood = |found: Found| if found.header.step == 1 { Ok(found.header.step) } else { Err("it is in other words".to_owned()) };
+        let (found, refused) = checkpoints.newest(understood).unwrap();
+        assert!(found == Some(1) && refused[0].ends_with("`2.refused`: it is in other words"), "{refused:?}");
+        assert_eq!(checkpoints.steps(), [1], "and a folder of somebody's own is none");
+    }
+
+    #[test]
+    fn the_loss_of_an_evaluation_that_came_later_is_written_into_it_once() {
+        let (_folder, checkpoints) = checkpoints();
+        [(1, Some(2.0)), (2, None), (3, None)].into_iter().for_each(|(step, loss)| write(&checkpoints, step, loss));
+        let seconds = |value: &mut Value| value["seconds"] = json!(2.5);
+        checkpoints.amend(2, 1.0, seconds).unwrap();
+        checkpoints.amend(2, 0.5, |value| *value = Value::Null).unwrap();
+        checkpoints.amend(9, 0.5, seconds).unwrap();
+        assert_eq!(checkpoints.lowest_loss(), Some(1.0));
+        checkpoints.keep(0, true).unwrap();
+        let (found, refused) = checkpoints.newest(Ok).unwrap();
+        let header = found.unwrap().header;
+        assert_eq!((header.step, header.valid_loss, header.training, refused), (2, Some(1.0), json!({"seconds": 2.5}), Vec::new()));
     }
 
     #[test]

@@ -289,8 +289,8 @@ fn goes_on_as_if_nothing_had_been(case: Case) {
 
 /// The step of the newest usable checkpoint, and why others are none.
 fn newest(trial: &Trial) -> (u64, Vec<String>) {
-    let (found, refused) = trial.checkpoints().newest().unwrap();
-    (found.map_or(0, |found| found.header.step), refused)
+    let (found, refused) = trial.checkpoints().newest(|found| Ok(found.header.step)).unwrap();
+    (found.unwrap_or(0), refused)
 }
 
 #[test]
@@ -404,14 +404,30 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
     fs::remove_file(trial.folder.path().join("checkpoint/20/training.safetensors")).unwrap();
     let second = trial.complete(2);
     let notices = second.notices();
-    assert!(notices.len() == 2 && notices[0].starts_with("the checkpoint of step 30 is left out: model.safetensors has "), "{notices:?}");
-    assert!(notices[1].starts_with("the checkpoint of step 20 is left out: training.safetensors: "), "{notices:?}");
+    let left_out = |step: u64, why: &str| format!("the checkpoint of step {step} is left out, and is now `{step}.refused`: {why}");
+    assert!(notices.len() == 2 && notices[0].starts_with(&left_out(30, "model.safetensors has ")), "{notices:?}");
+    assert!(notices[1].starts_with(&left_out(20, "training.safetensors: ")), "{notices:?}");
     assert_eq!(second.result.unwrap().resumed_at_step, Some(10));
     assert!(second.steps.iter().all(|(step, loss)| first.steps[step] == *loss) && second.steps.len() == 20);
 
     trial.checkpoints().delete().unwrap();
     let third = trial.complete(3);
-    assert_eq!((third.result.unwrap().resumed_at_step, third.steps), (None, first.steps));
+    assert_eq!((third.result.unwrap().resumed_at_step, &third.steps), (None, &first.steps));
+
+    // Of another kiln: whole, and in other words.
+    for step in [10, 20, 30] {
+        let header = trial.folder.path().join(format!("checkpoint/{step}/checkpoint.json"));
+        let text = fs::read_to_string(&header).unwrap();
+        let changed = if step == 30 { text.replace("plateau", "plain") } else { text.replace("training.safetensors", "other.safetensors") };
+        fs::write(&header, changed).unwrap();
+        fs::copy(header.with_file_name("training.safetensors"), header.with_file_name("other.safetensors")).unwrap();
+    }
+    let fourth = trial.complete(4);
+    let notices = fourth.notices();
+    assert!(notices[0].starts_with(&left_out(30, "checkpoint.json: missing field `plateau`; was it made by another kiln?")), "{notices:?}");
+    assert!(notices[1].starts_with(&left_out(20, "checkpoint.json names no training.safetensors")), "{notices:?}");
+    assert!(notices.len() == 4 && notices[3].ends_with("is usable: the trial begins anew"), "{notices:?}");
+    assert_eq!((fourth.result.unwrap().resumed_at_step, fourth.steps), (None, first.steps));
 }
 
 #[test]

@@ -5,13 +5,21 @@ use std::path::{Path, PathBuf};
 
 use kiln::{
     plan::TrialFile,
-    record::{Checkpoints, checkpoint::Found},
+    record::{
+        Checkpoints,
+        checkpoint::{Found, HEADER},
+    },
     spec::{AfterTraining, Checkpoint},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{ledger::LedgerState, schedule::PlateauState, training::EarlyStopState};
+use super::{
+    learner::{MODEL_FILE, TRAINING_FILE},
+    ledger::LedgerState,
+    optimizer::Counters,
+    schedule::PlateauState,
+    training::EarlyStopState,
+};
 use crate::TrialError;
 
 /// What a training loop knows at the end of a step, besides its tables.
@@ -32,15 +40,18 @@ pub(crate) struct LoopState {
 struct TrainingState {
     #[serde(rename = "loop")]
     of_loop: LoopState,
-    optimizer: Value,
+    optimizer: Counters,
 }
+
+/// Where its `loop` is.
+const LOOP: &str = "loop";
 
 /// Where an attempt goes on.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) step: u64,
     pub(crate) state: LoopState,
-    pub(crate) optimizer: Value,
+    pub(crate) optimizer: Counters,
     pub(crate) folder: PathBuf,
 }
 
@@ -67,14 +78,12 @@ impl Keeper {
 
     /// Where to go on, and why not from a newer checkpoint.
     ///
-    /// Errors: the folder cannot be read; a checkpoint of this trial cannot be understood.
+    /// Errors: the folder cannot be read, or what is in it not removed.
     pub(crate) fn start(&mut self) -> Result<(Option<Start>, Vec<String>), TrialError> {
-        let unreadable = |error: &dyn std::fmt::Display| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
-        let (found, refused) = self.checkpoints.newest().map_err(|error| unreadable(&error))?;
+        let unreadable = |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
+        let found = self.checkpoints.newest(understood).map_err(unreadable)?;
         self.lowest = self.checkpoints.lowest_loss().unwrap_or(f64::INFINITY);
-        let Some(Found { header, folder }) = found else { return Ok((None, refused)) };
-        let state: TrainingState = serde_json::from_value(header.training).map_err(|error| unreadable(&error))?;
-        Ok((Some(Start { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder }), refused))
+        Ok(found)
     }
 
     /// Whether a checkpoint is due after a step that training goes on from; `valid_loss` is of the evaluation after it.
@@ -100,15 +109,40 @@ impl Keeper {
         step: u64,
         valid_loss: Option<f64>,
         state: LoopState,
-        save: impl FnOnce(&Path) -> Result<Value, TrialError>,
+        save: impl FnOnce(&Path) -> Result<Counters, TrialError>,
     ) -> Result<Option<u64>, TrialError> {
-        let Some(draft) = self.checkpoints.begin(step).map_err(TrialError::NotSaved)? else { return Ok(None) };
+        let Some(draft) = self.checkpoints.begin(step).map_err(TrialError::NotSaved)? else {
+            return self.amend(step, valid_loss, &state).map(|()| None);
+        };
         let optimizer = save(draft.folder())?;
         let training = serde_json::to_value(TrainingState { of_loop: state, optimizer }).map_err(|error| TrialError::NotSaved(error.into()))?;
         let bytes = draft.finish(valid_loss, training).map_err(TrialError::NotSaved)?;
         self.bytes = Some(bytes);
-        self.lowest = valid_loss.map_or(self.lowest, |loss| self.lowest.min(loss));
-        self.checkpoints.keep(self.policy.keep, self.policy.after == AfterTraining::Best).map_err(TrialError::NotSaved)?;
+        self.tidy_up(valid_loss)?;
         Ok(Some(bytes))
     }
+
+    /// The evaluation after a step may come only in the attempt that goes on from its checkpoint.
+    fn amend(&mut self, step: u64, valid_loss: Option<f64>, state: &LoopState) -> Result<(), TrialError> {
+        let Some(loss) = valid_loss else { return Ok(()) };
+        let of_loop = serde_json::to_value(state).map_err(|error| TrialError::NotSaved(error.into()))?;
+        self.checkpoints.amend(step, loss, |training| training[LOOP] = of_loop).map_err(TrialError::NotSaved)?;
+        self.tidy_up(valid_loss)
+    }
+
+    /// Deletes what one with this loss replaces.
+    fn tidy_up(&mut self, valid_loss: Option<f64>) -> Result<(), TrialError> {
+        self.lowest = valid_loss.map_or(self.lowest, |loss| self.lowest.min(loss));
+        self.checkpoints.keep(self.policy.keep, self.policy.after == AfterTraining::Best).map_err(TrialError::NotSaved)
+    }
+}
+
+/// What a checkpoint says of its training.
+fn understood(Found { header, folder }: Found) -> Result<Start, String> {
+    let missing = [MODEL_FILE, TRAINING_FILE].into_iter().find(|name| !header.files.contains_key(*name));
+    if let Some(name) = missing {
+        return Err(format!("{HEADER} names no {name}"));
+    }
+    let state: TrainingState = serde_json::from_value(header.training).map_err(|error| format!("{HEADER}: {error}; was it made by another kiln?"))?;
+    Ok(Start { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder })
 }

@@ -110,17 +110,15 @@ pub(crate) struct Saved {
 }
 
 /// Parameters and running statistics.
-const MODEL_FILE: &str = "model.safetensors";
+pub(super) const MODEL_FILE: &str = "model.safetensors";
 /// Moments of the optimizer, and what a recurrent network remembers.
-const TRAINING_FILE: &str = "training.safetensors";
+pub(super) const TRAINING_FILE: &str = "training.safetensors";
 
 impl Saved {
     /// Reads what [`Learner::save`] wrote.
     ///
     /// Errors: a file cannot be read, or is none of these.
-    pub(crate) fn read(folder: &Path, counters: &serde_json::Value) -> Result<Self, TrialError> {
-        let unreadable = |error| TrialError::Failed(format!("{}: the optimizer's counters cannot be read: {error}", folder.display()));
-        let counters = serde_json::from_value(counters.clone()).map_err(unreadable)?;
+    pub(crate) fn read(folder: &Path, counters: Counters) -> Result<Self, TrialError> {
         Ok(Self { model: Arrived::read(&folder.join(MODEL_FILE))?, training: Arrived::read(&folder.join(TRAINING_FILE))?, counters })
     }
 }
@@ -233,12 +231,12 @@ impl Learner {
     /// returned. Waits for the device.
     ///
     /// Errors: a file cannot be written; `matmul` has nothing to save.
-    pub(crate) fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+    pub(crate) fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
         self.save_with(&[], folder)
     }
 
     /// The same with what the other replicas have to themselves: the memories of their micro-batches.
-    pub(super) fn save_with(&self, others: &[Self], folder: &Path) -> Result<serde_json::Value, TrialError> {
+    pub(super) fn save_with(&self, others: &[Self], folder: &Path) -> Result<Counters, TrialError> {
         let Work::Training { network, updater } = &self.work else { return Err(not_trained()) };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
@@ -250,7 +248,7 @@ impl Learner {
             training.extend(std::iter::once(self).chain(others).flat_map(Self::leaving_memories));
             write(&folder.join(MODEL_FILE), model)?;
             write(&folder.join(TRAINING_FILE), training)?;
-            serde_json::to_value(counters).map_err(|error| TrialError::Failed(error.to_string()))
+            Ok(counters)
         })
     }
 

@@ -10,6 +10,7 @@ use super::{
     DeviceBatch, Learner,
     clock::{monotonic_nanoseconds, seconds_between},
     objective::Scores,
+    optimizer::Counters,
     respond::Writing,
     trainee::{AllocatorPeaks, Copying, Trainee},
 };
@@ -201,7 +202,7 @@ impl Trainee for Parallel {
         self.replicas[0].copying()
     }
 
-    fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+    fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
         self.replicas[0].save_with(&self.replicas[1..], folder)
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{DeviceBatch, Learner, objective::Scores, respond::Writing};
+use super::{DeviceBatch, Learner, objective::Scores, optimizer::Counters, respond::Writing};
 use crate::{TrialError, data::HostBatch, model::Memory};
 
 /// Memory figures of the device's allocator since they were last reset.
@@ -90,7 +90,7 @@ pub(crate) trait Trainee {
     fn copying(&self) -> Copying;
 
     /// Waits. Writes its tensors into a folder, between two steps; what else it must remember is returned.
-    fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError>;
+    fn save(&self, folder: &Path) -> Result<Counters, TrialError>;
 
     /// Waits. What must hold at the end of any training.
     ///
@@ -182,7 +182,7 @@ impl Trainee for Learner {
         Self::copying(self)
     }
 
-    fn save(&self, folder: &Path) -> Result<serde_json::Value, TrialError> {
+    fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
         Self::save(self, folder)
     }
 }

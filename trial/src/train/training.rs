@@ -230,7 +230,14 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
         let step = self.measured.steps;
         let is_owed = self.measured.resumed_at.is_some() && self.owes_evaluation(step) && step < self.plan.total_steps;
-        if is_owed { self.evaluate(step) } else { Ok(None) }
+        if !is_owed {
+            return Ok(None);
+        }
+        match self.evaluate(step)? {
+            // The checkpoint that it went on from learns of it.
+            None if self.keeper.is_some() => self.checkpoint(step),
+            ending => Ok(ending),
+        }
     }
 
     fn owes_evaluation(&self, step: u64) -> bool {

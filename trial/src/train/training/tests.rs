@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -14,8 +14,8 @@ use kiln::{
         data::{Sampling, Tokenizer},
         tokenizer::Vocabulary,
     },
-    plan::{Outcome, TrialFile},
-    record::{EpochRow, StepRow, TrialResult},
+    plan::{Outcome, TrialFile, TrialId},
+    record::{Checkpoints, EpochRow, StepRow, TrialResult},
 };
 
 use super::*;
@@ -25,6 +25,8 @@ use crate::{
     train::{
         Setting,
         feed::Validation,
+        learner::{MODEL_FILE, TRAINING_FILE},
+        optimizer::Counters,
         outcome::{conclude, empty_result},
         respond::Writing,
         step_clock::{StepSeconds, WallClock},
@@ -86,6 +88,9 @@ struct Fake {
     fails_at: Option<u64>,
     /// Tokens that it gives outputs for, before it panics.
     tokens_left: u64,
+    /// In the evaluation after so many steps a signal comes.
+    interrupted_after: Option<u64>,
+    is_interrupted: Arc<AtomicBool>,
 }
 
 impl Trainee for Fake {
@@ -126,6 +131,9 @@ impl Trainee for Fake {
     }
     fn evaluate(&mut self, (): ()) -> Result<(), TrialError> {
         thread::sleep(Duration::from_millis(self.evaluation_milliseconds));
+        if self.interrupted_after == Some(self.steps) {
+            self.is_interrupted.store(true, Ordering::SeqCst);
+        }
         Ok(())
     }
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
@@ -150,9 +158,11 @@ impl Trainee for Fake {
     fn copying(&self) -> Copying {
         Copying::default()
     }
-    fn save(&self, folder: &std::path::Path) -> Result<serde_json::Value, TrialError> {
-        std::fs::write(folder.join("steps"), self.steps.to_string()).map_err(TrialError::NotSaved)?;
-        Ok(self.steps.into())
+    fn save(&self, folder: &std::path::Path) -> Result<Counters, TrialError> {
+        for name in [MODEL_FILE, TRAINING_FILE] {
+            std::fs::write(folder.join(name), self.steps.to_string()).map_err(TrialError::NotSaved)?;
+        }
+        Ok(Counters::default())
     }
 }
 
@@ -169,6 +179,8 @@ fn fake() -> Fake {
         open: Vec::new(),
         fails_at: None,
         tokens_left: u64::MAX,
+        interrupted_after: None,
+        is_interrupted: Arc::default(),
     }
 }
 
@@ -177,8 +189,9 @@ fn file(folder: &std::path::Path, keys: &str) -> TrialFile {
         "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {{kind: mlp, seq_len: 8}}, data: {{kind: generated}}, \
          train: {{batch_size: 2, grad_accumulation: 2, cpu_threads: 1, {keys}}}, \
          measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 3}}, engine: libtorch, device: cpu, \
-         folder: {}, run_anchor_nanoseconds: 0}}",
-        folder.display()
+         folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
+        folder.display(),
+        folder.join("checkpoint").display()
     );
     serde_yaml::from_str(&text).unwrap()
 }
@@ -204,9 +217,13 @@ fn train(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, 
 }
 
 fn train_with_workers(keys: &str, trainee: Fake, total_steps: u64, source_milliseconds: u64, interrupted: bool, num_workers: usize) -> Trained {
-    let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
-    let loader = Loader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false });
+    let loader = loader(&trainee, total_steps, source_milliseconds, num_workers);
     train_by(keys, trainee, loader, interrupted, Box::new(WallClock::new(0)))
+}
+
+fn loader(trainee: &Fake, total_steps: u64, source_milliseconds: u64, num_workers: usize) -> Loader {
+    let source = Arc::new(SleepySource { sleeper: Arc::clone(&trainee.loading), milliseconds: source_milliseconds });
+    Loader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false })
 }
 
 /// Ten tokens, in three windows.
@@ -219,7 +236,19 @@ fn validation() -> Validation {
 
 fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock: Box<dyn StepClock>) -> Trained {
     let folder = tempfile::tempdir().unwrap();
-    let file = file(folder.path(), keys);
+    trainee.is_interrupted.store(interrupted, Ordering::SeqCst);
+    attempt(folder.path(), keys, trainee, loader, clock)
+}
+
+/// One attempt in a folder; it goes on from the newest checkpoint that is there.
+fn attempt(folder: &std::path::Path, keys: &str, mut trainee: Fake, mut loader: Loader, clock: Box<dyn StepClock>) -> Trained {
+    let file = file(folder, keys);
+    let mut keeper = Keeper::new(&file);
+    let start = keeper.as_mut().and_then(|keeper| keeper.start().unwrap().0);
+    if let Some(start) = &start {
+        trainee.steps = start.step;
+        loader.start_at(start.step * file.batches_per_step());
+    }
     let total_steps = file.train.steps.unwrap();
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, monotonic_nanoseconds());
@@ -228,23 +257,23 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, interrupted: bool, clock:
         plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN as f64, targets_per_sample: SEQ_LEN },
         feed: Some(Feed { loader, validation: Some(validation()) }),
         sampler: Sampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
-        tables: Tables::create(folder.path()).unwrap(),
+        tables: Tables::create(folder).unwrap(),
         messages: &mut messages,
-        is_interrupted: &AtomicBool::new(interrupted),
+        is_interrupted: &Arc::clone(&trainee.is_interrupted),
         clock,
-        keeper: None,
-        start: None,
+        keeper,
+        start,
     };
     let mut result = empty_result(&file);
     let ending = train_with(&file, setting, trainee, &mut result);
-    let rows = |name: &str| csv::Reader::from_path(folder.path().join(name)).unwrap();
+    let rows = |name: &str| csv::Reader::from_path(folder.join(name)).unwrap();
     Trained {
         ending,
         result,
         messages: String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
         steps: rows("steps.csv").deserialize().map(Result::unwrap).collect(),
         epochs: rows("epochs.csv").deserialize().map(Result::unwrap).collect(),
-        sample: std::fs::read_to_string(folder.path().join("sample.txt")).ok(),
+        sample: std::fs::read_to_string(folder.join("sample.txt")).ok(),
     }
 }
 
@@ -360,6 +389,32 @@ fn an_interrupted_training_stops_before_its_next_step_and_is_not_evaluated() {
     let trained = train("steps: 12", fake(), 12, 0, true);
     assert_eq!(trained.ending.unwrap(), Ending::Interrupted);
     assert_eq!((trained.result.steps, trained.epochs.len()), (0, 0));
+}
+
+#[test]
+fn an_evaluation_that_a_signal_cut_short_is_made_up_for_and_the_best_checkpoint_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = "steps: 12, evaluate: {every: epoch}, checkpoint: {every_steps: 1000, after: best}";
+    let checkpoints = Checkpoints::new(folder.path().join("checkpoint"), TrialId("abcdef0123".to_owned()));
+    let attempt = |interrupted_after: Option<u64>| {
+        let valid_loss = |step: u64| match step {
+            5 => 1.0,
+            10 => 3.0,
+            _ => 0.5,
+        };
+        let trainee = Fake { interrupted_after, valid_loss, ..fake() };
+        let loader = loader(&trainee, 12, 0, 0);
+        let trained = attempt(folder.path(), keys, trainee, loader, Box::new(WallClock::new(0)));
+        (trained.ending.unwrap(), trained.epochs.iter().filter_map(|row| Some((row.step, row.valid_loss?))).collect::<Vec<_>>())
+    };
+    assert_eq!(attempt(Some(5)), (Ending::Interrupted, vec![]));
+    assert_eq!((checkpoints.steps(), checkpoints.lowest_loss()), (vec![5], None));
+    assert_eq!(attempt(Some(12)), (Ending::Interrupted, vec![(5, 1.0), (10, 3.0)]));
+    assert_eq!((checkpoints.steps(), checkpoints.lowest_loss()), (vec![5, 12], Some(1.0)));
+    assert_eq!(attempt(None), (Ending::Completed, vec![(12, 0.5)]));
+    // As the parent leaves them once the row is written.
+    checkpoints.keep(0, true).unwrap();
+    assert_eq!((checkpoints.steps(), checkpoints.lowest_loss()), (vec![12], Some(0.5)));
 }
 
 #[test]
