@@ -15,13 +15,18 @@ const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len
 const LSTM: &str = "{kind: lstm, d_model: 16, hidden: 16, seq_len: 8, dropout: 0.0}";
 const PANEL_LSTM: &str = "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: 2, dropout: 0.0}";
 const RESNET: &str = "{kind: resnet, depth: 18, width: 4, stem: small}";
+const SEQ2SEQ: &str = "{kind: seq2seq, d_model: 16, d_kv: 4, d_ff: 32, num_heads: 2, dropout: 0.0}";
+const MLP: &str = "{kind: mlp, d_model: 8, hidden: 16, context: 4, seq_len: 8}";
 const TEXT: &str = "{kind: generated, characters: 12000, num_workers: 1}";
 const CONTIGUOUS: &str = "{kind: generated, characters: 12000, sampling: contiguous}";
 const PANEL: &str = "{kind: panel-csv, path: PANEL, price: Close}";
+/// The responses' lengths differ, so each device has its own number of targets.
+const PAIRS: &str = "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, length_bucket: 4}";
 const IMAGES: &str = "{kind: generated-images, images: 200, valid_images: 40, image_size: 16}";
 
 /// Where a gradient is nothing but rounding (of an attention's key bias it is), AdamW with its usual epsilon of 1e-8 moves by it.
 const ADAMW: &str = "optimizer: {kind: adamw, learning_rate: 1.0e-3, epsilon: 1.0e-6}";
+const ADAFACTOR: &str = "optimizer: {kind: adafactor, learning_rate: 1.0e-3}";
 const SGD: &str = "optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}";
 
 const STEPS: u64 = 6;
@@ -54,7 +59,8 @@ fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
     let place = folder.path();
     write_panel(&place.join("panel"));
     let Case { engine, model, data, optimizer, accumulation } = case;
-    let data = data.replace("PANEL", &place.join("panel").display().to_string());
+    write_pairs(&place.join("pairs"));
+    let data = data.replace("PANEL", &place.join("panel").display().to_string()).replace("PAIRS", &place.join("pairs").display().to_string());
     let text = format!(
         "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: {{batch_size: {batch_size}, \
          grad_accumulation: {accumulation}, steps: {STEPS}, clip_norm: 0.5, cpu_threads: 1, {optimizer}, evaluate: {{every: 3, batch_multiple: {devices}}}, \
@@ -93,6 +99,23 @@ fn write_panel(folder: &Path) {
         let text: String = (0..240).map(line).collect();
         fs::write(folder.join(format!("S{symbol}.csv")), format!("Date,Open,Close,Volume\n{text}")).unwrap();
     }
+}
+
+/// 60 prompts and responses of up to 12 words, and the words.
+fn write_pairs(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let words =
+        |number: usize, salt: usize| (0..1 + number * salt % 12).map(|at| format!("w{}", (number + at * salt) % 20)).collect::<Vec<_>>().join(" ");
+    let row = |number: usize| format!("{{\"prompt\": \"{}\", \"response\": \"{}\"}}\n", words(number, 5), words(number, 7));
+    fs::write(folder.join("rows.jsonl"), (0..60).map(row).collect::<String>()).unwrap();
+    let known = ["[PAD]", "[EOS]", "[UNK]"].map(str::to_owned).into_iter().chain((0..20).map(|number| format!("w{number}")));
+    let vocabulary = known.enumerate().map(|(id, word)| format!("\"{word}\": {id}")).collect::<Vec<_>>().join(", ");
+    let tokenizer = format!(
+        "{{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], \"normalizer\": null, \"post_processor\": null, \
+         \"pre_tokenizer\": {{\"type\": \"WhitespaceSplit\"}}, \"decoder\": null, \
+         \"model\": {{\"type\": \"WordLevel\", \"vocab\": {{{vocabulary}}}, \"unk_token\": \"[UNK]\"}}}}"
+    );
+    fs::write(folder.join("tokenizer.json"), tokenizer).unwrap();
 }
 
 fn largest_difference(found: &[f64], expected: &[f64]) -> f64 {
@@ -146,6 +169,16 @@ fn so_does_an_lstm_with_its_memory_and_without() {
 #[test]
 fn so_does_a_panel_lstm() {
     with_both_optimizers_and_accumulations(PANEL_LSTM, PANEL);
+}
+
+#[test]
+fn so_do_an_mlp_and_a_seq2seq_whose_devices_have_targets_of_their_own_number() {
+    with_both_optimizers_and_accumulations(MLP, TEXT);
+    for engine in engines() {
+        for (optimizer, accumulation) in [(ADAMW, 1), (ADAFACTOR, 1), (ADAFACTOR, 2)] {
+            trains_as_one_large_batch(Case { engine, model: SEQ2SEQ, data: PAIRS, optimizer, accumulation });
+        }
+    }
 }
 
 /// A batch norm's statistics are each device's own, so its losses are others; the parameters stay equal, or the trial would fail.
