@@ -100,7 +100,7 @@ fn train<W: Write>(
     let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
-    let saved = start.as_ref().map(|start| Saved::read(&start.folder, &start.optimizer)).transpose()?;
+    let saved = start.as_ref().map(|start| Saved::read(&start.folder, start.optimizer)).transpose()?;
     let mut replicas = Learner::build_replicas(file, input, registry, saved.as_ref())?;
     drop(saved); // It is as large as the model and its moments.
     let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
@@ -238,6 +238,9 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         let padding = pairs.train.padding_fraction(&schedule) * 100.0;
         result.notes.insert("tokens_per_second".to_owned(), format!("of prompts and responses alone; {padding:.1} % of a batch is padding besides"));
     }
+    if let Some(left_out) = left_out_of_data(&opened.left_out) {
+        result.notes.insert("data".to_owned(), left_out);
+    }
     let notices = left_out_notice(epoch, &opened.left_out).into_iter().chain(opened.notices).collect::<Vec<String>>();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
@@ -245,9 +248,14 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })
 }
 
+fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
+    let parts: Vec<String> = of_data.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    (!parts.is_empty()).then(|| format!("the data leaves out {}", parts.join(", ")))
+}
+
 /// What of the data is not trained on, in words.
 fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
-    let mut parts: Vec<String> = of_data.iter().map(|(what, count)| format!("the data leaves out {count} {what}")).collect();
+    let mut parts: Vec<String> = left_out_of_data(of_data).into_iter().collect();
     if epoch.dropped_samples() > 0 {
         let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
         parts.push(format!("each epoch leaves out {batch} samples that fill no batch and {step} more that fill no step"));
