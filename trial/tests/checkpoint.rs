@@ -372,8 +372,9 @@ const LARGE: Case = Case {
 fn a_hundred_kills_while_checkpoints_are_written_leave_a_usable_one_each() {
     let trial = Trial::new(LARGE, "every_steps: 1, keep: 2");
     let mut times = SplitMix64::new(7);
-    let (mut before, mut half_made) = (0, 0);
-    for kill in 0..100 {
+    let (mut before, mut half_made, mut kill) = (0, 0, 0);
+    // Others strike between two of them.
+    while half_made < 100 {
         let mut child = trial.start(1);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The first time until there is one; then at any moment after training has begun.
@@ -388,9 +389,10 @@ fn a_hundred_kills_while_checkpoints_are_written_leave_a_usable_one_each() {
         let (step, refused) = newest(&trial);
         assert!(refused.is_empty() && step >= before && step > 0, "kill {kill}: {before}, then {step}: {refused:?}");
         before = step;
+        kill += 1;
+        assert!(kill < 1000, "only {half_made} of {kill} kills struck while files were written");
     }
-    assert!(half_made >= 20, "only {half_made} kills struck while files were written");
-    assert!(before >= 50, "{before} steps were kept of a hundred attempts");
+    assert!(before >= 50, "{before} steps were kept of {kill} attempts");
 }
 
 #[test]
