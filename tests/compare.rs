@@ -22,6 +22,12 @@ fn kiln(folder: &Path, arguments: &[&str]) -> Ended {
     Ended::of(Command::new(env!("CARGO_BIN_EXE_kiln")).args(arguments).current_dir(folder).output().unwrap())
 }
 
+fn git(folder: &Path, arguments: &[&str]) {
+    let mut git = Command::new("git");
+    git.args(["-c", "user.name=k", "-c", "user.email=k@example.org", "-c", "commit.gpgsign=false"]).args(arguments);
+    assert!(git.current_dir(folder).output().unwrap().status.success(), "git {arguments:?}");
+}
+
 fn compare(arguments: &[&str]) -> Ended {
     kiln(Path::new("."), &[&["compare"], arguments].concat())
 }
@@ -119,11 +125,7 @@ fn runs_of_different_settings_match_by_named_axes_alone() {
 #[test]
 fn a_git_revision_can_be_named_and_links_are_followed() {
     let folder = tempfile::tempdir().unwrap();
-    let git = |arguments: &[&str]| {
-        let mut git = Command::new("git");
-        git.args(["-c", "user.name=k", "-c", "user.email=k@example.org", "-c", "commit.gpgsign=false"]).args(arguments);
-        assert!(git.current_dir(folder.path()).output().unwrap().status.success(), "git {arguments:?}");
-    };
+    let git = |arguments: &[&str]| git(folder.path(), arguments);
     let run = folder.path().join("results/x/20260101T000000Z-abc");
     fs::create_dir_all(&run).unwrap();
     let from = PathBuf::from(results("image-folder-workers")).join("latest");
@@ -226,11 +228,7 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
 #[test]
 fn a_run_of_a_commit_is_reproduced_and_what_differs_is_told_first() {
     let place = Place::with("");
-    let git = |arguments: &[&str]| {
-        let mut git = Command::new("git");
-        git.args(["-c", "user.name=k", "-c", "user.email=k@example.org", "-c", "commit.gpgsign=false"]).args(arguments);
-        assert!(git.current_dir(place.path(".")).output().unwrap().status.success(), "git {arguments:?}");
-    };
+    let git = |arguments: &[&str]| git(&place.path("."), arguments);
     let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
                 train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\n";
     fs::write(place.path("x.yaml"), text).unwrap();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod common;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -12,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use common::write_pairs;
 use kiln::{
     catalog::random::SplitMix64,
     plan::{Outcome, TrialId},
@@ -215,23 +218,6 @@ fn terminate(child: &Child) {
 fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
     let Ok(mut reader) = csv::ReaderBuilder::new().flexible(true).from_path(path) else { return Vec::new() };
     reader.deserialize().filter_map(Result::ok).collect()
-}
-
-/// 100 prompts and responses of up to 12 words.
-fn write_pairs(folder: &Path) {
-    fs::create_dir_all(folder).unwrap();
-    let words =
-        |number: usize, salt: usize| (0..1 + number * salt % 12).map(|at| format!("w{}", (number + at * salt) % 20)).collect::<Vec<_>>().join(" ");
-    let row = |number: usize| serde_json::json!({"prompt": words(number, 5), "response": words(number, 7)}).to_string() + "\n";
-    fs::write(folder.join("rows.jsonl"), (0..100).map(row).collect::<String>()).unwrap();
-    let known = ["[PAD]", "[EOS]", "[UNK]"].map(str::to_owned).into_iter().chain((0..20).map(|number| format!("w{number}")));
-    let vocabulary: serde_json::Map<String, serde_json::Value> = known.enumerate().map(|(id, word)| (word, id.into())).collect();
-    let tokenizer = serde_json::json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
-    });
-    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
 
 /// Prices of three symbols that go up and down.

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod common;
+
 use std::{collections::BTreeMap, fs, path::Path, sync::atomic::AtomicBool};
 
+use common::write_pairs;
 use kiln::{
     plan::{Outcome, TrialFile},
     record::{EpochRow, StepRow, TrialResult},
@@ -99,23 +102,6 @@ fn write_panel(folder: &Path) {
         let text: String = (0..240).map(line).collect();
         fs::write(folder.join(format!("S{symbol}.csv")), format!("Date,Open,Close,Volume\n{text}")).unwrap();
     }
-}
-
-/// 60 prompts and responses of up to 12 words, and the words.
-fn write_pairs(folder: &Path) {
-    fs::create_dir_all(folder).unwrap();
-    let words =
-        |number: usize, salt: usize| (0..1 + number * salt % 12).map(|at| format!("w{}", (number + at * salt) % 20)).collect::<Vec<_>>().join(" ");
-    let row = |number: usize| format!("{{\"prompt\": \"{}\", \"response\": \"{}\"}}\n", words(number, 5), words(number, 7));
-    fs::write(folder.join("rows.jsonl"), (0..60).map(row).collect::<String>()).unwrap();
-    let known = ["[PAD]", "[EOS]", "[UNK]"].map(str::to_owned).into_iter().chain((0..20).map(|number| format!("w{number}")));
-    let vocabulary = known.enumerate().map(|(id, word)| format!("\"{word}\": {id}")).collect::<Vec<_>>().join(", ");
-    let tokenizer = format!(
-        "{{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], \"normalizer\": null, \"post_processor\": null, \
-         \"pre_tokenizer\": {{\"type\": \"WhitespaceSplit\"}}, \"decoder\": null, \
-         \"model\": {{\"type\": \"WordLevel\", \"vocab\": {{{vocabulary}}}, \"unk_token\": \"[UNK]\"}}}}"
-    );
-    fs::write(folder.join("tokenizer.json"), tokenizer).unwrap();
 }
 
 fn largest_difference(found: &[f64], expected: &[f64]) -> f64 {

@@ -248,6 +248,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })
 }
 
+/// Rows, ends of rows and files that the data itself drops.
 fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
     let parts: Vec<String> = of_data.iter().map(|(what, count)| format!("{count} {what}")).collect();
     (!parts.is_empty()).then(|| format!("the data leaves out {}", parts.join(", ")))

@@ -3,7 +3,8 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test program uses a part of these; a test that cannot go on has failed")]
 
 use std::{
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -78,4 +79,21 @@ pub(crate) fn assert_close(left: &[(String, Vec<f32>)], right: &[(String, Vec<f3
         assert!(worst <= tolerance * scale.max(1.0), "{path}: {worst} of {scale}");
         assert!(left.iter().any(|value| *value != 0.0) || path.ends_with("unused"), "{path}: all gradients are 0");
     }
+}
+
+/// 100 prompts and responses of up to 12 words as `rows.jsonl`, and the words as `tokenizer.json`.
+pub(crate) fn write_pairs(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let words =
+        |number: usize, salt: usize| (0..1 + number * salt % 12).map(|at| format!("w{}", (number + at * salt) % 20)).collect::<Vec<_>>().join(" ");
+    let row = |number: usize| serde_json::json!({"prompt": words(number, 5), "response": words(number, 7)}).to_string() + "\n";
+    fs::write(folder.join("rows.jsonl"), (0..100).map(row).collect::<String>()).unwrap();
+    let known = ["[PAD]", "[EOS]", "[UNK]"].map(str::to_owned).into_iter().chain((0..20).map(|number| format!("w{number}")));
+    let vocabulary: serde_json::Map<String, serde_json::Value> = known.enumerate().map(|(id, word)| (word, id.into())).collect();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
+    });
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
