@@ -164,3 +164,48 @@ fn what_is_to_stay_stays_and_a_rerun_of_a_completed_trial_begins_anew() {
     assert_eq!((rows.len(), rows[1]["resumed_at_step"].as_str(), place.losses(2)), (2, "", first));
     assert_eq!(place.checkpoints(), [40]);
 }
+
+/// What `sha256sum` says of a file.
+fn sha256(file: &Path) -> String {
+    let output = Command::new("sha256sum").arg(file).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()[..64].to_owned()
+}
+
+#[test]
+fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
+    let place = Place::new("last");
+    place.complete(&["--set", "train.steps=300"]);
+    let row = place.rows().remove(0);
+    let drawn_at = place.losses(1)[&1].parse::<f64>().unwrap();
+    let weights = place.trial().join("checkpoint/300/model.safetensors");
+    let moved = place.0.path().join("moved.safetensors");
+    fs::copy(weights, &moved).unwrap();
+    let sum = sha256(&moved);
+    let going_on = |path: &str, sum: &str| {
+        let key = format!("train.initial_weights={{path: {path}, sha256: \"{sum}\"}}");
+        place.kiln(&["--fresh", "--set", "train.steps=20", "--set", &key]).output().unwrap()
+    };
+    let runs = || fs::read_dir(place.0.path().join("results/long")).unwrap().count();
+    let before = runs();
+    // Nothing is begun with what is not there, or is not what was meant.
+    let other = format!("{}{}", if sum.starts_with('0') { '1' } else { '0' }, &sum[1..]);
+    for (path, sum, what) in [
+        ("nowhere.safetensors", &sum, "`train.initial_weights.path` names nowhere.safetensors, which cannot be read: No such file"),
+        ("moved.safetensors", &other, "`train.initial_weights.path` names moved.safetensors, whose SHA-256 is "),
+    ] {
+        let output = going_on(path, sum);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && said.contains(what), "{said}");
+    }
+    assert_eq!(runs(), before);
+
+    assert!(going_on("moved.safetensors", &sum).status.success());
+    let begun = place.rows().remove(0);
+    let begins_at = place.losses(1)[&1].parse::<f64>().unwrap();
+    assert!(begins_at < drawn_at / 4.0, "{begins_at} and {drawn_at}");
+    fs::rename(&moved, place.0.path().join("elsewhere.safetensors")).unwrap();
+    assert!(going_on("elsewhere.safetensors", &sum).status.success());
+    let again = place.rows().remove(0);
+    assert_eq!((&again["trial"], &again["valid_loss"]), (&begun["trial"], &begun["valid_loss"]));
+    assert_ne!(again["trial"], row["trial"]);
+}

@@ -26,6 +26,7 @@ pub mod samples;
 pub mod source;
 pub mod text;
 pub mod tokenizer;
+pub mod weights;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -183,7 +183,8 @@ pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
     digest_of::<Sha256>(&mut open(path, named)?)
 }
 
-fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String, u64)> {
+/// The sum of all that is left to read, as hex, and its bytes.
+pub(super) fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String, u64)> {
     let mut hasher = D::new();
     let mut buffer = vec![0; 1 << 16];
     let mut bytes = 0;

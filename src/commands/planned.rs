@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use super::{Status, Stop};
@@ -14,16 +14,17 @@ use crate::{
         facts::{cache_folder, facts},
         text,
         tokenizer::Vocabulary,
+        weights,
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
-    spec::{self, Loaded, Location, Problem, Problems, Request},
+    spec::{self, InitialWeights, Loaded, Location, Problem, Problems, Request},
 };
 
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {
     pub(super) loaded: Loaded,
     pub(super) plan: Plan,
-    /// Why some facts about the data are unknown: a trial that reads it cannot run here.
+    /// Why some facts about the data are unknown, and which initial weights are not here: a trial that reads these cannot run.
     pub(super) notes: Vec<String>,
     /// What is known of the prompts and responses that are read.
     pub(super) remarks: Vec<String>,
@@ -71,6 +72,7 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));
     }
+    finder.look_for_weights(plan.trials.iter().filter_map(|trial| trial.train.initial_weights.as_ref()));
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
     Ok(Planned { plan, notes: lines(finder.notes), remarks: lines(finder.remarks), data: finder.hashes.into_inner(), loaded })
 }
@@ -82,7 +84,7 @@ pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
 }
 
 /// # Errors
-/// There are notes on data that is not here.
+/// There are notes on files that are not here.
 pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
     if notes.is_empty() { Ok(()) } else { Err(Stop::new(Status::CannotRun, notes.join("\n"))) }
 }
@@ -122,7 +124,7 @@ fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
     vec![about("training", train), about("validation", valid)]
 }
 
-/// Finds what is known of a text, and keeps the reasons why some is not.
+/// Finds what is known of the files that trials read, and keeps the reasons why some is not.
 pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
@@ -144,7 +146,7 @@ impl FactFinder {
         }
     }
 
-    /// Why some facts about data that was asked for are unknown.
+    /// What of the files that were asked for is not here, or cannot be read.
     pub(super) fn notes(&self) -> Vec<String> {
         self.notes.borrow().iter().cloned().collect()
     }
@@ -173,6 +175,13 @@ impl FactFinder {
             }
         }
         faults
+    }
+
+    /// Notes which of them are not here, or other files.
+    pub(super) fn look_for_weights<'a>(&self, named: impl Iterator<Item = &'a InitialWeights>) {
+        let different: BTreeSet<(&str, &str)> = named.map(|weights| (weights.path.as_str(), weights.sha256.as_str())).collect();
+        let faults = different.into_iter().filter_map(|(path, sha256)| weights::check(Path::new(path), sha256).err());
+        self.notes.borrow_mut().extend(faults.map(|fault| fault.to_string()));
     }
 
     pub(super) fn find(&self, data: &Data) -> Option<DataFacts> {

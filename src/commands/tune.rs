@@ -76,13 +76,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let gpus = if needs_gpu && !opened.devices().is_empty() { experiment.run.devices_per_trial } else { 0 };
     let prober = prober(&loaded, &finder, &find, usable_cores(), gpus)?;
     let tuning = Tuning::new(experiment, &prober);
+    let first = tuning.progress(&[]).trials;
+    finder.look_for_weights(first.iter().filter_map(|trial| trial.train.initial_weights.as_ref()));
     if !args.launch.dry_run {
         all_here(&finder.notes())?;
     }
     let wanted = Wanted {
         experiment,
         resolved: &spec::write_resolved(&loaded),
-        trials: &tuning.progress(&[]).trials,
+        trials: &first,
         search: Some(&tuning),
         selection: Selection::default(),
         data: &finder.hashes(),

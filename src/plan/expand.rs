@@ -132,8 +132,8 @@ impl UsedIds {
 }
 
 fn why_the_same(axes: &[(String, Value)]) -> &'static str {
-    if axes.iter().any(|(key, _)| ["data.path", "data.valid_path", "data.tokenizer"].contains(&key.as_str())) {
-        return "; a path is where data lies and tells no trials apart";
+    if axes.iter().any(|(key, _)| ["data.path", "data.valid_path", "data.tokenizer", "train.initial_weights.path"].contains(&key.as_str())) {
+        return "; a path is where a file lies and tells no trials apart";
     }
     if axes.iter().any(|(key, _)| key == "train.seed") {
         return "; `sweep.repeats` counts on from each `train.seed`";

@@ -1,9 +1,9 @@
 //! Trial ids: what decides a trial's result, written canonically and hashed.
 //!
-//! In: the resolved `model`, `data` (without `path`), `train` (with the trial's seed) and the `run.` keys that are swept, and
-//! `run.devices_per_trial`. Keys
-//! equal to their format-1 default are left out, so a default that is written out, or a key that a newer kiln adds, changes no
-//! id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may be added, never changed.
+//! In: the resolved `model`, `data` and `train` (with the trial's seed), all without paths, the `run.` keys that are swept, and
+//! `run.devices_per_trial`. Keys equal to their format-1 default are left out, so a default that is written out, or a key that a newer
+//! kiln adds, changes no id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may be added, never
+//! changed.
 
 use std::sync::LazyLock;
 
@@ -30,7 +30,7 @@ impl Identity {
         let mut sections = Map::new();
         sections.insert("model".to_owned(), serde_json::to_value(model)?);
         sections.insert("data".to_owned(), identity_of_data(data, model)?);
-        sections.insert("train".to_owned(), serde_json::to_value(train)?);
+        sections.insert("train".to_owned(), identity_of_training(train)?);
         sections.insert("run".to_owned(), Value::Object(telling_run));
         for (section, value) in &mut sections {
             leave_out_defaults(value, section, &FORMAT_1_DEFAULTS[section]);
@@ -66,6 +66,14 @@ fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
         if data.sampling().is_some_and(|sampling| sampling.stride == model.seq_len()) {
             map.shift_remove("stride");
         }
+    }
+    Ok(value)
+}
+
+fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(train)?;
+    if let Some(Value::Object(weights)) = value.get_mut("initial_weights") {
+        weights.shift_remove("path");
     }
     Ok(value)
 }
@@ -192,6 +200,8 @@ mod tests {
             learning_rate_schedule: {kind: constant, warmup_steps: 0}}";
         assert_eq!(plain(model, data, train), short);
         assert_eq!(id(model, data, train, json!({"engine": "libtorch", "devices": "auto", "devices_per_trial": 1})), short);
+        let weights = |path: &str| plain(model, data, &format!("{{epochs: 1, initial_weights: {{path: {path}, sha256: one}}}}"));
+        assert_eq!(weights("here"), weights("there"));
         let written = "{epochs: 1, sample: {tokens: 200, prompt: \"\\n\", temperature: 1, samples: 1}}";
         assert_eq!(plain("{kind: gpt}", "{kind: wikitext2}", written), plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1, sample: {}}"));
     }
@@ -240,6 +250,8 @@ mod tests {
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {tokens: 20}}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {top_k: 20}}"),
             plain("{kind: gpt, size: gpt2}", "{kind: generated}", "{epochs: 1}"),
+            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, initial_weights: {path: p, sha256: one}}"),
+            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, initial_weights: {path: p, sha256: two}}"),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"devices_per_trial": 2})),
             id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"devices_per_trial": 4})),

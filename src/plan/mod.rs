@@ -25,4 +25,4 @@ pub use outcome::Outcome;
 pub use prober::Prober;
 pub use problem::{PlanProblem, show};
 pub use trial::{Trial, TrialId};
-pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data};
+pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data, child_train};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::TrialId;
 use crate::{
     catalog::{Data, Model, data::NumWorkers},
-    spec::{Engine, Measure, Train},
+    spec::{CpuThreads, Engine, Measure, Train},
 };
 
 /// Version of the file.
@@ -23,7 +23,7 @@ pub struct TrialFile {
     pub model: Model,
     /// `num_workers` is a number here, paths absolute or absent.
     pub data: Data,
-    /// `cpu_threads` is a number here.
+    /// `cpu_threads` is a number here, the path of `initial_weights` absolute.
     pub train: Train,
     pub measure: Measure,
     pub engine: Engine,
@@ -70,6 +70,16 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
         *path = directory.join(&*path).to_string_lossy().into_owned();
     }
     data
+}
+
+/// The `train` section as a child is told it: the number of threads resolved for this many cores, a relative path taken from `directory`.
+pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
+    let mut train = train.clone();
+    train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
+    if let Some(weights) = &mut train.initial_weights {
+        weights.path = directory.join(&weights.path).to_string_lossy().into_owned();
+    }
+    train
 }
 
 /// What a child computes on.

@@ -21,14 +21,14 @@ use super::{
     row::{Facts, UUIDS_APART, row},
 };
 use crate::{
-    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data},
+    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
     record::{
         AttemptFile, Checkpoints, RunFolder, TableRow, TrialResult,
         attempt::{attempts, result},
         message::exit_status,
         run_file::write_whole,
     },
-    spec::{AfterTraining, CpuThreads, Run},
+    spec::{AfterTraining, Run},
     units::ByteSize,
 };
 
@@ -194,15 +194,14 @@ fn uuids(devices: &[DeviceFacts]) -> Vec<&str> {
 /// All that the child is told: what was `auto` is a number here, and every path is absolute.
 fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> TrialFile {
     let cores = super::open::cores();
-    let mut train = trial.train.clone();
-    train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
+    let directory = std::env::current_dir().unwrap_or_default();
     TrialFile {
         kiln_trial: TRIAL_FILE,
         trial: trial.id.clone(),
         attempt,
         model: trial.model.clone(),
-        data: child_data(&trial.data, cores, &std::env::current_dir().unwrap_or_default()),
-        train,
+        data: child_data(&trial.data, cores, &directory),
+        train: child_train(&trial.train, cores, &directory),
         measure: setting.request.experiment.measure.clone(),
         engine: trial.engine,
         device: if setting.devices.is_empty() { ChildDevice::Cpu } else { ChildDevice::Cuda },

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Keys that decide no number: a run goes on when they change, and the launch writes the new value down.
-const FREE: [&str; 6] = ["description", "data.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
+const FREE: [&str; 7] = ["description", "data.path", "train.initial_weights.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
 
 /// One key whose value differs; `None` is absent.
 #[derive(Clone, Debug, PartialEq)]

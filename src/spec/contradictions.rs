@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
-pub(super) const IGNORED_BY_MATMUL: [&str; 10] = [
+pub(super) const IGNORED_BY_MATMUL: [&str; 11] = [
     "epochs",
     "grad_accumulation",
     "optimizer",
@@ -32,6 +32,7 @@ pub(super) const IGNORED_BY_MATMUL: [&str; 10] = [
     "target",
     "early_stop",
     "checkpoint",
+    "initial_weights",
 ];
 
 /// In less memory libtorch waits forever for a thread that could not be started.

@@ -12,6 +12,7 @@ use super::{
     asked::AskedModel,
     checkpoint::Checkpoint,
     generate::Generate,
+    initial_weights::InitialWeights,
     optimizer::{LearningRateSchedule, Optimizer},
     run_options::Run,
     sample::Sample,
@@ -73,6 +74,8 @@ pub struct Train {
     pub steps: Option<u64>,
     pub optimizer: Optimizer,
     pub learning_rate_schedule: LearningRateSchedule,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_weights: Option<InitialWeights>,
     /// Largest global norm of the gradient over all parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
@@ -110,6 +113,7 @@ impl Default for Train {
             steps: None,
             optimizer: Optimizer::default(),
             learning_rate_schedule: LearningRateSchedule::default(),
+            initial_weights: None,
             clip_norm: None,
             label_smoothing: 0.0,
             seed: 1,

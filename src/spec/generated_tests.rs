@@ -143,6 +143,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         },
         Shape::Number(range) => (range.max.unwrap_or(2.5) * 0.5).to_string(),
         Shape::Bool => (!now.as_bool().unwrap_or_default()).to_string(),
+        Shape::Text(_) if known.path.ends_with(".sha256") => "ab".repeat(32),
         Shape::Text(_) => "another".to_owned(),
         Shape::TimeSpan => "77s".to_owned(),
         Shape::ByteSize => "77GiB".to_owned(),
@@ -185,6 +186,9 @@ fn beside(known: &KnownKey) -> Vec<String> {
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
         "train.early_stop.patience" => &["train.evaluate.every=10"],
         "train.checkpoint.keep" | "train.checkpoint.after" => &["train.checkpoint.every_steps=10"],
+        "train.initial_weights.path" | "train.initial_weights.sha256" => {
+            &["train.initial_weights={path: weights.safetensors, sha256: cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd}"]
+        }
         path if path.starts_with("train.evaluate.generate.") => &["model.kind=seq2seq", "data.kind=chatlm"],
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],

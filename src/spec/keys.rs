@@ -46,6 +46,7 @@ pub(super) struct Range {
 pub(super) enum Pattern {
     RunName,
     DeviceUuid,
+    Sha256,
     /// In the types but not here: a test keeps this from happening.
     Unknown,
 }
@@ -112,6 +113,7 @@ impl Pattern {
         match pattern {
             r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$" => Self::RunName,
             "^(GPU|MIG)-.+$" => Self::DeviceUuid,
+            "^[0-9a-f]{64}$" => Self::Sha256,
             _ => Self::Unknown,
         }
     }
@@ -124,6 +126,7 @@ impl Pattern {
                     && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
             }
             Self::DeviceUuid => text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).is_some_and(|rest| !rest.is_empty()),
+            Self::Sha256 => text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
             Self::Unknown => true,
         }
     }
@@ -132,6 +135,7 @@ impl Pattern {
         match self {
             Self::RunName => "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first",
             Self::DeviceUuid => "a UUID such as `GPU-…`",
+            Self::Sha256 => "64 hexadecimal digits in small letters, as `sha256sum` writes them",
             Self::Unknown => "text",
         }
     }

@@ -15,6 +15,7 @@ mod future;
 mod generate;
 #[cfg(test)]
 mod generated_tests;
+mod initial_weights;
 mod keys;
 #[cfg(test)]
 mod layering_tests;
@@ -49,6 +50,7 @@ pub use experiment::{
     Sweep, Target, Train,
 };
 pub use generate::Generate;
+pub use initial_weights::InitialWeights;
 pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};

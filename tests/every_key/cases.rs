@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use super::left::{Child, Left, Setting};
+use super::{
+    left::{Child, Left, Setting},
+    weights,
+};
 
 /// In place of a value: the key is not set, and has the file's value or its default.
 const AS_IT_IS: &str = "";
@@ -130,6 +133,7 @@ pub(crate) fn all() -> Vec<Case> {
         of_panels(),
         of_pairs(),
         of_training(),
+        of_initial_weights(),
         of_optimizer(),
         of_measure(),
         of_sweep(),
@@ -432,6 +436,21 @@ fn pins(left: &Left) -> bool {
 /// The most batches that were in host memory.
 fn batches(left: &Left) -> Option<u64> {
     left.measured("peak_batches_in_memory").parse().ok()
+}
+
+/// The keys of trained parameters to begin with. What they do is seen in `tests/checkpoints.rs`; here, that each of them counts.
+fn of_initial_weights() -> Vec<Case> {
+    let model = MLP.replace('}', ", vocabulary: 70}");
+    let given = |path: &str, sha256: &str| training(&model, GENERATED, &format!(", initial_weights: {{path: {path}, sha256: \"{sha256}\"}}"));
+    let of = |key: &str, file: &str, values| case(&format!("train.initial_weights.{key}"), file, values, Shows::Are(Left::status, ["0", "3"]));
+    vec![
+        of("path", &given("trained.safetensors", &weights::sha256()), [AS_IT_IS, "x.yaml"]),
+        of(
+            "sha256",
+            &given("trained.safetensors", &weights::sha256()),
+            [AS_IT_IS, "abababababababababababababababababababababababababababababababab"],
+        ),
+    ]
 }
 
 fn of_training() -> Vec<Case> {

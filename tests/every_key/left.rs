@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{images, pairs, panels};
+use super::{images, pairs, panels, weights};
 
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,12 +91,13 @@ fn nvml() -> &'static Path {
     path
 }
 
-/// Two fragments, and two folders with the files of every kind of text, of images, of panels, and of prompts and
+/// Two fragments, trained parameters, and two folders with the files of every kind of text, of images, of panels, and of prompts and
 /// responses.
 fn write_files(folder: &Path) {
     fs::create_dir(folder.join("base")).unwrap();
     fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
     fs::write(folder.join("base/long.yaml"), "train: {steps: 8}\n").unwrap();
+    weights::write(&folder.join("trained.safetensors"));
     for (name, words) in [("one", ["the river", "runs", "to the sea"]), ("two", ["an oak", "grows", "by the road"])] {
         fs::create_dir_all(folder.join(name).join("pairs")).unwrap();
         let line = |number: usize| format!("{} {} {} {}\n", words[number % 3], number % 7, words[number * number % 3], words[number / 2 % 3]);

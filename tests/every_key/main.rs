@@ -12,6 +12,7 @@ mod keys;
 mod left;
 mod pairs;
 mod panels;
+mod weights;
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -5,13 +5,19 @@ python tests/reference/seq2seq_t5.py   (needs torch 2.11, transformers 5 and num
 Writes, beside this file, seq2seq-steps.csv and seq2seq-gradients.csv (AdamW) and the same for seq2seq-adafactor (Adafactor with
 scale_parameter and relative_step off), as reference.py does for the other models, and seq2seq-responses.csv: what the model answers to 20
 prompts, greedily and with 4 beams, its weights being those of the counter generator. Parameters have kiln's names.
+
+seq2seq-pretrained.safetensors is a T5 as `save_pretrained` writes it, in f16, and seq2seq-pretrained.csv its validation loss on the rows
+of trial/tests/common (`write_pairs`).
 """
+
+import shutil
+import tempfile
 
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.optimization import Adafactor
 
-from reference import STEPS, classes, norm_of, weights, write
+from reference import HERE, STEPS, classes, norm_of, weights, write
 
 ROWS, PROMPT, RESPONSE, VOCABULARY = 4, 40, 24, 50
 PAD, END = 0, 1
@@ -115,8 +121,36 @@ def responses():
     write("seq2seq-responses.csv", ("prompt", "beams", "tokens"), rows)
 
 
+def pretrained():
+    torch.manual_seed(1)
+    built = T5ForConditionalGeneration(T5Config(
+        vocab_size=23, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=2, num_heads=2, relative_attention_num_buckets=8,
+        relative_attention_max_distance=20, dropout_rate=0.0, feed_forward_proj="relu", tie_word_embeddings=True,
+        decoder_start_token_id=PAD, pad_token_id=PAD, eos_token_id=END,
+    ))
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    with tempfile.TemporaryDirectory() as folder:
+        built.half().save_pretrained(folder)
+        shutil.copy(f"{folder}/model.safetensors", HERE / "seq2seq-pretrained.safetensors")
+    built.float().eval()
+
+    def ids(number, salt):
+        return [3 + (number + at * salt) % 20 for at in range(1 + number * salt % 12)] + [END]
+
+    loss, targets = 0.0, 0
+    for number in range(90, 100):
+        response = torch.tensor([ids(number, 7)])
+        with torch.no_grad():
+            loss += built(input_ids=torch.tensor([ids(number, 5)]), labels=response).loss.item() * response.numel()
+        targets += response.numel()
+    write("seq2seq-pretrained.csv", ("valid_loss",), [(f"{loss / targets:.9g}",)])
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    pretrained()
     training("seq2seq", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01))
     training("seq2seq-adafactor", lambda parameters: Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False, warmup_init=False))
     responses()

@@ -20,6 +20,7 @@ use super::{
     DeviceBatch, HostBatch,
     objective::{Scores, Target},
     optimizer::{self, Counters, NamedValues, Updater},
+    pretrained::Pretrained,
     respond::Writing,
     responding::Responding,
     saved::{Arrived, Leaving, Named, write},
@@ -123,6 +124,20 @@ impl Saved {
     }
 }
 
+/// Where the values of a model's parameters come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beginning<'a> {
+    /// From `train.seed`.
+    Drawn,
+    /// The rest begins as with drawn ones.
+    Pretrained(&'a Pretrained),
+    /// Everything goes on.
+    Saved(&'a Saved),
+}
+
+/// The values of a parameter or statistic at a path, of this shape, row after row.
+type ReadValues<'a> = dyn Fn(&str, &[usize]) -> Result<Vec<f32>, TrialError> + 'a;
+
 const IS_THERE: &str = "the network is put back after each update";
 
 impl Learner {
@@ -138,36 +153,58 @@ impl Learner {
         Self::build_from(file, input, registry, None, Replica::ONLY)
     }
 
-    /// The replicas of the file's `devices_per_trial`, alike to the bit, each on its device; they go on from a checkpoint where there is one.
+    /// The replicas of the file's `devices_per_trial`, alike to the bit, each on its device.
     ///
-    /// Errors: also where the checkpoint is of another model.
+    /// Errors: also where what they begin with is of another model.
     pub(super) fn build_replicas(
         file: &TrialFile,
         input: Option<InputShape>,
         registry: &Registry,
-        saved: Option<&Saved>,
+        beginning: Beginning<'_>,
     ) -> Result<Vec<Self>, TrialError> {
         let replicas = (0..file.devices_per_trial).map(|index| Replica { index, of: file.devices_per_trial });
-        let build = |replica| match saved {
-            Some(saved) => Self::build_resumed(file, input, registry, saved, replica),
-            None => Self::build_from(file, input, registry, None, replica),
-        };
-        replicas.map(build).collect()
+        replicas.map(|replica| Self::build_beginning(file, input, registry, beginning, replica)).collect()
     }
 
-    fn build_resumed(file: &TrialFile, input: Option<InputShape>, registry: &Registry, saved: &Saved, replica: Replica) -> Result<Self, TrialError> {
+    fn build_beginning(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        registry: &Registry,
+        beginning: Beginning<'_>,
+        replica: Replica,
+    ) -> Result<Self, TrialError> {
+        let read = |values: &ReadValues<'_>| Self::build_read(file, input, registry, values, replica);
+        match beginning {
+            Beginning::Drawn => Self::build_from(file, input, registry, None, replica),
+            Beginning::Pretrained(pretrained) => {
+                let learner = read(&|path, shape| pretrained.values(path, shape))?;
+                pretrained.all_taken().map(|()| learner)
+            }
+            Beginning::Saved(saved) => {
+                let mut learner = read(&|path, shape| saved.model.values(path, shape.iter().product()))?;
+                learner.restore(saved).map(|()| learner)
+            }
+        }
+    }
+
+    /// With parameters and running statistics that are read.
+    fn build_read(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        registry: &Registry,
+        values: &ReadValues<'_>,
+        replica: Replica,
+    ) -> Result<Self, TrialError> {
         let missing = RefCell::new(None);
-        let values = |path: &str, shape: &[usize]| {
-            let count = shape.iter().product();
-            saved.model.values(path, count).unwrap_or_else(|error| {
-                missing.replace(Some(error));
-                vec![0.0; count]
+        let given = |path: &str, shape: &[usize]| {
+            values(path, shape).unwrap_or_else(|error| {
+                missing.borrow_mut().get_or_insert(error);
+                vec![0.0; shape.iter().product()]
             })
         };
-        let mut learner = Self::build_from(file, input, registry, Some(&values), replica)?;
-        missing.into_inner().map_or(Ok(()), Err)?;
-        learner.restore(saved)?;
-        Ok(learner)
+        let learner = Self::build_from(file, input, registry, Some(&given), replica)?;
+        missing.take().map_or(Ok(()), Err)?;
+        learner.restore_statistics(values).map(|()| learner)
     }
 
     /// The same with these values in the place of the initial weights, for comparisons with other programs.
@@ -260,19 +297,26 @@ impl Learner {
         there.flat_map(parts).collect()
     }
 
-    /// Takes over what the network and the optimizer remember; the parameters are there already.
-    fn restore(&mut self, saved: &Saved) -> Result<(), TrialError> {
-        let plain = self.device.plain().clone();
-        let Self { work: Work::Training { network, updater }, memories, replica, .. } = self else { return Err(not_trained()) };
+    /// Takes over the running statistics of norms.
+    fn restore_statistics(&self, values: &ReadValues<'_>) -> Result<(), TrialError> {
+        let Work::Training { network, .. } = &self.work else { return Err(not_trained()) };
         let network = network.as_deref().expect(IS_THERE);
         guard_result(|| {
             for (name, stats) in network.running_stats() {
                 let [mean, variance] = stats.get();
-                let count = mean.dims()[0];
-                let read = |which: &str| saved.model.values(&format!("{name}.{which}"), count);
+                let read = |which: &str| values(&format!("{name}.{which}"), &mean.dims());
                 let values = [read(STATS[0])?, read(STATS[1])?];
                 stats.set(values.map(|values| Tensor::from_data(values.as_slice(), &variance.device())));
             }
+            Ok(())
+        })
+    }
+
+    /// Takes over what the optimizer and recurrent networks remember; the parameters are there already.
+    fn restore(&mut self, saved: &Saved) -> Result<(), TrialError> {
+        let plain = self.device.plain().clone();
+        let Self { work: Work::Training { updater, .. }, memories, replica, .. } = self else { return Err(not_trained()) };
+        guard_result(|| {
             updater.restore(&saved.counters, &saved.training)?;
             let tensor = |name: &str| -> Result<Tensor<3>, TrialError> {
                 let shape = saved.training.shape(name)?.to_vec();

@@ -15,6 +15,7 @@ mod messages;
 mod objective;
 mod optimizer;
 mod outcome;
+mod pretrained;
 mod replicas;
 mod respond;
 mod responding;
@@ -41,7 +42,7 @@ pub use crate::data::HostBatch;
 pub use batch::DeviceBatch;
 pub(crate) use interrupt::watch_signals;
 pub use learner::Learner;
-use learner::Saved;
+use learner::{Beginning, Saved};
 pub use optimizer::NamedValues;
 pub use outcome::Ended;
 
@@ -53,6 +54,7 @@ use self::{
     memory_watch::MemoryWatch,
     messages::Messenger,
     outcome::{Trained, conclude, empty_result, write_result},
+    pretrained::Pretrained,
     replicas::Parallel,
     responses::Responses,
     sample::Sampler,
@@ -101,8 +103,14 @@ fn train<W: Write>(
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
     let saved = start.as_ref().map(|start| Saved::read(&start.folder, start.optimizer)).transpose()?;
-    let mut replicas = Learner::build_replicas(file, input, registry, saved.as_ref())?;
-    drop(saved); // It is as large as the model and its moments.
+    let pretrained = file.train.initial_weights.as_ref().filter(|_| saved.is_none()).map(Pretrained::read).transpose()?;
+    let beginning = match (&saved, &pretrained) {
+        (Some(saved), _) => Beginning::Saved(saved),
+        (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
+        (None, None) => Beginning::Drawn,
+    };
+    let mut replicas = Learner::build_replicas(file, input, registry, beginning)?;
+    drop((saved, pretrained)); // They are as large as the model and its moments.
     let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
     result.parameters = Some(learner.parameters());
     result.flops_per_sample = learner.own_flops_per_sample().or(file.model.flops_per_sample(input));

@@ -3,13 +3,20 @@
 
 use std::{borrow::Cow, fs, path::Path};
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, f16};
 use safetensors::{
     Dtype, SafeTensorError, SafeTensors, View, serialize_to_file,
     tensor::{Metadata, TensorInfo},
 };
 
 use crate::error::TrialError;
+
+/// What a file of tensors is read for: what is said where it does not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    Checkpoint,
+    InitialWeights,
+}
 
 /// A tensor on its way to a file.
 #[derive(Clone, Debug)]
@@ -70,6 +77,7 @@ pub(crate) fn write(path: &Path, tensors: Named) -> Result<(), TrialError> {
 #[derive(Debug)]
 pub(crate) struct Arrived {
     name: String,
+    purpose: Purpose,
     bytes: Vec<u8>,
     metadata: Metadata,
     /// Where the numbers begin.
@@ -77,13 +85,27 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
+    /// Of a checkpoint.
+    ///
     /// Errors: the file cannot be read, or is no file of tensors.
     pub(crate) fn read(path: &Path) -> Result<Self, TrialError> {
-        let failed = |error: &dyn std::fmt::Display| TrialError::Failed(format!("{}: {error}", path.display()));
-        let bytes = fs::read(path).map_err(|error| failed(&error))?;
-        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| failed(&error))?;
+        let bytes = fs::read(path).map_err(|error| TrialError::Failed(format!("{}: {error}", path.display())))?;
+        Self::of(path, bytes, Purpose::Checkpoint)
+    }
+
+    /// What was read from `path`.
+    ///
+    /// Errors: it is no file of tensors.
+    pub(crate) fn of(path: &Path, bytes: Vec<u8>, purpose: Purpose) -> Result<Self, TrialError> {
+        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| {
+            let remedy = match purpose {
+                Purpose::Checkpoint => "",
+                Purpose::InitialWeights => "; `train.initial_weights` needs a safetensors file: save the model as one",
+            };
+            TrialError::Failed(format!("{}: {error}{remedy}", path.display()))
+        })?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, bytes, metadata, begin: header + size_of::<u64>() })
+        Ok(Self { name, purpose, bytes, metadata, begin: header + size_of::<u64>() })
     }
 
     /// The names of its tensors.
@@ -102,12 +124,11 @@ impl Arrived {
     ///
     /// Errors: there is none of that name, of that size, in a format that parameters have.
     pub(crate) fn values(&self, name: &str, count: usize) -> Result<Vec<f32>, TrialError> {
-        let info = self.info(name)?;
-        let (from, to) = info.data_offsets;
-        let bytes = &self.bytes[self.begin + from..self.begin + to];
-        let values: Vec<f32> = match info.dtype {
+        let (format, bytes) = self.bits(name)?;
+        let values: Vec<f32> = match format {
             Dtype::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
             Dtype::BF16 => bytes.as_chunks().0.iter().map(|two| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16)).collect(),
+            Dtype::F16 => bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect(),
             other => return Err(self.unfit(name, &format!("is in {other:?}"))),
         };
         if values.len() != count {
@@ -120,12 +141,24 @@ impl Arrived {
         self.metadata.info(name).ok_or_else(|| self.unfit(name, "is not in it"))
     }
 
-    fn unfit(&self, name: &str, what: &str) -> TrialError {
-        TrialError::Failed(format!(
-            "the checkpoint does not fit the model: in {}, `{name}` {what}; was the model's code changed? Without the trial's folder `checkpoint` \
-             it begins anew",
-            self.name
-        ))
+    /// The bits of a tensor and their format.
+    ///
+    /// Errors: there is none of that name.
+    pub(crate) fn bits(&self, name: &str) -> Result<(Dtype, &[u8]), TrialError> {
+        let info = self.info(name)?;
+        let (from, to) = info.data_offsets;
+        Ok((info.dtype, &self.bytes[self.begin + from..self.begin + to]))
+    }
+
+    /// The error of a tensor that does not fit the model.
+    pub(crate) fn unfit(&self, name: &str, what: &str) -> TrialError {
+        let (whose, remedy) = match self.purpose {
+            Purpose::Checkpoint => ("checkpoint does", "was the model's code changed? Without the trial's folder `checkpoint` it begins anew"),
+            Purpose::InitialWeights => {
+                ("initial weights do", "make `model` the one that they were trained as, or name another file in `train.initial_weights`")
+            }
+        };
+        TrialError::Failed(format!("the {whose} not fit the model: in {}, `{name}` {what}; {remedy}", self.name))
     }
 }
 
