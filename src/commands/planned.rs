@@ -67,14 +67,22 @@ pub(super) fn prober<'a>(
 /// The trials of an experiment.
 pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
-    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+    let mut plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
     let faults = finder.prompt_faults(&plan.trials);
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));
     }
     finder.look_for_weights(plan.trials.iter().filter_map(|trial| trial.train.initial_weights.as_ref()));
+    plan.trials.iter_mut().filter_map(|trial| trial.train.initial_weights.as_mut()).for_each(follow_links);
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
     Ok(Planned { plan, notes: lines(finder.notes), remarks: lines(finder.remarks), data: finder.hashes.into_inner(), loaded })
+}
+
+/// `results/NAME/latest` is another run once this one has its folder.
+fn follow_links(weights: &mut InitialWeights) {
+    if let Ok(file) = std::fs::canonicalize(&weights.path) {
+        weights.path = file.to_string_lossy().into_owned();
+    }
 }
 
 /// What is asked of `spec`: the file, `--set`s and the environment.

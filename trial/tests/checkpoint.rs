@@ -281,9 +281,9 @@ fn newest(trial: &Trial) -> (u64, Vec<String>) {
 
 #[test]
 fn on_flex_a_killed_trial_goes_on_as_if_nothing_had_been() {
-    goes_on_as_if_nothing_had_been(Case { engine: "flex", ..MLP });
-    goes_on_as_if_nothing_had_been(Case { engine: "flex", ..GPT });
-    goes_on_as_if_nothing_had_been(Case { engine: "flex", ..LSTM });
+    for case in [MLP, GPT, LSTM, RESNET, PANEL, SEQ2SEQ] {
+        goes_on_as_if_nothing_had_been(Case { engine: "flex", ..case });
+    }
 }
 
 #[test]

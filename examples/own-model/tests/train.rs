@@ -3,27 +3,30 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs,
-    path::Path,
-    process::{Command, Output},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 type Row = HashMap<String, String>;
 
 /// `kiln` built beside the example; `cargo test --workspace --release` builds it.
-fn kiln(folder: &Path, arguments: &[&str]) -> Output {
+fn kiln(folder: &Path, arguments: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_own-model")).with_file_name("kiln");
     assert!(program.exists(), "{} is not built; `cargo test --workspace --release` builds it", program.display());
     let mut kiln = Command::new(program);
     kiln.args(arguments).current_dir(folder).env("KILN_TRIAL", env!("CARGO_BIN_EXE_own-model"));
     kiln.env("KILN_LOCKS", folder.join("locks")).env("XDG_CACHE_HOME", folder.join("cache")).env("CUDA_VISIBLE_DEVICES", "");
-    kiln.output().unwrap()
+    kiln
 }
 
+const RUN: [&str; 4] = ["run", concat!(env!("CARGO_MANIFEST_DIR"), "/patches.yaml"), "--results", "results"];
+
 fn run(folder: &Path, more: &[&str]) -> (Output, Vec<Row>) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("patches.yaml");
-    let output = kiln(folder, &[&["run", file.to_str().unwrap(), "--results", "results"], more].concat());
+    let output = kiln(folder, &[&RUN, more].concat()).output().unwrap();
     let table = folder.join("results/patches/latest/trials.csv");
     let rows = csv::Reader::from_path(&table).map(|mut table| table.deserialize().map(Result::unwrap).collect());
     (output, rows.unwrap_or_default())
@@ -83,4 +86,60 @@ fn the_stock_program_says_what_to_set() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let table = fs::read_to_string(folder.path().join("results/patches/latest/trials.csv")).unwrap();
     assert!(table.contains("this program has no model of its own; set KILN_TRIAL to a program that has it"), "{table}");
+}
+
+/// The loss of each step of the one trial's attempt.
+fn losses(folder: &Path, attempt: u64) -> BTreeMap<u64, String> {
+    let table = trial(folder).join(format!("{attempt}/steps.csv"));
+    let rows: Vec<Row> = csv::Reader::from_path(table).unwrap().deserialize().map(Result::unwrap).collect();
+    rows.into_iter().map(|row| (row["step"].parse().unwrap(), row["loss"].clone())).collect()
+}
+
+fn trial(folder: &Path) -> PathBuf {
+    let trials = fs::read_dir(folder.join("results/patches/latest/trials"));
+    trials.ok().and_then(|mut trials| Some(trials.next()?.unwrap().path())).unwrap_or_default()
+}
+
+/// A whole one: those under way have other names.
+fn has_checkpoint(trial: &Path) -> bool {
+    let is_whole = |entry: fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.parse::<u64>().is_ok());
+    fs::read_dir(trial.join("checkpoint")).is_ok_and(|entries| entries.flatten().any(is_whole))
+}
+
+#[test]
+fn a_killed_trial_of_it_goes_on_to_the_bit_and_another_begins_with_its_weights() {
+    for engine in ["libtorch", "flex"] {
+        let engine = format!("run.engine={engine}");
+        let more = ["--set", "sweep=null", "--set", "train.steps=300", "--set", "train.checkpoint={every_steps: 10, after: last}", "--set", &engine];
+        let [undisturbed, folder] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let (output, _) = run(undisturbed.path(), &more);
+        assert!(output.status.success(), "{output:?}");
+        let expected = losses(undisturbed.path(), 1);
+        assert_eq!(expected.len(), 300);
+
+        let mut first = kiln(folder.path(), &[&RUN[..], &more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        while !has_checkpoint(&trial(folder.path())) {
+            assert!(began.elapsed() < Duration::from_secs(120), "no checkpoint came");
+            thread::sleep(Duration::from_millis(1));
+        }
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let (output, rows) = run(folder.path(), &more);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(rows.iter().map(|row| &*row["outcome"]).collect::<Vec<_>>(), ["killed", "completed"]);
+        let from: u64 = rows[1]["resumed_at_step"].parse().unwrap();
+        let found = losses(folder.path(), 2);
+        assert_eq!(found.keys().next(), Some(&(from + 1)));
+        assert!(found.iter().all(|(step, loss)| *loss == expected[step]), "{engine}: from {from}: {found:?} {expected:?}");
+
+        let weights = trial(folder.path()).join("checkpoint/300/model.safetensors");
+        let sum = Command::new("sha256sum").arg(&weights).output().unwrap().stdout;
+        let sum = String::from_utf8(sum).unwrap()[..64].to_owned();
+        let weights = format!("train.initial_weights={{path: {}, sha256: \"{sum}\"}}", weights.display());
+        let (output, _) = run(folder.path(), &["--fresh", "--set", "sweep=null", "--set", "train.steps=12", "--set", &weights, "--set", &engine]);
+        assert!(output.status.success(), "{output:?}");
+        let [drawn_at, begins_at] = [&expected[&1], &losses(folder.path(), 1)[&1]].map(|loss| loss.parse::<f64>().unwrap());
+        assert!(begins_at < drawn_at * 0.8, "{engine}: {begins_at}, and {drawn_at} with drawn ones");
+    }
 }

@@ -3,7 +3,10 @@
 use kiln::{catalog::InputShape, plan::TrialFile, spec::Engine};
 
 use super::*;
-use crate::{model::Registry, train::NamedValues};
+use crate::{
+    model::Registry,
+    train::{NamedValues, learner::Beginning},
+};
 
 const SEQ_LEN: usize = 8;
 const TOKENS: usize = 2 * 3 * SEQ_LEN;
@@ -21,7 +24,7 @@ fn parallel(engine: Engine, dropout: f64) -> Parallel {
     );
     let file: TrialFile = serde_yaml::from_str(&text).unwrap();
     let input = Some(InputShape::Text { vocabulary: 20 });
-    Parallel::new(Learner::build_replicas(&file, input, &Registry::new(), None).unwrap())
+    Parallel::new(Learner::build_replicas(&file, input, &Registry::new(), Beginning::Drawn).unwrap())
 }
 
 fn batch(number: usize) -> HostBatch {
