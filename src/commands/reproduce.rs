@@ -1,6 +1,7 @@
 //! `kiln reproduce`: runs a run's resolved experiment again, as it is written there, and compares.
 
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -16,7 +17,7 @@ use super::{
     sources::{Source, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
-    plan::Trial,
+    plan::{Trial, TrialId},
     report::compare::{facts, now_different},
     schedule::{self, End, Instruments, Request, Style},
     spec,
@@ -89,8 +90,8 @@ fn base(named: &str) -> Result<Source, Stop> {
 
 /// A sweep of hours is not run for a comparison that has nothing to compare.
 fn refuse_without_match(base: &Source, trials: &[Trial], comparing: &Comparing) -> Result<(), Stop> {
-    let is_there = |trial: &Trial| base.table.rows.iter().any(|row| row.fixed.trial == trial.id);
-    if !comparing.matches_by_id() || base.table.rows.is_empty() || trials.iter().any(is_there) {
+    let there: HashSet<&TrialId> = base.table.rows.iter().map(|row| &row.fixed.trial).collect();
+    if !comparing.matches_by_id() || there.is_empty() || trials.iter().any(|trial| there.contains(&trial.id)) {
         return Ok(());
     }
     let why = "none of its trials would run again: a setting differs in all of them; `--by train.batch_size` matches rows by values";

@@ -4,6 +4,9 @@
 //! leaves readable. A row reaches the file in one write, a failed write is taken back, a torn last line is found and cut when
 //! the file is opened again. Which columns a table has is `columns`' business.
 
+mod extent;
+mod head;
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
@@ -12,6 +15,11 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+use self::{
+    extent::{check_rest, whole_extent},
+    head::{check_head, check_version},
+};
 
 /// The column every table starts with; its cells name the table and its version, such as `trials/1`.
 pub const VERSION_COLUMN: &str = "kiln_table";
@@ -325,163 +333,6 @@ fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
     // Writing into memory cannot fail, and one record cannot have unequal lengths.
     let _ = writer.write_record(cells);
     writer.into_inner().unwrap_or_default()
-}
-
-/// How much of a file is whole rows.
-struct Extent {
-    bytes: u64,
-    torn: Option<TornLine>,
-}
-
-/// Finds where the last whole row ends: the last line feed outside quotes. kiln's own rows always double their inner quotes, so
-/// counting quotes is enough. A last line with zero bytes is torn too: a file system that lost power leaves such.
-fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
-    source.seek(SeekFrom::Start(0))?;
-    let mut reader = io::BufReader::with_capacity(1 << 16, source);
-    let (mut position, mut whole, mut quoted) = (0_u64, 0_u64, false);
-    let (mut line, mut whole_lines) = (0_u64, 0_u64);
-    let mut has_hole = false;
-    loop {
-        let chunk = io::BufRead::fill_buf(&mut reader)?;
-        if chunk.is_empty() {
-            break;
-        }
-        for &byte in chunk {
-            position += 1;
-            match byte {
-                b'"' => quoted = !quoted,
-                b'\n' => {
-                    line += 1;
-                    if !quoted && !has_hole {
-                        (whole, whole_lines) = (position, line);
-                    }
-                    has_hole = false;
-                }
-                0 => has_hole = true,
-                _ => {}
-            }
-        }
-        let read = chunk.len();
-        io::BufRead::consume(&mut reader, read);
-    }
-    if whole == position {
-        return Ok(Extent { bytes: whole, torn: None });
-    }
-    let mut rest = Vec::new();
-    reader.seek(SeekFrom::Start(whole))?;
-    reader.take(1000).read_to_end(&mut rest)?;
-    let text = shorten(&String::from_utf8_lossy(&rest), 200);
-    Ok(Extent { bytes: whole, torn: Some(TornLine { line: whole_lines + 1, text }) })
-}
-
-/// A torn line is one row. More rows in it were whole once: somebody's hand left a quote open, and cutting would lose them.
-fn check_rest<R: Read + Seek>(source: &mut R, path: &Path, extent: &Extent, version: &str) -> Result<(), TableError> {
-    let Some(torn) = &extent.torn else { return Ok(()) };
-    let kind = version.split('/').next().unwrap_or_default();
-    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
-    source.seek(SeekFrom::Start(extent.bytes)).map_err(failed)?;
-    let lines = io::BufRead::split(io::BufReader::new(source), b'\n');
-    let mut rows = 0;
-    for line in lines.skip(1) {
-        let is_row = line.map_err(failed)?.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
-        rows += u64::from(is_row);
-    }
-    match rows {
-        0 => Ok(()),
-        rows => Err(TableError::OpenQuote { path: path.to_owned(), line: torn.line, rows }),
-    }
-}
-
-/// The longest first line that is looked at; kiln's own headers have a few kilobytes.
-const LONGEST_HEADER: u64 = 1 << 20;
-
-/// Whether the file is empty or begins with this table's header, whole or torn. Changes nothing.
-fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
-    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
-    let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    let mut line = Vec::new();
-    io::BufRead::read_until(&mut io::BufReader::new(&mut *file).take(LONGEST_HEADER), b'\n', &mut line).map_err(failed)?;
-    let header = line_of(spec.columns.iter().map(String::as_str));
-    // A file system that lost power leaves zero bytes, which are nobody's.
-    let is_torn = line.len() as u64 == length && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
-    if line == header || is_torn || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0)) {
-        return Ok(());
-    }
-    let is_kilns = line.ends_with(b"\n") && (line.starts_with(b"kiln_table,") || line.trim_ascii_end() == VERSION_COLUMN.as_bytes());
-    if !is_kilns {
-        let found = shorten(String::from_utf8_lossy(&line).trim_end(), 60);
-        return Err(TableError::NoTable { path: path.to_owned(), found, known: spec.version.to_owned() });
-    }
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    let mut reader = csv_reader(&mut *file);
-    let bad = |error: csv::Error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: plain(&error) };
-    let found = reader.headers().map_err(bad)?.clone();
-    // A row that names another table says more than a list of columns.
-    if let Some(Ok(first)) = reader.records().next() {
-        check_version(path, &first, 1, spec.version, 0)?;
-    }
-    check_header(path, &found, spec)
-}
-
-/// More column names than this are counted.
-const MOST_NAMES: usize = 6;
-
-/// `` `a`, `b` and 3 more ``.
-fn quoted(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
-fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {
-    let found: Vec<&str> = found.iter().collect();
-    if found == spec.columns {
-        return Ok(());
-    }
-    let missing: Vec<&str> = spec.columns.iter().map(String::as_str).filter(|name| !found.contains(name)).collect();
-    let unknown: Vec<&str> = found.iter().copied().filter(|name| !spec.columns.iter().any(|column| column == name)).collect();
-    let mut parts = Vec::new();
-    if !missing.is_empty() {
-        parts.push(format!("{} missing", quoted(&missing)));
-    }
-    if !unknown.is_empty() {
-        parts.push(format!("{} unknown", quoted(&unknown)));
-    }
-    if parts.is_empty() {
-        let place = found.iter().zip(&spec.columns).position(|(found, wanted)| found != wanted);
-        parts.push(match place {
-            Some(place) => format!("column {} is `{}`, where `{}` belongs", place + 1, found[place], spec.columns[place]),
-            None => format!("{} columns, where {} belong", found.len(), spec.columns.len()),
-        });
-    }
-    Err(TableError::Columns { path: path.to_owned(), difference: parts.join("; ") })
-}
-
-/// Each row names its table, so joined tables are checked row by row.
-fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &str, late_lines: u64) -> Result<(), TableError> {
-    let found = record.get(0).unwrap_or_default();
-    if found == known {
-        return Ok(());
-    }
-    let split = |text: &str| -> Option<(String, u32)> {
-        let (name, version) = text.split_once('/')?;
-        Some((name.to_owned(), version.parse().ok()?))
-    };
-    let line = record.position().map_or(0, csv::Position::line) + late_lines;
-    let (path, record, known_text) = (path.to_owned(), number, known.to_owned());
-    let found_text = shorten(found, 60);
-    match (split(found), split(known)) {
-        (Some((name, version)), Some((known_name, known_version))) if name == known_name => {
-            if version > known_version {
-                return Err(TableError::Newer { path, line, record, found: found_text, known: known_text });
-            }
-            Ok(())
-        }
-        _ => Err(TableError::OtherTable { path, line, record, found: found_text, known: known_text }),
-    }
 }
 
 fn plain(error: &csv::Error) -> String {

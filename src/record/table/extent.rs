@@ -1,0 +1,73 @@
+//! Where the whole rows of a table end, and whether what follows may be cut.
+
+use std::{
+    io::{self, Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use super::{TableError, TornLine, shorten};
+
+/// How much of a file is whole rows.
+pub(super) struct Extent {
+    pub(super) bytes: u64,
+    pub(super) torn: Option<TornLine>,
+}
+
+/// Finds where the last whole row ends: the last line feed outside quotes. kiln's own rows always double their inner quotes, so
+/// counting quotes is enough. A last line with zero bytes is torn too: a file system that lost power leaves such.
+pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
+    source.seek(SeekFrom::Start(0))?;
+    let mut reader = io::BufReader::with_capacity(1 << 16, source);
+    let (mut position, mut whole, mut quoted) = (0_u64, 0_u64, false);
+    let (mut line, mut whole_lines) = (0_u64, 0_u64);
+    let mut has_hole = false;
+    loop {
+        let chunk = io::BufRead::fill_buf(&mut reader)?;
+        if chunk.is_empty() {
+            break;
+        }
+        for &byte in chunk {
+            position += 1;
+            match byte {
+                b'"' => quoted = !quoted,
+                b'\n' => {
+                    line += 1;
+                    if !quoted && !has_hole {
+                        (whole, whole_lines) = (position, line);
+                    }
+                    has_hole = false;
+                }
+                0 => has_hole = true,
+                _ => {}
+            }
+        }
+        let read = chunk.len();
+        io::BufRead::consume(&mut reader, read);
+    }
+    if whole == position {
+        return Ok(Extent { bytes: whole, torn: None });
+    }
+    let mut rest = Vec::new();
+    reader.seek(SeekFrom::Start(whole))?;
+    reader.take(1000).read_to_end(&mut rest)?;
+    let text = shorten(&String::from_utf8_lossy(&rest), 200);
+    Ok(Extent { bytes: whole, torn: Some(TornLine { line: whole_lines + 1, text }) })
+}
+
+/// A torn line is one row. More rows in it were whole once: somebody's hand left a quote open, and cutting would lose them.
+pub(super) fn check_rest<R: Read + Seek>(source: &mut R, path: &Path, extent: &Extent, version: &str) -> Result<(), TableError> {
+    let Some(torn) = &extent.torn else { return Ok(()) };
+    let kind = version.split('/').next().unwrap_or_default();
+    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    source.seek(SeekFrom::Start(extent.bytes)).map_err(failed)?;
+    let lines = io::BufRead::split(io::BufReader::new(source), b'\n');
+    let mut rows = 0;
+    for line in lines.skip(1) {
+        let is_row = line.map_err(failed)?.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+        rows += u64::from(is_row);
+    }
+    match rows {
+        0 => Ok(()),
+        rows => Err(TableError::OpenQuote { path: path.to_owned(), line: torn.line, rows }),
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether a file is the table that is meant: its first line, and the version in each row.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use super::{TableError, TableSpec, VERSION_COLUMN, csv_reader, line_of, plain, shorten};
+
+/// The longest first line that is looked at; kiln's own headers have a few kilobytes.
+const LONGEST_HEADER: u64 = 1 << 20;
+
+/// Whether the file is empty or begins with this table's header, whole or torn. Changes nothing.
+pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
+    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut line = Vec::new();
+    io::BufRead::read_until(&mut io::BufReader::new(&mut *file).take(LONGEST_HEADER), b'\n', &mut line).map_err(failed)?;
+    let header = line_of(spec.columns.iter().map(String::as_str));
+    // A file system that lost power leaves zero bytes, which are nobody's.
+    let is_torn = line.len() as u64 == length && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
+    if line == header || is_torn || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0)) {
+        return Ok(());
+    }
+    let is_kilns = line.ends_with(b"\n") && (line.starts_with(b"kiln_table,") || line.trim_ascii_end() == VERSION_COLUMN.as_bytes());
+    if !is_kilns {
+        let found = shorten(String::from_utf8_lossy(&line).trim_end(), 60);
+        return Err(TableError::NoTable { path: path.to_owned(), found, known: spec.version.to_owned() });
+    }
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut reader = csv_reader(&mut *file);
+    let bad = |error: csv::Error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: plain(&error) };
+    let found = reader.headers().map_err(bad)?.clone();
+    // A row that names another table says more than a list of columns.
+    if let Some(Ok(first)) = reader.records().next() {
+        check_version(path, &first, 1, spec.version, 0)?;
+    }
+    check_header(path, &found, spec)
+}
+
+/// More column names than this are counted.
+const MOST_NAMES: usize = 6;
+
+/// `` `a`, `b` and 3 more ``.
+fn quoted(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {
+    let found: Vec<&str> = found.iter().collect();
+    if found == spec.columns {
+        return Ok(());
+    }
+    let missing: Vec<&str> = spec.columns.iter().map(String::as_str).filter(|name| !found.contains(name)).collect();
+    let unknown: Vec<&str> = found.iter().copied().filter(|name| !spec.columns.iter().any(|column| column == name)).collect();
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        parts.push(format!("{} missing", quoted(&missing)));
+    }
+    if !unknown.is_empty() {
+        parts.push(format!("{} unknown", quoted(&unknown)));
+    }
+    if parts.is_empty() {
+        let place = found.iter().zip(&spec.columns).position(|(found, wanted)| found != wanted);
+        parts.push(match place {
+            Some(place) => format!("column {} is `{}`, where `{}` belongs", place + 1, found[place], spec.columns[place]),
+            None => format!("{} columns, where {} belong", found.len(), spec.columns.len()),
+        });
+    }
+    Err(TableError::Columns { path: path.to_owned(), difference: parts.join("; ") })
+}
+
+/// Each row names its table, so joined tables are checked row by row.
+pub(super) fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &str, late_lines: u64) -> Result<(), TableError> {
+    let found = record.get(0).unwrap_or_default();
+    if found == known {
+        return Ok(());
+    }
+    let split = |text: &str| -> Option<(String, u32)> {
+        let (name, version) = text.split_once('/')?;
+        Some((name.to_owned(), version.parse().ok()?))
+    };
+    let line = record.position().map_or(0, csv::Position::line) + late_lines;
+    let (path, record, known_text) = (path.to_owned(), number, known.to_owned());
+    let found_text = shorten(found, 60);
+    match (split(found), split(known)) {
+        (Some((name, version)), Some((known_name, known_version))) if name == known_name => {
+            if version > known_version {
+                return Err(TableError::Newer { path, line, record, found: found_text, known: known_text });
+            }
+            Ok(())
+        }
+        _ => Err(TableError::OtherTable { path, line, record, found: found_text, known: known_text }),
+    }
+}
