@@ -198,6 +198,12 @@ fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
         assert!(output.status.code() == Some(3) && said.contains(what), "{said}");
     }
     assert_eq!(runs(), before);
+    let through_latest = place.trial().join("checkpoint/300/model.safetensors");
+    let output = going_on(&through_latest.display().to_string(), &sum);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let what = "/results/long/latest, which will be the folder of this run; name ";
+    assert!(output.status.code() == Some(3) && said.contains(what), "{said}");
+    assert_eq!(runs(), before);
 
     assert!(going_on("moved.safetensors", &sum).status.success());
     let begun = place.rows().remove(0);

@@ -84,7 +84,9 @@ fn experiments_and_good_files_validate_and_carry_the_hint() {
 fn the_schema_refuses_what_it_can_see() {
     let schema: Value = serde_json::from_str(&printed()).unwrap();
     let validator = Validator::new(&schema);
-    for name in ["unknown-keys", "ranges", "types", "choices", "other-kind", "sweep-keys", "sweep-lists", "future-values", "name-pattern"] {
+    for name in
+        ["unknown-keys", "ranges", "types", "choices", "other-kind", "sweep-keys", "sweep-lists", "future-values", "name-pattern", "initial-weights"]
+    {
         let path = root().join(format!("tests/experiments/bad/{name}.yaml"));
         assert!(validator.fault(&read(&path)).is_some(), "{name}");
     }

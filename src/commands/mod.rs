@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod initial_weights;
 mod launching;
 mod ls;
 mod machine;

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Status, Stop,
+    Status, Stop, initial_weights,
     machine::nvml_library,
     planned::{Planned, plan_file},
     print,
@@ -63,17 +63,19 @@ fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
 
 fn show(planned: &Planned, args: &Args) -> Result<String, Stop> {
     let ended = ended(planned, &args.results);
+    let faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
     if args.json {
-        return to_json(planned, &ended).map_err(|error| Stop::new(Status::Failed, error));
+        return to_json(planned, &faults, &ended).map_err(|error| Stop::new(Status::Failed, error));
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
     let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended);
-    let remarks: String = planned.remarks.iter().map(|remark| format!("{remark}\n")).collect();
+    let faults = faults.iter().map(|fault| format!("cannot run here: {fault}\n"));
+    let remarks: String = faults.chain(planned.remarks.iter().map(|remark| format!("{remark}\n"))).collect();
     Ok(format!("{}\n\n{footer}{remarks}", table::table(&planned.plan)))
 }
 
 /// `ended` holds the outcomes that an unfinished run of this experiment already has.
-fn to_json(planned: &Planned, ended: &HashMap<TrialId, Outcome>) -> serde_json::Result<String> {
+fn to_json(planned: &Planned, faults: &[String], ended: &HashMap<TrialId, Outcome>) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let mut trials = Vec::new();
     for trial in &plan.trials {
@@ -96,7 +98,7 @@ fn to_json(planned: &Planned, ended: &HashMap<TrialId, Outcome>) -> serde_json::
         "order": plan.order,
         "axes": plan.axes,
         "expected_disk_bytes": plan.expected_disk_bytes(),
-        "notes": planned.notes,
+        "notes": ([&planned.notes[..], faults].concat()),
         "remarks": planned.remarks,
         "trials": trials,
     });

@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use super::{Status, Stop};
@@ -14,17 +14,16 @@ use crate::{
         facts::{cache_folder, facts},
         text,
         tokenizer::Vocabulary,
-        weights,
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
-    spec::{self, InitialWeights, Loaded, Location, Problem, Problems, Request},
+    spec::{self, Loaded, Location, Problem, Problems, Request},
 };
 
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {
     pub(super) loaded: Loaded,
     pub(super) plan: Plan,
-    /// Why some facts about the data are unknown, and which initial weights are not here: a trial that reads these cannot run.
+    /// Why some facts about the data are unknown: a trial that reads it cannot run here.
     pub(super) notes: Vec<String>,
     /// What is known of the prompts and responses that are read.
     pub(super) remarks: Vec<String>,
@@ -67,22 +66,13 @@ pub(super) fn prober<'a>(
 /// The trials of an experiment.
 pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
-    let mut plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
     let faults = finder.prompt_faults(&plan.trials);
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));
     }
-    finder.look_for_weights(plan.trials.iter().filter_map(|trial| trial.train.initial_weights.as_ref()));
-    plan.trials.iter_mut().filter_map(|trial| trial.train.initial_weights.as_mut()).for_each(follow_links);
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
     Ok(Planned { plan, notes: lines(finder.notes), remarks: lines(finder.remarks), data: finder.hashes.into_inner(), loaded })
-}
-
-/// `results/NAME/latest` is another run once this one has its folder.
-fn follow_links(weights: &mut InitialWeights) {
-    if let Ok(file) = std::fs::canonicalize(&weights.path) {
-        weights.path = file.to_string_lossy().into_owned();
-    }
 }
 
 /// What is asked of `spec`: the file, `--set`s and the environment.
@@ -132,7 +122,7 @@ fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
     vec![about("training", train), about("validation", valid)]
 }
 
-/// Finds what is known of the files that trials read, and keeps the reasons why some is not.
+/// Finds what is known of a text, and keeps the reasons why some is not.
 pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
@@ -154,7 +144,7 @@ impl FactFinder {
         }
     }
 
-    /// What of the files that were asked for is not here, or cannot be read.
+    /// Why some facts about data that was asked for are unknown.
     pub(super) fn notes(&self) -> Vec<String> {
         self.notes.borrow().iter().cloned().collect()
     }
@@ -183,13 +173,6 @@ impl FactFinder {
             }
         }
         faults
-    }
-
-    /// Notes which of them are not here, or other files.
-    pub(super) fn look_for_weights<'a>(&self, named: impl Iterator<Item = &'a InitialWeights>) {
-        let different: BTreeSet<(&str, &str)> = named.map(|weights| (weights.path.as_str(), weights.sha256.as_str())).collect();
-        let faults = different.into_iter().filter_map(|(path, sha256)| weights::check(Path::new(path), sha256).err());
-        self.notes.borrow_mut().extend(faults.map(|fault| fault.to_string()));
     }
 
     pub(super) fn find(&self, data: &Data) -> Option<DataFacts> {

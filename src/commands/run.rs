@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Status, Stop,
+    Status, Stop, initial_weights,
     launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
     machine::trial_program,
     planned::{Planned, all_here, plan_file},
@@ -52,7 +52,7 @@ impl Asked {
     /// Its data is not here, unless nothing is to be run.
     pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
         if !is_dry {
-            all_here(&planned.notes)?;
+            all_here(&[&planned.notes[..], &initial_weights::faults(&planned.loaded, &planned.plan.trials)].concat())?;
         }
         Ok(Self { resolved: spec::write_resolved(&planned.loaded), planned, selection: Selection::default() })
     }

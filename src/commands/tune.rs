@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Status, Stop,
+    Status, Stop, initial_weights,
     launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
     machine::trial_program,
     own_file::{Mark, refuse_foreign},
@@ -77,9 +77,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let prober = prober(&loaded, &finder, &find, usable_cores(), gpus)?;
     let tuning = Tuning::new(experiment, &prober);
     let first = tuning.progress(&[]).trials;
-    finder.look_for_weights(first.iter().filter_map(|trial| trial.train.initial_weights.as_ref()));
     if !args.launch.dry_run {
-        all_here(&finder.notes())?;
+        all_here(&[finder.notes(), initial_weights::faults(&loaded, &first)].concat())?;
     }
     let wanted = Wanted {
         experiment,

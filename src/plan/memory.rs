@@ -46,7 +46,7 @@ pub fn speaks_of_memory(text: &str) -> bool {
 impl Trial {
     /// Whether it differs from `failed` only by an equal or larger batch, sequence or width, so that on the same memory it would fail too.
     ///
-    /// Seeds do not count. Neither does how often gradients are accumulated: only that they are, for then they outlive a forward pass.
+    /// Seeds do not count, nor what the weights begin with. Neither does how often gradients are accumulated: only that they are, for then they outlive a forward pass.
     pub fn needs_no_less_than(&self, failed: &Self) -> bool {
         let is_alike = self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
         is_alike && no_less("", &self.demand(), &failed.demand())
@@ -56,6 +56,7 @@ impl Trial {
         let mut train = json!(self.train);
         if let Value::Object(train) = &mut train {
             train.remove("seed");
+            train.remove("initial_weights");
             train.insert("grad_accumulation".to_owned(), json!(self.train.grad_accumulation.min(2)));
         }
         json!({"model": self.model, "data": self.data, "train": train})

@@ -10,7 +10,8 @@ use std::{
 
 use crate::plan::TrialId;
 
-const LATEST: &str = "latest";
+/// The link to the newest run of an experiment.
+pub const LATEST: &str = "latest";
 /// A run being made; it gets its name by a rename once its first files are there.
 const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";

@@ -55,7 +55,26 @@ pub(super) fn describe(changes: &[Change]) -> String {
 
 /// Axes are named by dotted keys already, and their order is part of the plan: each section of them stays one.
 fn leaves_of(experiment: &Experiment) -> BTreeMap<String, Value> {
-    serde_json::to_value(experiment).map(|value| leaves(value, &|key| key.starts_with("sweep."))).unwrap_or_default()
+    let of = |mut value: Value| {
+        value.get_mut("sweep").into_iter().for_each(without_places);
+        leaves(value, &|key| key.starts_with("sweep."))
+    };
+    serde_json::to_value(experiment).map(of).unwrap_or_default()
+}
+
+/// Where swept weights lie is as free as where those of all trials do.
+fn without_places(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.remove("train.initial_weights.path");
+            if map.contains_key("sha256") {
+                map.remove("path");
+            }
+            map.values_mut().for_each(without_places);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_places),
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +101,20 @@ mod tests {
         assert!(found.len() == 1 && found[0].is_free());
         let found = changes(&experiment("sweep: {grid: {train.seed: [1]}}"), &experiment("sweep: {grid: {train.seed: [1, 2]}}"));
         assert!(found.len() == 1 && !found[0].is_free());
+    }
+
+    #[test]
+    fn weights_may_lie_elsewhere_and_may_not_be_others() {
+        let alone = |path: &str, sum: &str| experiment(&format!("train: {{steps: 3, initial_weights: {{path: {path}, sha256: {sum}}}}}"));
+        let swept = |path: &str, sum: &str| {
+            let weights = format!("{{path: {path}, sha256: {sum}}}");
+            experiment(&format!("sweep: {{grid: {{train.initial_weights: [null, {weights}]}}, include: [{{train.initial_weights: {weights}}}]}}"))
+        };
+        assert!(changes(&alone("a", "one"), &alone("b", "one")).iter().all(Change::is_free));
+        assert_eq!(changes(&swept("a", "one"), &swept("b", "one")), []);
+        for other in [changes(&alone("a", "one"), &alone("a", "two")), changes(&swept("a", "one"), &swept("a", "two"))] {
+            assert!(!other.is_empty() && !other.iter().any(Change::is_free), "{other:?}");
+        }
     }
     #[test]
     fn a_moved_file_is_free_to_change_and_another_split_is_not() {

@@ -43,11 +43,15 @@ impl Left {
     }
 }
 
-fn run(folder: &Path, [engine, model, data, train]: [&str; 4]) -> Left {
+fn run(folder: &Path, of: [&str; 4]) -> Left {
+    run_on(1, folder, of)
+}
+
+fn run_on(devices: u64, folder: &Path, [engine, model, data, train]: [&str; 4]) -> Left {
     let attempt = tempfile::tempdir_in(folder).unwrap();
     let text = format!(
         "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: {{cpu_threads: 1, {train}}},
-          measure: {{warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}}, engine: {engine}, device: cpu, folder: {},
+          measure: {{warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}}, engine: {engine}, device: cpu, devices_per_trial: {devices}, folder: {},
           checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
         attempt.path().display(),
         folder.join("checkpoint").display()
@@ -95,6 +99,7 @@ fn a_training_begins_where_the_parameters_of_another_one_ended() {
         for case in [
             ["{kind: mlp, seq_len: 16}", text],
             ["{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8, tie_head: false}", text],
+            ["{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8}", text],
             ["{kind: lstm, d_model: 8, hidden: 8, seq_len: 8}", text],
             [T5, &pairs],
         ] {
@@ -102,6 +107,12 @@ fn a_training_begins_where_the_parameters_of_another_one_ended() {
             let [model, data] = case;
             let again = run(folder.path(), [engine, model, data, &unchanged(&file)]);
             assert_eq!(again.valid_loss(), loss, "{engine} {model}");
+            let on_two = run_on(2, folder.path(), [engine, model, data, &unchanged(&file)]);
+            assert_eq!(on_two.valid_loss(), loss, "{engine} {model}, two devices");
+            if engine == "libtorch" {
+                let narrow = run(folder.path(), [engine, model, data, &format!("precision: bf16, {}", unchanged(&file))]).valid_loss();
+                assert!((narrow / loss - 1.0).abs() < 0.02, "{model}: {narrow} in bf16, {loss} in f32");
+            }
         }
     }
 }
@@ -159,12 +170,17 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
         }
     }
 
+    // Gated blocks are what later versions have.
+    let gated = folder.path().join("gated.safetensors");
+    named(vec![("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", bias)], &gated);
+    let left = run(folder.path(), ["flex", T5, &data, &unchanged(&gated)]);
+    assert!(left.reason().contains("is of a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which"), "{}", left.reason());
+
     // A head of its own is another model, and so is one with more layers or tokens.
     let untied = folder.path().join("untied.safetensors");
     let zeros = vec![0; 23 * 8 * 2];
     named(vec![("lm_head.weight", TensorView::new(Dtype::F16, vec![23, 8], &zeros).unwrap())], &untied);
     let of = |model: &str, file: &Path| run(folder.path(), ["flex", model, &data, &unchanged(file)]);
-    let misfit = "the initial weights do not fit the model: in";
     for (model, file, what) in [
         (T5, &untied, "untied.safetensors, `lm_head.weight` has no place in it; make `model` the one"),
         (
@@ -184,8 +200,23 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
         ),
     ] {
         let left = of(model, file);
-        assert!(left.reason().starts_with(&format!("{misfit} {what}")), "{}", left.reason());
+        let (begin, rest) = left.reason().split_once(" in ").unwrap();
+        assert!(begin == "the initial weights do not fit the model:" && rest.contains(&format!("/{what}")), "{}", left.reason());
     }
+}
+
+/// Heads share the same matrices however many they are.
+#[test]
+fn what_no_shape_shows_is_refused_by_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gpt, data) = ("{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8, dropout: 0.1}", "{kind: generated, characters: 20000}");
+    let (file, _) = trained(folder.path(), "flex", [gpt, data]);
+    let begun = |model: &str| run(folder.path(), ["flex", model, data, &unchanged(&file)]);
+    let left = begun(&gpt.replace("num_heads: 2", "num_heads: 4"));
+    assert!(left.reason().contains("`model.num_heads` was 2 when these weights were trained, and is 4"), "{}", left.reason());
+    let left = begun(&gpt.replace("dropout: 0.1", "dropout: 0"));
+    left.valid_loss();
+    assert!(left.result.notes["initial_weights"].starts_with("SHA-256 "), "{:?}", left.result.notes);
 }
 
 #[test]

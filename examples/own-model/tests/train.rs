@@ -133,7 +133,7 @@ fn a_killed_trial_of_it_goes_on_to_the_bit_and_another_begins_with_its_weights()
         assert_eq!(found.keys().next(), Some(&(from + 1)));
         assert!(found.iter().all(|(step, loss)| *loss == expected[step]), "{engine}: from {from}: {found:?} {expected:?}");
 
-        let weights = trial(folder.path()).join("checkpoint/300/model.safetensors");
+        let weights = fs::canonicalize(trial(folder.path()).join("checkpoint/300/model.safetensors")).unwrap();
         let sum = Command::new("sha256sum").arg(&weights).output().unwrap().stdout;
         let sum = String::from_utf8(sum).unwrap()[..64].to_owned();
         let weights = format!("train.initial_weights={{path: {}, sha256: \"{sum}\"}}", weights.display());

@@ -67,6 +67,8 @@ use self::{
 };
 use crate::{TrialError, data, engine::guard_result, model::Registry};
 
+/// Of the sum of a file, in a note.
+const SUM_DIGITS: usize = 12;
 const NO_DEVICES: &str = "`devices_per_trial` is 0 in a trial file; it must be at least 1";
 const NO_FLOPS: &str = "the model does not tell them (`OwnModel::flops_per_sample`), so there is no mfu";
 
@@ -103,13 +105,16 @@ fn train<W: Write>(
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
     let saved = start.as_ref().map(|start| Saved::read(&start.folder, start.optimizer)).transpose()?;
-    let pretrained = file.train.initial_weights.as_ref().filter(|_| saved.is_none()).map(Pretrained::read).transpose()?;
+    let pretrained = file.train.initial_weights.as_ref().filter(|_| saved.is_none()).map(|named| Pretrained::read(named, &file.model)).transpose()?;
     let beginning = match (&saved, &pretrained) {
         (Some(saved), _) => Beginning::Saved(saved),
         (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
         (None, None) => Beginning::Drawn,
     };
     let mut replicas = Learner::build_replicas(file, input, registry, beginning)?;
+    if let Some(weights) = &file.train.initial_weights {
+        result.notes.insert("initial_weights".to_owned(), format!("SHA-256 {}…", &weights.sha256[..SUM_DIGITS.min(weights.sha256.len())]));
+    }
     drop((saved, pretrained)); // They are as large as the model and its moments.
     let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
     result.parameters = Some(learner.parameters());

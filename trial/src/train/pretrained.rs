@@ -1,10 +1,17 @@
 //! Trained parameters that a training begins with: `train.initial_weights`.
 
-use std::{cell::RefCell, collections::BTreeSet, path::Path};
+use std::{cell::RefCell, collections::BTreeSet, io, path::Path};
 
-use kiln::{catalog::weights, spec::InitialWeights};
+use kiln::{
+    catalog::{
+        self,
+        weights::{self, WeightsError},
+    },
+    spec::InitialWeights,
+};
+use serde_json::Value;
 
-use super::saved::{Arrived, Purpose};
+use super::saved::{Arrived, Purpose, Said};
 use crate::error::TrialError;
 
 /// A file of parameters, each of which has its place in the model.
@@ -31,12 +38,43 @@ const T5_TABLE_AGAIN: [&str; 3] = ["encoder.embed_tokens.weight", "decoder.embed
 /// In the first published files; nothing is computed from it.
 const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 
+/// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
+const T5_GATED: &str = ".DenseReluDense.wi_0.";
+
+/// The name under which a file of weights says what model has them.
+const MODEL: &str = "kiln_model";
+/// Keys of `model` that no parameter's shape shows.
+const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
+
+/// What a file of weights says of its model.
+pub(crate) fn about_model(model: &catalog::Model) -> Said {
+    serde_json::to_string(model).map(|text| Said::from([(MODEL.to_owned(), text)])).unwrap_or_default()
+}
+
 impl Pretrained {
-    /// Errors: the file cannot be read, is another one than its sum says, or is no safetensors file.
-    pub(crate) fn read(named: &InitialWeights) -> Result<Self, TrialError> {
+    /// Errors: the file cannot be read, is another one than its sum says, is no safetensors file, or of a model that computes otherwise.
+    pub(crate) fn read(named: &InitialWeights, model: &catalog::Model) -> Result<Self, TrialError> {
         let path = Path::new(&named.path);
-        let bytes = weights::read(path, &named.sha256).map_err(|error| TrialError::Failed(error.to_string()))?;
+        let bytes = weights::read(path, &named.sha256).map_err(|error| match error {
+            WeightsError::Unreadable { error, .. } if error.kind() == io::ErrorKind::OutOfMemory => {
+                TrialError::OutOfMemory { text: format!("{} does not fit beside what is there", path.display()) }
+            }
+            error => TrialError::Failed(error.to_string()),
+        })?;
         let tensors = Arrived::of(path, bytes, Purpose::InitialWeights)?;
+        if let Some(gated) = tensors.names().iter().find(|name| name.contains(T5_GATED)) {
+            return Err(TrialError::Failed(format!(
+                "{}: `{gated}` is of a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which `model.kind: seq2seq` has not; name the \
+                 weights of a T5 of the first kind in `train.initial_weights`",
+                path.display()
+            )));
+        }
+        if let Some((key, then, now)) = tensors.said(MODEL).and_then(|text| unseen_difference(text, model)) {
+            return Err(TrialError::Failed(format!(
+                "{}: `model.{key}` was {then} when these weights were trained, and is {now}: they would mean something else; make it {then}",
+                path.display()
+            )));
+        }
         let naming = if tensors.names().iter().any(|name| name == T5_TABLE) { Naming::T5 } else { Naming::Kiln };
         Ok(Self { tensors, naming, taken: RefCell::default() })
     }
@@ -73,6 +111,15 @@ impl Pretrained {
         let is_table_again = || T5_TABLE_AGAIN.contains(&name) && self.tensors.bits(name).ok() == self.tensors.bits(T5_TABLE).ok();
         self.naming == Naming::T5 && (name == T5_UNUSED || is_table_again())
     }
+}
+
+/// The first key that makes another model of the same parameters, with its value then and now.
+fn unseen_difference(text: &str, now: &catalog::Model) -> Option<(&'static str, Value, Value)> {
+    let (then, now) = (serde_json::from_str::<Value>(text).ok()?, serde_json::to_value(now).ok()?);
+    // A model of someone's own has keys of these names for itself.
+    let is_kilns = then["kind"] == now["kind"] && now["kind"] != "custom";
+    let key = UNSEEN.into_iter().find(|key| is_kilns && then[key] != now[key])?;
+    Some((key, then[key].clone(), now[key].clone()))
 }
 
 impl Naming {

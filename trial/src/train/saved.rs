@@ -1,7 +1,7 @@
 //! Tensors in safetensors files: on their way to one, and read from one. A tensor is copied from its device when its turn comes, so
 //! that no more than one of them is in host memory besides.
 
-use std::{borrow::Cow, fs, path::Path};
+use std::{borrow::Cow, collections::HashMap, fs, path::Path};
 
 use burn::tensor::{DType, Tensor, f16};
 use safetensors::{
@@ -63,11 +63,14 @@ impl View for Leaving {
     }
 }
 
+/// What is said of the tensors beside them.
+pub(crate) type Said = HashMap<String, String>;
+
 /// Writes a file of tensors. Waits for the device.
 ///
 /// Errors: the file cannot be written.
-pub(crate) fn write(path: &Path, tensors: Named) -> Result<(), TrialError> {
-    serialize_to_file(tensors, None, path).map_err(|error| match error {
+pub(crate) fn write(path: &Path, tensors: Named, said: Option<Said>) -> Result<(), TrialError> {
+    serialize_to_file(tensors, said, path).map_err(|error| match error {
         SafeTensorError::IoError(error) => TrialError::NotSaved(error),
         error => TrialError::Failed(format!("{}: {error}", path.display())),
     })
@@ -76,6 +79,7 @@ pub(crate) fn write(path: &Path, tensors: Named) -> Result<(), TrialError> {
 /// A file of tensors, read.
 #[derive(Debug)]
 pub(crate) struct Arrived {
+    /// For messages.
     name: String,
     purpose: Purpose,
     bytes: Vec<u8>,
@@ -104,8 +108,16 @@ impl Arrived {
             };
             TrialError::Failed(format!("{}: {error}{remedy}", path.display()))
         })?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = match purpose {
+            Purpose::Checkpoint => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Purpose::InitialWeights => path.display().to_string(),
+        };
         Ok(Self { name, purpose, bytes, metadata, begin: header + size_of::<u64>() })
+    }
+
+    /// What is said of the tensors by this name.
+    pub(crate) fn said(&self, name: &str) -> Option<&str> {
+        self.metadata.metadata().as_ref()?.get(name).map(String::as_str)
     }
 
     /// The names of its tensors.
@@ -129,7 +141,7 @@ impl Arrived {
             Dtype::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
             Dtype::BF16 => bytes.as_chunks().0.iter().map(|two| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16)).collect(),
             Dtype::F16 => bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect(),
-            other => return Err(self.unfit(name, &format!("is in {other:?}"))),
+            other => return Err(self.unfit(name, &format!("is in {other:?}, and may be in F32, F16 or BF16"))),
         };
         if values.len() != count {
             return Err(self.unfit(name, &format!("has {} numbers, and the model's {count}", values.len())));
@@ -175,7 +187,7 @@ mod tests {
         let numbers = [1.0_f32, -0.1, f32::MIN_POSITIVE, 3.4e38, 1.0e-40, 0.0];
         let tensor = Tensor::<2>::from_data([[numbers[0], numbers[1], numbers[2]], [numbers[3], numbers[4], numbers[5]]], &Device::flex());
         let narrow = Tensor::<1>::from_data([1.5, -0.0078125], &Device::flex()).cast(FloatDType::BF16);
-        write(&path, vec![("wide".to_owned(), Leaving::new(tensor.swap_dims(0, 1))), ("narrow".to_owned(), Leaving::new(narrow))]).unwrap();
+        write(&path, vec![("wide".to_owned(), Leaving::new(tensor.swap_dims(0, 1))), ("narrow".to_owned(), Leaving::new(narrow))], None).unwrap();
         let arrived = Arrived::read(&path).unwrap();
         assert_eq!(arrived.shape("wide").unwrap(), [3, 2]);
         let turned = [0, 3, 1, 4, 2, 5].map(|at| numbers[at].to_bits());
@@ -190,7 +202,7 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        write(&path, vec![("weight".to_owned(), Leaving::new(Tensor::<1>::zeros([2], &Device::flex())))]).unwrap();
+        write(&path, vec![("weight".to_owned(), Leaving::new(Tensor::<1>::zeros([2], &Device::flex())))], None).unwrap();
         let arrived = Arrived::read(&path).unwrap();
         let message = arrived.values("weight", 3).unwrap_err().to_string();
         assert!(message.contains("in model.safetensors, `weight` has 2 numbers, and the model's 3; was"), "{message}");

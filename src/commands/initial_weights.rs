@@ -1,0 +1,43 @@
+//! Whether the files of `train.initial_weights` are here, and those that are meant.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    catalog::weights,
+    plan::Trial,
+    record::run_folder::LATEST,
+    spec::{Loaded, Problem},
+};
+
+const KEY: &str = "train.initial_weights.path";
+
+/// What is wrong with the files that these trials begin with; each is read once.
+pub(super) fn faults(loaded: &Loaded, trials: &[Trial]) -> Vec<String> {
+    let named = trials.iter().filter_map(|trial| trial.train.initial_weights.as_ref());
+    let different: BTreeSet<(&str, &str)> = named.map(|weights| (weights.path.as_str(), weights.sha256.as_str())).collect();
+    different.into_iter().filter_map(|(path, sha256)| fault(loaded, Path::new(path), sha256)).collect()
+}
+
+fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
+    let message = match moving(path, &loaded.experiment.name) {
+        Some((link, folder)) => format!(
+            "`{KEY}` goes through {}, which will be the folder of this run; name {} in its place",
+            link.display(),
+            link.with_file_name(folder).display()
+        ),
+        None => weights::check(path, sha256).err()?.to_string(),
+    };
+    let given = loaded.locate(KEY).filter(|_| loaded.experiment.train.initial_weights.as_ref().is_some_and(|given| Path::new(&given.path) == path));
+    Some(given.map_or_else(|| message.clone(), |place| Problem::new(&place, KEY, message.clone()).to_string()))
+}
+
+/// The link to the newest run of an experiment that a path goes through, and where it leads.
+fn moving<'a>(path: &'a Path, experiment: &str) -> Option<(&'a Path, PathBuf)> {
+    let is_its = |place: &Path| place.ends_with(Path::new(experiment).join(LATEST));
+    let link = path.ancestors().find(|place| is_its(place))?;
+    fs::read_link(link).ok().map(|folder| (link, folder))
+}
