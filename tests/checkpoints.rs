@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln::catalog::source::sha256_of;
+
 type Row = HashMap<String, String>;
 
 const STEPS: u64 = 400;
@@ -165,12 +167,6 @@ fn what_is_to_stay_stays_and_a_rerun_of_a_completed_trial_begins_anew() {
     assert_eq!(place.checkpoints(), [40]);
 }
 
-/// What `sha256sum` says of a file.
-fn sha256(file: &Path) -> String {
-    let output = Command::new("sha256sum").arg(file).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()[..64].to_owned()
-}
-
 #[test]
 fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
     let place = Place::new("last");
@@ -180,7 +176,7 @@ fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
     let weights = place.trial().join("checkpoint/300/model.safetensors");
     let moved = place.0.path().join("moved.safetensors");
     fs::copy(weights, &moved).unwrap();
-    let sum = sha256(&moved);
+    let (sum, _) = sha256_of(&moved, &moved).unwrap();
     let going_on = |path: &str, sum: &str| {
         let key = format!("train.initial_weights={{path: {path}, sha256: \"{sum}\"}}");
         place.kiln(&["--fresh", "--set", "train.steps=20", "--set", &key]).output().unwrap()

@@ -32,7 +32,10 @@ fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
         None => weights::check(path, sha256).err()?.to_string(),
     };
     let given = loaded.locate(KEY).filter(|_| loaded.experiment.train.initial_weights.as_ref().is_some_and(|given| Path::new(&given.path) == path));
-    Some(given.map_or_else(|| message.clone(), |place| Problem::new(&place, KEY, message.clone()).to_string()))
+    Some(match given {
+        Some(place) => Problem::new(&place, KEY, message).to_string(),
+        None => message,
+    })
 }
 
 /// The link to the newest run of an experiment that a path goes through, and where it leads.

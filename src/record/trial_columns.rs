@@ -86,7 +86,11 @@ pub(super) const COLUMNS: [Column; 97] = [
         "Step of the checkpoint that the attempt went on from: its own steps, and all its measurements, begin after it; empty if from the beginning.",
     ),
     column("fallback_of", "", "Id of the trial that this smaller one stands in for."),
-    column("notes", "", "`column: reason; …` for empty cells a reader would ask about; under `data`, what was left out of it."),
+    column(
+        "notes",
+        "",
+        "`column: reason; …` for empty cells a reader would ask about; under `data`, what was left out of it, under `initial_weights`, which they were.",
+    ),
     column(
         "mean_sm_occupancy",
         "of 1",

@@ -86,7 +86,7 @@ pub struct TrialRow {
     pub cpu_threads: Option<u64>,
     pub resumed_at_step: Option<u64>,
     pub fallback_of: Option<TrialId>,
-    /// `column: reason; …` for empty cells a reader would ask about; under `data`, what was left out of it.
+    /// `column: reason; …` for empty cells a reader would ask about; under `data`, what was left out of it, under `initial_weights`, which they were.
     pub notes: Option<String>,
     // From here on: since `trials/2`.
     pub mean_sm_occupancy: Option<f64>,

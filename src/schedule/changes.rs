@@ -116,6 +116,7 @@ mod tests {
             assert!(!other.is_empty() && !other.iter().any(Change::is_free), "{other:?}");
         }
     }
+
     #[test]
     fn a_moved_file_is_free_to_change_and_another_split_is_not() {
         let of = |data: &str| {

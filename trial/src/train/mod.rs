@@ -113,7 +113,7 @@ fn train<W: Write>(
     };
     let mut replicas = Learner::build_replicas(file, input, registry, beginning)?;
     if let Some(weights) = &file.train.initial_weights {
-        result.notes.insert("initial_weights".to_owned(), format!("SHA-256 {}…", &weights.sha256[..SUM_DIGITS.min(weights.sha256.len())]));
+        result.notes.insert("initial_weights".to_owned(), format!("SHA-256 {}…", weights.sha256.chars().take(SUM_DIGITS).collect::<String>()));
     }
     drop((saved, pretrained)); // They are as large as the model and its moments.
     let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
