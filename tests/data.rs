@@ -1,7 +1,5 @@
 //! `kiln data` and the downloader behind it, against a small server on loopback.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -19,7 +17,7 @@ use kiln::catalog::{
 use sha2::{Digest, Sha256};
 
 /// How the server answers, one entry per request; the last one also answers all further requests.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Answer {
     /// Honours ranges.
     Ranges,
@@ -28,6 +26,12 @@ enum Answer {
     /// Sends the whole whatever is asked for.
     WholeOnly,
     Status(u16),
+    /// Sends the client elsewhere with this status; in the location, `HERE` is the server's own address.
+    Redirect(u16, String),
+}
+
+fn redirect(status: u16, location: &str) -> Answer {
+    Answer::Redirect(status, location.to_owned())
 }
 
 struct Server {
@@ -46,10 +50,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (seen, answers) = (requests.clone(), answers.to_vec());
+        let (seen, answers, here) = (requests.clone(), answers.to_vec(), address.clone());
         thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
-                let answer = answers[number.min(answers.len() - 1)];
+                let answer = match answers[number.min(answers.len() - 1)].clone() {
+                    Answer::Redirect(status, location) => Answer::Redirect(status, location.replace("HERE", &here)),
+                    answer => answer,
+                };
                 // A client that went away is the client's business.
                 let _ = respond(stream.unwrap(), &bodies[number.min(bodies.len() - 1)], answer, &seen);
             }
@@ -82,6 +89,11 @@ fn respond(mut stream: TcpStream, body: &[u8], answer: Answer, seen: &Mutex<Vec<
     let range = range.filter(|_| condition.is_none_or(|condition| condition == etag));
     let (start, cut) = match answer {
         Answer::Status(status) => return write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+        Answer::Redirect(status, location) => {
+            // In one piece: the client may follow as soon as it has read the location.
+            let head = format!("HTTP/1.1 {status} x\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            return stream.write_all(head.as_bytes());
+        }
         Answer::Ranges => (range, None),
         Answer::CutAfter(bytes) => (range, Some(bytes)),
         Answer::WholeOnly => (None, None),
@@ -112,7 +124,7 @@ fn body() -> Vec<u8> {
     (0..300_000_u32).flat_map(|number| number.to_le_bytes()).collect()
 }
 
-const QUICK: Patience = Patience { attempts: 3, first_wait: Duration::from_millis(1), silence: Duration::from_secs(5) };
+const QUICK: Patience = Patience { attempts: 3, first_wait: Duration::from_millis(1), silence: Duration::from_secs(60) };
 
 struct Fetched {
     result: Result<(), FetchError>,
@@ -273,6 +285,70 @@ fn an_absent_file_is_said_at_once_and_a_busy_server_is_asked_again() {
 }
 
 #[test]
+fn a_redirect_is_followed_with_the_range_that_is_missing() {
+    for (status, location, path) in [
+        (301, "/moved/file.txt", "/moved/file.txt"),
+        (302, "moved.txt", "/set/moved.txt"),
+        (303, "../moved.txt", "/moved.txt"),
+        (307, "/moved/file.txt?key=1", "/moved/file.txt?key=1"),
+        (308, "HERE/moved/file.txt", "/moved/file.txt"),
+    ] {
+        let fetched = fetch_from(&[redirect(status, location), Answer::Ranges], Some((&body()[..1000], None)), &body());
+        fetched.result.unwrap();
+        let expected = ["/set/file.txt", path].map(|path| format!("GET {path} HTTP/1.1 Some(1000)"));
+        assert_eq!(fetched.requests, expected, "{status} to {location}");
+        assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+    }
+}
+
+#[test]
+fn a_redirect_to_another_server_is_followed() {
+    let mirror = Server::start(body(), &[Answer::Ranges]);
+    let fetched = fetch_from(&[redirect(302, &format!("{}/mirror/file.txt", mirror.address))], None, &body());
+    fetched.result.unwrap();
+    assert_eq!(fetched.requests, ["GET /set/file.txt HTTP/1.1 None"]);
+    assert_eq!(mirror.requests(), ["GET /mirror/file.txt HTTP/1.1 None"]);
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+}
+
+/// Mirrors come and go: after a cut the published address is asked again.
+#[test]
+fn each_try_starts_at_the_published_address() {
+    let moved = || redirect(302, "/moved/file.txt");
+    let fetched = fetch_from(&[moved(), Answer::CutAfter(500_000), moved(), Answer::Ranges], None, &body());
+    fetched.result.unwrap();
+    assert_eq!(
+        fetched.requests,
+        [
+            "GET /set/file.txt HTTP/1.1 None",
+            "GET /moved/file.txt HTTP/1.1 None",
+            "GET /set/file.txt HTTP/1.1 Some(500000)",
+            "GET /moved/file.txt HTTP/1.1 Some(500000)",
+        ]
+    );
+    assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
+}
+
+#[test]
+fn a_redirect_that_leads_nowhere_is_an_error() {
+    let refused = |answer: Answer| {
+        let fetched = fetch_from(&[answer], None, &body());
+        let error = fetched.result.unwrap_err();
+        assert!(matches!(error, FetchError::Unreachable { .. }), "{error}");
+        assert!(!fetched.destination.exists());
+        (error.to_string(), fetched.requests.len())
+    };
+    let (error, requests) = refused(redirect(302, "/set/file.txt"));
+    assert!(error.contains("too many redirects"), "{error}");
+    assert_eq!(requests, 11, "ten redirects are followed, and a loop is not tried again");
+    let (error, requests) = refused(redirect(302, "ftp://127.0.0.1/set/file.txt"));
+    assert!(error.contains("ftp"), "{error}");
+    assert_eq!(requests, 1);
+    let absent = fetch_from(&[redirect(302, "/moved/file.txt"), Answer::Status(404)], None, &body());
+    assert!(matches!(absent.result, Err(FetchError::Absent { status: 404, .. })));
+}
+
+#[test]
 fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();
@@ -297,6 +373,12 @@ fn kiln(folder: &Path, data: Option<&Path>, arguments: &[&str]) -> Output {
         command.env("KILN_DATA", data);
     }
     command.output().unwrap()
+}
+
+/// The folder of the real data sets.
+fn real_data() -> PathBuf {
+    let folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty());
+    std::path::absolute(folder.expect("KILN_DATA names no folder with the data sets")).unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -376,11 +458,8 @@ fn verify_tells_absent_and_changed_files() {
 }
 
 #[test]
-fn images_are_fetched_in_their_published_form_and_verified() {
-    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
-        eprintln!("skipped: KILN_DATA is not set");
-        return;
-    };
+fn real_data_of_images_is_fetched_in_their_published_form_and_verified() {
+    let real = real_data();
     let names = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"];
     let bodies = names.map(|name| std::fs::read(real.join("fashion-mnist").join(name)).unwrap());
     let server = Server::start_each(bodies.to_vec(), &[Answer::Ranges]);
@@ -450,11 +529,8 @@ fn repository(prices: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn prices_are_fetched_inside_their_repository_and_verified_in_any_form() {
-    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
-        eprintln!("skipped: KILN_DATA is not set");
-        return;
-    };
+fn real_data_of_prices_is_fetched_inside_their_repository_and_verified_in_any_form() {
+    let real = real_data();
     let output = kiln(&real, Some(&real), &["data", "verify", "stocknet"]);
     assert!(output.status.success() && stdout(&output).contains("stocknet-88 is as published"), "{}", stdout(&output));
     let prices = std::fs::read(real.join("stocknet-88/price-raw.tar.xz")).unwrap();
@@ -500,11 +576,8 @@ fn another_archive_is_not_taken_for_the_prices() {
 }
 
 #[test]
-fn the_published_file_is_fetched_verified_and_not_fetched_twice() {
-    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
-        eprintln!("skipped: KILN_DATA is not set");
-        return;
-    };
+fn real_data_is_fetched_as_published_verified_and_not_fetched_twice() {
+    let real = real_data();
     let verified = kiln(&real, Some(&real), &["data", "verify", "wikitext2", "tinyshakespeare"]);
     assert!(verified.status.success(), "{}", stdout(&verified));
     let server = Server::start(std::fs::read(real.join("tinyshakespeare/input.txt")).unwrap(), &[Answer::CutAfter(400_000), Answer::Ranges]);
@@ -519,7 +592,7 @@ fn the_published_file_is_fetched_verified_and_not_fetched_twice() {
 }
 
 #[test]
-fn rows_that_nobody_publishes_are_said_to_be_and_come_from_a_mirror() {
+fn rows_that_nobody_publishes_come_from_a_mirror_and_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(b"no tokenizer".to_vec(), &[Answer::Ranges]);
     let set = folder.path().join("data/chatlm-mini-chinese");
@@ -527,13 +600,13 @@ fn rows_that_nobody_publishes_are_said_to_be_and_come_from_a_mirror() {
     assert_eq!((output.status.code(), server.requests()[0].as_str()), (Some(1), "GET /chatlm-mini-chinese/train.jsonl HTTP/1.1 None"));
     assert!(stderr(&output).contains("has sha256") && stderr(&output).contains("810dfe1a184107db"), "{}", stderr(&output));
     assert_eq!(names_beside(&set.join("x")), ["train.jsonl.bad"]);
+}
 
-    let Some(real) = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).and_then(|folder| std::path::absolute(folder).ok()) else {
-        eprintln!("skipped: KILN_DATA is not set");
-        return;
-    };
-    let real = real.join("chatlm-mini-chinese");
-    std::fs::remove_dir_all(&set).unwrap();
+#[test]
+fn real_data_of_rows_that_nobody_publishes_is_taken_as_it_lies_there() {
+    let real = real_data().join("chatlm-mini-chinese");
+    let folder = tempfile::tempdir().unwrap();
+    let set = folder.path().join("data/chatlm-mini-chinese");
     std::fs::create_dir_all(&set).unwrap();
     std::fs::copy(real.join("tokenizer-20231214.json.xz"), set.join("tokenizer-20231214.json.xz")).unwrap();
     let output = kiln(folder.path(), None, &["data", "fetch", "chatlm"]);

@@ -1,15 +1,16 @@
-//! The files in `experiments/`: each is checked, valid and planned, and is what its description says it is.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+//! The files in `experiments/`: each is checked and planned, and is what its description says it is; the quickstart is run. That they keep
+//! to the schema is in `tests/schema.rs`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use serde_json::{Value, json};
+
+use crate::scripted_child::real_trial;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -117,26 +118,44 @@ fn stocks(folder: &Path) {
 
 #[test]
 fn every_file_passes_the_check() {
-    for file in experiments_and_fragments() {
-        let said = printed(&["check", file.to_str().unwrap()], None);
-        assert!(said.contains(": ok, "), "{said}");
+    let files = experiments_and_fragments();
+    let arguments: Vec<&str> = ["check"].into_iter().chain(files.iter().map(|file| file.to_str().unwrap())).collect();
+    let said = printed(&arguments, None);
+    for (file, line) in files.iter().zip(said.lines()) {
+        assert!(line.starts_with(&format!("{}: ok, ", file.display())), "{line}");
     }
+    assert_eq!(said.lines().count(), files.len(), "{said}");
 }
 
+/// What `make sweep` runs, shortened.
 #[test]
-fn every_file_names_the_schema_for_editors_and_validates_against_it() {
-    let schema: Value = serde_json::from_str(&printed(&["schema"], None)).unwrap();
-    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
-    compiler.add_resource("kiln.json", schema).unwrap();
-    let index = compiler.compile("kiln.json", &mut schemas).unwrap();
-    for path in experiments_and_fragments() {
-        let text = fs::read_to_string(&path).unwrap();
-        let hint = text.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=");
-        let named = path.parent().unwrap().join(hint.unwrap_or_else(|| panic!("{}: no hint in its first line", path.display())));
-        assert_eq!(fs::canonicalize(named).unwrap(), fs::canonicalize(root().join("docs/experiment.schema.json")).unwrap(), "{}", path.display());
-        let file: Value = serde_yaml::from_str(&text).unwrap();
-        let fault = schemas.validate(&file, index).err().map(|fault| fault.to_string());
-        assert_eq!(fault, None, "{}", path.display());
+fn the_quickstart_runs_and_its_workers_change_no_loss() {
+    assert!(real_trial().exists());
+    let folder = tempfile::tempdir().unwrap();
+    let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    kiln.arg("run").arg(root().join("experiments/quickstart.yaml")).args(["--device", "cpu"]).current_dir(folder.path());
+    for set in [
+        "train.steps=4",
+        "train.learning_rate_schedule.warmup_steps=1",
+        "measure.warmup_steps=1",
+        "measure.warmup_seconds=0.0",
+        "data.characters=20000",
+        "sweep.repeats=1",
+    ] {
+        kiln.args(["--set", set]);
+    }
+    kiln.env("KILN_LOCKS", folder.path().join("locks")).env("XDG_CACHE_HOME", folder.path().join("cache")).env("CUDA_VISIBLE_DEVICES", "");
+    let output = kiln.env_remove("KILN_TRIAL").env_remove("KILN_DATA").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let question = "What do the batch size and the loader's workers change for a tiny GPT?";
+    assert!([question, "4 trials: 4 completed", "Worth committing:"].iter().all(|words| said.contains(words)), "{said}");
+    let table = folder.path().join("results/quickstart/latest/trials.csv");
+    let rows: Vec<HashMap<String, String>> = csv::Reader::from_path(table).unwrap().deserialize().map(Result::unwrap).collect();
+    let points: Vec<(&str, &str)> = rows.iter().map(|row| (&*row["train.batch_size"], &*row["data.num_workers"])).collect();
+    assert_eq!(points, [("8", "0"), ("8", "2"), ("32", "0"), ("32", "2")]);
+    for pair in rows.chunks(2) {
+        assert!(!pair[0]["valid_loss"].is_empty() && pair[0]["valid_loss"] == pair[1]["valid_loss"], "{pair:?}");
     }
 }
 

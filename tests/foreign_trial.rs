@@ -1,12 +1,11 @@
-//! A trial in Python that knows nothing but `docs/child-protocol.md`: its model is swept, resumed and tabled as kiln's own are.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! A trial in Python that knows nothing but `docs/child-protocol.md`: its model is swept, resumed and tabled as kiln's own are. Needs `python3`,
+//! as the setup does.
 
 use std::{
     collections::HashMap,
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 type Row = HashMap<String, String>;
@@ -14,16 +13,6 @@ type Row = HashMap<String, String>;
 const LINE: &str = "kiln: 1\nname: line\nmodel: {kind: custom, name: line, reads: text, seq_len: 8, rate: 0.1}\n\
                     data: {kind: generated, characters: 3000}\ntrain: {steps: 40, batch_size: 4, cpu_threads: 1}\n\
                     measure: {warmup_steps: 4, warmup_seconds: 0.0, log_every: 5}\n";
-
-/// Whether there is a Python to run it.
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
-fn has_python() -> bool {
-    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !found {
-        eprintln!("skipped: there is no python3 here to play a trial in another language");
-    }
-    found
-}
 
 fn run(folder: &Path, more: &[&str]) -> (Output, Vec<Row>) {
     let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign_trial/line.py");
@@ -40,9 +29,6 @@ fn table(path: &Path) -> Vec<Row> {
 
 #[test]
 fn a_sweep_over_the_keys_of_a_model_in_python_is_run_and_tabled() {
-    if !has_python() {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("line.yaml"), format!("{LINE}sweep: {{grid: {{model.rate: [0.05, 0.3]}}, repeats: 1}}\n")).unwrap();
     let (output, rows) = run(folder.path(), &[]);
@@ -64,9 +50,6 @@ fn a_sweep_over_the_keys_of_a_model_in_python_is_run_and_tabled() {
 
 #[test]
 fn a_name_that_it_does_not_have_fails_with_its_words() {
-    if !has_python() {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("line.yaml"), LINE).unwrap();
     let (output, rows) = run(folder.path(), &["--set", "model.name=curve"]);

@@ -1,8 +1,6 @@
 //! Holds the direction of imports: each module of kiln uses only those before it on the journey, and `kiln-trial` only what the
 //! two processes share (`docs/design.md`).
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::{
     collections::BTreeSet,
     fs,

@@ -1,13 +1,10 @@
 //! `kiln ls`: every run with its state.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod scripted_child;
-
 use std::fs;
 
-use scripted_child::{Ended, Place, wait_until};
 use serde_json::Value;
+
+use crate::scripted_child::{Ended, Place, wait_until};
 
 fn list(place: &Place) -> Vec<Value> {
     let ended = Ended::of(place.kiln(&["ls", "--json"]).output().unwrap());
@@ -52,7 +49,7 @@ fn runs_are_finished_resumable_abandoned_or_running() {
     let runs = list(&place);
     assert_eq!(runs[0]["state"], "running");
     assert!(runs[0]["note"].as_str().unwrap().contains(&format!("process {}", running.id())));
-    fs::write(place.path("release"), "").unwrap();
+    place.release();
     assert!(running.wait().unwrap().success());
     let table = Ended::of(place.kiln(&["ls"]).output().unwrap()).stdout;
     assert!(table.lines().next().unwrap().starts_with(" experiment") && table.contains("2/2"), "{table}");

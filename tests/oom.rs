@@ -1,13 +1,8 @@
 //! Out of memory as data: what `run.on_oom` does to the trials after one that ran out, and `run.memory_limit` on real ones.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "of what the tests of the scheduler share a part is used")]
-
-mod scripted_child;
-
 use std::{collections::HashMap, fs};
 
-use scripted_child::{Ended, Place, REAL_MLP, real_trial};
+use crate::scripted_child::{Ended, Place, REAL_WIDE, program::write_program, real_trial};
 
 /// A training that scripted children play: unlike products it can accumulate.
 fn training(place: &Place, lines: &str) {
@@ -65,14 +60,12 @@ fn with_record_every_trial_is_run() {
 
 #[test]
 fn what_failed_otherwise_skips_and_shrinks_nothing() {
+    let others = [("2", "fails"), ("4", "diverges"), ("6", "segfaults")];
     for on_oom in ["skip-larger", "shrink"] {
-        for scenario in ["fails", "diverges", "segfaults"] {
-            let place = Place::with("");
-            training(&place, &format!("train: {{steps: 10}}\nsweep: {{grid: {{train.batch_size: [4, 8]}}}}\nrun: {{on_oom: {on_oom}}}"));
-            run(&place, &[("4", scenario)], &[]);
-            let rows = ends(&place);
-            assert!(rows.len() == 2 && rows[1] == "8x1 completed", "{on_oom} {scenario}: {rows:?}");
-        }
+        let place = Place::with("");
+        training(&place, &format!("train: {{steps: 10}}\nsweep: {{grid: {{train.batch_size: [2, 4, 6, 8]}}}}\nrun: {{on_oom: {on_oom}}}"));
+        let ended = run(&place, &others, &[]);
+        assert_eq!(ends(&place), ["2x1 failed", "4x1 diverged", "6x1 failed", "8x1 completed"], "{on_oom}: {ended:?}");
     }
 }
 
@@ -124,8 +117,7 @@ fn a_smaller_trial_of_the_plan_is_not_run_twice_and_one_sample_is_the_end() {
 fn a_limited_child_is_told_its_limit_by_the_system() {
     let place = Place::with("train: {steps: 10}\nrun: {memory_limit: 3GiB}");
     let script = place.path("child.sh");
-    fs::write(&script, "#!/bin/sh\nulimit -d >&2\nexit 1\n").unwrap();
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&script, "#!/bin/sh\nulimit -d >&2\nexit 1\n");
     Ended::of(place.kiln(&["run", "x.yaml"]).env("KILN_TRIAL", &script).output().unwrap());
     let row = &place.rows()[0];
     assert!(row["reason"].ends_with(": 3145728"), "KiB: {}", row["reason"]);
@@ -133,28 +125,28 @@ fn a_limited_child_is_told_its_limit_by_the_system() {
 }
 
 fn real(place: &Place, lines: &str, more: &[&str]) -> Ended {
-    fs::write(place.path("x.yaml"), format!("{REAL_MLP}{lines}\n")).unwrap();
+    fs::write(place.path("x.yaml"), format!("{REAL_WIDE}{lines}\n")).unwrap();
     Ended::of(place.kiln(&[&["run", "x.yaml"], more].concat()).env("KILN_TRIAL", real_trial()).output().unwrap())
 }
 
 #[test]
 fn real_trials_that_do_not_fit_are_rows_and_the_others_are_all_there() {
-    let grid = "sweep: {grid: {train.batch_size: [16, 2048, 32, 4096]}}\nrun: {memory_limit: 1GiB, on_oom: skip-larger}";
+    let grid = "sweep: {grid: {train.batch_size: [16, 1024, 32, 2048]}}\nrun: {memory_limit: 512MiB, on_oom: skip-larger}";
     let place = Place::with("");
     let ended = real(&place, grid, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert_eq!(ends(&place), ["16x1 completed", "2048x1 oom", "32x1 completed", "4096x1 skipped"], "{ended:?}");
+    assert_eq!(ends(&place), ["16x1 completed", "1024x1 oom", "32x1 completed", "2048x1 skipped"], "{ended:?}");
     let reason = &place.rows()[1]["reason"];
-    assert!(reason.contains("(asked for ") && reason.contains("of 1.0 GiB (`run.memory_limit`)"), "{reason}");
+    assert!(reason.contains("(asked for ") && reason.contains("of 512.0 MiB (`run.memory_limit`)"), "{reason}");
 }
 
 #[test]
 fn a_shrunk_trial_has_the_losses_of_the_one_that_did_not_fit() {
     let whole = Place::with("");
-    assert_eq!(real(&whole, "sweep: {grid: {train.batch_size: [2048]}}", &[]).status, Some(0));
-    assert_eq!(ends(&whole), ["2048x1 completed"]);
+    assert_eq!(real(&whole, "sweep: {grid: {train.batch_size: [640]}}", &[]).status, Some(0));
+    assert_eq!(ends(&whole), ["640x1 completed"]);
     let place = Place::with("");
-    let ended = real(&place, "sweep: {grid: {train.batch_size: [2048]}}\nrun: {memory_limit: 1GiB, on_oom: shrink}", &[]);
+    let ended = real(&place, "sweep: {grid: {train.batch_size: [640]}}\nrun: {memory_limit: 512MiB, on_oom: shrink}", &[]);
     let ends = ends(&place);
     assert!(
         ends.len() > 1 && ends.last().unwrap().ends_with(" completed") && ends[..ends.len() - 1].iter().all(|end| end.ends_with(" oom")),

@@ -1,12 +1,8 @@
 //! `kiln run` with scripted children: every end of a trial has its outcome, its row and its exit status.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+use std::{collections::HashMap, fs, io::Read};
 
-mod scripted_child;
-
-use std::{collections::HashMap, fs};
-
-use scripted_child::{Ended, Place, wait_until};
+use crate::scripted_child::{Ended, Place, read_until, wait_until};
 
 const FOUR: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4]}}";
 
@@ -41,31 +37,42 @@ fn a_sweep_completes_and_leaves_its_tables() {
 
 #[test]
 fn every_bad_end_is_a_row_with_its_reason_and_the_next_trial_starts() {
-    let cases = [
-        ("fails", "failed", "failed after", "something went wrong here", 1),
-        ("says_failed", "failed", "the data is of no use", "", 1),
-        ("diverges", "diverged", "loss is NaN at step 4", "", 0),
-        ("runs_out", "oom", "device memory ran out", "", 0),
-        ("cuda_oom", "oom", "ran out of memory", "CUDA out of memory", 0),
-        ("aborts", "failed", "crashed by signal 6 (SIGABRT)", "at step 3", 1),
-        ("segfaults", "failed", "crashed by signal 11 (SIGSEGV)", "stderr.txt", 1),
-        ("is_killed", "killed", "was killed by signal 9 (SIGKILL), not by kiln", "at step 3", 1),
-        ("no_finished", "failed", "without a `finished` message", "", 1),
-        ("no_result_file", "failed", "its result cannot be read", "trial.json", 1),
-        ("crashes_after", "completed", "", "", 0),
-        ("garbage", "completed", "", "", 0),
-        ("huge_stderr", "failed", "failed", "the end of it", 1),
-        ("bad_file", "failed", "same version", "unknown key", 1),
+    type Case = (&'static str, &'static str, &'static str, &'static str);
+    let failed: [Case; 8] = [
+        ("fails", "failed", "failed after", "something went wrong here"),
+        ("says_failed", "failed", "the data is of no use", ""),
+        ("aborts", "failed", "crashed by signal 6 (SIGABRT)", "at step 3"),
+        ("segfaults", "failed", "crashed by signal 11 (SIGSEGV)", "stderr.txt"),
+        ("no_finished", "failed", "without a `finished` message", ""),
+        ("no_result_file", "failed", "its result cannot be read", "trial.json"),
+        ("huge_stderr", "failed", "failed", "the end of it"),
+        ("bad_file", "failed", "same version", "unknown key"),
     ];
-    for (scenario, outcome, reason, more, status) in cases {
-        let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let killed: [Case; 1] = [("is_killed", "killed", "was killed by signal 9 (SIGKILL), not by kiln", "at step 3")];
+    let results: [Case; 5] = [
+        ("diverges", "diverged", "loss is NaN at step 4", ""),
+        ("runs_out", "oom", "device memory ran out", ""),
+        ("cuda_oom", "oom", "ran out of memory", "CUDA out of memory"),
+        ("crashes_after", "completed", "", ""),
+        ("garbage", "completed", "", ""),
+    ];
+    // One run for all ends that give the same exit status; its last trial completes.
+    for (cases, status) in [(&failed[..], 1), (&killed[..], 1), (&results[..], 0)] {
+        let batches: Vec<String> = (1..=cases.len() + 1).map(|batch| batch.to_string()).collect();
+        let place = Place::with(&format!("train: {{steps: 10}}\nsweep: {{grid: {{train.batch_size: [{}]}}}}", batches.join(", ")));
         let mut kiln = place.kiln(&["run", "x.yaml"]);
-        let ended = Ended::of(kiln.env("SCRIPTED_CHILD_1", scenario).output().unwrap());
+        for (batch, (scenario, ..)) in batches.iter().zip(cases) {
+            kiln.env(format!("SCRIPTED_CHILD_{batch}"), scenario);
+        }
+        let ended = Ended::of(kiln.output().unwrap());
+        assert_eq!(ended.status, Some(status), "{ended:?}");
         let rows = place.rows();
-        assert_eq!((rows[0]["outcome"].as_str(), rows[1]["outcome"].as_str()), (outcome, "completed"), "{scenario}: {ended:?}");
-        assert!(rows[0]["reason"].contains(reason) && rows[0]["reason"].contains(more), "{scenario}: {}", rows[0]["reason"]);
-        assert_eq!(ended.status, Some(status), "{scenario}: {ended:?}");
-        assert_eq!(place.processes(), [0_u32; 0], "{scenario}");
+        for ((scenario, outcome, reason, more), row) in cases.iter().zip(&rows) {
+            assert_eq!(row["outcome"], *outcome, "{scenario}: {}", row["reason"]);
+            assert!(row["reason"].contains(reason) && row["reason"].contains(more), "{scenario}: {}", row["reason"]);
+        }
+        assert_eq!((rows.len(), &*rows[cases.len()]["outcome"]), (cases.len() + 1, "completed"));
+        assert_eq!(place.processes(), [0_u32; 0]);
     }
 }
 
@@ -89,24 +96,18 @@ fn garbage_on_standard_output_is_counted_and_huge_standard_error_is_bounded() {
     assert!((1_000_000..1_200_000).contains(&kept), "{kept}");
 }
 
+/// The limits by themselves are tested where they are kept, without waiting (`src/schedule/attempt/tests.rs`).
 #[test]
-fn a_trial_over_its_time_is_stopped_even_if_it_will_not_listen() {
-    let place = Place::with("train: {steps: 10}\nrun: {timeout: 1s}");
-    let ended = place.run("ignores_term", &[]);
-    assert_eq!((ended.status, place.column("outcome")[0].as_str()), (Some(1), "timed-out"));
-    assert!(place.column("reason")[0].contains("`run.timeout` 1s"), "{:?}", place.column("reason"));
-    assert_eq!(place.processes(), [0_u32; 0]);
-}
-
-#[test]
-fn a_silent_trial_stalls_and_a_speaking_one_does_not() {
-    let place = Place::with("train: {steps: 10}\nrun: {stall: 1s}");
-    place.run("silent", &[]);
-    assert_eq!(place.column("outcome"), ["timed-out"]);
-    assert!(place.column("reason")[0].contains("said nothing for 1s (`run.stall`)"));
-    place.write("train: {steps: 10}\nrun: {stall: 1s, timeout: 2s}");
-    place.run("hangs", &["--fresh"]);
-    assert!(place.column("reason")[0].contains("`run.timeout` 2s"), "{:?}", place.column("reason"));
+fn a_trial_over_its_time_and_a_silent_one_are_stopped() {
+    for (key, scenario, words) in
+        [("timeout", "hangs", "its time limit (`run.timeout` 1s)"), ("stall", "silent", "said nothing for 1s (`run.stall`)")]
+    {
+        let place = Place::with(&format!("train: {{steps: 10}}\nrun: {{{key}: 1s}}"));
+        let ended = place.run(scenario, &[]);
+        assert_eq!((ended.status, place.column("outcome")), (Some(1), vec!["timed-out".to_owned()]), "{ended:?}");
+        assert!(place.column("reason")[0].contains(words), "{:?}", place.column("reason"));
+        assert_eq!(place.processes(), [0_u32; 0]);
+    }
 }
 
 #[test]
@@ -247,7 +248,7 @@ fn a_second_run_of_the_same_experiment_says_who_holds_it() {
     let second = place.run("completes", &[]);
     assert_eq!(second.status, Some(3));
     assert!(second.stderr.contains(&format!("being run by process {} since 2", first.id())), "{second:?}");
-    fs::write(place.path("release"), "").unwrap();
+    place.release();
     assert!(first.wait().unwrap().success());
     assert_eq!(place.column("outcome"), ["completed"]);
 }
@@ -255,7 +256,7 @@ fn a_second_run_of_the_same_experiment_says_who_holds_it() {
 #[test]
 fn progress_as_json_is_one_event_per_line() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
-    let ended = place.run("takes_a_while", &["--progress", "json"]);
+    let ended = place.run("completes", &["--progress", "json"]);
     let events: Vec<serde_json::Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     // Each warning on the machine is a notice; how many there are is the machine's own affair.
     let is_ours = |name: &&str| !["trial_progress", "notice"].contains(name);
@@ -271,6 +272,25 @@ fn progress_as_json_is_one_event_per_line() {
         assert!(both.stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{both:?}");
         assert!(both.stdout.lines().last().is_some_and(|line| line.contains("run_ended")) && both.stderr.is_empty(), "{both:?}");
     }
+}
+
+#[test]
+fn a_terminal_gets_bars_and_a_bold_best_row_and_a_pipe_gets_plain_text() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let mut terminal = place.in_a_terminal(&["run", "x.yaml"]).env("SCRIPTED_CHILD", "waits").spawn().unwrap();
+    let stdout = terminal.stdout.as_mut().unwrap();
+    let mut shown = read_until(stdout, "5/10 steps");
+    place.release();
+    stdout.read_to_string(&mut shown).unwrap();
+    assert!(terminal.wait().unwrap().success(), "{shown}");
+    assert!(shown.contains("█████░") && shown.contains("/2 trials"), "{shown}");
+    assert!(shown.contains("2 trials: 2 completed") && shown.contains("\u{1b}[1m"), "{shown}");
+
+    let ended = place.run("completes", &["--fresh"]);
+    assert!(ended.stdout.contains("2 trials: 2 completed") && !(ended.stdout + &ended.stderr).contains('\u{1b}'));
+    let plain = place.in_a_terminal(&["report", "results/x"]).env("NO_COLOR", "1").output().unwrap();
+    let plain = String::from_utf8(plain.stdout).unwrap();
+    assert!(plain.contains("2 trials: 2 completed") && !plain.contains('\u{1b}'), "{plain}");
 }
 
 #[test]

@@ -1,19 +1,21 @@
 //! What a sampler reads of a device, from the library to the summary of a window, with a library that plays scenarios.
+//!
+//! The sampler has no ticks here: it looks when it is asked to, and each look is waited for.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fs, thread, time::Duration};
 
 use kiln::{
     hardware::{
-        Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
+        GpuDesk, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
         sampler::{EVERYTHING, GpuTick, SampledTick},
         window::summarize,
     },
     record::{SampleRow, SampleWriter, Table, columns::SAMPLES},
+};
+
+use crate::{
+    hardware_scenarios::{CHANGED, wanted, with_patience},
+    scripted_child::wait_until,
 };
 
 /// An invented board of the Hopper kind: a batch of fields, GPM, counters that count.
@@ -54,18 +56,63 @@ fn nvml(folder: &tempfile::TempDir, scenario: &str) -> Nvml {
     Nvml::open(Some(&fake_nvml::install::install(folder.path(), &scenario).unwrap())).unwrap()
 }
 
-/// Samples this process and the scenario's first device every 120 ms until there are so many rows.
-fn sampled(scenario: &str, count: usize) -> (Vec<SampledTick>, TrialReadings) {
-    let folder = tempfile::tempdir().unwrap();
-    let sampler = Sampler::start(Some(Arc::new(nvml(&folder, scenario))), Duration::from_millis(120), 0);
-    sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some("GPU-a".into()) });
-    let began = Instant::now();
-    let mut rows = Vec::new();
-    while rows.len() < count && began.elapsed() < Duration::from_secs(30) {
-        rows.extend(sampler.take_rows());
-        std::thread::sleep(Duration::from_millis(5));
+/// Of looks at GPM: nearer than 100 ms they give nothing, and further apart they may be.
+const APART: Duration = Duration::from_millis(105);
+
+/// What no look at a well device takes, however busy the machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A sampler that watches this process and the scenario's first device as trial `t`.
+struct Watching {
+    folder: tempfile::TempDir,
+    sampler: Sampler,
+}
+
+impl Watching {
+    fn begin(scenario: &str, patience: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = GpuDesk::new(&nvml(&folder, scenario), patience);
+        let sampler = Sampler::with_desk(Some(desk), Duration::from_secs(3600), 0);
+        sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some("GPU-a".into()) });
+        Self { folder, sampler }
     }
-    (rows, sampler.unwatch("t"))
+
+    /// The look that was asked for last: the first is asked for by the watch itself.
+    fn row(&self) -> SampledTick {
+        let mut rows = Vec::new();
+        wait_until("a look at the device", || {
+            rows.extend(self.sampler.take_rows());
+            !rows.is_empty()
+        });
+        assert_eq!(rows.len(), 1);
+        rows.remove(0)
+    }
+
+    /// Asks for one more look.
+    fn look(&self) -> SampledTick {
+        self.sampler.mark("t");
+        self.row()
+    }
+
+    /// Makes the scenario's change.
+    fn change(&self) {
+        fs::write(self.folder.path().join(CHANGED), "").unwrap();
+    }
+}
+
+/// So many looks, `apart` from each other.
+fn sampled_apart(scenario: &str, count: usize, apart: Duration) -> (Vec<SampledTick>, TrialReadings) {
+    let watching = Watching::begin(scenario, LONG);
+    let mut rows = vec![watching.row()];
+    while rows.len() < count {
+        thread::sleep(apart);
+        rows.push(watching.look());
+    }
+    (rows, watching.sampler.unwatch("t"))
+}
+
+fn sampled(scenario: &str, count: usize) -> (Vec<SampledTick>, TrialReadings) {
+    sampled_apart(scenario, count, Duration::ZERO)
 }
 
 fn summary(readings: &TrialReadings) -> WindowSummary {
@@ -79,7 +126,7 @@ fn first_gpu(rows: &[SampledTick]) -> &GpuTick {
 
 #[test]
 fn a_batch_and_the_chips_counters_reach_the_row_and_the_summary() {
-    let (rows, readings) = sampled(HOPPER, 9);
+    let (rows, readings) = sampled_apart(HOPPER, 7, APART);
     let gpu = rows[2].tick.gpu.clone().unwrap();
     assert_eq!((gpu.power_watts, gpu.power_instant_watts, gpu.memory_temperature_celsius), (Some(500.0), Some(510.25), Some(60.0)));
     assert_eq!((gpu.work.sm_active, gpu.work.nvlink_receive_bytes_per_second), (Some(0.955), None));
@@ -106,17 +153,24 @@ fn check_table(ticks: &[SampledTick]) {
 
 #[test]
 fn a_pcie_counter_of_32_bits_on_a_fast_link_gives_no_rate() {
-    let scenario = |kind: u8, generation: u8| {
+    // Each look finds a million bytes more.
+    let scenario = |kind: u8, generation: u8, lanes: u8| {
         let calls = format!(
-            "    nvmlDeviceGetMaxPcieLinkGeneration: {generation}\n    nvmlDeviceGetMaxPcieLinkWidth: 16\n  fields:\n    198/0: {{type: {kind}, value: {{counter: {{start: 7, rate: 1000000}}}}}}\n"
+            "    nvmlDeviceGetMaxPcieLinkGeneration: {generation}\n    nvmlDeviceGetMaxPcieLinkWidth: {lanes}\n  fields:\n    \
+             198/0: {{type: {kind}, value: {{calls: [7, 1000007, 2000007]}}}}\n"
         );
         HOPPER.replace("  fields:\n", &calls).replace("nvmlGpmQueryDeviceSupport: 1", "nvmlGpmQueryDeviceSupport: 0")
     };
-    for (kind, generation, is_told) in [(3, 5, true), (1, 5, false), (1, 1, true)] {
-        let (rows, _) = sampled(&scenario(kind, generation), 3);
+    // In 105 ms the fast link carries more than 32 bits can count; the slow one needs 17 s for that.
+    for (kind, generation, lanes, is_told) in [(3, 5, 16, true), (1, 5, 16, false), (1, 1, 1, true)] {
+        let (rows, _) = sampled_apart(&scenario(kind, generation, lanes), 3, APART);
         let rate = rows[2].tick.gpu.as_ref().unwrap().pcie_receive_bytes_per_second;
         assert_eq!(rate.is_some(), is_told, "type {kind}, generation {generation}: {rate:?}");
-        assert!(rate.is_none_or(|rate| (rate / 1e6 - 1.0).abs() < 0.2), "{rate:?}");
+        // The counter is read some time after its look has begun, at most as long as the look took.
+        let [before, now] = [&rows[1].tick, &rows[2].tick];
+        let seconds = (now.monotonic_nanoseconds - before.monotonic_nanoseconds) as f64 / 1e9;
+        let possible = 1e6 / (seconds + now.reading_seconds)..=1e6 / (seconds - before.reading_seconds);
+        assert!(rate.is_none_or(|rate| possible.contains(&rate)), "{rate:?} {possible:?}");
     }
 }
 
@@ -144,7 +198,7 @@ fn a_performance_state_that_the_driver_does_not_know_is_absent() {
 #[test]
 fn a_driver_without_gpm_or_without_its_free_gives_reasons_and_does_not_abort() {
     for (missing, has_gpm) in [("[nvmlGpm*]", false), ("[nvmlGpmSampleFree]", true)] {
-        let (_, readings) = sampled(&format!("missing: {missing}\n{HOPPER}"), 7);
+        let (_, readings) = sampled_apart(&format!("missing: {missing}\n{HOPPER}"), 7, APART);
         let found = summary(&readings);
         assert_eq!(found.mean_sm_active.is_some(), has_gpm, "{missing}");
         assert_eq!(found.notes.contains_key("mean_sm_active"), !has_gpm, "{:?}", found.notes);
@@ -163,8 +217,13 @@ fn an_old_driver_is_read_through_the_older_calls() {
 
 #[test]
 fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
-    let (_, readings) = sampled(&HOPPER.replace("start: 7000,", "start: 9000000, reset_at: 0.5,"), 9);
-    let found = summary(&readings);
+    let counter = "{once: changed, before: {counter: {start: 9000000, rate: 500000}}, then: {counter: {start: 0, rate: 500000}}}";
+    let watching = Watching::begin(&HOPPER.replace("{counter: {start: 7000, rate: 500000}}", counter), LONG);
+    watching.row();
+    watching.look();
+    watching.change();
+    watching.look();
+    let found = summary(&watching.sampler.unwatch("t"));
     assert_eq!(found.energy_counter_joules, None);
     assert!(found.notes["energy_counter_joules"].starts_with("the counter went back"), "{:?}", found.notes);
     assert!(found.energy_integral_joules.is_some());
@@ -173,7 +232,7 @@ fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
 #[test]
 fn under_mig_the_row_says_what_is_hidden_and_what_is_the_boards() {
     let mig = "    nvmlDeviceGetMigMode: [1, 1]\n    nvmlGpmQuery";
-    let found = summary(&sampled(&HOPPER.replace("    nvmlGpmQuery", mig), 7).1);
+    let found = summary(&sampled_apart(&HOPPER.replace("    nvmlGpmQuery", mig), 7, APART).1);
     assert_eq!(found.notes["mean_gpu_utilization"], "NVML gives no utilization while MIG is on");
     assert_eq!(found.notes["mean_power_watts"], "of the whole board: MIG is on");
     assert!(found.mean_sm_active.is_some() && found.mean_power_watts.is_some());
@@ -181,9 +240,12 @@ fn under_mig_the_row_says_what_is_hidden_and_what_is_the_boards() {
 
 #[test]
 fn a_device_that_falls_off_the_bus_ends_its_series_with_nvmls_words() {
-    let (rows, readings) = sampled(&HOPPER.replace("- calls:", "- lost: {after_seconds: 0.6}\n  calls:"), 9);
-    assert!(rows[0].tick.gpu.is_some(), "{:?}", rows[0]);
-    let last = &rows.last().unwrap().tick;
+    let watching = Watching::begin(&HOPPER.replace("- calls:", "- lost: {once: changed}\n  calls:"), LONG);
+    let first = watching.row().tick;
+    assert!(first.gpu.is_some(), "{first:?}");
+    watching.change();
+    let last = watching.look().tick;
+    let readings = watching.sampler.unwatch("t");
     assert!(last.gpu.is_none() && last.child.is_some());
     assert_eq!(last.gpu_absence.as_deref(), Some("the GPU is lost: it fell off the bus or is inaccessible"));
     assert_eq!((readings.lost.as_ref(), readings.absent.get(EVERYTHING)), (last.gpu_absence.as_ref(), last.gpu_absence.as_ref()));
@@ -191,13 +253,22 @@ fn a_device_that_falls_off_the_bus_ends_its_series_with_nvmls_words() {
 
 #[test]
 fn a_call_that_hangs_leaves_the_ticks_of_the_host_and_the_process() {
-    let began = Instant::now();
-    let (rows, readings) = sampled(&HOPPER.replace("nvmlDeviceGetPerformanceState: 0", "nvmlDeviceGetPerformanceState: {hang: true}"), 12);
-    assert_eq!(rows.len(), 12);
-    assert!(rows.iter().all(|row| row.tick.gpu.is_none() && row.tick.child.is_some() && row.tick.host.memory_available_bytes.is_some()));
-    let seconds: Vec<f64> = readings.ticks.iter().map(|tick| tick.reading_seconds).collect();
-    assert!(seconds[1..].iter().all(|seconds| *seconds < 0.4), "only the first tick waits: {seconds:?}");
-    assert!(readings.silent_seconds > 1.0 && began.elapsed() < Duration::from_secs(15));
+    let scenario =
+        HOPPER.replace("nvmlDeviceGetPerformanceState: 0", "nvmlDeviceGetPerformanceState: {once: changed, before: 0, then: {hang: true}}");
+    with_patience(|patience| {
+        let seconds: f64 = patience.parse().unwrap();
+        let watching = Watching::begin(&scenario, Duration::from_secs_f64(seconds));
+        let first = watching.row().tick;
+        wanted(first.gpu.is_some(), || format!("{first:?}"))?;
+        watching.change();
+        let rows: Vec<_> = (0..6).map(|_| watching.look().tick).collect();
+        assert!(rows.iter().all(|tick| tick.gpu.is_none() && tick.child.is_some() && tick.host.memory_available_bytes.is_some()));
+        let of_later = rows[1..].iter().map(|tick| tick.reading_seconds).reduce(f64::min).unwrap();
+        assert!(rows[0].reading_seconds >= seconds && of_later < seconds, "only the first look waits: {rows:?}");
+        let readings = watching.sampler.unwatch("t");
+        assert!(readings.silent_seconds >= seconds && readings.ticks.iter().filter(|tick| tick.gpu.is_some()).count() == 1);
+        Ok(())
+    });
 }
 
 #[test]

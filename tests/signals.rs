@@ -1,25 +1,22 @@
-//! `kiln run` asked to stop: Ctrl-C once, twice, thrice, SIGTERM; nothing is left running, everything is kept.
+//! `kiln run` asked to stop: Ctrl-C once, twice, thrice, SIGTERM, SIGHUP, a closed terminal; nothing is left running, everything is kept.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+use std::{
+    fs,
+    process::Child,
+    time::{Duration, Instant},
+};
 
-mod scripted_child;
+use kiln::record::run_folder::holder;
 
-use std::{fs, process::Child};
-
-use scripted_child::{Ended, Place, hear, signal, wait_until};
+use crate::scripted_child::{Ended, Place, hear, read_until, signal, wait_until};
 
 const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
 
 /// A sweep whose first trial is at work.
 fn started(place: &Place, scenario: &str) -> Child {
     let child = place.start(scenario);
-    wait_until("the first child runs its scenario", || speaks(place));
+    wait_until("the first child is at work", || place.attempts_with("at-work") == 1);
     child
-}
-
-/// Whether the child has got so far as to wait, as every scenario here does with `sleep`.
-fn speaks(place: &Place) -> bool {
-    place.processes().iter().any(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep"))
 }
 
 fn end(kiln: Child) -> Ended {
@@ -33,7 +30,7 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
     signal(&kiln, "INT");
     hear(&mut kiln, "finishing 1 running trial,");
     assert!(!place.processes().is_empty(), "the run goes on until the trial ends by itself");
-    fs::write(place.path("release"), "").unwrap();
+    place.release();
     let ended = end(kiln);
     assert_eq!(ended.status, Some(130), "{ended:?}");
     assert!(ended.stderr.contains("interrupted; the same command goes on from here"), "{ended:?}");
@@ -60,30 +57,50 @@ fn the_second_ctrl_c_stops_the_children_now() {
 }
 
 #[test]
-fn sigterm_stops_at_once_and_an_obedient_child_is_heard_out() {
-    for scenario in ["obeys_term", "grandchild_waits"] {
+fn sigterm_and_sighup_stop_at_once_and_an_obedient_child_is_heard_out() {
+    for (name, scenario) in [("TERM", "obeys_term"), ("TERM", "grandchild_waits"), ("HUP", "obeys_term")] {
         let place = Place::with(TWO);
         let kiln = started(&place, scenario);
-        signal(&kiln, "TERM");
+        signal(&kiln, name);
         let ended = end(kiln);
-        assert_eq!(ended.status, Some(130), "{scenario}: {ended:?}");
-        assert_eq!(place.column("outcome"), ["interrupted"], "{scenario}");
-        assert!(place.column("reason")[0].contains("was stopped with the run after"), "{scenario}");
-        assert_eq!(place.processes(), [0_u32; 0], "{scenario}");
+        assert_eq!(ended.status, Some(130), "{name} {scenario}: {ended:?}");
+        assert_eq!(place.column("outcome"), ["interrupted"], "{name} {scenario}");
+        assert!(place.column("reason")[0].contains("was stopped with the run after"), "{name} {scenario}");
+        assert_eq!(place.processes(), [0_u32; 0], "{name} {scenario}");
     }
+}
+
+/// The system sends SIGHUP to what runs in a terminal that is closed, and nothing can be printed there any more.
+#[test]
+fn a_closed_terminal_stops_the_run_and_its_children() {
+    let place = Place::with(TWO);
+    let mut terminal = place.in_a_terminal(&["run", "x.yaml"]).env("SCRIPTED_CHILD", "obeys_term").spawn().unwrap();
+    read_until(terminal.stdout.as_mut().unwrap(), "3/10 steps");
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    wait_until("the run has ended", || holder(&place.path("results"), "x").is_none());
+    assert_eq!(place.run_file()["launches"][0]["ended"]["how"], "interrupted");
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+    assert_eq!(place.processes(), [0_u32; 0]);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(place.column("outcome"), ["interrupted", "completed", "completed"]);
 }
 
 #[test]
 fn a_child_that_ignores_sigterm_is_killed_by_one_more_signal() {
-    let place = Place::with(TWO);
+    // A trial that keeps checkpoints has a minute to end after SIGTERM, so it is clear which of the two ended it.
+    let place = Place::with("");
+    let model = "model: {kind: mlp, d_model: 8, hidden: 16, seq_len: 16}\ndata: {kind: generated}";
+    let train = "train: {steps: 10, checkpoint: {every_steps: 5}}\nsweep: {grid: {train.batch_size: [1, 2]}}";
+    fs::write(place.path("x.yaml"), format!("kiln: 1\nname: x\n{model}\n{train}\n")).unwrap();
     let mut kiln = started(&place, "ignores_term");
     signal(&kiln, "TERM");
     hear(&mut kiln, "stopping the running trials");
     assert!(!place.processes().is_empty(), "it was given grace");
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     signal(&kiln, "INT");
     let ended = end(kiln);
-    assert!(begun.elapsed().as_secs() < 4, "it was not waited for");
+    assert!(begun.elapsed() < Duration::from_secs(40), "it was waited for");
     assert_eq!(ended.status, Some(130), "{ended:?}");
     assert_eq!(place.column("outcome"), ["interrupted"]);
     assert_eq!(place.processes(), [0_u32; 0]);
@@ -99,11 +116,10 @@ fn children_are_in_a_process_group_of_their_own() {
     };
     let own = group(kiln.id());
     // `sleep`s come and go; the script itself stays.
-    let script =
-        place.processes().into_iter().find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh"));
-    let script = script.unwrap();
+    let is_script = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh");
+    let script = place.processes().into_iter().find(is_script).unwrap();
     assert_eq!(group(script), script.to_string());
     assert_ne!(group(script), own);
-    fs::write(place.path("release"), "").unwrap();
+    place.release();
     assert_eq!(end(kiln).status, Some(0));
 }

@@ -1,7 +1,5 @@
 //! The tables of a run: they read back as they were written, whatever stands in them, and their page says what they are.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -203,20 +201,24 @@ fn the_page_of_tables_says_what_the_program_writes() {
         fs::write(page, markdown()).unwrap();
     }
     let text = fs::read_to_string(page).unwrap();
-    assert!(text == markdown(), "docs/tables.md is out of date; write it again with `KILN_BLESS=1 cargo test --release --test tables`");
+    assert!(
+        text == markdown(),
+        "docs/tables.md is out of date; write it again with `KILN_BLESS=1 cargo test --release -p kiln --test suite tables::`"
+    );
 }
 
+/// Far more than the reader and the writer hold at once.
 #[test]
-fn ten_thousand_rows_are_written_and_read_in_order() {
+fn a_thousand_rows_are_written_and_read_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &["train.seed".to_owned()]).unwrap();
-    for number in 1..=10_000 {
+    for number in 1..=1_000 {
         writer.append(&TableRow::new(odd_row(number, "x", number as f64), &[json!(number)])).unwrap();
     }
     let table = TrialTable::read(&path).unwrap();
     assert!(table.rows.iter().zip(1..).all(|(row, number)| row.fixed.number == number && row.axes[0] == number.to_string()));
-    assert_eq!(table.last_attempts().len(), 10_000);
+    assert_eq!(table.last_attempts().len(), 1_000);
 }
 
 /// Whether a file cut at `end` ends with a whole row: no open quote, and a line feed last.
@@ -279,7 +281,8 @@ fn tables_that_people_saved_again_are_read() {
         let read = read_text(text).unwrap_or_else(|error| panic!("{how}: {error}"));
         assert_eq!((read.axes, read.rows), (original.axes.clone(), original.rows.clone()), "{how}");
     }
-    let mut lines: Vec<&str> = committed().lines().map(|line| -> &str { Box::leak(line.to_owned().into_boxed_str()) }).collect();
+    let text = committed();
+    let mut lines: Vec<&str> = text.lines().collect();
     lines[1..].reverse();
     let turned = read_text(format!("{}\n", lines.join("\n")).as_bytes()).unwrap();
     assert_eq!(turned.last_attempts(), original.last_attempts(), "rows in another order");
@@ -326,23 +329,4 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
     let tabs = read_text(committed().replace(',', "\t").as_bytes()).unwrap_err();
     assert!(tabs.contains(r"its columns are separated by `\t`"), "{tabs}");
     assert!(read_text(&[0xff, 0xfe, 0x00]).is_err() && read_text(b"").is_err());
-}
-
-#[test]
-fn no_bytes_make_the_reader_panic() {
-    let text = committed();
-    let mut random = kiln::catalog::random::SplitMix64::new(3);
-    for _ in 0..3000 {
-        let mut bytes = text.as_bytes().to_vec();
-        for _ in 0..=random.below(6) {
-            let at = random.below(bytes.len() as u64) as usize;
-            match random.below(4) {
-                0 => bytes[at] = random.next_u64() as u8,
-                1 => bytes.insert(at, b",\";\n\r\0"[random.below(6) as usize]),
-                2 => bytes.truncate(at.max(1)),
-                _ => drop(bytes.remove(at)),
-            }
-        }
-        let _ = read_text(&bytes);
-    }
 }

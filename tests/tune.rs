@@ -1,14 +1,13 @@
 //! `kiln tune` as a user sees it: what it recommends, what it leaves behind, and what a kill does to it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "of what the tests of the scheduler share a part is used")]
+use std::{collections::BTreeMap, fs, process::Command};
 
-mod scripted_child;
-
-use std::{collections::BTreeMap, fs, time::Duration};
-
-use scripted_child::{Ended, Place, REAL_MLP, hear, real_trial, signal, wait_until};
 use serde_json::Value;
+
+use crate::{
+    form::by_form,
+    scripted_child::{Ended, Place, REAL_WIDE, hear, real_trial, signal, wait_until},
+};
 
 /// A training that scripted children play.
 fn training(place: &Place, lines: &str) {
@@ -19,7 +18,7 @@ fn training(place: &Place, lines: &str) {
     fs::write(place.path("x.yaml"), text).unwrap();
 }
 
-fn command(place: &Place, fits: u64, more: &[&str]) -> std::process::Command {
+fn command(place: &Place, fits: u64, more: &[&str]) -> Command {
     let mut kiln = place.kiln(&[&["tune", "x.yaml", "--progress", "plain"], more].concat());
     kiln.env("SCRIPTED_CHILD", "tuned").env("SCRIPTED_CHILD_FITS", fits.to_string());
     kiln
@@ -45,7 +44,7 @@ fn recommended(ended: &Ended) -> &str {
 
 #[test]
 fn the_largest_batch_is_found_with_its_evidence_its_cost_and_a_file_to_run() {
-    for fits in [1, 2, 37, 63] {
+    for fits in by_form(&[1, 37][..], &[1, 2, 37, 63][..]).iter().copied() {
         let place = Place::with("");
         training(&place, "sweep: {search: {kind: largest-batch, to: 64}}");
         let ended = tune(&place, fits, &[]);
@@ -102,21 +101,19 @@ fn a_search_killed_at_any_moment_goes_on_without_repeating_a_finished_trial() {
     assert_eq!((uninterrupted.status, recommended(&uninterrupted)), (Some(0), "train.batch_size 23"), "{uninterrupted:?}");
     let place = Place::with("");
     training(&place, lines);
-    let mut kills = 0;
-    let ended = loop {
-        let mut kiln = command(&place, 70, &[]).env("SCRIPTED_CHILD_SLEEP", "0.1").spawn().unwrap();
-        // Each life is a little longer, so that the kill comes at another moment of a trial.
-        std::thread::sleep(Duration::from_millis(300 + 70 * (kills % 11)));
-        if kiln.try_wait().unwrap().is_none() {
-            signal(&kiln, "KILL");
-            kiln.wait().unwrap();
-            kills += 1;
-            assert!(kills < 60, "it does not get on: {:?}", ends(&place));
-            continue;
+    for kill in 0..by_form(4, 12) {
+        let (at_work, ended) = (place.attempts_with("at-work"), place.attempts_with("trial.json"));
+        let mut kiln = command(&place, 70, &[]).env("SCRIPTED_CHILD_TURNS", "1").spawn().unwrap();
+        wait_until("a trial is at work", || place.attempts_with("at-work") > at_work);
+        // Every other time a trial has just ended, and its row is due.
+        if kill % 2 == 1 {
+            place.release();
+            wait_until("a trial has its result", || place.attempts_with("trial.json") > ended);
         }
-        break Ended::of(kiln.wait_with_output().unwrap());
-    };
-    assert!(kills >= 3, "{kills} kills show little");
+        signal(&kiln, "KILL");
+        kiln.wait().unwrap();
+    }
+    let ended = tune(&place, 70, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(recommended(&ended), recommended(&uninterrupted));
     let finals =
@@ -129,9 +126,15 @@ fn a_search_killed_at_any_moment_goes_on_without_repeating_a_finished_trial() {
 fn a_search_that_was_interrupted_says_how_to_go_on_and_a_changed_one_is_refused() {
     let place = Place::with("");
     training(&place, "sweep: {search: {kind: largest-batch, to: 64}}");
-    let mut kiln = command(&place, 37, &[]).env("SCRIPTED_CHILD_SLEEP", "0.3").spawn().unwrap();
-    hear(&mut kiln, "2 trials");
-    signal(&kiln, "INT");
+    let mut kiln = command(&place, 37, &[]).env("SCRIPTED_CHILD_TURNS", "1").spawn().unwrap();
+    for trial in 1..=3 {
+        wait_until("a trial is at work", || place.attempts_with("at-work") == trial);
+        if trial == 3 {
+            signal(&kiln, "INT");
+            hear(&mut kiln, "finishing 1 running trial");
+        }
+        place.release();
+    }
     let ended = Ended::of(kiln.wait_with_output().unwrap());
     assert!(ended.status == Some(130) && ended.stderr.contains("the same command (without `--fresh`) goes on"), "{ended:?}");
     assert_eq!(place.run_file()["is_searching"], Value::Bool(true));
@@ -246,16 +249,19 @@ fn workers_and_settings_are_searched_too() {
 
 #[test]
 fn the_largest_batch_of_real_trials_is_the_one_that_an_exhaustive_sweep_finds() {
+    // The smallest size fits into 512 MiB and the largest does not, by far: see `REAL_WIDE`.
+    let (step, count) = by_form((96, 6), (48, 12));
     let trial = real_trial();
     let real = |place: &Place, verb: &str, lines: &str| {
-        fs::write(place.path("x.yaml"), format!("{REAL_MLP}run: {{memory_limit: 512MiB, devices: cpu}}\n{lines}\n")).unwrap();
+        fs::write(place.path("x.yaml"), format!("{REAL_WIDE}run: {{memory_limit: 512MiB, devices: cpu}}\n{lines}\n")).unwrap();
         Ended::of(place.kiln(&[verb, "x.yaml"]).env("KILN_TRIAL", &trial).output().unwrap())
     };
     let searched = Place::with("");
-    let ended = real(&searched, "tune", "sweep: {search: {kind: largest-batch, multiple_of: 64, to: 768, at_most: 1.0}}");
+    let search = format!("{{kind: largest-batch, multiple_of: {step}, to: {}, at_most: 1.0}}", step * count);
+    let ended = real(&searched, "tune", &format!("sweep: {{search: {search}}}"));
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let swept = Place::with("");
-    let sizes: Vec<String> = (1..=12).map(|step| (64 * step).to_string()).collect();
+    let sizes: Vec<String> = (1..=count).map(|place| (step * place).to_string()).collect();
     let grid = real(&swept, "run", &format!("sweep: {{grid: {{train.batch_size: [{}]}}}}", sizes.join(", ")));
     assert_eq!(grid.status, Some(0), "{grid:?}");
     let outcomes: Vec<(u64, String)> = swept.rows().iter().map(|row| (row["train.batch_size"].parse().unwrap(), row["outcome"].clone())).collect();

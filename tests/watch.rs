@@ -1,23 +1,25 @@
-//! `kiln watch` with a library that plays scenarios, and `kiln run` on a GPU that is lost in the middle of a trial.
-
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod scripted_child;
+//! `kiln watch` with a library that plays scenarios.
 
 use std::{
+    collections::HashMap,
     fs,
     io::{BufRead, BufReader, Read},
-    path::PathBuf,
-    process::{Command, Output, Stdio},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
-use scripted_child::{Ended, Place, signal};
+use crate::{
+    hardware_scenarios::{wanted, with_patience},
+    scripted_child::{Ended, Place, signal},
+};
+
+type Row = HashMap<String, String>;
 
 /// Two invented boards, the second of which is to be spoilt.
 const TWO: &str = "
 calls: {nvmlSystemGetDriverVersion: 590.48.01}
 devices:
-- calls: &board
+- calls:
     nvmlDeviceGetUUID: GPU-a
     nvmlDeviceGetName: Invented
     nvmlDeviceGetUtilizationRates: {gpu: 75, memory: 7}
@@ -25,17 +27,21 @@ devices:
     nvmlDeviceGetPowerUsage: 250000
     nvmlDeviceGetEnforcedPowerLimit: 300000
     nvmlDeviceGetClockInfo/1: 1500
-- SECOND
-  calls:
+- calls:
     nvmlDeviceGetUUID: GPU-b
     nvmlDeviceGetName: Invented
     nvmlDeviceGetMemoryInfo_v2: {total: 1000, reserved: 0, used: 1, free: 999}
     nvmlDeviceGetUtilizationRates: RATES
 ";
 
-fn two(second: &str, rates: &str) -> String {
-    let second = if second.is_empty() { TWO.replace("- SECOND\n  calls:", "- calls:") } else { TWO.replace("SECOND", second) };
-    second.replace("RATES", rates).replace(" &board", "")
+/// The second is idle.
+fn two() -> String {
+    TWO.replace("RATES", "{gpu: 0, memory: 0}")
+}
+
+/// The second hangs.
+fn one_hangs() -> String {
+    TWO.replace("RATES", "{hang: true}")
 }
 
 /// The library with a scenario, in a folder that must live as long as it is used.
@@ -46,21 +52,25 @@ fn library(scenario: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-fn watch(library: &PathBuf, arguments: &[&str]) -> Command {
+fn watch(library: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
-    command.arg("watch").args(arguments).env("KILN_NVML_LIB", library).stdin(Stdio::null());
+    // A busy machine may take its time for what does not hang.
+    command.arg("watch").args(arguments).env("KILN_NVML_LIB", library).env("KILN_NVML_PATIENCE", "60").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 fn ended(command: &mut Command) -> Ended {
-    let output: Output = command.output().unwrap();
-    Ended::of(output)
+    Ended::of(command.output().unwrap())
+}
+
+fn rows(table: impl Read) -> Vec<Row> {
+    csv::Reader::from_reader(table).deserialize().map(Result::unwrap).collect()
 }
 
 #[test]
 fn a_line_per_device_and_look_under_one_heading() {
-    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let (_folder, library) = library(&two());
     let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "3"]));
     let lines: Vec<&str> = seen.stdout.lines().collect();
     assert_eq!((seen.status, lines.len()), (Some(0), 7), "{seen:?}");
@@ -80,22 +90,26 @@ fn a_line_per_device_and_look_under_one_heading() {
 
 #[test]
 fn rows_are_tidy_and_a_hanging_device_spoils_only_its_own() {
-    let (folder, library) = library(&two("", "{hang: true}"));
-    let table = folder.path().join("w.csv");
-    let seen = ended(&mut watch(&library, &["-l", "0.2", "--count", "3", "--host", "--csv", table.to_str().unwrap()]));
-    assert_eq!(seen.status, Some(0), "{seen:?}");
-    assert!(seen.stdout.contains("the driver has not answered for ") && seen.stdout.contains("  host  CPU "), "{}", seen.stdout);
-    let rows: Vec<std::collections::HashMap<String, String>> = csv::Reader::from_path(&table).unwrap().deserialize().map(Result::unwrap).collect();
-    let of = |device: &str| -> Vec<_> { rows.iter().filter(|row| row["device"] == device).collect() };
-    assert_eq!((of("GPU-a").len(), of("GPU-b").len(), of("host").len()), (3, 3, 3));
-    assert!(of("GPU-a").iter().all(|row| row["gpu_utilization"] == "0.75" && row["power_watts"] == "250.0" && row["device_absence"].is_empty()));
-    assert!(of("GPU-b").iter().all(|row| row["gpu_utilization"].is_empty() && row["device_absence"].starts_with("the driver has not answered")));
-    assert!(of("host").iter().all(|row| !row["host_memory_available_bytes"].is_empty()));
+    with_patience(|seconds| {
+        let (folder, library) = library(&one_hangs());
+        let table = folder.path().join("w.csv");
+        let mut kiln = watch(&library, &["-l", "0.1", "--count", "3", "--host", "--csv", table.to_str().unwrap()]);
+        let seen = ended(kiln.env("KILN_NVML_PATIENCE", seconds));
+        assert_eq!(seen.status, Some(0), "{seen:?}");
+        assert!(seen.stdout.contains("the driver has not answered for ") && seen.stdout.contains("  host  CPU "), "{}", seen.stdout);
+        let rows = rows(fs::File::open(table).unwrap());
+        let of = |device: &str| -> Vec<&Row> { rows.iter().filter(|row| row["device"] == device).collect() };
+        assert_eq!((of("GPU-a").len(), of("GPU-b").len(), of("host").len()), (3, 3, 3));
+        assert!(of("GPU-b").iter().all(|row| row["gpu_utilization"].is_empty() && row["device_absence"].starts_with("the driver has not answered")));
+        assert!(of("host").iter().all(|row| !row["host_memory_available_bytes"].is_empty()));
+        let is_well = |row: &&Row| row["gpu_utilization"] == "0.75" && row["power_watts"] == "250.0" && row["device_absence"].is_empty();
+        wanted(of("GPU-a").iter().all(is_well), || format!("{rows:?}"))
+    });
 }
 
 #[test]
 fn a_table_on_standard_output_comes_alone_and_ends_with_its_reader() {
-    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let (_folder, library) = library(&two());
     let mut kiln = watch(&library, &["-l", "0.1", "--csv", "-"]).spawn().unwrap();
     let mut lines = BufReader::new(kiln.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().starts_with("kiln_table,utc,index,device,name,gpu_utilization,"));
@@ -109,7 +123,7 @@ fn a_table_on_standard_output_comes_alone_and_ends_with_its_reader() {
 
 #[test]
 fn properties_are_asked_by_nvidia_smis_names_with_one_header() {
-    let (_folder, library) = library(&two("", "{gpu: 5, memory: 0}"));
+    let (_folder, library) = library(&TWO.replace("RATES", "{gpu: 5, memory: 0}"));
     let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "2", "--query", "index,utilization.gpu,power.draw", "--format", "csv"]));
     assert_eq!(seen.status, Some(0), "{seen:?}");
     let lines: Vec<&str> = seen.stdout.lines().collect();
@@ -122,16 +136,16 @@ fn properties_are_asked_by_nvidia_smis_names_with_one_header() {
 
 #[test]
 fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
-    let nowhere = PathBuf::from("/nowhere/libnvidia-ml.so.1");
-    let absent = ended(&mut watch(&nowhere, &["--count", "1"]));
+    let nowhere = Path::new("/nowhere/libnvidia-ml.so.1");
+    let absent = ended(&mut watch(nowhere, &["--count", "1"]));
     assert_eq!(absent.status, Some(3));
     assert!(absent.stderr.starts_with("no NVML at /nowhere/") && absent.stderr.contains("`kiln watch --host`"), "{}", absent.stderr);
-    let host = ended(&mut watch(&nowhere, &["--count", "1", "--host"]));
+    let host = ended(&mut watch(nowhere, &["--count", "1", "--host"]));
     assert!(host.status == Some(0) && host.stdout.contains("  host  CPU "), "{host:?}");
     for wrong in [&["-l", "0"][..], &["-l", "soon"], &["--count", "0"]] {
-        assert_eq!(ended(&mut watch(&nowhere, wrong)).status, Some(2), "{wrong:?}");
+        assert_eq!(ended(&mut watch(nowhere, wrong)).status, Some(2), "{wrong:?}");
     }
-    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let (_folder, library) = library(&two());
     for (asked, why) in [("7", "`-i`: no GPU `7`"), ("", "`-i` names no GPU"), (" ,", "`-i` names no GPU")] {
         let wrong = ended(&mut watch(&library, &["-i", asked]));
         assert_eq!(wrong.status, Some(2), "{asked:?}: {wrong:?}");
@@ -141,7 +155,7 @@ fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
 
 #[test]
 fn a_gpu_is_named_as_for_a_snapshot() {
-    let board = two("", "{gpu: 0, memory: 0}")
+    let board = two()
         .replace("nvmlDeviceGetUUID: GPU-b", "nvmlDeviceGetUUID: GPU-b\n    nvmlDeviceGetPciInfo_v3: {domain: 0, bus: 145, device: 0, pciDeviceId: 1, pciSubSystemId: 1, busId: '00000000:91:00.0'}");
     let (_folder, library) = library(&board);
     for (asked, names) in [("91:00.0", &["GPU-b"][..]), ("1, 0", &["GPU-b", "GPU-a"]), ("0,", &["GPU-a"]), ("GPU-b,1", &["GPU-b"])] {
@@ -153,7 +167,7 @@ fn a_gpu_is_named_as_for_a_snapshot() {
 
 #[test]
 fn a_file_that_is_no_table_of_watch_is_left_alone() {
-    let (folder, library) = library(&two("", "{gpu: 0, memory: 0}"));
+    let (folder, library) = library(&two());
     let path = folder.path().join("n.txt");
     let appended = || ended(&mut watch(&library, &["--count", "1", "--csv", path.to_str().unwrap()]));
     for notes in ["my precious notes", "a line\nand another without its end", "kiln_table,trial\nrows/1,x\nrows/1,"] {
@@ -177,10 +191,9 @@ fn a_file_that_is_no_table_of_watch_is_left_alone() {
 #[test]
 fn the_first_look_has_rates_and_the_chips_counters() {
     let gpm = "    nvmlGpmQueryDeviceSupport: 1\n    nvmlGpmMetricsGet/2: 95.5\n    nvmlGpmMetricsGet/3: 40.0\n    nvmlGpmMetricsGet/5: 30.0\n    nvmlDeviceGetClockInfo/1: 1500";
-    let (_folder, library) = library(&two("", "{gpu: 0, memory: 0}").replace("    nvmlDeviceGetClockInfo/1: 1500", gpm));
+    let (_folder, library) = library(&two().replace("    nvmlDeviceGetClockInfo/1: 1500", gpm));
     let seen = ended(&mut watch(&library, &["--count", "1", "--host", "--csv", "-"]));
-    let mut table = csv::Reader::from_reader(seen.stdout.as_bytes());
-    let rows: Vec<std::collections::HashMap<String, String>> = table.deserialize().map(Result::unwrap).collect();
+    let rows = rows(seen.stdout.as_bytes());
     assert_eq!((rows[0]["sm_active"].as_str(), rows[0]["tensor_active"].as_str()), ("0.955", "0.3"), "{seen:?}");
     let host = rows.iter().find(|row| row["device"] == "host").unwrap();
     assert!(!host["host_cpu_fraction"].is_empty() && host["reading_seconds"].parse::<f64>().unwrap() > 0.0, "{host:?}");
@@ -188,22 +201,26 @@ fn the_first_look_has_rates_and_the_chips_counters() {
 
 #[test]
 fn a_silent_driver_leaves_a_query_what_does_not_change() {
-    let (_folder, library) = library(&two("", "{hang: true}"));
-    let asked = ["-l", "0.2", "--count", "2", "--query", "index,name,uuid,memory.total,utilization.gpu", "--format", "csv,noheader"];
-    let seen = ended(&mut watch(&library, &asked));
-    assert_eq!(seen.status, Some(0), "{seen:?}");
-    let lines: Vec<&str> = seen.stdout.lines().collect();
-    assert_eq!(lines[..2], ["0, Invented, GPU-a, 2048 MiB, 75 %", "1, Invented, GPU-b, 1 MiB, [Unknown Error]"], "{seen:?}");
-    assert_eq!((lines[2], lines[3]), (lines[0], lines[1]));
-    assert_eq!(seen.stderr.lines().count(), 1, "once for each silence: {}", seen.stderr);
-    assert!(seen.stderr.starts_with("GPU 1: the driver has not answered for "), "{}", seen.stderr);
+    let (_folder, library) = library(&one_hangs());
+    with_patience(|patience| {
+        // A query waits for half a second at least, for two seconds at most.
+        let every = if patience == "0.3" { "0.1" } else { "2" };
+        let asked = ["-l", every, "--count", "2", "--query", "index,name,uuid,memory.total,utilization.gpu", "--format", "csv,noheader"];
+        let seen = ended(&mut watch(&library, &asked));
+        assert_eq!(seen.status, Some(0), "{seen:?}");
+        let lines = ["0, Invented, GPU-a, 2048 MiB, 75 %", "1, Invented, GPU-b, 1 MiB, [Unknown Error]"];
+        wanted(seen.stdout.lines().eq([lines, lines].concat()), || format!("{seen:?}"))?;
+        assert_eq!(seen.stderr.lines().count(), 1, "once for each silence: {}", seen.stderr);
+        assert!(seen.stderr.starts_with("GPU 1: the driver has not answered for "), "{}", seen.stderr);
+        Ok(())
+    });
 }
 
 #[test]
 fn ctrl_c_ends_it_while_a_call_hangs() {
-    let (_folder, library) = library(&two("", "{hang: true}"));
+    let (_folder, library) = library(&one_hangs());
     for name in ["INT", "TERM"] {
-        let mut kiln = watch(&library, &["-l", "0.1"]).spawn().unwrap();
+        let mut kiln = watch(&library, &["-l", "0.1"]).env("KILN_NVML_PATIENCE", "0.3").spawn().unwrap();
         let mut lines = BufReader::new(kiln.stdout.take().unwrap()).lines();
         while !lines.next().unwrap().unwrap().contains("has not answered") {}
         signal(&kiln, name);
@@ -212,49 +229,17 @@ fn ctrl_c_ends_it_while_a_call_hangs() {
 }
 
 #[test]
-fn a_gpu_lost_in_mid_trial_fails_it_and_the_next_trial_runs_on_the_other() {
-    let (_folder, library) = library(&two("lost: {after_seconds: 2.5}", "{gpu: 0, memory: 0}"));
-    let place = Place::with(
-        "train: {steps: 10}\nrun: {devices: all, require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}",
-    );
-    let run = place
-        .kiln(&["run", "x.yaml", "--progress", "plain"])
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .env("KILN_NVML_LIB", &library)
-        .env("SCRIPTED_CHILD_1", "completes")
-        .env("SCRIPTED_CHILD_2", "obeys_term")
-        .env("SCRIPTED_CHILD_4", "takes_a_while")
-        .output()
-        .unwrap();
-    let ended = Ended::of(run);
-    assert_eq!(ended.status, Some(1), "{ended:?}");
-    let rows = place.rows();
-    let row = rows.iter().find(|row| row["batch_size"] == "2").unwrap();
-    assert_eq!((row["outcome"].as_str(), row["device_uuid"].as_str()), ("failed", "GPU-b"), "{rows:?}");
-    let words = " lost its device: GPU 1 (Invented) was lost (NVML: the GPU is lost: it fell off the bus or is inaccessible) after ";
-    assert!(row["reason"].contains(words), "{}", row["reason"]);
-    assert!(rows.iter().filter(|row| row["batch_size"] != "2").all(|row| row["outcome"] == "completed"), "{rows:?}");
-    assert!(ended.stderr.contains("no further trial is given to it"), "{}", ended.stderr);
-    let samples = fs::read_to_string(place.latest().join("samples.csv")).unwrap();
-    assert!(samples.contains("the GPU is lost"), "{samples}");
-}
-
-#[test]
-fn the_last_gpu_lost_stops_the_run_in_words() {
-    let scenario = two("", "{gpu: 0, memory: 0}").replacen("- calls:", "- lost: {after_seconds: 2.5}\n  calls:", 1);
-    let (_folder, library) = library(&scenario);
-    let place = Place::with(
-        "train: {steps: 10}\nrun: {devices: [0], require_idle_device: false}\nmeasure: {sample_interval: 100ms}\nsweep: {grid: {train.batch_size: [1, 2]}}",
-    );
-    let run = place
-        .kiln(&["run", "x.yaml", "--progress", "plain"])
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .env("KILN_NVML_LIB", &library)
-        .env("SCRIPTED_CHILD", "hangs")
-        .output()
-        .unwrap();
-    let ended = Ended::of(run);
-    assert_eq!(ended.status, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("no other device is left for the trials that wait"), "{}", ended.stderr);
-    assert_eq!(place.column("outcome"), ["failed"]);
+fn a_terminal_has_each_look_drawn_over_the_one_before() {
+    let (_folder, library) = library(&two());
+    let place = Place::with("");
+    let mut kiln = place.in_a_terminal(&["watch", "-l", "0.1", "--count", "2"]);
+    let seen = ended(kiln.env("KILN_NVML_LIB", &library).env("KILN_NVML_PATIENCE", "60"));
+    assert_eq!(seen.status, Some(0), "{seen:?}");
+    let drawn: Vec<&str> = seen.stdout.split("\u{1b}[J").collect();
+    assert_eq!(drawn.len(), 3, "{seen:?}");
+    // A heading and two devices at least, each cleared to its end; then the cursor goes up by as many lines.
+    let lines = drawn[0].matches("\u{1b}[K").count();
+    assert!(lines >= 3 && drawn[1].starts_with(&format!("\r\u{1b}[{lines}A")), "{seen:?}");
+    assert!(drawn[..2].iter().all(|page| page.contains("GPU name") && page.contains(" 75 % ")), "{seen:?}");
+    assert!(drawn[2].starts_with("\r\u{1b}[K"), "the page stays: {seen:?}");
 }

@@ -12,7 +12,7 @@ fn main() {
 #[cfg(feature = "libtorch")]
 mod libtorch {
     use std::{
-        env,
+        env, fs,
         path::{Path, PathBuf},
         process,
     };
@@ -42,6 +42,7 @@ mod libtorch {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());
         let folder = Path::new("src/engine/shim");
         println!("cargo:rerun-if-changed={}", folder.display());
+        let whole = whole(folder);
         cc::Build::new()
             .cpp(true)
             .std("c++17")
@@ -51,8 +52,20 @@ mod libtorch {
             .define("_GLIBCXX_USE_CXX11_ABI", "1")
             .include(libtorch.join("include"))
             .include(libtorch.join("include/torch/csrc/api/include"))
-            .files(SOURCES.map(|source| folder.join(source)))
+            .include(folder)
+            .file(whole)
             .compile("kiln_shim");
+    }
+
+    /// A file that includes all sources. libtorch's headers take seven of the eight seconds that each source would take alone.
+    fn whole(folder: &Path) -> PathBuf {
+        let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("shim.cpp");
+        let text: String = SOURCES.map(|source| format!("#include \"{source}\"\n")).concat();
+        if let Err(error) = fs::write(&out, format!("// Made by build.rs from {}.\n{text}", folder.display())) {
+            println!("cargo::error={} cannot be written: {error}", out.display());
+            process::exit(1);
+        }
+        out
     }
 
     /// The folder that `LIBTORCH` names, links resolved: the programs then find it wherever they are started.

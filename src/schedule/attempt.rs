@@ -349,3 +349,6 @@ fn lost(readings: &TrialReadings, devices: &[DeviceFacts]) -> Option<Lost> {
     let gpu = devices.iter().find(|gpu| gpu.uuid == *uuid)?;
     Some(Lost { uuid: uuid.clone(), words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,9 @@ mod oom_killer;
 mod open;
 mod pools;
 pub mod preflight;
+#[cfg(test)]
+#[path = "../../tests/scripted_child/program.rs"]
+mod program;
 mod progress;
 mod queue;
 mod remaining;

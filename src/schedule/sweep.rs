@@ -478,4 +478,4 @@ mod memory;
 mod refusals;
 mod search;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

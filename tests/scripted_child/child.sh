@@ -2,11 +2,18 @@
 # A trial's child that plays a scenario: $SCRIPTED_CHILD, or $SCRIPTED_CHILD_<batch size> for trials of that batch size.
 # It speaks the protocol of docs/child-protocol.md and is started as kiln-trial is: child.sh trial.yaml
 file=$1
+# The shell reads the file itself: tests start hundreds of these children, and a process for each key takes most of their time.
+folder= trial= attempt= batch=
+while read -r key rest; do
+  rest=${rest#[\'\"]} rest=${rest%[\'\"]}
+  case $key in
+    folder:) folder=${folder:-$rest} ;;
+    trial:) trial=${trial:-$rest} ;;
+    attempt:) attempt=${attempt:-$rest} ;;
+    batch_size:) batch=${batch:-$rest} ;;
+  esac
+done <"$file"
 value() { sed -n "s/^ *$1: *//p" "$file" | head -n 1 | tr -d "'\""; }
-folder=$(value folder)
-trial=$(value trial)
-attempt=$(value attempt)
-batch=$(value batch_size)
 eval "scenario=\${SCRIPTED_CHILD_$batch:-\${SCRIPTED_CHILD:-completes}}"
 
 say() { printf '%s\n' "$1"; }
@@ -25,22 +32,29 @@ measured() { # began ended: as finish, with a measured window
     "$trial" "$attempt" "$1" "$2" >"$folder/.trial.json.new" && mv "$folder/.trial.json.new" "$folder/trial.json" || exit 1
   say '{"event":"finished","outcome":"completed","reason":null}'
 }
-wait_for_release() { while [ ! -e "$SCRIPTED_CHILD_RELEASE" ]; do sleep 0.05; done; }
+# From here on the child waits for something: a signal, its parent's end, a file that the test makes.
+at_work() { : >"$folder/at-work"; }
+# Some time later; a child whose test failed finds its folder gone, and ends.
+later() { sleep "$1"; [ -d "$folder" ] || exit 1; }
+wait_for_release() { at_work; while [ ! -e "$SCRIPTED_CHILD_RELEASE" ]; do later 0.02; done; }
+# Of many children each takes one file of the test's.
+wait_for_turn() { at_work; until [ -e "$SCRIPTED_CHILD_RELEASE" ] && mv "$SCRIPTED_CHILD_RELEASE" "$folder/turn"; do later 0.02; done; }
 
 case $scenario in
   completes) hello; step 5; finish completed ;;
-  takes_a_while) hello; step 5; sleep 0.15; finish completed ;;
   measures)
     hello; step 5; began=$(now); say "{\"event\":\"window_started\",\"step\":5,\"monotonic_nanoseconds\":$began}"; sleep 0.6
     ended=$(now); say "{\"event\":\"window_ended\",\"step\":10,\"monotonic_nanoseconds\":$ended}"; sleep 0.1; measured "$began" "$ended" ;;
   waits) hello; step 5; wait_for_release; finish completed ;;
+  waits_for_turn) hello; step 5; wait_for_turn; finish completed ;;
   fails) hello; step 3; echo 'something went wrong here' >&2; exit 1 ;;
   fails_first) hello; [ "$attempt" -gt 1 ] || { echo 'not yet' >&2; exit 1; }; finish completed ;;
   says_failed) hello; finish failed 'the data is of no use'; exit 1 ;;
   tuned) # runs out of memory above $SCRIPTED_CHILD_FITS; fastest at a batch of 24
     hello; [ "$batch" -le "${SCRIPTED_CHILD_FITS:-1000000}" ] || { finish oom 'device memory ran out'; exit 4; }
-    step 5; sleep "${SCRIPTED_CHILD_SLEEP:-0}"; rate=$(echo "$batch" | awk '{ print 1000 * $1 / (24 + $1 + $1 * $1 / 24) }')
-    finish completed "" "$rate" ;;
+    step 5; [ -z "$SCRIPTED_CHILD_TURNS" ] || wait_for_turn
+    # 1000 b / (24 + b + b² / 24), in millionths.
+    finish completed "" "$((24000000000 * batch / (576 + 24 * batch + batch * batch)))e-6" ;;
   diverges) hello; step 4; finish diverged 'loss is NaN at step 4' ;;
   runs_out) hello; step 2; finish oom 'device memory ran out'; exit 4 ;;
   cuda_oom) hello; echo 'CUDA out of memory. Tried to allocate 20.00 GiB' >&2; exit 1 ;;
@@ -50,20 +64,34 @@ case $scenario in
   no_finished) hello; step 10; exit 0 ;;
   no_result_file) hello; say '{"event":"finished","outcome":"completed"}' ;;
   crashes_after) hello; finish completed; kill -SEGV $$ ;;
-  hangs) hello; step 3; while :; do sleep 0.2; step 4; done ;;
+  hangs) hello; step 3; at_work; while :; do later 0.2; step 4; done ;;
   silent) hello; step 3; sleep 300 ;;
-  ignores_term) trap '' TERM; hello; while :; do sleep 0.2; done ;;
-  obeys_term) trap 'finish interrupted; exit 130' TERM; hello; step 3; while :; do sleep 0.05; done ;;
+  ignores_term) trap '' TERM; hello; at_work; while :; do later 0.2; done ;;
+  obeys_term) trap 'finish interrupted; exit 130' TERM; hello; step 3; at_work; while :; do later 0.02; done ;;
   garbage) hello; echo 'not a message'; head -c 100000 /dev/zero | tr '\0' x; echo; printf '\377\376\n'; echo '{"event":"of a newer child"}'; finish completed ;;
   huge_stderr) hello; head -c 8000000 /dev/zero | tr '\0' e >&2; echo >&2; echo 'the end of it' >&2; exit 1 ;;
   grandchild) hello; sleep 300 & echo $! >"$folder/grandchild"; finish completed ;;
-  grandchild_waits) hello; sleep 300 & echo $! >"$folder/grandchild"; step 1; wait ;;
+  grandchild_waits) hello; sleep 300 & step 1; at_work; wait ;;
   environment) hello; env >"$folder/environment"; finish completed ;;
   speaks_2) hello_of 2; finish completed ;;
-  speaks_2_on_and_on) say '{"event":"hello","protocol":2}'; while :; do sleep 0.2; step 4; done ;;
+  speaks_2_on_and_on) say '{"event":"hello","protocol":2}'; while :; do later 0.2; step 4; done ;;
   bad_file) echo 'trial.yaml: unknown key' >&2; exit 2 ;;
   names_a_path) hello; finish failed "cannot read $PWD/data/x.txt of $HOME/x.yaml"; exit 1 ;;
   says_no_device) hello; finish failed 'CUDA is not usable here'; exit 3 ;;
   no_device) echo 'libtorch is not there' >&2; exit 3 ;;
+  sampled) # a measured window of $SCRIPTED_CHILD_LOOKS looks of the sampler (2 if not set), and as many once it has made $SCRIPTED_CHILD_MAKES
+    hello; step 5; anchor=$(value run_anchor_nanoseconds); devices=$(value devices_per_trial)
+    looks() { # since: how many looks at all of the trial's devices began after this moment
+      awk -F, -v trial="$trial" -v since="$1" -v anchor="$anchor" -v devices="${devices:-1}" \
+        '$4 "" == trial "" && $3 * 1e9 + anchor > since + 0 { rows++ } END { print int(rows / devices) }' "$folder/../../../samples.csv"
+    }
+    await() { # event since count: says the event, at which kiln looks at once, until so many looks are in the table
+      while [ "$(looks "$2")" -lt "$3" ]; do say "{\"event\":\"$1\",\"step\":5,\"monotonic_nanoseconds\":0}"; later 0.02; done
+    }
+    moment() { sleep 0.02; now; } # the clock counts hundredths of a second
+    count=${SCRIPTED_CHILD_LOOKS:-2}
+    await window_started 0 1; began=$(moment); await window_started "$began" "$count"
+    [ -z "$SCRIPTED_CHILD_MAKES" ] || { : >"$SCRIPTED_CHILD_MAKES"; await window_started "$(moment)" "$count"; }
+    ended=$(moment); await window_ended "$ended" 1; measured "$began" "$ended" ;;
   *) echo "no such scenario: $scenario" >&2; exit 1 ;;
 esac

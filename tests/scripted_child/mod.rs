@@ -1,6 +1,7 @@
 //! What the tests of the scheduler share: an empty folder, an experiment, the built program with a scripted child.
-#![allow(dead_code, reason = "each test file uses its own part")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub(crate) mod program;
 
 use std::{
     collections::HashMap,
@@ -55,6 +56,18 @@ impl Place {
         self.kiln(&["run", "x.yaml", "--progress", "plain"]).env("SCRIPTED_CHILD", scenario).spawn().unwrap()
     }
 
+    /// `kiln` with these arguments in a terminal of 40 × 120 characters, whose text comes out of standard output. Ending the process
+    /// closes the terminal.
+    pub(crate) fn in_a_terminal(&self, arguments: &[&str]) -> Command {
+        let kiln = self.kiln(arguments);
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &format!("stty rows 40 cols 120; exec \"$PROGRAM\" {}", arguments.join(" ")), "/dev/null"]);
+        terminal.current_dir(self.folder.path()).env("PROGRAM", kiln.get_program()).env("SHELL", "/bin/sh").env("TERM", "xterm");
+        terminal.envs(kiln.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("NO_COLOR");
+        terminal.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        terminal
+    }
+
     /// The newest run's folder.
     pub(crate) fn latest(&self) -> PathBuf {
         self.path("results/x/latest")
@@ -91,6 +104,16 @@ impl Place {
             entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect()
         };
         folders(&self.latest().join("trials")).iter().flat_map(|trial| folders(trial)).collect()
+    }
+
+    /// How many attempts of the newest run have a file of this name. Children make `at-work` once they wait for something.
+    pub(crate) fn attempts_with(&self, name: &str) -> usize {
+        self.attempts().iter().filter(|attempt| attempt.join(name).exists()).count()
+    }
+
+    /// Lets a child go on that waits for its release, or for its turn.
+    pub(crate) fn release(&self) {
+        fs::write(self.path("release"), "").unwrap();
     }
 
     /// The processes whose environment says that they belong to a run in this place: a trial's child and its children.
@@ -136,9 +159,19 @@ train: {steps: 3, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}
 measure: {warmup_steps: 1, warmup_seconds: 0.0}
 ";
 
+/// Real trials whose memory grows fast with the batch, and whose arithmetic does not: of each token, the embeddings of the 32 tokens up
+/// to it stand side by side. That is 512 KiB for a sample of 64 tokens, and the backward pass holds it twice at least.
+pub(crate) const REAL_WIDE: &str = "kiln: 1
+name: x
+model: {kind: mlp, d_model: 64, hidden: 64, context: 32, seq_len: 64}
+data: {kind: generated, characters: 200000, valid_fraction: 0.01}
+train: {steps: 2, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}
+measure: {warmup_steps: 1, warmup_seconds: 0.0}
+";
+
 /// Waits until `holds`; a test that waits in vain fails with `what`.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -147,11 +180,14 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Reads what a running `kiln` says until `words` come; returns everything read.
 pub(crate) fn hear(kiln: &mut Child, words: &str) -> String {
-    let mut heard = Vec::new();
-    let stderr = kiln.stderr.as_mut().unwrap();
-    let mut byte = [0];
-    while !String::from_utf8_lossy(&heard).contains(words) {
-        assert!(stderr.read(&mut byte).unwrap() == 1, "kiln never said `{words}`: {}", String::from_utf8_lossy(&heard));
+    read_until(kiln.stderr.as_mut().unwrap(), words)
+}
+
+/// Reads a stream until `words` come; returns everything read.
+pub(crate) fn read_until(stream: &mut impl Read, words: &str) -> String {
+    let (mut heard, mut byte) = (Vec::new(), [0]);
+    while !heard.ends_with(words.as_bytes()) {
+        assert!(stream.read(&mut byte).unwrap() == 1, "`{words}` never came: {}", String::from_utf8_lossy(&heard));
         heard.push(byte[0]);
     }
     String::from_utf8(heard).unwrap()

@@ -1,12 +1,11 @@
 //! What the loader promises: order and content do not depend on workers, memory is bounded, errors arrive typed, slow samples
 //! are made side by side.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
-
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     sync::{
-        Arc, Mutex,
+        Arc, Condvar, LazyLock, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread::{self, ThreadId},
@@ -17,6 +16,27 @@ use kiln::catalog::data::Sampling;
 use kiln_trial::data::{BatchSchedule, Draw, HostBatch, LoadError, Loader, LoaderOptions, Source, TextWindows};
 
 const SEQ_LEN: usize = 4;
+/// Longest wait for what must happen; only a fault uses it up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// What the manual clock shows in this thread: the trainer has one, and each worker has one that its own samples advance.
+    static SHOWN: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+fn shown() -> Instant {
+    static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *BEGINNING + SHOWN.get()
+}
+
+/// Waits until something holds.
+fn wait_until(holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "it never came");
+        thread::yield_now();
+    }
+}
 
 fn text() -> Arc<TextWindows> {
     Arc::new(TextWindows { tokens: Arc::new((0..203).collect()), seq_len: SEQ_LEN, stride: 4 })
@@ -69,36 +89,30 @@ fn an_epoch_visits_each_sample_once_but_for_what_fills_no_step_and_no_two_epochs
     assert_ne!(first, second);
 }
 
-#[test]
-fn a_synthetic_loader_makes_the_first_batch_once_and_costs_nothing_after_it() {
-    let source = Slow::new(20);
-    let options = LoaderOptions { synthetic: true, ..options(4, 2) };
-    let mut loader = Loader::new(source.clone(), schedule(20, Sampling::Shuffled), options);
-    let first = loader.next_batch().unwrap();
-    let (wait, batch) = (first.wait, (*first).clone());
-    drop(first);
-    assert!(wait >= Duration::from_millis(60), "3 samples of 20 ms: {wait:?}");
-    for _ in 1..40 {
-        let again = loader.next_batch().unwrap();
-        assert_eq!((*again == batch, again.load), (true, Duration::ZERO));
-        assert!(again.wait < Duration::from_millis(20), "{:?}", again.wait);
-    }
-    assert!(matches!(loader.next_batch(), Err(LoadError::Ended { .. })));
-    assert_eq!((loader.peak_batches(), loader.threads_started(), source.begun.load(Ordering::SeqCst)), (1, 0, 1));
-}
-
-/// Takes a known time per sample, and counts batches begun by the first row of each.
+/// Counts batches begun by the first row of each, and those finished by the last. A sample takes its time on the manual clock, or asleep.
 struct Slow {
     sample_time: Duration,
+    is_asleep: bool,
     begun: AtomicUsize,
+    finished: AtomicUsize,
     returned: AtomicUsize,
     most: AtomicUsize,
 }
 
 impl Slow {
     fn new(sample_milliseconds: u64) -> Arc<Self> {
+        Arc::new(Self::with(sample_milliseconds, false))
+    }
+
+    fn with(sample_milliseconds: u64, is_asleep: bool) -> Self {
         let zero = || AtomicUsize::new(0);
-        Arc::new(Self { sample_time: Duration::from_millis(sample_milliseconds), begun: zero(), returned: zero(), most: zero() })
+        let sample_time = Duration::from_millis(sample_milliseconds);
+        Self { sample_time, is_asleep, begun: zero(), finished: zero(), returned: zero(), most: zero() }
+    }
+
+    /// Batches begun and not returned.
+    fn held(&self) -> usize {
+        self.begun.load(Ordering::SeqCst) - self.returned.load(Ordering::SeqCst)
     }
 }
 
@@ -109,62 +123,112 @@ impl Source for Slow {
     fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
         batch.lay_out_text(draws.len(), SEQ_LEN);
     }
-    fn write(&self, _: Draw, row: usize, _: &mut HostBatch) -> Result<(), String> {
+    fn write(&self, _: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
         if row == 0 {
             let held = self.begun.fetch_add(1, Ordering::SeqCst) + 1 - self.returned.load(Ordering::SeqCst);
             self.most.fetch_max(held, Ordering::SeqCst);
         }
-        if !self.sample_time.is_zero() {
+        if self.is_asleep {
             thread::sleep(self.sample_time);
+        } else {
+            SHOWN.set(SHOWN.get() + self.sample_time);
+        }
+        if row + 1 == batch.rows {
+            self.finished.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())
     }
 }
 
 #[test]
-fn host_memory_never_holds_more_than_workers_times_prefetch_batches() {
+fn a_synthetic_loader_makes_the_first_batch_once_and_costs_nothing_after_it() {
+    let source = Slow::new(20);
+    let options = LoaderOptions { synthetic: true, ..options(4, 2) };
+    let mut loader = Loader::new(source.clone(), schedule(20, Sampling::Shuffled), options).timed_by(shown);
+    let first = loader.next_batch().unwrap();
+    let (wait, batch) = (first.wait, (*first).clone());
+    drop(first);
+    assert_eq!(wait, Duration::from_millis(60), "3 samples of 20 ms");
+    for _ in 1..40 {
+        let again = loader.next_batch().unwrap();
+        assert_eq!((*again == batch, again.load, again.wait), (true, Duration::ZERO, Duration::ZERO));
+    }
+    assert!(matches!(loader.next_batch(), Err(LoadError::Ended { .. })));
+    assert_eq!((loader.peak_batches(), loader.threads_started(), source.begun.load(Ordering::SeqCst)), (1, 0, 1));
+}
+
+#[test]
+fn host_memory_holds_workers_times_prefetch_batches_and_never_more() {
     for (num_workers, prefetch, bound) in [(0, 5, 1), (1, 1, 1), (2, 1, 2), (3, 2, 6), (4, 4, 16)] {
         let source = Slow::new(0);
         let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(num_workers, prefetch));
         for batch in 0..40 {
             let held = loader.next_batch().unwrap();
-            if batch % 8 == 0 {
-                thread::sleep(Duration::from_millis(10)); // Lets the workers run as far ahead as they may.
-            }
+            // The workers run as far ahead as they may; towards the end fewer batches are left.
+            wait_until(|| source.held() >= bound.min(40 - batch));
             source.returned.fetch_add(1, Ordering::SeqCst);
             drop(held);
         }
         let (seen, counted) = (source.most.load(Ordering::SeqCst), loader.peak_batches());
-        assert!(seen <= bound && counted <= bound, "{num_workers} × {prefetch}: {seen} seen, {counted} counted");
-        assert_eq!(counted, bound, "workers faster than the trainer fill what they may");
+        assert_eq!((seen, counted), (bound, bound), "{num_workers} × {prefetch}");
+    }
+}
+
+/// Whose batches are begun four at a time: each waits until three others have begun.
+struct FourAtOnce {
+    begun: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Source for FourAtOnce {
+    fn sample_count(&self) -> u64 {
+        50
+    }
+    fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
+        batch.lay_out_text(draws.len(), SEQ_LEN);
+    }
+    fn write(&self, _: Draw, row: usize, _: &mut HostBatch) -> Result<(), String> {
+        if row > 0 {
+            return Ok(());
+        }
+        let mut begun = self.begun.lock().unwrap();
+        *begun += 1;
+        self.changed.notify_all();
+        let wanted = begun.next_multiple_of(4);
+        let (begun, _) = self.changed.wait_timeout_while(begun, PATIENCE, |begun| *begun < wanted).unwrap();
+        if *begun < wanted { Err(format!("alone with batch {begun}")) } else { Ok(()) }
     }
 }
 
 #[test]
-fn four_workers_make_slow_samples_at_3_5_times_the_rate_of_one() {
-    let seconds = |num_workers: usize| {
-        let mut loader = Loader::new(Slow::new(20), schedule(12, Sampling::Shuffled), options(num_workers, 2));
-        let started = Instant::now();
-        for _ in 0..24 {
-            assert!(loader.next_batch().unwrap().load >= Duration::from_millis(60));
-        }
-        started.elapsed().as_secs_f64()
-    };
-    let (one, four) = (seconds(1), seconds(4));
-    assert!(one / four >= 3.5, "1 worker {one:.3} s, 4 workers {four:.3} s");
+fn four_workers_make_four_batches_at_the_same_time() {
+    let source = FourAtOnce { begun: Mutex::new(0), changed: Condvar::new() };
+    let mut loader = Loader::new(Arc::new(source), schedule(12, Sampling::Shuffled), options(4, 2));
+    for _ in 0..24 {
+        drop(loader.next_batch().unwrap());
+    }
 }
 
 #[test]
-fn without_workers_data_wait_is_load_time_and_a_batch_made_ahead_is_no_wait() {
-    let mut here = Loader::new(Slow::new(10), schedule(2, Sampling::Shuffled), options(0, 2));
+fn data_wait_is_load_time_without_workers_and_none_for_a_batch_made_ahead() {
+    let mut here = Loader::new(Slow::new(10), schedule(2, Sampling::Shuffled), options(0, 2)).timed_by(shown);
     let batch = here.next_batch().unwrap();
-    assert_eq!(batch.wait, batch.load);
-    assert!(batch.load >= Duration::from_millis(30));
-    let mut ahead = Loader::new(Slow::new(50), schedule(2, Sampling::Shuffled), options(1, 2));
+    assert_eq!((batch.wait, batch.load), (Duration::from_millis(30), Duration::from_millis(30)));
+    let source = Slow::new(50);
+    let mut ahead = Loader::new(source.clone(), schedule(2, Sampling::Shuffled), options(1, 2)).timed_by(shown);
     drop(ahead.next_batch().unwrap());
-    thread::sleep(Duration::from_millis(400)); // 150 ms of work, done meanwhile.
+    wait_until(|| source.finished.load(Ordering::SeqCst) >= 2);
+    // The worker's time passes on its own clock.
     let batch = ahead.next_batch().unwrap();
-    assert!(batch.load >= Duration::from_millis(150) && batch.wait < Duration::from_millis(75), "wait {:?}", batch.wait);
+    assert_eq!((batch.wait, batch.load), (Duration::ZERO, Duration::from_millis(150)));
+}
+
+/// On the wall clock: the worker begins its first batch when the trainer asks for it.
+#[test]
+fn a_batch_that_is_asked_for_before_it_is_begun_is_waited_for_whole() {
+    let source = Arc::new(Slow::with(5, true));
+    let batch = Loader::new(source, schedule(2, Sampling::Shuffled), options(1, 2)).next_batch().unwrap();
+    assert!(batch.load >= Duration::from_millis(15) && batch.wait >= batch.load, "{:?} for a load of {:?}", batch.wait, batch.load);
 }
 
 /// Breaks on sample 9, and remembers which threads worked.
@@ -235,7 +299,7 @@ fn workers_live_across_epochs_only_where_they_are_persistent() {
 
 #[test]
 fn dropping_a_loader_joins_its_threads_in_the_middle_of_slow_batches() {
-    let source = Slow::new(1);
+    let source = Arc::new(Slow::with(1, true));
     let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(3, 2));
     drop(loader.next_batch().unwrap());
     drop(loader);

@@ -1,11 +1,9 @@
 //! kiln's models against PyTorch's: the same weights and batches give the same losses and gradients. The tables come from
 //! `tests/reference/reference.py`, which nothing here runs.
 
-#![cfg(feature = "libtorch")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-
 use std::{fs, path::Path};
 
+use crate::common::engines;
 use kiln::{
     catalog::{
         InputShape,
@@ -20,6 +18,7 @@ use kiln_trial::{
     train::{Learner, NamedValues},
 };
 
+/// Of the tables.
 const STEPS: u64 = 20;
 /// Relative; f32 sums in different orders, twenty times over.
 const TOLERANCE: f64 = 1e-4;
@@ -228,6 +227,9 @@ fn pairs(step: u64) -> HostBatch {
     HostBatch { rows: 4, samples: Samples::Pairs(samples), step_targets: None }
 }
 
+/// With two threads, as the tables were made. One thread sums in another order, and in the narrow ResNet-50 that decides which of two
+/// nearly equal values a pool or a rectifier lets through: gradients then differ by a
+/// hundredth in some steps, and after twenty by 7e-3 instead of 5e-7.
 fn file(reference: &Reference, engine: Engine) -> TrialFile {
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{{}}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
@@ -293,13 +295,35 @@ fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
     }
 }
 
-#[test]
-fn the_first_twenty_steps_are_those_of_pytorch() {
-    for reference in [GPT, LSTM, MLP, RESNET18, RESNET50, PANEL_LSTM, PANEL_DIRECTION, SEQ2SEQ, SEQ2SEQ_ADAFACTOR] {
-        for engine in [Engine::Libtorch, Engine::Flex] {
-            agrees(&reference, engine);
-        }
+fn all_agree(references: &[Reference]) {
+    for reference in references {
+        engines().iter().for_each(|engine| agrees(reference, *engine));
     }
+}
+
+#[test]
+fn the_first_steps_of_language_models_are_those_of_pytorch() {
+    all_agree(&[GPT, LSTM, MLP]);
+}
+
+#[test]
+fn so_are_those_of_a_small_resnet() {
+    all_agree(&[RESNET18]);
+}
+
+#[test]
+fn so_are_those_of_a_deep_resnet() {
+    all_agree(&[RESNET50]);
+}
+
+#[test]
+fn so_are_those_of_panels() {
+    all_agree(&[PANEL_LSTM, PANEL_DIRECTION]);
+}
+
+#[test]
+fn so_are_those_of_a_seq2seq_with_both_optimizers() {
+    all_agree(&[SEQ2SEQ, SEQ2SEQ_ADAFACTOR]);
 }
 
 /// As seq2seq_t5.py makes the blocks outweigh the token before.
@@ -319,7 +343,7 @@ fn twenty_prompts_get_the_responses_that_t5_gives_them_token_for_token() {
     let asked: Vec<Vec<u32>> =
         tokens.chunks(PROMPT).zip(&lengths).map(|(row, length)| row[..*length as usize].iter().map(|token| *token as u32).collect()).collect();
     let asked: Vec<&[u32]> = asked.iter().map(Vec::as_slice).collect();
-    for engine in [Engine::Libtorch, Engine::Flex] {
+    for &engine in engines() {
         let mut learner = Learner::build_with(&file(&SEQ2SEQ, engine), Some(SEQ2SEQ.input), &sharper).unwrap();
         for beams in [1, 4] {
             let found = learner.responses(&asked, [0, 1], beams, RESPONSE).unwrap();

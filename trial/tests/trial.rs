@@ -1,11 +1,8 @@
 //! The program `kiln-trial`: whole trials from a file, on both engines, read back from what they leave behind.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
     process::{Command, Output, Stdio},
 };
 
@@ -13,6 +10,8 @@ use kiln::{
     plan::Outcome,
     record::{EpochRow, Message, StepRow, TrialResult},
 };
+
+use crate::common::{engines, engines_in_turn, rows};
 
 /// A folder with a trial file; `{}` keys are YAML text.
 struct Trial {
@@ -72,18 +71,16 @@ impl Trial {
     }
 }
 
-fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
-    csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
-}
-
-fn engines() -> Vec<&'static str> {
-    if cfg!(feature = "libtorch") { vec!["libtorch", "flex"] } else { vec!["flex"] }
+/// The engine of tests that need but one.
+fn first_engine() -> &'static str {
+    engines()[0].name()
 }
 
 #[test]
 fn the_same_file_twice_gives_the_same_losses_to_the_bit_and_so_do_workers() {
-    for engine in engines() {
-        for model in [MLP, GPT] {
+    for (turn, model) in [GPT, MLP].into_iter().enumerate() {
+        for engine in engines_in_turn(turn) {
+            let engine = engine.name();
             let train = "batch_size: 4, grad_accumulation: 2, steps: 12, clip_norm: 1.0";
             let losses = |data: &str| {
                 let trial = Trial::new(engine, model, data, train);
@@ -104,8 +101,9 @@ fn the_same_file_twice_gives_the_same_losses_to_the_bit_and_so_do_workers() {
 
 #[test]
 fn a_small_text_is_learned_far_below_what_letter_frequencies_tell() {
-    for engine in engines() {
-        for model in [MLP, GPT] {
+    for (turn, model) in [MLP, GPT].into_iter().enumerate() {
+        for engine in engines_in_turn(turn) {
+            let engine = engine.name();
             let train = "batch_size: 16, epochs: 4, optimizer: {kind: adamw, learning_rate: 5.0e-3}, evaluate: {every: epoch, batch_multiple: 2}";
             let trial = Trial::new(engine, model, DATA, train);
             let result = trial.complete();
@@ -124,7 +122,7 @@ fn a_small_text_is_learned_far_below_what_letter_frequencies_tell() {
 fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
     let train = "batch_size: 8, steps: 40, evaluate: {every: 20}, target: {valid_loss: 9.0}, optimizer: {kind: sgd, learning_rate: 0.05}, \
                  learning_rate_schedule: {kind: cosine, warmup_steps: 4}";
-    let trial = Trial::new(engines()[0], MLP, DATA, train);
+    let trial = Trial::new(first_engine(), MLP, DATA, train);
     let output = trial.run();
     let messages: Vec<Message> = output.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     assert!(matches!(messages[0], Message::Hello { protocol: 1, .. }));
@@ -154,7 +152,7 @@ fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
 
 #[test]
 fn matmul_makes_products_and_says_why_it_has_no_loss() {
-    let trial = Trial::new(engines()[0], "{kind: matmul, size: 64}", "{kind: none}", "batch_size: 3, steps: 20");
+    let trial = Trial::new(first_engine(), "{kind: matmul, size: 64}", "{kind: none}", "batch_size: 3, steps: 20");
     let result = trial.complete();
     assert_eq!((result.steps, result.parameters, result.flops_per_sample), (20, Some(0), Some(2 * 64 * 64 * 64)));
     assert!(result.samples_per_second.unwrap() > 0.0);
@@ -165,7 +163,7 @@ fn matmul_makes_products_and_says_why_it_has_no_loss() {
 
 #[test]
 fn a_rate_that_is_too_large_diverges_with_its_step() {
-    let trial = Trial::new(engines()[0], MLP, DATA, "batch_size: 4, steps: 40, optimizer: {kind: sgd, learning_rate: 1.0e+30}");
+    let trial = Trial::new(first_engine(), MLP, DATA, "batch_size: 4, steps: 40, optimizer: {kind: sgd, learning_rate: 1.0e+30}");
     let output = trial.run();
     assert_eq!(output.status.code(), Some(0));
     let result = trial.result();
@@ -176,7 +174,7 @@ fn a_rate_that_is_too_large_diverges_with_its_step() {
 
 #[test]
 fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
-    let trial = Trial::new(engines()[0], MLP, DATA, "batch_size: 4, steps: 100000000");
+    let trial = Trial::new(first_engine(), MLP, DATA, "batch_size: 4, steps: 100000000");
     let mut child = trial.command().stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let is_progress = |line: &String| line.contains("\"progress\"");
@@ -199,7 +197,7 @@ fn what_cannot_be_done_is_refused_with_status_2_and_the_key() {
         ("{kind: mlp, seq_len: 16, vocabulary: 3}", DATA, "batch_size: 4, steps: 1", "`model.vocabulary` is 3"),
         (MLP, "{kind: none}", "batch_size: 4, steps: 1", "data"),
     ] {
-        let trial = Trial::new(engines()[0], model, data, train);
+        let trial = Trial::new(first_engine(), model, data, train);
         assert_eq!(trial.run().status.code(), Some(2), "{words}");
         let result = trial.result();
         assert_eq!(result.outcome, Outcome::Failed);

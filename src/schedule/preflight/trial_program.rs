@@ -185,23 +185,21 @@ fn look_again(program: &Path) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
-
     use super::*;
+    use crate::schedule::program::write_program;
 
-    fn asked(script: &str, milliseconds: u64) -> Answer {
+    fn asked(script: &str, time_limit: Duration) -> Answer {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("kiln-trial");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        ask(&program, Asking { is_quick: true, time_limit: Duration::from_millis(milliseconds) })
+        write_program(&program, &format!("#!/bin/sh\n{script}\n"));
+        ask(&program, Asking { is_quick: true, time_limit })
     }
 
     const BUILD: &str = r#"echo '{"finding":"build","kiln_examination":1,"kiln_trial":"0.1.0","engines":["flex"]}'"#;
 
     #[test]
     fn each_way_to_fall_silent_is_told_apart() {
-        let fault = |script: &str| asked(script, 20_000).fault;
+        let fault = |script: &str| asked(script, Duration::from_secs(60)).fault;
         assert_eq!(fault(&format!("{BUILD}; echo '{{\"finding\":\"of next year\"}}'; echo '{{\"finding\":\"done\"}}'")), None);
         assert_eq!(fault(BUILD), Some(Fault::Ended { status: 0, last_line: String::new() }));
         assert_eq!(fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"), Some(Fault::Older));
@@ -215,9 +213,13 @@ mod tests {
 
     #[test]
     fn what_was_said_before_a_hang_is_kept() {
-        let answer = asked(&format!("{BUILD}; exec sleep 60"), 300);
-        assert_eq!(answer.fault, Some(Fault::Silent(Duration::from_millis(300))));
-        assert_eq!(answer.build.unwrap().kiln_trial, "0.1.0");
+        // On a busy machine a script may need longer than the first limit to say something.
+        let is_kept = [200, 2_000, 20_000].into_iter().map(Duration::from_millis).any(|limit| {
+            let answer = asked(&format!("{BUILD}; exec sleep 600"), limit);
+            assert_eq!(answer.fault, Some(Fault::Silent(limit)));
+            answer.build.is_some_and(|build| build.kiln_trial == "0.1.0")
+        });
+        assert!(is_kept);
     }
 
     #[test]

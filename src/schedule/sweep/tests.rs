@@ -3,7 +3,7 @@ use std::{fs, path::PathBuf};
 use super::*;
 use crate::{
     plan::Trial,
-    schedule::{Selection, Style, instruments::DeviceFacts},
+    schedule::{Selection, Style, instruments::DeviceFacts, program::write_program},
     spec::{DeviceName, Devices, Engine, Experiment},
 };
 
@@ -13,7 +13,7 @@ fn gpu(index: u32) -> DeviceFacts {
     DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30) }
 }
 
-fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
+pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
     Trial {
         id: TrialId(format!("{number:010}")),
         number,
@@ -34,7 +34,11 @@ fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
     }
 }
 
-fn request<'a>(experiment: &'a Experiment, trials: &'a [Trial], [results, trial_program, locks]: [&'a PathBuf; 3]) -> Request<'a> {
+pub(in crate::schedule) fn request<'a>(
+    experiment: &'a Experiment,
+    trials: &'a [Trial],
+    [results, trial_program, locks]: [&'a PathBuf; 3],
+) -> Request<'a> {
     Request {
         search: None,
         experiment,
@@ -60,13 +64,9 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials: Vec<Trial> = [0, 0, 1, 1].iter().enumerate().map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat)).collect();
     // A child that ends once it has seen another one start, so that they must overlap.
-    let program: PathBuf = place.path().join("child.sh");
-    let script = "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\necho \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
-        while [ $(cat $(dirname $0)/results/x/*/trials/*/1/device | wc -l) -lt 2 ]; do sleep 0.01; done\n\
-        echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'\n";
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let (results, locks) = (place.path().join("results"), place.path().join("locks"));
+    let lines = "echo \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
+        while [ $(cat $run/trials/*/1/device | wc -l) -lt 2 ]; do sleep 0.01; done";
+    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
     assert_eq!(report.end, End::Finished);
@@ -78,14 +78,10 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
 }
 
 /// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a result.
-fn script(place: &Path, lines: &str) -> PathBuf {
+pub(in crate::schedule) fn script(place: &Path, lines: &str) -> PathBuf {
     let program = place.join("child.sh");
-    let text = format!(
-        "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\nrun=$folder/../../..\n{lines}\n\
-        echo '{{\"event\":\"finished\",\"outcome\":\"diverged\"}}'\n"
-    );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let ends = "echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'";
+    write_program(&program, &format!("#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\nrun=$folder/../../..\n{lines}\n{ends}\n"));
     program
 }
 
@@ -112,9 +108,10 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [1, 2, 3].map(|number| trial(&experiment, number, 0));
-    // The first fills the disk once the second runs; the second goes on until the first has its row.
+    // The first fills the disk once the second runs. The second goes on until the first has its row, and then for long enough to be
+    // stopped by a run that does not let it end by itself.
     let lines = "if mkdir $run/first; then\n  while [ ! -e $run/second ]; do sleep 0.01; done; touch $run/full\n\
-        else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.3\nfi";
+        else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.1\nfi";
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap().failure.unwrap();

@@ -2,7 +2,10 @@
 //! code, or the wish to wait.
 //!
 //! An object with one of these keys changes: `ramp` and `steps` with time, `counter` and `integral` with time as counters do,
-//! `calls` from call to call. `return` is an NVML return code, `hang` never comes back, `sleep_milliseconds` comes late.
+//! `calls` from call to call, `once` when a file appears. `return` is an NVML return code, `hang` never comes back,
+//! `sleep_milliseconds` comes late.
+
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -15,6 +18,8 @@ pub struct Moment<'a> {
     pub asked: usize,
     /// Other calls of the same device, for `integral`.
     pub others: Option<&'a std::collections::BTreeMap<String, Value>>,
+    /// Where the files of `once` are looked for.
+    pub folder: Option<&'a Path>,
 }
 
 /// What comes back.
@@ -58,6 +63,11 @@ fn resolve(value: &Value, now: Moment<'_>) -> Value {
     }
     if let Some(list) = object.get("calls").and_then(Value::as_array) {
         return list.get(now.asked).or(list.last()).map_or(Value::Null, |chosen| resolve(chosen, now));
+    }
+    if let Some(file) = object.get("once").and_then(Value::as_str) {
+        let is_there = now.folder.is_some_and(|folder| folder.join(file).exists());
+        let chosen = object.get(if is_there { "then" } else { "before" });
+        return chosen.map_or(Value::Null, |chosen| resolve(chosen, now));
     }
     if let Some(counter) = object.get("counter") {
         return whole(counted(counter, now.seconds, |seconds| number(counter, "rate") * seconds));
@@ -145,7 +155,7 @@ mod tests {
     use super::*;
 
     fn at(value: &Value, seconds: f64) -> Answer {
-        answer(value, Moment { seconds, asked: 0, others: None })
+        answer(value, Moment { seconds, asked: 0, others: None, folder: None })
     }
 
     #[test]
@@ -161,7 +171,7 @@ mod tests {
     #[test]
     fn calls_follow_each_other_and_the_last_stays() {
         let calls = json!({"calls": [[1], [1, 2]]});
-        let asked = |asked| answer(&calls, Moment { seconds: 0.0, asked, others: None });
+        let asked = |asked| answer(&calls, Moment { seconds: 0.0, asked, others: None, folder: None });
         assert_eq!((asked(0), asked(1), asked(7)), (Answer::Value(json!([1])), Answer::Value(json!([1, 2])), Answer::Value(json!([1, 2]))));
     }
 
@@ -180,7 +190,8 @@ mod tests {
     fn energy_is_the_integral_of_power() {
         let others = BTreeMap::from([("power".to_owned(), json!({"ramp": [[0, 0], [10, 1000]]}))]);
         let energy = json!({"integral": {"of": "power", "start": 7}});
-        let Answer::Value(value) = answer(&energy, Moment { seconds: 10.0, asked: 0, others: Some(&others) }) else { unreachable!() };
+        let now = Moment { seconds: 10.0, asked: 0, others: Some(&others), folder: None };
+        let Answer::Value(value) = answer(&energy, now) else { unreachable!() };
         assert_eq!(value, json!(5007));
     }
 
@@ -188,6 +199,18 @@ mod tests {
     fn members_of_objects_change_too() {
         let memory = json!({"total": 100, "used": {"ramp": [[0, 10], [10, 30]]}});
         assert_eq!(at(&memory, 5.0), Answer::Value(json!({"total": 100, "used": 20})));
+    }
+
+    #[test]
+    fn an_answer_changes_once_a_file_is_there() {
+        let folder = std::env::temp_dir().join(format!("fake-nvml-once-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let now = Moment { seconds: 0.0, asked: 0, others: None, folder: Some(&folder) };
+        let celsius = json!({"once": "changed", "before": 61, "then": {"return": 15}});
+        assert_eq!(answer(&celsius, now), Answer::Value(json!(61)));
+        std::fs::write(folder.join("changed"), "").unwrap();
+        assert_eq!((answer(&celsius, now), at(&celsius, 0.0)), (Answer::Code(15), Answer::Value(json!(61))));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Puts a library with a scenario where a test wants it. Comes in a scenario, goes out the path for `$KILN_NVML_LIB`.
 //!
-//! A copy of its own per scenario: the loader gives a program each file once, so one test program can play several scenarios, and
-//! a symbol that the scenario says is missing is really not found.
+//! Each scenario has a copy of its own: the loader gives a program each file once, so one test program can play several scenarios
+//! at a time, and a symbol that the scenario says is missing is really not found.
 
 use std::{
     env, fs, io,
@@ -22,9 +22,19 @@ pub fn install(folder: &Path, scenario: &Scenario) -> io::Result<PathBuf> {
     let aside = folder.join("libnvidia-ml.so.1.new");
     fs::write(&aside, library)?;
     fs::rename(&aside, &path)?;
-    let text = scenario.to_yaml().map_err(io::Error::other)?;
-    fs::write(folder.join("libnvidia-ml.so.1.yaml"), text)?;
+    play(&path, scenario)?;
     Ok(path)
+}
+
+/// Gives an installed library another scenario, which it plays from its next start (`nvmlInit`) on. Symbols are gone or not as
+/// they were installed; those that only this scenario calls missing answer 13.
+///
+/// # Errors
+/// Where the file cannot be written.
+pub fn play(library: &Path, scenario: &Scenario) -> io::Result<()> {
+    let mut path = library.as_os_str().to_owned();
+    path.push(".yaml");
+    fs::write(path, scenario.to_yaml().map_err(io::Error::other)?)
 }
 
 /// The library that cargo built together with the running program.

@@ -1,12 +1,12 @@
-//! Plays one scenario per loaded library. Comes in a question (which device, which call with which arguments), goes out a value
-//! or a return code. The C interface above it is `abi`'s.
+//! Plays one scenario per loaded library, at each start the one that its file has then. Comes in a question (which device, which
+//! call with which arguments), goes out a value or a return code. The C interface above it is `abi`'s.
 
 use std::{
     collections::HashMap,
     env, fs,
     io::Write as _,
-    path::PathBuf,
-    sync::{Mutex, OnceLock, PoisonError},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError, RwLock},
     thread,
     time::{Duration, Instant},
 };
@@ -32,29 +32,52 @@ pub(crate) enum Target {
 /// A scenario being played.
 pub(crate) struct Player {
     scenario: Scenario,
+    /// The file it was read from, as text.
+    text: String,
+    /// Where that file is.
+    folder: PathBuf,
     started: Instant,
     asked: Mutex<HashMap<(Target, String), usize>>,
 }
 
-/// The library's scenario: `$FAKE_NVML_SCENARIO`, else the file named as the library itself with `.yaml` behind it.
-///
-/// The first call starts the clock. `None`, with a line on standard error, where there is none.
+/// A scenario that is played no more is never freed: a call may hang in it.
+static PLAYING: RwLock<Option<&'static Player>> = RwLock::new(None);
+
+/// The scenario being played; the first call starts it.
 pub(crate) fn player() -> Option<&'static Player> {
-    static PLAYER: OnceLock<Option<Player>> = OnceLock::new();
-    PLAYER.get_or_init(load).as_ref()
+    let playing = *PLAYING.read().unwrap_or_else(PoisonError::into_inner);
+    playing.or_else(start)
 }
 
-fn load() -> Option<Player> {
-    let path = match env::var_os("FAKE_NVML_SCENARIO").filter(|value| !value.is_empty()) {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let mut path = own_file()?.into_os_string();
-            path.push(".yaml");
-            path.into()
-        }
-    };
-    match Scenario::read(&path) {
-        Ok(scenario) => Some(Player { scenario, started: Instant::now(), asked: Mutex::default() }),
+/// Plays the library's scenario: `$FAKE_NVML_SCENARIO`, else the file named as the library itself with `.yaml` behind it.
+///
+/// It begins, and with it its clock, unless the file says what is being played already. `None`, with a line on standard error,
+/// where there is no scenario.
+pub(crate) fn start() -> Option<&'static Player> {
+    let path = scenario_file()?;
+    let mut playing = PLAYING.write().unwrap_or_else(PoisonError::into_inner);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    if playing.is_none_or(|player| player.text != text) {
+        *playing = load(&path, text).map(|player| &*Box::leak(Box::new(player)));
+    }
+    *playing
+}
+
+fn scenario_file() -> Option<PathBuf> {
+    if let Some(path) = env::var_os("FAKE_NVML_SCENARIO").filter(|value| !value.is_empty()) {
+        return Some(path.into());
+    }
+    let mut path = own_file()?.into_os_string();
+    path.push(".yaml");
+    Some(path.into())
+}
+
+fn load(path: &Path, text: String) -> Option<Player> {
+    let folder = path.parent().unwrap_or(path).to_owned();
+    // A file that could not be read is read once more, for the reason.
+    let read = if text.is_empty() { Scenario::read(path) } else { Scenario::parse(&text, path) };
+    match read {
+        Ok(scenario) => Some(Player { scenario, text, folder, started: Instant::now(), asked: Mutex::default() }),
         Err(error) => {
             // Nothing can be done where standard error is closed.
             let _ = writeln!(std::io::stderr(), "fake NVML: {error}");
@@ -65,7 +88,7 @@ fn load() -> Option<Player> {
 
 /// The file this code was loaded from.
 fn own_file() -> Option<PathBuf> {
-    let here = load as fn() -> Option<Player> as usize;
+    let here = start as fn() -> Option<&'static Player> as usize;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
@@ -127,6 +150,7 @@ impl Player {
         let calls = self.count(owner, "");
         let Some(lost) = self.device(owner).and_then(|device| device.lost.as_ref()) else { return false };
         lost.after_calls.is_some_and(|limit| calls as u64 >= limit)
+            || lost.once.as_ref().is_some_and(|file| self.folder.join(file).exists())
             || lost.after_seconds.is_some_and(|limit| self.started.elapsed().as_secs_f64() >= limit)
     }
 
@@ -134,7 +158,8 @@ impl Player {
         let Some(value) = value else { return Err(code::NOT_SUPPORTED) };
         let others = self.device(target).map(|device| &device.calls);
         let asked = if value.is_object() { self.count(target, key) } else { 0 };
-        let mut said = answer(value, Moment { seconds: self.started.elapsed().as_secs_f64(), asked, others });
+        let now = Moment { seconds: self.started.elapsed().as_secs_f64(), asked, others, folder: Some(&self.folder) };
+        let mut said = answer(value, now);
         loop {
             said = match said {
                 Answer::Value(value) => return Ok(value),

@@ -49,7 +49,7 @@ pub struct Device {
     pub mig: Vec<Option<Device>>,
 }
 
-/// The first of the two that comes true.
+/// The first of these that comes true.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lost {
@@ -58,6 +58,9 @@ pub struct Lost {
     /// Calls to this device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_calls: Option<u64>,
+    /// A file beside the scenario is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub once: Option<String>,
 }
 
 /// Why a scenario cannot be used.
@@ -73,9 +76,16 @@ impl Scenario {
     /// # Errors
     /// Where the file cannot be read or is no scenario.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
-        let name = || path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|source| ScenarioError::Read { path: name(), source })?;
-        serde_yaml::from_str(&text).map_err(|source| ScenarioError::Parse { path: name(), source })
+        let read = |source| ScenarioError::Read { path: path.display().to_string(), source };
+        Self::parse(&fs::read_to_string(path).map_err(read)?, path)
+    }
+
+    /// The scenario that a file's text says; `path` is for the words of an error.
+    ///
+    /// # Errors
+    /// Where the text is no scenario.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
+        serde_yaml::from_str(text).map_err(|source| ScenarioError::Parse { path: path.display().to_string(), source })
     }
 
     /// The file's text.

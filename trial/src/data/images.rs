@@ -157,8 +157,9 @@ mod tests {
             let place = folder.path().join(part).join(class);
             std::fs::create_dir_all(&place).unwrap();
             for number in 0..count {
-                let look = |column: u32, row: u32| image::Rgb([column as u8 * 9, row as u8 * 7, number * 40 + class.len() as u8]);
-                image::RgbImage::from_fn(24, 18, look).save(place.join(format!("{number}.png"))).unwrap();
+                let look = |at: u32| [(at % 24) as u8 * 9, (at / 24) as u8 * 7, number * 40 + class.len() as u8];
+                let rgb: Vec<u8> = (0..24 * 18).flat_map(look).collect();
+                crate::data::pixels::write_png(&place.join(format!("{number}.png")), 24, 18, &rgb);
             }
         }
         folder

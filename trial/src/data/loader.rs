@@ -66,6 +66,8 @@ pub struct LoadedBatch {
 struct Shared {
     source: Arc<dyn Source>,
     schedule: Box<dyn Schedule>,
+    /// Where waits and load times are read.
+    now: fn() -> Instant,
     state: Mutex<State>,
     /// A buffer came back, the limit rose, or the loader closed: workers look again.
     changed: Condvar,
@@ -109,6 +111,7 @@ impl Loader {
         let shared = Shared {
             source,
             schedule,
+            now: Instant::now,
             state: Mutex::new(state),
             changed: Condvar::new(),
             delivered: Condvar::new(),
@@ -119,6 +122,12 @@ impl Loader {
         Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0, only: None }
     }
 
+    /// Reads waits and load times from `now` instead of the system's clock, for tests. Before the first [`Loader::next_batch`].
+    pub fn timed_by(mut self, now: fn() -> Instant) -> Self {
+        Arc::get_mut(&mut self.shared).expect("no thread has started").now = now;
+        self
+    }
+
     /// Goes on with this batch instead of the first. Before the first [`Loader::next_batch`].
     pub fn start_at(&mut self, batch: u64) {
         self.next_number = batch;
@@ -127,7 +136,7 @@ impl Loader {
 
     /// The next batch, in order; blocks until it is made.
     pub fn next_batch(&mut self) -> Result<LoadedBatch, LoadError> {
-        let started = Instant::now();
+        let started = self.shared.now();
         let number = self.next_number;
         let total = self.shared.schedule.total_batches();
         if number >= total {
@@ -138,7 +147,7 @@ impl Loader {
         }
         let made = if self.options.num_workers == 0 { self.shared.make_here(number) } else { self.take(number) }?;
         self.next_number += 1;
-        let wait = started.elapsed();
+        let wait = self.shared.now() - started;
         let load = if self.options.num_workers == 0 { wait } else { made.load };
         Ok(LoadedBatch { wait, load, batch: Arc::new(made.batch), shared: Arc::clone(&self.shared) })
     }
@@ -154,7 +163,7 @@ impl Loader {
             }
         };
         self.next_number += 1;
-        Ok(LoadedBatch { wait: started.elapsed(), load, batch, shared: Arc::clone(&self.shared) })
+        Ok(LoadedBatch { wait: self.shared.now() - started, load, batch, shared: Arc::clone(&self.shared) })
     }
 
     /// Lets workers finish what they are making and begin no more: time that is cut out of the measured window must not fill the
@@ -257,6 +266,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn now(&self) -> Instant {
+        (self.now)()
+    }
+
     /// A worker's life: takes a number and a buffer, makes the batch, delivers it, until the limit or the end.
     fn work(&self) {
         while let Some((number, buffer)) = self.claim() {
@@ -319,7 +332,7 @@ impl Shared {
     }
 
     fn make(&self, number: u64, mut batch: HostBatch) -> Result<Made, LoadError> {
-        let started = Instant::now();
+        let started = self.now();
         let draws = self.schedule.draws(number);
         match number < LONGEST_STEPS * self.batches_per_step() {
             true => self.source.lay_out_first(&draws, &mut batch),
@@ -332,6 +345,6 @@ impl Shared {
             }
             self.source.write(draw, row, &mut batch).map_err(|reason| LoadError::Sample { sample: draw.sample, batch: number, reason })?;
         }
-        Ok(Made { batch, load: started.elapsed() })
+        Ok(Made { batch, load: self.now() - started })
     }
 }

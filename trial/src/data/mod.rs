@@ -11,6 +11,7 @@ mod open;
 mod order;
 mod pairs;
 mod panel;
+mod pixels;
 mod schedule;
 mod text;
 

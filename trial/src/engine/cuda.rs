@@ -178,11 +178,14 @@ mod tests {
     #[test]
     fn a_seed_of_the_cpu_gives_the_draws_that_libtorchs_own_seeding_gives() {
         let draws = || Vec::<f32>::try_from(Tensor::rand([4], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
-        tch::manual_seed(7);
-        let expected = draws();
-        seed(None, 7).unwrap();
-        assert_eq!(draws(), expected);
-        assert_ne!(draws(), expected);
+        let seeds_alike = || {
+            tch::manual_seed(7);
+            let expected = draws();
+            seed(None, 7).unwrap();
+            draws() == expected && draws() != expected
+        };
+        // Other tests draw from and seed the same generator in between, now and then. A wrong seed never gives the same draws.
+        assert!((0..100).any(|_| seeds_alike()));
     }
 
     #[test]

@@ -203,11 +203,15 @@ mod tests {
     fn own_memory_leaves_pages_of_files_out_and_sees_what_is_held() {
         assert_eq!(own_pages("1000 300 120 5 0 77 0\n"), Some(180));
         assert_eq!((own_pages("1000 300"), own_pages("1000 x 120")), (None, None));
-        let before = own_memory().unwrap();
-        let held = vec![1_u8; 256 << 20];
-        let after = own_memory().unwrap();
-        assert!(held.iter().step_by(4096).all(|byte| *byte == 1));
-        assert!(after >= before + (200 << 20), "{before} {after}");
+        let sees_what_is_held = || {
+            let before = own_memory().unwrap();
+            let held = vec![1_u8; 64 << 20];
+            let after = own_memory().unwrap();
+            assert!(held.iter().step_by(4096).all(|byte| *byte == 1));
+            after >= before + (60 << 20)
+        };
+        // Other tests of this process free memory in between, now and then.
+        assert!((0..100).any(|_| sees_what_is_held()));
     }
 
     #[test]

@@ -168,7 +168,7 @@ fn train_with<T: Trainee, W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
-    let now = monotonic_nanoseconds();
+    let now = clock.now();
     messages.restart(now);
     clock.restart(now);
     let mut training = Training {

@@ -6,7 +6,7 @@
 
 use std::{mem, rc::Rc};
 
-use super::clock::seconds_between;
+use super::clock::{monotonic_nanoseconds, seconds_between};
 use crate::TrialError;
 
 /// One step, in seconds; `None` where it could not be timed.
@@ -18,8 +18,13 @@ pub(crate) struct StepSeconds {
     pub(crate) copy: Option<f64>,
 }
 
-/// Times steps. `now` is CLOCK_MONOTONIC in nanoseconds. Nothing here waits but [`StepClock::take`].
+/// Times steps. `now` is always a reading of [`StepClock::now`]. Nothing here waits but [`StepClock::take`].
 pub(crate) trait StepClock {
+    /// The host's clock, CLOCK_MONOTONIC in nanoseconds: the training loop reads every time from it. Tests have one that they advance.
+    fn now(&self) -> u64 {
+        monotonic_nanoseconds()
+    }
+
     /// The next step is timed from here: training begins, the window opens, a cut is over.
     fn restart(&mut self, now: u64);
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checkpoint::{Keeper, LoopState},
-    clock::{monotonic_nanoseconds, seconds_between},
+    clock::seconds_between,
     feed::{Feed, StepPlan},
     ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
     memory_watch::MemoryWatch,
@@ -147,7 +147,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         if !matches!(ending, Ending::Diverged(_)) {
             self.trainee.check()?;
         }
-        let (step, now) = (self.measured.steps, monotonic_nanoseconds());
+        let (step, now) = (self.measured.steps, self.clock.now());
         self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
         if ending == Ending::Completed && self.has_validation() {
             ending = self.evaluate(step)?.unwrap_or(Ending::Completed);
@@ -163,9 +163,9 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     ///
     /// Errors: those of [`Sampler::write`]; a signal stops it too.
     pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
-        let Self { trainee, messages, is_interrupted, file, .. } = self;
+        let Self { trainee, messages, is_interrupted, file, clock, .. } = self;
         let total_tokens = sampler.tokens();
-        let heed = |Written { sample, token }| heed(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens });
+        let heed = |Written { sample, token }| heed(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens }, clock.now());
         sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
 
@@ -274,9 +274,11 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let batch = feed.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
         cost.wait_seconds += batch.wait.as_secs_f64();
         cost.load_seconds += batch.load.as_secs_f64();
-        self.clock.begin_copy(monotonic_nanoseconds());
+        let now = self.clock.now();
+        self.clock.begin_copy(now);
         let on_device = self.trainee.to_device(&batch)?;
-        self.clock.end_copy(monotonic_nanoseconds());
+        let now = self.clock.now();
+        self.clock.end_copy(now);
         // Training samples are whole: every target counts.
         let total_targets = batch.step_targets.unwrap_or(self.plan.samples_per_step * self.plan.targets_per_sample);
         drop(batch); // Its buffer goes back to the workers before the step is computed.
@@ -284,7 +286,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     }
 
     fn end_step(&mut self, step: u64, learning_rate: Option<f64>, cost: DataCost) -> Result<(), TrialError> {
-        let now = monotonic_nanoseconds();
+        let now = self.clock.now();
         self.clock.end_step(now);
         let is_warmup = self.timing.end_step(now, cost);
         self.measured.steps = step;
@@ -331,7 +333,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     fn open_window(&mut self, step: u64) -> Result<(), TrialError> {
         self.trainee.wait()?;
         self.trainee.reset_allocator_peaks();
-        let now = monotonic_nanoseconds();
+        let now = self.clock.now();
         self.clock.restart(now);
         self.timing.open_window(now);
         self.watch_memory();
@@ -345,7 +347,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             self.measured.raise_allocator(self.trainee.allocator_peaks());
         }
         self.watch_memory();
-        self.timing.close_window(monotonic_nanoseconds());
+        self.timing.close_window(self.clock.now());
         match self.timing.figures() {
             Some(figures) => {
                 let message = Message::WindowEnded { step: self.measured.steps, monotonic_nanoseconds: figures.ended_nanoseconds };
@@ -417,7 +419,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     fn loop_state(&self, step: u64) -> LoopState {
         LoopState {
-            seconds: self.seconds_trained(monotonic_nanoseconds()),
+            seconds: self.seconds_trained(self.clock.now()),
             seconds_to_target: self.measured.seconds_to_target,
             plateau: self.plateau.state(),
             early_stop: self.early_stop.state(),
@@ -438,12 +440,12 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         if self.timing.is_open() {
             self.measured.raise_allocator(self.trainee.allocator_peaks());
         }
-        let from = monotonic_nanoseconds();
+        let from = self.clock.now();
         self.pause_loader(true);
         let given = work(self)?;
         self.trainee.wait()?;
         self.trainee.reset_allocator_peaks();
-        let to = monotonic_nanoseconds();
+        let to = self.clock.now();
         self.pause_loader(false);
         self.clock.restart(to);
         self.timing.cut(from, to);
@@ -466,7 +468,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
             drop(batch);
             self.trainee.evaluate(on_device)?;
             let message = Message::Evaluating { step, batch: index + 1, total_batches };
-            self.messages.sign_of_life(&message, monotonic_nanoseconds())?;
+            self.messages.sign_of_life(&message, self.clock.now())?;
         }
         let scores = self.trainee.finish_evaluation()?;
         match self.respond(step, total_batches) {
@@ -481,12 +483,12 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     ///
     /// Errors: it is interrupted, the responses cannot be written.
     fn respond(&mut self, step: u64, total_batches: u64) -> Result<Option<TextScores>, TrialError> {
-        let Self { responses: Some(asked), trainee, messages, is_interrupted, file, .. } = self else { return Ok(None) };
+        let Self { responses: Some(asked), trainee, messages, is_interrupted, file, clock, .. } = self else { return Ok(None) };
         let mut responses = Vec::new();
         for batch in 0..asked.batches() {
             let left = (asked.batches() - batch - 1) as u64;
             let message = Message::Evaluating { step, batch: total_batches - left, total_batches };
-            let mut heed = |_| heed(is_interrupted, messages, &message);
+            let mut heed = |_| heed(is_interrupted, messages, &message, clock.now());
             responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut heed)?);
         }
         asked.finish(&responses, &file.folder.join("responses.jsonl")).map(Some)
@@ -522,14 +524,14 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
     }
 }
 
-/// A sign of life while the model writes.
+/// A sign of life while the model writes. `now` is the loop's clock.
 ///
 /// Errors: the trial is interrupted.
-fn heed<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message) -> Result<(), TrialError> {
+fn heed<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message, now: u64) -> Result<(), TrialError> {
     if is_interrupted.load(Ordering::SeqCst) {
         return Err(TrialError::Interrupted);
     }
-    messages.sign_of_life(message, monotonic_nanoseconds())
+    messages.sign_of_life(message, now)
 }
 
 fn diverged(Divergence { step, loss }: Divergence) -> Ending {

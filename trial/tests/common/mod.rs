@@ -1,6 +1,10 @@
 //! Small trials and batches for the tests of this package.
+//!
+//! Every training here and in the tests computes with one thread (`cpu_threads: 1`). Threads of several trainings at once wait for
+//! each other, and libtorch's number of threads is one for the whole process: a test that asks for more also slows its neighbours.
+#![allow(dead_code, reason = "each test executable uses a part of these")]
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test program uses a part of these; a test that cannot go on has failed")]
+pub(crate) mod attempts;
 
 use std::{
     fs,
@@ -10,6 +14,8 @@ use std::{
 
 use kiln::{catalog::InputShape, plan::TrialFile, spec::Engine};
 use kiln_trial::train::{HostBatch, Learner};
+
+use crate::form::by_form;
 
 pub(crate) const VOCABULARY: u64 = 50;
 pub(crate) const SEQ_LEN: usize = 16;
@@ -22,7 +28,7 @@ pub(crate) fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
     };
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{shape}, seq_len: {SEQ_LEN}, {with}}}, data: {{kind: generated}},
-          train: {{batch_size: 4, steps: 1, cpu_threads: 2, optimizer: {{kind: adamw, learning_rate: 1.0e-2}}}}, measure: {{}},
+          train: {{batch_size: 4, steps: 1, cpu_threads: 1, optimizer: {{kind: adamw, learning_rate: 1.0e-2}}}}, measure: {{}},
           engine: {}, device: cpu, folder: {}, run_anchor_nanoseconds: 0}}",
         engine.name(),
         PathBuf::from("/nowhere").display()
@@ -30,10 +36,30 @@ pub(crate) fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
     serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Tests that draw from the one generator of the process take turns.
-pub(crate) fn alone_with_the_generator() -> MutexGuard<'static, ()> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+/// The engines that this build has.
+pub(crate) fn engines() -> &'static [Engine] {
+    if cfg!(feature = "libtorch") { &[Engine::Libtorch, Engine::Flex] } else { &[Engine::Flex] }
+}
+
+/// The same in the long form. In the short form one of them, by `turn`.
+pub(crate) fn engines_in_turn(turn: usize) -> &'static [Engine] {
+    by_form(&engines()[turn % engines().len()..][..1], engines())
+}
+
+/// Tests that draw from the generator of an engine, of which a process has one, take turns.
+pub(crate) fn alone_with_the_generator_of(engine: Engine) -> MutexGuard<'static, ()> {
+    static LIBTORCH: Mutex<()> = Mutex::new(());
+    static FLEX: Mutex<()> = Mutex::new(());
+    let generator = match engine {
+        Engine::Libtorch => &LIBTORCH,
+        Engine::Flex => &FLEX,
+    };
+    generator.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same for all engines. Always in this order, so that no two tests wait for each other.
+pub(crate) fn alone_with_the_generator() -> [MutexGuard<'static, ()>; 2] {
+    [Engine::Libtorch, Engine::Flex].map(alone_with_the_generator_of)
 }
 
 pub(crate) fn learner(file: &TrialFile) -> Learner {
@@ -79,6 +105,11 @@ pub(crate) fn assert_close(left: &[(String, Vec<f32>)], right: &[(String, Vec<f3
         assert!(worst <= tolerance * scale.max(1.0), "{path}: {worst} of {scale}");
         assert!(left.iter().any(|value| *value != 0.0) || path.ends_with("unused"), "{path}: all gradients are 0");
     }
+}
+
+/// A table of a trial, row by row.
+pub(crate) fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
+    csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
 }
 
 /// 100 prompts and responses of up to 12 words as `rows.jsonl`, and the words as `tokenizer.json`.

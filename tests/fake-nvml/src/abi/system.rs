@@ -3,14 +3,18 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use super::{element, guard, integer, playing, put, put_text, text};
-use crate::{code, player::Target};
+use crate::{
+    code,
+    player::{self, Target},
+};
 
 fn ask(key: &str) -> Result<serde_json::Value, u32> {
     playing()?.ask(Target::System, key)
 }
 
-/// Starts the scenario's clock. The scenario may refuse with `nvmlInit_v2: {return: 9}`, or hang.
+/// Starts the scenario and its clock. The scenario may refuse with `nvmlInit_v2: {return: 9}`, or hang.
 fn start() -> Result<(), u32> {
+    player::start();
     match ask("nvmlInit_v2") {
         // Not named: it starts.
         Ok(_) | Err(code::NOT_SUPPORTED) => Ok(()),

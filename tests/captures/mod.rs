@@ -2,10 +2,9 @@
 //!
 //! Every file under `$KILN_NVML_CAPTURES`, else `../shared/nvml` beside the repository, is converted to a scenario, played by the
 //! fake NVML, and compared cell by cell, and line by line where the driver is of the branch whose layout kiln prints. Only what
-//! `docs/nvidia-smi-labels.csv` says may differ. Without the folder the tests say that they were skipped.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+//! `docs/nvidia-smi-labels.csv` says may differ. Where there are no captures, `--skip real_captures` leaves these tests out.
+//!
+//! The short form prints by the library and the long form by the program; one capture is printed by both in either form.
 
 mod labels;
 mod mutated;
@@ -20,8 +19,16 @@ use std::{
 use fake_nvml::{
     Scenario,
     convert::{self, Moment, Node, Page, Prefer},
+    install::{install, play},
 };
-use labels::{Cell, Labels};
+use kiln::hardware::{
+    Gpu, Nvml,
+    query::{Format, Query},
+    text::{Naming, text},
+};
+
+use self::labels::{Cell, Labels};
+use crate::form;
 
 /// Whose layout `kiln snapshot` prints.
 const LAYOUT_BRANCHES: std::ops::RangeInclusive<u32> = 590..=594;
@@ -35,11 +42,9 @@ struct Capture {
 
 fn captures() -> Vec<Capture> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/nvml");
-    let Some(folder) = [std::env::var_os("KILN_NVML_CAPTURES").map(PathBuf::from), Some(beside)].into_iter().flatten().find(|folder| folder.is_dir())
-    else {
-        eprintln!("skipped: no captures at $KILN_NVML_CAPTURES or ../shared/nvml");
-        return Vec::new();
-    };
+    let named = std::env::var_os("KILN_NVML_CAPTURES").map(PathBuf::from);
+    let folder = named.into_iter().chain([beside]).find(|folder| folder.is_dir());
+    let folder = folder.expect("captures of real machines, at $KILN_NVML_CAPTURES or ../shared/nvml; `--skip real_captures` does without");
     let mut files: Vec<PathBuf> = ["", "captures", "smi-q"].iter().flat_map(|below| files(&folder.join(below))).collect();
     files.sort();
     let mut found = Vec::new();
@@ -60,23 +65,76 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|end| end == "txt" || end == "xml")).collect()
 }
 
-/// What `kiln` prints under a scenario.
+/// What the program prints under a scenario.
 fn kiln(scenario: &Scenario, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let library = fake_nvml::install::install(folder.path(), scenario).unwrap();
+    let library = install(folder.path(), scenario).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
-    command.args(arguments).current_dir(folder.path()).env("KILN_NVML_LIB", library).env("TZ", "UTC");
+    // A busy machine may take its time for hundreds of GPUs.
+    command.args(arguments).current_dir(folder.path()).env("KILN_NVML_LIB", library).env("KILN_NVML_PATIENCE", "60").env("TZ", "UTC");
     let output = command.env_remove("FAKE_NVML_SCENARIO").env_remove("CUDA_VISIBLE_DEVICES").output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A driver in this process, which plays one scenario after the other.
+struct Driver {
+    /// Where the library is.
+    _folder: tempfile::TempDir,
+    library: PathBuf,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let library = install(folder.path(), &Scenario::default()).unwrap();
+        Self { _folder: folder, library }
+    }
+
+    fn gpus(&self, scenario: &Scenario) -> Vec<Gpu> {
+        play(&self.library, scenario).unwrap();
+        Gpu::read_all(&Nvml::open(Some(&self.library)).unwrap())
+    }
+
+    /// What the library makes of a scenario for `kiln snapshot`.
+    fn text(&self, scenario: &Scenario) -> String {
+        text(&self.gpus(scenario), &jiff::Zoned::now(), Naming::Full)
+    }
+
+    /// The same for `kiln snapshot --query`.
+    fn table(&self, scenario: &Scenario, properties: &str) -> String {
+        let query = Query::parse(properties, Format::parse("csv").unwrap()).unwrap();
+        query.answer(&self.gpus(scenario), &jiff::Zoned::now())
+    }
+
+    /// `kiln snapshot`: by the library, or in the long form by the program.
+    fn snapshot(&self, scenario: &Scenario) -> String {
+        if form::is_long() { kiln(scenario, &["snapshot"]) } else { self.text(scenario) }
+    }
+
+    fn query(&self, scenario: &Scenario, properties: &str) -> String {
+        if form::is_long() { kiln(scenario, &["snapshot", "--query", properties, "--format", "csv"]) } else { self.table(scenario, properties) }
+    }
+}
+
 #[test]
-fn the_text_is_that_of_nvidia_smi() {
+fn real_captures_are_printed_by_the_program_as_by_the_library() {
+    let capture = captures().remove(0);
+    let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Text).unwrap();
+    let driver = Driver::new();
+    let timeless = |page: &str| page.lines().filter(|line| !line.starts_with("Timestamp")).map(str::to_owned).collect::<Vec<String>>();
+    assert_eq!(timeless(&kiln(&scenario, &["snapshot"])), timeless(&driver.text(&scenario)));
+    let properties = "name,uuid,memory.used,power.draw,utilization.gpu";
+    assert_eq!(kiln(&scenario, &["snapshot", "--query", properties, "--format", "csv"]), driver.table(&scenario, properties));
+}
+
+#[test]
+fn real_captures_have_the_text_of_nvidia_smi() {
+    let driver = Driver::new();
     let mut differences = Vec::new();
     for capture in captures() {
         let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Text).unwrap();
-        let printed = kiln(&scenario, &["snapshot"]);
+        let printed = driver.snapshot(&scenario);
         let real = convert::page(&capture.text, capture.moment).unwrap();
         let ours = convert::page(&printed, Moment::Load).unwrap();
         let labels = Labels::of_branch(real.branch());
@@ -151,12 +209,13 @@ fn lines(log: &[&str], printed: &str, labels: &Labels) -> Vec<String> {
 }
 
 #[test]
-fn the_table_is_that_of_nvidia_smi() {
+fn real_captures_have_the_table_of_nvidia_smi() {
+    let driver = Driver::new();
     let mut differences = Vec::new();
     for capture in captures() {
         let Some(table) = convert::table(&capture.text, capture.moment) else { continue };
         let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Table).unwrap();
-        let printed = kiln(&scenario, &["snapshot", "--query", &table.properties.join(","), "--format", "csv"]);
+        let printed = driver.query(&scenario, &table.properties.join(","));
         let mut printed = printed.lines();
         let header = printed.next().unwrap_or_default();
         if header != table.header {

@@ -1,30 +1,57 @@
 //! `kiln report --html` in a real browser: runs made by kiln on a pretended GPU and on the CPU become a page that people can read, sort,
 //! filter and trust, on a phone and on a desk.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod browser;
-mod scripted_child;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
 
-use std::{fs, path::Path, time::Instant};
-
-use browser::Page;
+use crate::{
+    browser::Page,
+    scripted_child::{Ended, Place, REAL_MLP, real_trial},
+};
 use fake_nvml::{Scenario, install::install};
-use scripted_child::{Ended, Place, REAL_MLP, real_trial};
 
-/// `x`: four points and their repeats on a pretended GPU that gets too hot.
-fn run_on_gpu() -> Place {
+/// The files of a run of experiment `x`: four points and their repeats on a pretended GPU that gets too hot. It is made once, and each test writes a copy.
+static RUN_ON_GPU: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
     let place = Place::with("");
     let text = "kiln: 1\nname: x\ndescription: Which batch, how many workers?\nmodel: {kind: mlp, d_model: 8, hidden: 8, context: 4, seq_len: 16}\n\
         data: {kind: generated, characters: 40000}\ntrain: {steps: 10}\nmeasure: {sample_interval: 100ms}\n\
         run: {require_idle_device: false, devices: [0]}\n\
         sweep: {grid: {train.batch_size: [4, 8], data.num_workers: [0, 2]}, repeats: 2}\n";
     fs::write(place.path("x.yaml"), text).unwrap();
-    let scenario = Scenario::read(Path::new("tests/scenarios/hot.yaml")).unwrap();
-    let library = install(place.path("x.yaml").parent().unwrap(), &scenario).unwrap();
+    let scenario = Scenario::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/hot.yaml")).unwrap();
+    let library = install(&place.path("."), &scenario).unwrap();
+    // The scenario's device is hot as soon as this file is there.
+    fs::write(place.path("changed"), "").unwrap();
     let mut kiln = place.kiln(&["run", "x.yaml", "--progress", "plain"]);
     kiln.env("SCRIPTED_CHILD", "measures").env("KILN_NVML_LIB", library).env_remove("CUDA_VISIBLE_DEVICES").env_remove("FAKE_NVML_SCENARIO");
     let ended = Ended::of(kiln.output().unwrap());
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let run = place.latest().canonicalize().unwrap();
+    files_under(&run).into_iter().map(|file| (file.strip_prefix(&run).unwrap().to_owned(), fs::read(&file).unwrap())).collect()
+});
+
+fn files_under(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries
+        .flat_map(|entry| match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files_under(&entry.path()),
+            kind if kind.is_file() => vec![entry.path()],
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+/// A place with a copy of the run on the GPU in its folder `gpu`.
+fn place_with_run() -> Place {
+    let place = Place::with("");
+    for (name, bytes) in &*RUN_ON_GPU {
+        let file = place.path("gpu").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
     place
 }
 
@@ -36,7 +63,7 @@ fn run_on_cpu(place: &Place) {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
 }
 
-fn report(place: &Place, runs: &[&str]) -> std::path::PathBuf {
+fn report(place: &Place, runs: &[&str]) -> PathBuf {
     let page = place.path("report.html");
     let arguments = [&["report"], runs, &["--html", "report.html"]].concat();
     let ended = Ended::of(place.kiln(&arguments).output().unwrap());
@@ -46,9 +73,9 @@ fn report(place: &Place, runs: &[&str]) -> std::path::PathBuf {
 
 #[test]
 fn a_page_of_two_runs_reads_well_on_a_phone_and_on_a_desk_by_day_and_by_night() {
-    let place = run_on_gpu();
+    let place = place_with_run();
     run_on_cpu(&place);
-    let Some(page) = Page::open(&report(&place, &["results/x", "results/y"])) else { return };
+    let page = Page::open(&report(&place, &["gpu", "results/y"]));
     let mut papers = Vec::new();
     for (screen, width, height) in [("phone", 360, 780), ("desk", 1440, 900)] {
         for scheme in ["light", "dark"] {
@@ -92,40 +119,39 @@ fn shown(page: &Page, column: usize) -> Vec<String> {
 
 #[test]
 fn the_table_sorts_and_filters_by_mouse_and_by_keyboard() {
-    let place = run_on_gpu();
-    let Some(page) = Page::open(&report(&place, &["results/x"])) else { return };
+    let place = place_with_run();
+    let page = Page::open(&report(&place, &["gpu"]));
     page.on(1280, 900, "light");
-    let click = |selector: &str| page.tab.wait_for_element(selector).unwrap().click().map(|_| ()).unwrap();
     let sorted = |place: usize| page.ask(&format!("document.querySelectorAll('#table th')[{place}].getAttribute('aria-sort')"));
     assert_eq!(shown(&page, 0).len(), 4);
-    click("#table th:nth-child(1) button");
+    page.click("#table th:nth-child(1) button");
     assert_eq!((shown(&page, 0), sorted(0)), (["8", "8", "4", "4"].map(str::to_owned).to_vec(), "descending".into()));
-    click("#table th:nth-child(1) button");
+    page.click("#table th:nth-child(1) button");
     assert_eq!((shown(&page, 0), sorted(0)), (["4", "4", "8", "8"].map(str::to_owned).to_vec(), "ascending".into()));
     // The same by keyboard alone.
     page.ask("document.querySelector('#table th:nth-child(2) button').focus() ?? 1");
-    page.tab.press_key("Enter").unwrap();
+    page.press_enter();
     assert_eq!((shown(&page, 1), sorted(0), sorted(1)), (["2", "2", "0", "0"].map(str::to_owned).to_vec(), "none".into(), "descending".into()));
 
-    click("#filter");
-    page.tab.type_str("num_workers=2 batch_size>4").unwrap();
+    page.click("#filter");
+    page.type_text("num_workers=2 batch_size>4");
     assert_eq!((shown(&page, 0), shown(&page, 1)), (vec!["8".to_owned()], vec!["2".to_owned()]));
     assert_eq!(page.ask("document.getElementById('shown').textContent"), "1 of 4 points");
-    click("#clear");
-    // Of amounts with their units, and of a column that is not there.
-    page.tab.type_str("power>100 time<10min").unwrap();
+    page.click("#clear");
+    // Filters by amounts with their units, and by a column that is not there.
+    page.type_text("power>100 time<10min");
     assert_eq!(shown(&page, 0).len(), 4);
-    click("#clear");
-    page.tab.type_str("time<1ms").unwrap();
+    page.click("#clear");
+    page.type_text("time<1ms");
     assert!(shown(&page, 0).is_empty());
-    click("#clear");
-    page.tab.type_str("nosuch>1").unwrap();
+    page.click("#clear");
+    page.type_text("nosuch>1");
     assert!(page.ask("document.getElementById('shown').textContent").as_str().unwrap().ends_with("no column nosuch"));
-    click("#clear");
+    page.click("#clear");
     assert_eq!((shown(&page, 0).len(), page.ask("document.activeElement.id")), (4, "filter".into()));
-    page.tab.type_str("no such word").unwrap();
+    page.type_text("no such word");
     assert!(shown(&page, 0).is_empty());
-    click("#clear");
+    page.click("#clear");
     page.ask(
         "(() => { const choice = document.getElementById('axis-0'); choice.value = '4'; choice.dispatchEvent(new Event('change')); return 1; })()",
     );
@@ -135,8 +161,7 @@ fn the_table_sorts_and_filters_by_mouse_and_by_keyboard() {
 
 /// A table of so many rows, made of one that kiln wrote.
 fn large_table(place: &Place, rows: usize, name: &str) {
-    let template = fs::read_to_string(place.latest().join("trials.csv")).unwrap();
-    let mut reader = csv::Reader::from_reader(template.as_bytes());
+    let mut reader = csv::Reader::from_path(place.path("gpu/trials.csv")).unwrap();
     let head = reader.headers().unwrap().clone();
     let row = reader.records().next().unwrap().unwrap();
     let at = |name: &str| head.iter().position(|column| column == name).unwrap();
@@ -162,39 +187,29 @@ fn large_table(place: &Place, rows: usize, name: &str) {
 }
 
 #[test]
-fn ten_thousand_trials_are_a_page_in_five_seconds_that_is_small_and_quick() {
-    let place = run_on_gpu();
+fn a_page_of_ten_thousand_trials_is_small_and_shows_a_hundred_at_a_time() {
+    let place = place_with_run();
     large_table(&place, 10_000, "large");
-    let began = Instant::now();
     let file = report(&place, &["large"]);
-    let seconds = began.elapsed().as_secs_f64();
-    assert!(seconds < 5.0, "{seconds} s");
     let size = fs::metadata(&file).unwrap().len();
     assert!(size < 10_000_000, "{size} bytes");
-    let began = Instant::now();
-    let Some(page) = Page::open(&file) else { return };
+    let page = Page::open(&file);
     page.on(1280, 900, "light");
     assert_eq!(page.ask("document.getElementById('shown').textContent"), "100 of 10000 points, 10000 fit the filter");
-    assert!(began.elapsed().as_secs_f64() < 60.0, "with the start of the browser: {:?}", began.elapsed());
-    let milliseconds = page.ask(
-        "(() => { const began = performance.now(); const filter = document.getElementById('filter'); filter.value = 'batch_size=7'; \
-         filter.dispatchEvent(new Event('input')); document.body.getBoundingClientRect(); return performance.now() - began; })()",
+    assert_eq!(shown(&page, 0).len(), 100);
+    page.ask(
+        "(() => { const filter = document.getElementById('filter'); filter.value = 'batch_size=7'; filter.dispatchEvent(new Event('input')); return 1; })()",
     );
-    assert!(milliseconds.as_f64().unwrap() < 1000.0, "filtering took {milliseconds} ms");
     assert_eq!(page.ask("document.getElementById('shown').textContent"), "100 of 10000 points");
-    page.tab.wait_for_element("#table th:nth-child(2) button").unwrap().click().unwrap();
+    page.click("#table th:nth-child(2) button");
     assert_eq!(shown(&page, 1)[0], "99");
     page.show("large");
 }
 
 #[test]
 fn a_hostile_name_stays_a_name() {
-    let place = run_on_gpu();
-    let run = place.path("hostile");
-    fs::create_dir(&run).unwrap();
-    for file in ["trials.csv", "run.json", "snapshots.csv", "samples.csv"] {
-        fs::copy(place.latest().join(file), run.join(file)).unwrap();
-    }
+    let place = place_with_run();
+    let run = place.path("gpu");
     const HOSTILE: &str = "</script></title></svg><img src=x onerror=\\\"window.harmed=1\\\"><script>window.harmed=1</script>";
     let file = fs::read_to_string(run.join("run.json")).unwrap().replace("\"experiment\": \"x\"", &format!("\"experiment\": \"{HOSTILE}\""));
     assert!(file.contains("harmed"), "{file}");
@@ -208,42 +223,10 @@ fn a_hostile_name_stays_a_name() {
             .replace("train.batch_size", &format!("\"train.{}\"", cell.trim_matches('"')));
         fs::write(run.join(table), text).unwrap();
     }
-    let page = report(&place, &["hostile"]);
-    let Some(page) = Page::open(&page) else { return };
+    let page = Page::open(&report(&place, &["gpu"]));
     assert_eq!(page.ask("window.harmed ?? 'unharmed'"), "unharmed");
     assert_eq!(page.ask("[document.scripts.length, document.images.length]"), serde_json::json!([1, 0]));
     assert_eq!(page.ask("document.querySelectorAll('#table tbody tr').length"), 4);
     assert!(page.ask("document.querySelector('h1').textContent").as_str().unwrap().contains("onerror"), "it is shown as it is");
     assert_eq!(page.heard(), [""; 0], "nothing even tried");
-}
-
-#[test]
-fn what_kiln_did_not_make_is_not_written_over() {
-    let place = Place::with("");
-    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/verdict-plain/latest");
-    let run = |arguments: &[&str]| Ended::of(place.kiln(&[&["report", table.to_str().unwrap()], arguments].concat()).output().unwrap());
-    let refused = |arguments: &[&str], words: &str| {
-        let ended = run(arguments);
-        assert!(ended.status == Some(2) && ended.stderr.contains(words), "{arguments:?}: {ended:?}");
-    };
-    refused(&["--html", "x.yaml"], "x.yaml: it is there already and was not made by `kiln report`; name a new file");
-    refused(&["--html", "."], "it is a folder");
-    refused(&["--html", "/dev/null"], "it is there already and no plain file");
-    std::os::unix::fs::symlink("x.yaml", place.path("link.html")).unwrap();
-    refused(&["--html", "link.html"], "no plain file");
-    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/html/page.html");
-    fs::copy(template, place.path("template.html")).unwrap();
-    refused(&["--html", "template.html"], "was not made by `kiln report`");
-    let lost = run(&["--html", "no/such/folder/report.html"]);
-    assert!(lost.status == Some(1) && lost.stderr.contains("its folder is not there; make it first"), "{lost:?}");
-
-    assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0));
-    assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0), "kiln's own are made anew");
-    let picture = fs::read_dir(place.path("pictures")).unwrap().next().unwrap().unwrap().path();
-    fs::write(&picture, "<svg>mine</svg>").unwrap();
-    refused(&["--svg", "pictures"], "was not made by `kiln report`");
-    assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg>mine</svg>");
-
-    let json = run(&["--format", "json", "--html", "report.html"]);
-    assert!(serde_json::from_str::<serde_json::Value>(&json.stdout).is_ok() && json.stderr.contains("wrote report.html"), "{json:?}");
 }

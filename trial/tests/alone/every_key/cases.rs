@@ -6,6 +6,7 @@ use super::{
     left::{Child, Left, Setting},
     weights,
 };
+use crate::form::is_long;
 
 /// In place of a value: the key is not set, and has the file's value or its default.
 const AS_IT_IS: &str = "";
@@ -31,14 +32,17 @@ pub(crate) struct Case {
     /// Set on both sides, after the key.
     with: Vec<&'static str>,
     child: Child,
+    /// What is seen is the run's, not the training's: in the short form too, the programs run.
+    needs_program: bool,
 }
 
 impl Case {
     /// The run of one side.
     pub(crate) fn setting(&self, side: usize) -> Setting {
-        let Self { file, with, child, .. } = self;
+        let Self { file, with, .. } = self;
+        let child = if self.child == Child::Real && !self.needs_program && !is_long() { Child::InProcess } else { self.child };
         let (path, value) = (self.key.split(' ').next().unwrap(), self.values[side]);
-        let mut setting = Setting { file: file.clone(), sets: Vec::new(), child: *child };
+        let mut setting = Setting { file: file.clone(), sets: Vec::new(), child };
         match path {
             // The one key that a file alone can have.
             "extends" => setting.file.push_str(&format!("extends: {value}\n")),
@@ -60,10 +64,14 @@ impl Case {
     fn by(self, child: Child) -> Self {
         Self { child, ..self }
     }
+
+    fn by_program(self) -> Self {
+        Self { needs_program: true, ..self }
+    }
 }
 
 fn case(key: &str, file: &str, values: [&'static str; 2], shows: Shows) -> Case {
-    Case { key: key.to_owned(), values, shows, file: file.to_owned(), with: Vec::new(), child: Child::Real }
+    Case { key: key.to_owned(), values, shows, file: file.to_owned(), with: Vec::new(), child: Child::Real, needs_program: false }
 }
 
 const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 16}";
@@ -174,21 +182,23 @@ fn of_model() -> Vec<Case> {
     // The stock program has no model of one's own: it refuses it by name, if the plan does not before.
     let own = training("{kind: custom, name: one, reads: text, seq_len: 16}", GENERATED, "");
     vec![
-        case("model.name", &own, ["one", "two"], Shows::Holds(|one, two| is_named(one, "one") && is_named(two, "two"))).of("custom"),
+        case("model.name", &own, ["one", "two"], Shows::Holds(|one, two| is_named(one, "one") && is_named(two, "two"))).of("custom").by_program(),
         case(
             "model.reads",
             &own,
             ["text", "images"],
             Shows::Holds(|text, images| is_named(text, "one") && images.to_string().contains("reads images, but `data.kind` is")),
         )
-        .of("custom"),
+        .of("custom")
+        .by_program(),
         case(
             "model.seq_len",
             &own,
             [AS_IT_IS, "5000"],
             Shows::Holds(|short, long| is_named(short, "one") && long.to_string().contains("one step takes 4 samples of 5000 + 1 tokens")),
         )
-        .of("custom"),
+        .of("custom")
+        .by_program(),
         case("model.kind", &mlp, ["mlp", "gpt"], LOSSES).with(&["model.d_model=16", "model.seq_len=16"]),
         case("model.size", &gpt.replace(", num_layers: 1", ""), ["gpt2", "gpt2-medium"], PARAMETERS).of("gpt").with(&["model.vocabulary=100"]),
         of_gpt("d_model", "32", PARAMETERS),
@@ -319,7 +329,7 @@ fn of_pairs() -> Vec<Case> {
         of_own("end_token", "</s>", LOSSES),
         of_own("pad_token", "<pad>", LOSSES),
         // The tokenizer says [UNK]; by another name nothing is unknown.
-        of_own("unknown_token", "<unk>", Shows::Holds(|one, other| has_unknown(one) && !has_unknown(other))),
+        of_own("unknown_token", "<unk>", Shows::Holds(|one, other| has_unknown(one) && !has_unknown(other))).by_program(),
     ];
     let known = training(SEQ2SEQ, "{kind: chatlm, path: one/pairs}", "");
     cases.push(case("data.path", &known, ["one/pairs", "two/pairs"], PARAMETERS).of("chatlm"));
@@ -350,9 +360,9 @@ fn of_pairs() -> Vec<Case> {
             of("valid_rows", "3", Shows::Differ(|left| left.measured("valid_loss"))),
             of("max_prompt_tokens", "4", LOSSES),
             of("max_response_tokens", "4", LOSSES),
-            of("length_bucket", "1", Shows::Differ(padding)),
+            of("length_bucket", "1", Shows::Differ(padding)).by_program(),
             of("sort_by_length", "false", LOSSES),
-            of("longest_first", "true", Shows::Differ(padding)).with(&["data.length_bucket=1"]),
+            of("longest_first", "true", Shows::Differ(padding)).with(&["data.length_bucket=1"]).by_program(),
         ]);
         cases.extend(of_loader(kind, file));
     }
@@ -396,7 +406,7 @@ fn of_images() -> Vec<Case> {
         of_folder("crop", [AS_IT_IS, "center"], LOSSES),
         of_folder("valid_fraction", [AS_IT_IS, "0.5"], SAMPLES),
         // A file that is no image fails the trial, or is left out.
-        of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["3", "0"])).with(&["data.path=one/spoilt"]),
+        of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["3", "0"])).with(&["data.path=one/spoilt"]).by_program(),
     ];
     for (kind, data, paths) in kinds {
         let file = training(RESNET, data, "");
@@ -428,9 +438,9 @@ fn of_loader(kind: &str, file: &str) -> Vec<Case> {
     ]
 }
 
-/// Whether the row speaks of pinned memory.
+/// Whether the notes of the trial say that pinned memory has no effect.
 fn pins(left: &Left) -> bool {
-    left.column("trials.csv", "notes").contains("pin_memory: no effect on the CPU")
+    left.measured("notes").contains("no effect on the CPU")
 }
 
 /// The most batches that were in host memory.
@@ -442,7 +452,9 @@ fn batches(left: &Left) -> Option<u64> {
 fn of_initial_weights() -> Vec<Case> {
     let model = MLP.replace('}', ", vocabulary: 70}");
     let given = |path: &str, sha256: &str| training(&model, GENERATED, &format!(", initial_weights: {{path: {path}, sha256: \"{sha256}\"}}"));
-    let of = |key: &str, file: &str, values| case(&format!("train.initial_weights.{key}"), file, values, Shows::Are(Left::status, ["0", "3"]));
+    let of = |key: &str, file: &str, values| {
+        case(&format!("train.initial_weights.{key}"), file, values, Shows::Are(Left::status, ["0", "3"])).by_program()
+    };
     vec![
         of("path", &given("trained.safetensors", &weights::sha256()), [AS_IT_IS, "x.yaml"]),
         of(
@@ -481,7 +493,7 @@ fn of_training() -> Vec<Case> {
             "train.optimizer.kind=sgd",
             "train.optimizer.learning_rate=1.0e+9",
         ]),
-        of("checkpoint.after", ["delete", "last"], Shows::Are(kept, ["0", "1"])).with(&["train.checkpoint.every_steps=2"]),
+        of("checkpoint.after", ["delete", "last"], Shows::Are(kept, ["0", "1"])).with(&["train.checkpoint.every_steps=2"]).by_program(),
         of("memory.watch", [AS_IT_IS, "false"], Shows::Are(|left| is_there(left, "resident_slope_bytes_per_step"), ["yes", "no"]))
             .with(&["measure.log_every=1"]),
         of("target.valid_loss", ["1.0e-6", "100"], Shows::Are(|left| is_there(left, "seconds_to_target"), ["no", "yes"])),
@@ -490,7 +502,8 @@ fn of_training() -> Vec<Case> {
         of("sample.temperature", ["0", "1.5"], TEXTS).with(&["train.sample.tokens=40"]),
         of("sample.top_k", ["1", "20"], TEXTS).with(&["train.sample.tokens=40"]),
         of("sample.samples", ["1", "2"], TEXTS).with(&["train.sample.tokens=40"]),
-        of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])),
+        // A process has one pool of threads.
+        of("cpu_threads", ["1", "2"], Shows::Are(|left| left.measured("cpu_threads"), ["1", "2"])).by_program(),
     ]
 }
 

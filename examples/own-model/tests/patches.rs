@@ -1,7 +1,5 @@
 //! The example through `kiln run`, end to end: it learns, its keys are axes, and what it does not take fails with words.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
@@ -10,6 +8,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+use crate::form::{by_form, is_long};
 
 type Row = HashMap<String, String>;
 
@@ -23,7 +23,13 @@ fn kiln(folder: &Path, arguments: &[&str]) -> Command {
     kiln
 }
 
-const RUN: [&str; 4] = ["run", concat!(env!("CARGO_MANIFEST_DIR"), "/patches.yaml"), "--results", "results"];
+/// With one thread: threads of several trainings at once wait for each other.
+const RUN: [&str; 6] = ["run", concat!(env!("CARGO_MANIFEST_DIR"), "/patches.yaml"), "--results", "results", "--set", "train.cpu_threads=1"];
+
+/// Flex is tried in the long form alone: a model of one's own meets it only through burn, as kiln's models do.
+fn engines() -> &'static [&'static str] {
+    if is_long() { &["libtorch", "flex"] } else { &["libtorch"] }
+}
 
 fn run(folder: &Path, more: &[&str]) -> (Output, Vec<Row>) {
     let output = kiln(folder, &[&RUN, more].concat()).output().unwrap();
@@ -37,8 +43,8 @@ fn number(row: &Row, column: &str) -> f64 {
 }
 
 #[test]
-fn the_example_learns_on_both_engines_and_its_keys_are_axes() {
-    for engine in ["libtorch", "flex"] {
+fn the_example_learns_and_its_keys_are_axes() {
+    for engine in engines() {
         let folder = tempfile::tempdir().unwrap();
         let (output, rows) = run(folder.path(), &["--set", &format!("run.engine={engine}")]);
         assert!(output.status.success(), "{output:?}");
@@ -106,25 +112,38 @@ fn has_checkpoint(trial: &Path) -> bool {
     fs::read_dir(trial.join("checkpoint")).is_ok_and(|entries| entries.flatten().any(is_whole))
 }
 
-#[test]
-fn a_killed_trial_of_it_goes_on_to_the_bit_and_another_begins_with_its_weights() {
-    for engine in ["libtorch", "flex"] {
-        let engine = format!("run.engine={engine}");
-        let more = ["--set", "sweep=null", "--set", "train.steps=300", "--set", "train.checkpoint={every_steps: 10, after: last}", "--set", &engine];
-        let [undisturbed, folder] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let (output, _) = run(undisturbed.path(), &more);
-        assert!(output.status.success(), "{output:?}");
-        let expected = losses(undisturbed.path(), 1);
-        assert_eq!(expected.len(), 300);
-
-        let mut first = kiln(folder.path(), &[&RUN[..], &more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+/// A folder in which a run was killed after the trial's first checkpoint and before its end.
+fn killed(more: &[&str]) -> tempfile::TempDir {
+    let attempt = |_| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kiln = kiln(folder.path(), &[&RUN[..], more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let began = Instant::now();
         while !has_checkpoint(&trial(folder.path())) {
             assert!(began.elapsed() < Duration::from_secs(120), "no checkpoint came");
             thread::sleep(Duration::from_millis(1));
         }
-        first.kill().unwrap();
-        first.wait().unwrap();
+        kiln.kill().unwrap();
+        kiln.wait().unwrap();
+        let is_finished = trial(folder.path()).join("1/trial.json").exists();
+        (!is_finished).then_some(folder)
+    };
+    (0..20).find_map(attempt).expect("a trial that is slower than its killer")
+}
+
+#[test]
+fn a_killed_trial_of_it_goes_on_to_the_bit_and_another_begins_with_its_weights() {
+    let steps: usize = by_form(120, 300);
+    let set_steps = format!("train.steps={steps}");
+    for engine in engines() {
+        let engine = format!("run.engine={engine}");
+        let more = ["--set", "sweep=null", "--set", &set_steps, "--set", "train.checkpoint={every_steps: 10, after: last}", "--set", &engine];
+        let undisturbed = tempfile::tempdir().unwrap();
+        let (output, _) = run(undisturbed.path(), &more);
+        assert!(output.status.success(), "{output:?}");
+        let expected = losses(undisturbed.path(), 1);
+        assert_eq!(expected.len(), steps);
+
+        let folder = killed(&more);
         let (output, rows) = run(folder.path(), &more);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(rows.iter().map(|row| &*row["outcome"]).collect::<Vec<_>>(), ["killed", "completed"]);
@@ -133,13 +152,14 @@ fn a_killed_trial_of_it_goes_on_to_the_bit_and_another_begins_with_its_weights()
         assert_eq!(found.keys().next(), Some(&(from + 1)));
         assert!(found.iter().all(|(step, loss)| *loss == expected[step]), "{engine}: from {from}: {found:?} {expected:?}");
 
-        let weights = fs::canonicalize(trial(folder.path()).join("checkpoint/300/model.safetensors")).unwrap();
+        let weights = fs::canonicalize(trial(folder.path()).join(format!("checkpoint/{steps}/model.safetensors"))).unwrap();
         let sum = Command::new("sha256sum").arg(&weights).output().unwrap().stdout;
         let sum = String::from_utf8(sum).unwrap()[..64].to_owned();
         let weights = format!("train.initial_weights={{path: {}, sha256: \"{sum}\"}}", weights.display());
         let (output, _) = run(folder.path(), &["--fresh", "--set", "sweep=null", "--set", "train.steps=12", "--set", &weights, "--set", &engine]);
         assert!(output.status.success(), "{output:?}");
         let [drawn_at, begins_at] = [&expected[&1], &losses(folder.path(), 1)[&1]].map(|loss| loss.parse::<f64>().unwrap());
-        assert!(begins_at < drawn_at * 0.8, "{engine}: {begins_at}, and {drawn_at} with drawn ones");
+        // On the same first batch; without the weights both are the same number.
+        assert!(begins_at < drawn_at * 0.9, "{engine}: {begins_at}, and {drawn_at} with drawn ones");
     }
 }

@@ -1,7 +1,5 @@
 //! A short sweep on WikiText-2 through `kiln run` and `kiln-trial`, and what its tables must say. Needs the text: `KILN_DATA`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-
 use std::{
     collections::HashMap,
     env, fs,
@@ -9,6 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::scripted_child::real_trial;
 use kiln::catalog::{Data, data::Counts, dataset};
 use serde_json::Value;
 
@@ -48,14 +47,11 @@ fn is_close(left: f64, right: f64, tolerance: f64) -> bool {
 }
 
 #[test]
-fn a_short_sweep_on_wikitext2_leaves_whole_and_consistent_tables() {
-    let Some(data) = env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()) else {
-        eprintln!("skipped: KILN_DATA is not set, so there is no WikiText-2 to train on (`kiln data fetch wikitext2 --to DIR`)");
-        return;
-    };
-    let data = std::path::absolute(data).unwrap();
-    let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
-    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
+fn real_data_a_short_sweep_on_wikitext2_leaves_whole_and_consistent_tables() {
+    let data = env::var_os("KILN_DATA").filter(|folder| !folder.is_empty());
+    let data = std::path::absolute(data.expect("KILN_DATA names no folder with WikiText-2: `kiln data fetch wikitext2 --to DIR` makes one")).unwrap();
+    // The child that `kiln run` finds beside itself must be built.
+    real_trial();
     let place = tempfile::tempdir().unwrap();
     kiln(place.path(), &data, &["--fresh"]);
     let run = place.path().join("results/wikitext2-short/latest");
@@ -88,9 +84,6 @@ fn the_row_is_whole(row: &Row) {
     assert!(is_close(number(row, "samples_per_second") * window, samples, 1e-9));
     assert!(is_close(number(row, "tokens_per_second"), number(row, "samples_per_second") * SEQ_LEN, 1e-9));
     assert!(window > 0.0 && window + number(row, "evaluation_seconds") < number(row, "trial_seconds"));
-    // The mean of a busy machine's steps lies far above their median, never far below.
-    let of_medians = number(row, "median_step_seconds") * (STEPS - WARMUP_STEPS) as f64;
-    assert!((0.1..1.5).contains(&(of_medians / window)), "{of_medians} s by the median, {window} s");
     assert!((0.0..0.5).contains(&number(row, "data_wait_fraction")) && number(row, "load_seconds") > 0.0);
     assert!((0.0..0.5).contains(&number(row, "transfer_fraction")));
     // 33,278 × 16 words, 24 × 16 positions, one block of 12 d² + 13 d, the last norm.

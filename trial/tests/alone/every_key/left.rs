@@ -1,24 +1,31 @@
-//! One `kiln run` of the built programs in an empty folder, and what it left there.
+//! One `kiln run` of the built programs in an empty folder, or one training in this process, and what it left there.
 
 use std::{
     collections::HashMap,
     fmt, fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::OnceLock,
+    sync::{OnceLock, atomic::AtomicBool},
     time::Instant,
 };
 
+use kiln::{
+    plan::{self, ChildDevice, TRIAL_FILE, TrialFile, child_data, child_train},
+    spec,
+};
+use kiln_trial::{model::Registry, train};
 use serde_json::Value;
 
-use super::{images, pairs, panels, weights};
+use super::{images, pairs, panels, program::write_program, weights};
+use crate::common::alone_with_the_generator;
 
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Child {
     /// `kiln-trial`, on the CPU.
     Real,
+    /// None: the first trial of the plan is trained in this process, without `kiln run` around it.
+    InProcess,
     /// The scripted child of `tests/scripted_child`, in this scenario.
     Scripted(&'static str),
     /// The same, and it says nothing for 1.6 s before it begins.
@@ -39,9 +46,17 @@ pub(crate) struct Setting {
 /// What a run left behind.
 pub(crate) struct Left {
     folder: tempfile::TempDir,
-    output: Output,
+    ended: Ended,
     /// From start to end of `kiln run`.
     pub(crate) seconds: f64,
+}
+
+enum Ended {
+    Run(Output),
+    /// A training in this process, with the exit status that its child would have had.
+    Training {
+        exit_status: i32,
+    },
 }
 
 impl Setting {
@@ -49,27 +64,64 @@ impl Setting {
         let folder = tempfile::tempdir().unwrap();
         write_files(folder.path());
         fs::write(folder.path().join("x.yaml"), &self.file).unwrap();
-        let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
-        kiln.args(["run", "x.yaml"]).args(self.sets.iter().flat_map(|set| ["--set", set]));
-        kiln.current_dir(folder.path()).env("KILN_LOCKS", folder.path().join("locks")).stdin(Stdio::null());
-        kiln.env_remove("KILN_TRIAL").env_remove("KILN_DATA").env("CUDA_VISIBLE_DEVICES", "");
-        self.child.prepare(&mut kiln, folder.path());
         let began = Instant::now();
-        let output = kiln.output().unwrap();
-        Left { folder, output, seconds: began.elapsed().as_secs_f64() }
+        let ended = match self.child {
+            Child::InProcess => self.train(folder.path()),
+            _ => Ended::Run(self.run_programs(folder.path())),
+        };
+        Left { folder, ended, seconds: began.elapsed().as_secs_f64() }
+    }
+
+    fn run_programs(&self, folder: &Path) -> Output {
+        let program = Path::new(env!("CARGO_BIN_EXE_kiln-trial")).with_file_name("kiln");
+        assert!(program.exists(), "{} is not built; `make test` builds it", program.display());
+        let mut kiln = Command::new(program);
+        kiln.args(["run", "x.yaml"]).args(self.sets.iter().flat_map(|set| ["--set", set]));
+        kiln.current_dir(folder).env("KILN_LOCKS", folder.join("locks")).stdin(Stdio::null());
+        kiln.env_remove("KILN_TRIAL").env_remove("KILN_DATA").env("CUDA_VISIBLE_DEVICES", "");
+        self.child.prepare(&mut kiln, folder);
+        kiln.output().unwrap()
+    }
+
+    /// Trains the first trial of the plan as its child would, in `attempt/1`.
+    fn train(&self, folder: &Path) -> Ended {
+        let request = spec::Request { file: folder.join("x.yaml"), text: None, set: self.sets.clone(), variables: Vec::new() };
+        let experiment = spec::load(&request).unwrap_or_else(|problems| panic!("{problems}")).experiment;
+        let plan = plan::expand(&experiment, &|_| None).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let trial = &plan.trials[0];
+        let attempt = folder.join("attempt/1");
+        fs::create_dir_all(&attempt).unwrap();
+        let file = TrialFile {
+            kiln_trial: TRIAL_FILE,
+            trial: trial.id.clone(),
+            attempt: 1,
+            model: trial.model.clone(),
+            data: child_data(&trial.data, 1, folder),
+            train: child_train(&trial.train, 1, folder),
+            measure: experiment.measure.clone(),
+            engine: trial.engine,
+            device: ChildDevice::Cpu,
+            devices_per_trial: trial.devices_per_trial,
+            data_folder: None,
+            checkpoint_folder: trial.train.checkpoint.as_ref().map(|_| folder.join("attempt/checkpoint")),
+            folder: attempt,
+            run_anchor_nanoseconds: 0,
+        };
+        let _alone = alone_with_the_generator();
+        let ended = train::run(&file, &Registry::default(), &mut Vec::new(), &AtomicBool::new(false));
+        Ended::Training { exit_status: ended.exit_status }
     }
 }
 
 impl Child {
     fn prepare(self, kiln: &mut Command, folder: &Path) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+        let script = in_repository("tests/scripted_child/child.sh");
         match self {
-            Self::Real => {}
+            Self::Real | Self::InProcess => {}
             Self::Scripted(scenario) => drop(kiln.env("KILN_TRIAL", script).env("SCRIPTED_CHILD", scenario)),
             Self::Slow => {
                 let slow = folder.join("slow.sh");
-                fs::write(&slow, format!("#!/bin/sh\nsleep 1.6\nexec '{}' \"$@\"\n", script.display())).unwrap();
-                fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+                write_program(&slow, &format!("#!/bin/sh\nsleep 1.6\nexec '{}' \"$@\"\n", script.display()));
                 kiln.env("KILN_TRIAL", slow).env("SCRIPTED_CHILD", "completes");
             }
             Self::OnGpu(scenario) => {
@@ -79,12 +131,17 @@ impl Child {
     }
 }
 
+/// A file of the repository.
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
 /// The fake NVML with one small device.
 fn nvml() -> &'static Path {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let scenario = fake_nvml::Scenario::read(Path::new("tests/scenarios/small.yaml")).unwrap();
+        let scenario = fake_nvml::Scenario::read(&in_repository("tests/scenarios/small.yaml")).unwrap();
         let path = fake_nvml::install::install(folder.path(), &scenario).unwrap();
         (folder, path)
     });
@@ -113,19 +170,31 @@ fn write_files(folder: &Path) {
 
 impl Left {
     pub(crate) fn succeeded(&self) -> Result<(), String> {
-        self.output.status.success().then_some(()).ok_or_else(|| self.to_string())
+        let is_success = match &self.ended {
+            Ended::Run(output) => output.status.success(),
+            Ended::Training { .. } => self.measured("outcome") == "\"completed\"",
+        };
+        is_success.then_some(()).ok_or_else(|| self.to_string())
     }
 
+    /// The exit status of `kiln run`.
     pub(crate) fn status(&self) -> String {
-        self.output.status.code().map(|code| code.to_string()).unwrap_or_default()
+        self.output().status.code().map(|code| code.to_string()).unwrap_or_default()
     }
 
     pub(crate) fn stdout(&self) -> String {
-        String::from_utf8_lossy(&self.output.stdout).into_owned()
+        String::from_utf8_lossy(&self.output().stdout).into_owned()
     }
 
     pub(crate) fn stderr(&self) -> String {
-        String::from_utf8_lossy(&self.output.stderr).into_owned()
+        String::from_utf8_lossy(&self.output().stderr).into_owned()
+    }
+
+    fn output(&self) -> &Output {
+        match &self.ended {
+            Ended::Run(output) => output,
+            Ended::Training { .. } => unreachable!("a case that looks at `kiln run` itself is marked `by_program`"),
+        }
     }
 
     /// The name of the experiment's folder under `results`.
@@ -140,6 +209,9 @@ impl Left {
 
     /// The first attempt's folder.
     pub(crate) fn attempt(&self) -> PathBuf {
+        if matches!(self.ended, Ended::Training { .. }) {
+            return self.folder.path().join("attempt/1");
+        }
         let trials = folders(&self.run_folder().join("trials"));
         trials.iter().flat_map(|trial| folders(trial)).next().unwrap_or_default()
     }
@@ -155,7 +227,9 @@ impl Left {
 
     /// The rows of a table of the run or of its first attempt, each cell under its column's name.
     pub(crate) fn rows(&self, table: &str) -> Vec<HashMap<String, String>> {
-        let places = [self.run_folder().join(table), self.attempt().join(table)];
+        let of_run = matches!(self.ended, Ended::Run(_)).then(|| self.run_folder().join(table));
+        assert!(of_run.is_some() || table != "trials.csv", "a case that looks at trials.csv is marked `by_program`");
+        let places: Vec<PathBuf> = of_run.into_iter().chain([self.attempt().join(table)]).collect();
         let Some(path) = places.iter().find(|path| path.is_file()) else { return Vec::new() };
         csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
     }
@@ -169,7 +243,10 @@ impl Left {
 
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{} after {:.2} s]\n{}{}", self.output.status, self.seconds, self.stdout(), self.stderr())
+        match &self.ended {
+            Ended::Run(output) => write!(f, "[{} after {:.2} s]\n{}{}", output.status, self.seconds, self.stdout(), self.stderr()),
+            Ended::Training { exit_status } => write!(f, "[status {exit_status}]\n{}", self.measured("reason")),
+        }
     }
 }
 

@@ -1,0 +1,37 @@
+//! The tests that drive the built program, one file per command or promise. They are one executable: forty took ten minutes to link.
+//!
+//! `make test` runs the short form, `make test-all` (`KILN_TESTS=long`) the long one: the same tests with more cases, kills and
+//! seconds (`form`). `cargo test --release -p kiln --test suite compare::` runs one file.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod form;
+mod scripted_child;
+
+mod calibrate;
+mod captures;
+mod check;
+mod checkpoints;
+mod compare;
+mod data;
+mod diagnosis;
+mod doctor;
+mod experiments;
+mod foreign_trial;
+mod fuzz;
+mod hardware_scenarios;
+mod imports;
+mod ls;
+mod nvml;
+mod oom;
+mod plan;
+mod planted;
+mod report_files;
+mod resume;
+mod run;
+mod sampler;
+mod schema;
+mod signals;
+mod snapshot;
+mod tables;
+mod tune;
+mod watch;

@@ -1,0 +1,146 @@
+//! The bytes of a PNG or JPEG file to pixels of three colours.
+//!
+//! By `png` and `zune-jpeg`, which decode for the crate `image` too; that crate itself brings colour management and metadata, which no
+//! training reads and which cost a minute of the build.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, Transformations};
+use zune_jpeg::{
+    JpegDecoder,
+    zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
+};
+
+/// A decoded image may take this many bytes: a file of some kilobytes can claim any size.
+const LARGEST_BYTES: usize = 512 << 20;
+/// The first bytes of a PNG file. Source: PNG specification, third edition, 5.2.
+const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+/// The first bytes of a JPEG file: start of image, then another marker. Source: ITU-T T.81, B.1.1.3.
+const JPEG_SIGNATURE: &[u8] = &[0xff, 0xd8, 0xff];
+
+/// An image of 8-bit red, green and blue.
+pub(super) struct Pixels {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    /// [height, width, 3].
+    pub(super) rgb: Vec<u8>,
+}
+
+/// Decodes a file. Greys become colours, transparency is dropped. The first bytes decide the format, not the file's name. The error
+/// says what is wrong with the bytes.
+pub(super) fn decode(bytes: &[u8]) -> Result<Pixels, String> {
+    if bytes.starts_with(PNG_SIGNATURE) {
+        png(bytes)
+    } else if bytes.starts_with(JPEG_SIGNATURE) {
+        jpeg(bytes)
+    } else {
+        Err("it is neither a PNG nor a JPEG file".to_owned())
+    }
+}
+
+fn png(bytes: &[u8]) -> Result<Pixels, String> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(Transformations::EXPAND);
+    let mut reader = decoder.read_info().map_err(|error| error.to_string())?;
+    let (width, height) = reader.info().size();
+    let size = checked(width, height, reader.output_buffer_size())?;
+    let (color, depth) = reader.output_color_type();
+    let mut samples = vec![0; size];
+    reader.next_frame(&mut samples).map_err(|error| error.to_string())?;
+    if depth == BitDepth::Sixteen {
+        // To the nearest: 65,535 is 255 × 257.
+        let narrow = |pair: &[u8]| ((u32::from(pair[0]) * 256 + u32::from(pair[1]) + 128) / 257) as u8;
+        samples = samples.chunks_exact(2).map(narrow).collect();
+    }
+    let rgb = match color {
+        ColorType::Rgb => samples,
+        ColorType::Rgba => samples.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
+        ColorType::Grayscale => samples.into_iter().flat_map(|grey| [grey; 3]).collect(),
+        ColorType::GrayscaleAlpha => samples.chunks_exact(2).flat_map(|pixel| [pixel[0]; 3]).collect(),
+        ColorType::Indexed => return Err("its palette could not be read".to_owned()),
+    };
+    Ok(Pixels { width, height, rgb })
+}
+
+fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
+    // Cut files of known size are decoded as far as they go, as by other readers.
+    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(|error| error.to_string())?;
+    let is_grey = matches!(decoder.input_colorspace(), Some(ColorSpace::Luma | ColorSpace::LumaA));
+    decoder.set_options(options.jpeg_set_out_colorspace(if is_grey { ColorSpace::Luma } else { ColorSpace::RGB }));
+    let (width, height) = decoder.info().map(|info| (u32::from(info.width), u32::from(info.height))).ok_or("it has no size")?;
+    checked(width, height, decoder.output_buffer_size())?;
+    let samples = decoder.decode().map_err(|error| error.to_string())?;
+    let rgb = if is_grey { samples.into_iter().flat_map(|grey| [grey; 3]).collect() } else { samples };
+    Ok(Pixels { width, height, rgb })
+}
+
+/// The bytes that the decoded image takes, if they are few enough.
+fn checked(width: u32, height: u32, bytes: Option<usize>) -> Result<usize, String> {
+    let too_large = || format!("it has {width} × {height} pixels, more than {} MiB", LARGEST_BYTES >> 20);
+    let as_rgb = usize::try_from(3 * u64::from(width) * u64::from(height)).ok();
+    bytes.filter(|bytes| *bytes <= LARGEST_BYTES && as_rgb.is_some_and(|bytes| bytes <= LARGEST_BYTES)).ok_or_else(too_large)
+}
+
+/// Writes a PNG file of [height, width, 3].
+#[cfg(test)]
+pub(super) fn write_png(path: &std::path::Path, width: u32, height: u32, rgb: &[u8]) {
+    let mut encoder = png::Encoder::new(std::fs::File::create(path).unwrap(), width, height);
+    encoder.set_color(ColorType::Rgb);
+    encoder.write_header().unwrap().write_image_data(rgb).unwrap();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(color: ColorType, depth: BitDepth, width: u32, samples: &[u8]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, width, 1);
+        encoder.set_color(color);
+        encoder.set_depth(depth);
+        if color == ColorType::Indexed {
+            encoder.set_palette(vec![9, 8, 7, 200, 100, 50]);
+        }
+        encoder.write_header().unwrap().write_image_data(samples).unwrap();
+        file
+    }
+
+    #[test]
+    fn every_form_of_png_becomes_three_colours() {
+        let rgb = |color, depth, width, samples: &[u8]| decode(&encoded(color, depth, width, samples)).unwrap().rgb;
+        assert_eq!(rgb(ColorType::Rgb, BitDepth::Eight, 2, &[1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(rgb(ColorType::Rgba, BitDepth::Eight, 1, &[1, 2, 3, 0]), [1, 2, 3]);
+        assert_eq!(rgb(ColorType::Grayscale, BitDepth::Eight, 2, &[77, 5]), [77, 77, 77, 5, 5, 5]);
+        assert_eq!(rgb(ColorType::GrayscaleAlpha, BitDepth::Eight, 1, &[77, 5]), [77; 3]);
+        assert_eq!(rgb(ColorType::Grayscale, BitDepth::One, 2, &[0b0100_0000]), [0, 0, 0, 255, 255, 255]);
+        assert_eq!(rgb(ColorType::Indexed, BitDepth::One, 2, &[0b0100_0000]), [9, 8, 7, 200, 100, 50]);
+        // 128 and 129 of 65,535 are just below and just above half a step of 257.
+        assert_eq!(rgb(ColorType::Rgb, BitDepth::Sixteen, 1, &[0, 128, 0, 129, 255, 255]), [0, 1, 255]);
+    }
+
+    #[test]
+    fn greys_and_colours_of_jpeg_are_read() {
+        for (color, pixel) in [(jpeg_encoder::ColorType::Rgb, &[200, 100, 50][..]), (jpeg_encoder::ColorType::Luma, &[90])] {
+            let mut file = Vec::new();
+            jpeg_encoder::Encoder::new(&mut file, 95).encode(&pixel.repeat(16 * 8), 16, 8, color).unwrap();
+            let image = decode(&file).unwrap();
+            assert_eq!((image.width, image.height, image.rgb.len()), (16, 8, 3 * 16 * 8));
+            let near = |channel: usize| image.rgb[channel].abs_diff(pixel[channel % pixel.len()]) <= 4;
+            assert!((0..3).all(near), "{:?}", &image.rgb[..3]);
+        }
+    }
+
+    #[test]
+    fn a_size_that_no_memory_holds_is_refused() {
+        let mut file = encoded(ColorType::Rgb, BitDepth::Eight, 2, &[0; 6]);
+        // Width and height of the header chunk, whose checksum is made anew.
+        file[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
+        let mut sum = flate2::Crc::new();
+        sum.update(&file[12..29]);
+        file[29..33].copy_from_slice(&sum.sum().to_be_bytes());
+        let error = decode(&file).err().unwrap();
+        assert_eq!(error, "it has 65536 × 65536 pixels, more than 512 MiB");
+    }
+}
