@@ -7,27 +7,32 @@ kiln := $(target)/release/kiln
 # make has a CXX of its own, g++, where nobody names one.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test check check-gpu bench bench-pytorch libtorch browser build bundle clean
+.PHONY: help sweep test test-all check check-gpu bench bench-pytorch libtorch browser build bundle install uninstall clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-sweep: build ## run EXPERIMENT (experiments/quickstart.yaml), with ARGS for `kiln run`
+sweep: ## run EXPERIMENT (experiments/quickstart.yaml), with ARGS for `kiln run`
+	@scripts/announce.sh $(EXPERIMENT) $(kiln)
+	@$(MAKE) --no-print-directory build
 	@$(kiln) run $(EXPERIMENT) $(ARGS)
 
-test: libtorch browser ## all tests that need no GPU
-	cargo test --workspace --release
+test: libtorch ## the tests in their short form, some minutes; need no GPU, no browser
+	@scripts/test.sh short
 
-check: libtorch browser ## formatting, lints, tests
+test-all: libtorch browser ## the tests in their long form: more cases and kills, the report's page in a browser, real data ($$KILN_DATA)
+	@scripts/test.sh long
+
+check: libtorch ## formatting, lints, tests
 	cargo fmt --all -- --check
 	cargo clippy --workspace --release --all-targets -- -D warnings
-	cargo test --workspace --release
+	@scripts/test.sh short
 
 check-gpu: build ## what only a GPU can show; says what it skipped
 	@scripts/check-gpu.sh $(kiln)
 
 bench: build ## the runner's and the sampler's own cost, how often verdicts are wrong, and `make bench-pytorch`, as CSVs under target/
-	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts
+	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench large_runs
 	@benches/against-pytorch.sh
 
 bench-pytorch: libtorch ## each model's step in kiln and in PyTorch (a Python with torch: PYTHON=…)
@@ -42,10 +47,16 @@ browser: ## find or install a Chromium for the tests of the report's page (KILN_
 	@scripts/browser.sh
 
 build: libtorch
-	@cargo build --workspace --release
+	@scripts/build.sh
 
 bundle: ## a folder for a GPU host that has the same torch: programs, experiments, GPU check, small data
 	@scripts/bundle.sh
+
+install: build ## programs, libtorch, completions and manual pages into PREFIX (default ~/.local); `make uninstall` removes them
+	@scripts/install.sh $(target)/release
+
+uninstall: ## what `make install` put into PREFIX
+	@scripts/install.sh --remove
 
 clean: ## build products and fetched libtorch; results stay
 	rm -rf target bundle .libtorch .browser

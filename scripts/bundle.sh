@@ -18,10 +18,10 @@ torch=${LIBTORCH:-$root/.libtorch/torch}
 
 # burn-tch compiles this sentence into a program that was built where there was no libtorch_cuda.so.
 has_no_cuda() { grep -q 'No libtorch_cuda or libtorch_hip found' "$target/kiln-trial"; }
-cargo build --workspace --release
+cargo build --release
 if has_no_cuda; then
   cargo clean --release -p burn-tch
-  cargo build --workspace --release
+  cargo build --release
   ! has_no_cuda || fail "kiln-trial was built without CUDA although $torch/lib/libtorch_cuda.so is there; this is a fault of this script"
 fi
 

@@ -80,6 +80,11 @@ fetch_cpu() {
   find "$1/torch" -mindepth 1 -maxdepth 1 ! -name lib ! -name include ! -name share ! -name version.py -exec rm -rf {} +
 }
 
+# Says every 15 s how much is there, until it is killed: pip tells nothing where there is no terminal.
+tell_progress() {
+  while sleep 15; do say "$(du -sm "$1" 2>/dev/null | cut -f1) MB there after $((SECONDS - started)) s"; done
+}
+
 fetch_cuda() { pip_install --target "$1" "torch==$VERSION"; }
 
 main() {
@@ -112,8 +117,15 @@ main() {
       cuda) say "fetching torch $VERSION with pip, CUDA flavour: about 2.5 GB to download, 4.7 GB on disk, several minutes" ;;
     esac
     local partial=$home/partial.$$ started=$SECONDS
-    mkdir -p "$partial"
-    "fetch_$flavour" "$partial" 9>&- # A pip that outlives this script does not hold the lock.
+    mkdir -p "$partial/tmp"
+    tell_progress "$partial" 9>&- &
+    local ticker=$!
+    trap 'kill "$ticker" 2>/dev/null || true' EXIT
+    # A pip that outlives this script does not hold the lock. Its downloads lie where their size is told.
+    TMPDIR=$partial/tmp "fetch_$flavour" "$partial" 9>&-
+    kill "$ticker" 2>/dev/null || true
+    trap - EXIT
+    rm -rf "$partial/tmp"
     is_usable "$partial/torch" || fail "pip's torch $VERSION lacks the libraries that kiln links; see $partial"
     rm -rf "${chosen%/torch}"
     mv -T "$partial" "${chosen%/torch}"

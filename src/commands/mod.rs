@@ -11,6 +11,7 @@ mod initial_weights;
 mod launching;
 mod ls;
 mod machine;
+mod man;
 mod own_file;
 mod plan;
 mod planned;
@@ -71,6 +72,8 @@ enum Verb {
     Schema(schema::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),
+    /// Print the manual page, or write one per command.
+    Man(man::Args),
 }
 
 /// How a command ended, as an exit status (`docs/design.md`).
@@ -154,6 +157,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Completions(args) => completions::run(args),
+        Verb::Man(args) => man::run(args),
     };
     match ended {
         Ok(status) => ExitCode::from(status as u8),

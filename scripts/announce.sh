@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Says what `make sweep` is going to do and about how long each part takes on this machine. In: the experiment file, the program kiln.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+experiment=$1 kiln=$2
+cores=$(nproc)
+# A build from nothing took this many seconds of one core (docs/development.md), a third of them where only one core can work.
+BUILD_CORE_SECONDS=1000
+BUILD_SERIAL_SECONDS=60
+
+if [ -n "${LIBTORCH:-}" ]; then libtorch="yours, $LIBTORCH"
+elif [ -e .libtorch/torch/lib/libtorch_cpu.so ]; then libtorch="here"
+else libtorch="to find or fetch with pip: 540 MB for the CPU, 2.5 GB for CUDA; one to five minutes"
+fi
+if [ -x "$kiln" ] && [ -x "${kiln%/*}/kiln-trial" ]; then build="built before: seconds, or a minute after changes"
+else build="from nothing: about $(((BUILD_CORE_SECONDS / cores + BUILD_SERIAL_SECONDS + 59) / 60)) minutes on $cores cores; once"
+fi
+case $experiment in
+  experiments/quickstart.yaml) sweep="8 trials of seconds each: about half a minute" ;;
+  *) sweep="as long as its trials take; \`$kiln plan $experiment\` lists them" ;;
+esac
+{
+  printf 'make sweep does three things:\n'
+  printf '  1. libtorch  %s\n' "$libtorch"
+  printf '  2. build     %s\n' "$build"
+  printf '  3. sweep     %s, %s\n\n' "$experiment" "$sweep"
+} >&2
