@@ -15,4 +15,5 @@ mod engine;
 mod loader;
 mod parity;
 mod replicas;
+mod transposed;
 mod trial;

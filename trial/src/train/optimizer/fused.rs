@@ -87,7 +87,8 @@ impl Fused {
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
         let found = Collected::<tch::Tensor>::gradients(network, gradients)?;
         // Operations that hold a parameter give its gradient in its own format, those between them may not.
-        let terms: Vec<tch::Tensor> = found.tensors.into_iter().map(|gradient| gradient.to_kind(self.kind)).collect();
+        let terms = found.tensors.into_iter().zip(self.parameters());
+        let terms: Vec<tch::Tensor> = terms.map(|(gradient, parameter)| laid_out_as(parameter, gradient.to_kind(self.kind))).collect();
         if self.gradients.is_empty() {
             self.gradients = terms;
             return Ok(());
@@ -151,13 +152,25 @@ impl Fused {
         Ok(())
     }
 
-    /// Each parameter's path with its moments, where it has them.
-    fn moments(&self) -> impl Iterator<Item = (&str, [Option<&tch::Tensor>; 2])> {
+    /// The parameters in the order of `paths`.
+    fn parameters(&self) -> impl Iterator<Item = &tch::Tensor> {
+        self.places().map(|(group, place)| &self.groups[group].parameters[place])
+    }
+
+    /// Where each parameter stands: its group and its place there.
+    fn places(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut places = [0, 0];
-        self.paths.iter().zip(&self.group_of).map(move |(path, group)| {
+        self.group_of.iter().map(move |group| {
             let place = places[*group];
             places[*group] += 1;
-            let Group { first, second, .. } = &self.groups[*group];
+            (*group, place)
+        })
+    }
+
+    /// Each parameter's path with its moments, where it has them.
+    fn moments(&self) -> impl Iterator<Item = (&str, [Option<&tch::Tensor>; 2])> {
+        self.paths.iter().zip(self.places()).map(|(path, (group, place))| {
+            let Group { first, second, .. } = &self.groups[group];
             (path.as_str(), [first.get(place), second.get(place)])
         })
     }
@@ -170,6 +183,25 @@ impl Fused {
         });
         self.paths.iter().zip(values).map(|(path, values)| Ok((path.clone(), values?))).collect()
     }
+}
+
+/// A gradient whose elements lie in memory as those of its parameter: itself, or a copy.
+///
+/// libtorch's fused updates on the CPU walk through the memory of both side by side and do not look at strides, so the gradient that
+/// `x.matmul(w.transpose())` gives `w`, a transposed view, would update the wrong elements. Source: `FusedAdamKernel.cpp`,
+/// `FusedSGDKernel.cpp` of PyTorch 2.11.
+fn laid_out_as(parameter: &tch::Tensor, gradient: tch::Tensor) -> tch::Tensor {
+    // The stride of an axis of one element is never used, and differs freely.
+    let steps = |tensor: &tch::Tensor| -> Vec<i64> {
+        let used = tensor.size().into_iter().zip(tensor.stride()).filter(|(size, _)| *size > 1);
+        used.map(|(_, stride)| stride).collect()
+    };
+    if steps(&gradient) == steps(parameter) {
+        return gradient;
+    }
+    let mut copy = parameter.empty_like();
+    copy.copy_(&gradient);
+    copy
 }
 
 /// Makes the replicas' gradients their sum.
