@@ -8,6 +8,7 @@ mod common;
 mod form;
 
 mod checkpoint;
+#[cfg(feature = "libtorch")]
 mod every_key;
 mod generator;
 mod pretrained;

@@ -5,18 +5,19 @@ use std::{
     fmt, fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::{OnceLock, atomic::AtomicBool},
+    sync::atomic::AtomicBool,
     time::Instant,
 };
 
 use kiln::{
     plan::{self, ChildDevice, TRIAL_FILE, TrialFile, child_data, child_train},
+    record::{attempt::result, trials::notes_cell},
     spec,
 };
 use kiln_trial::{model::Registry, train};
 use serde_json::Value;
 
-use super::{images, pairs, panels, program::write_program, weights};
+use super::files::{Files, scripted_child};
 use crate::common::alone_with_the_generator;
 
 /// What carries out the trials.
@@ -28,8 +29,8 @@ pub(crate) enum Child {
     InProcess,
     /// The scripted child of `tests/scripted_child`, in this scenario.
     Scripted(&'static str),
-    /// The same, and it says nothing for 1.6 s before it begins.
-    Slow,
+    /// The same, which completes once the sampler has looked at it eight times, or after two seconds.
+    Sampled,
     /// A scripted child on a machine whose GPU is the fake NVML with `tests/scenarios/small.yaml`: 52 degrees warm, 75 % busy, used by
     /// another process.
     OnGpu(&'static str),
@@ -53,33 +54,34 @@ pub(crate) struct Left {
 
 enum Ended {
     Run(Output),
-    /// A training in this process, with the exit status that its child would have had.
+    /// A training in this process, with the exit status that its child would have had and what it would have said.
     Training {
         exit_status: i32,
+        messages: Vec<u8>,
     },
 }
 
 impl Setting {
-    pub(crate) fn run(&self) -> Left {
+    pub(crate) fn run(&self, files: &Files) -> Left {
         let folder = tempfile::tempdir().unwrap();
-        write_files(folder.path());
+        files.link_into(folder.path());
         fs::write(folder.path().join("x.yaml"), &self.file).unwrap();
         let began = Instant::now();
         let ended = match self.child {
             Child::InProcess => self.train(folder.path()),
-            _ => Ended::Run(self.run_programs(folder.path())),
+            _ => Ended::Run(self.run_programs(folder.path(), files)),
         };
         Left { folder, ended, seconds: began.elapsed().as_secs_f64() }
     }
 
-    fn run_programs(&self, folder: &Path) -> Output {
+    fn run_programs(&self, folder: &Path, files: &Files) -> Output {
         let program = Path::new(env!("CARGO_BIN_EXE_kiln-trial")).with_file_name("kiln");
         assert!(program.exists(), "{} is not built; `make test` builds it", program.display());
         let mut kiln = Command::new(program);
         kiln.args(["run", "x.yaml"]).args(self.sets.iter().flat_map(|set| ["--set", set]));
-        kiln.current_dir(folder).env("KILN_LOCKS", folder.join("locks")).stdin(Stdio::null());
+        kiln.current_dir(folder).env("KILN_LOCKS", folder.join("locks")).env("XDG_CACHE_HOME", folder.join("cache")).stdin(Stdio::null());
         kiln.env_remove("KILN_TRIAL").env_remove("KILN_DATA").env("CUDA_VISIBLE_DEVICES", "");
-        self.child.prepare(&mut kiln, folder);
+        self.child.prepare(&mut kiln, files);
         kiln.output().unwrap()
     }
 
@@ -108,63 +110,23 @@ impl Setting {
             run_anchor_nanoseconds: 0,
         };
         let _alone = alone_with_the_generator();
-        let ended = train::run(&file, &Registry::default(), &mut Vec::new(), &AtomicBool::new(false));
-        Ended::Training { exit_status: ended.exit_status }
+        let mut messages = Vec::new();
+        let exit_status = train::run(&file, &Registry::default(), &mut messages, &AtomicBool::new(false)).exit_status;
+        Ended::Training { exit_status, messages }
     }
 }
 
 impl Child {
-    fn prepare(self, kiln: &mut Command, folder: &Path) {
-        let script = in_repository("tests/scripted_child/child.sh");
+    fn prepare(self, kiln: &mut Command, files: &Files) {
         match self {
             Self::Real | Self::InProcess => {}
-            Self::Scripted(scenario) => drop(kiln.env("KILN_TRIAL", script).env("SCRIPTED_CHILD", scenario)),
-            Self::Slow => {
-                let slow = folder.join("slow.sh");
-                write_program(&slow, &format!("#!/bin/sh\nsleep 1.6\nexec '{}' \"$@\"\n", script.display()));
-                kiln.env("KILN_TRIAL", slow).env("SCRIPTED_CHILD", "completes");
-            }
+            Self::Scripted(scenario) => drop(kiln.env("KILN_TRIAL", scripted_child()).env("SCRIPTED_CHILD", scenario)),
+            Self::Sampled => drop(kiln.env("KILN_TRIAL", files.sampled_child()).env("SCRIPTED_CHILD", "completes")),
             Self::OnGpu(scenario) => {
-                kiln.env("KILN_TRIAL", script).env("SCRIPTED_CHILD", scenario).env("KILN_NVML_LIB", nvml()).env_remove("CUDA_VISIBLE_DEVICES");
+                kiln.env("KILN_TRIAL", scripted_child()).env("SCRIPTED_CHILD", scenario);
+                kiln.env("KILN_NVML_LIB", files.driver()).env_remove("CUDA_VISIBLE_DEVICES");
             }
         }
-    }
-}
-
-/// A file of the repository.
-fn in_repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
-}
-
-/// The fake NVML with one small device.
-fn nvml() -> &'static Path {
-    static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = LIBRARY.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let scenario = fake_nvml::Scenario::read(&in_repository("tests/scenarios/small.yaml")).unwrap();
-        let path = fake_nvml::install::install(folder.path(), &scenario).unwrap();
-        (folder, path)
-    });
-    path
-}
-
-/// Two fragments, trained parameters, and two folders with the files of every kind of text, of images, of panels, and of prompts and
-/// responses.
-fn write_files(folder: &Path) {
-    fs::create_dir(folder.join("base")).unwrap();
-    fs::write(folder.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
-    fs::write(folder.join("base/long.yaml"), "train: {steps: 8}\n").unwrap();
-    weights::write(&folder.join("trained.safetensors"));
-    for (name, words) in [("one", ["the river", "runs", "to the sea"]), ("two", ["an oak", "grows", "by the road"])] {
-        fs::create_dir_all(folder.join(name).join("pairs")).unwrap();
-        let line = |number: usize| format!("{} {} {} {}\n", words[number % 3], number % 7, words[number * number % 3], words[number / 2 % 3]);
-        let text = |lines: usize| (0..lines).map(line).collect::<String>();
-        for (file, lines) in [("input.txt", 150), ("train.txt", 150), ("valid.txt", 20)] {
-            fs::write(folder.join(name).join(file), text(lines)).unwrap();
-        }
-        images::write(&folder.join(name), words[0].len());
-        panels::write(&folder.join(name), words[0].len());
-        pairs::write(&folder.join(name).join("pairs"), words[0].len());
     }
 }
 
@@ -179,21 +141,31 @@ impl Left {
 
     /// The exit status of `kiln run`.
     pub(crate) fn status(&self) -> String {
-        self.output().status.code().map(|code| code.to_string()).unwrap_or_default()
-    }
-
-    pub(crate) fn stdout(&self) -> String {
-        String::from_utf8_lossy(&self.output().stdout).into_owned()
-    }
-
-    pub(crate) fn stderr(&self) -> String {
-        String::from_utf8_lossy(&self.output().stderr).into_owned()
-    }
-
-    fn output(&self) -> &Output {
         match &self.ended {
-            Ended::Run(output) => output,
-            Ended::Training { .. } => unreachable!("a case that looks at `kiln run` itself is marked `by_program`"),
+            Ended::Run(output) => output.status.code().map(|code| code.to_string()).unwrap_or_default(),
+            Ended::Training { .. } => unreachable!("a case that looks at the status of `kiln run` is marked `by_program`"),
+        }
+    }
+
+    /// What `kiln run` printed; of a training in this process the messages to its parent, which prints the notices among them.
+    pub(crate) fn stdout(&self) -> String {
+        let (Ended::Run(Output { stdout: said, .. }) | Ended::Training { messages: said, .. }) = &self.ended;
+        String::from_utf8_lossy(said).into_owned()
+    }
+
+    /// Nothing of a training in this process.
+    pub(crate) fn stderr(&self) -> String {
+        match &self.ended {
+            Ended::Run(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+            Ended::Training { .. } => String::new(),
+        }
+    }
+
+    /// The cell `notes` of the first row; of a training in this process the child's part of it.
+    pub(crate) fn notes(&self) -> String {
+        match &self.ended {
+            Ended::Run(_) => self.rows("trials.csv").into_iter().next().and_then(|mut row| row.remove("notes")).unwrap_or_default(),
+            Ended::Training { .. } => result(&self.attempt()).ok().and_then(|result| notes_cell(&result.notes)).unwrap_or_default(),
         }
     }
 
@@ -245,7 +217,7 @@ impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.ended {
             Ended::Run(output) => write!(f, "[{} after {:.2} s]\n{}{}", output.status, self.seconds, self.stdout(), self.stderr()),
-            Ended::Training { exit_status } => write!(f, "[status {exit_status}]\n{}", self.measured("reason")),
+            Ended::Training { exit_status, .. } => write!(f, "[status {exit_status}]\n{}", self.measured("reason")),
         }
     }
 }

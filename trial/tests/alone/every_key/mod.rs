@@ -3,9 +3,11 @@
 //!
 //! The keys come from `kiln schema`, the cases from `cases.rs`. Each case runs the built programs twice, with two values of its
 //! key and all else equal, and looks at what a real run left (`left.rs`): losses, rows, outcomes, what the child measured. In the short
-//! form, where the training alone shows the effect, it is trained in this process: the libraries take seconds to load four hundred times.
+//! form, where the training alone shows the effect, it is trained in this process: libtorch takes long to load four hundred times. Cases
+//! marked `by_program` run the programs in both forms, at least one for each part of the trial file that `kiln run` writes.
 
 mod cases;
+mod files;
 mod images;
 mod keys;
 mod left;
@@ -24,9 +26,10 @@ use std::{
     thread,
 };
 
-use self::cases::{Case, Shows};
+use self::cases::{Case, Effect, Shows};
+use self::files::Files;
 use self::keys::Key;
-use self::left::{Left, Setting};
+use self::left::{Child, Left, Setting};
 use crate::form::is_long;
 
 /// Keys without a case. A key stands here only while it has a single legal value, which the test checks.
@@ -59,7 +62,7 @@ fn the_cases_are_about_the_keys_of_the_schema_each_once() {
 #[test]
 fn a_search_is_refused_by_name() {
     let file = "kiln: 1\nname: x\nmodel: {kind: matmul, size: 8}\ntrain: {steps: 10}\nsweep: {search: {kind: largest-batch}}\n";
-    let refused = Setting { file: file.to_owned(), sets: Vec::new(), child: left::Child::Scripted("completes") }.run();
+    let refused = Setting { file: file.to_owned(), sets: Vec::new(), child: Child::Scripted("completes") }.run(&Files::write());
     assert_eq!(refused.status(), "2");
     assert!(refused.stderr().contains("`sweep.search` is for `kiln tune`"), "{refused}");
 }
@@ -67,7 +70,7 @@ fn a_search_is_refused_by_name() {
 #[test]
 fn every_key_changes_what_a_run_leaves_behind() {
     let cases = cases::all();
-    let runs = Runs::default();
+    let runs = Runs { files: Files::write(), left: Mutex::default(), again: Mutex::default(), repeated: Mutex::default() };
     let failures = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let work = || {
@@ -84,34 +87,42 @@ fn every_key_changes_what_a_run_leaves_behind() {
     assert!(failures.is_empty(), "{} keys without their effect:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// What each setting left.
+type BySetting = Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>;
+
 /// What runs left, each setting run once however many cases share it.
-#[derive(Default)]
 struct Runs {
-    left: Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>,
-    again: Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>,
-    /// The files that were run twice.
-    repeated: Mutex<HashSet<String>>,
+    files: Files,
+    left: BySetting,
+    again: BySetting,
+    /// The experiment files that were run twice, by what carried them out and what was looked at.
+    repeated: Mutex<HashSet<(String, Child, &'static str)>>,
 }
 
 impl Runs {
-    fn of(of: &Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>, setting: &Setting) -> Arc<OnceLock<Left>> {
+    fn of(&self, of: &BySetting, setting: &Setting) -> Arc<OnceLock<Left>> {
         let cell = Arc::clone(of.lock().unwrap().entry(setting.clone()).or_default());
-        cell.get_or_init(|| setting.run());
+        cell.get_or_init(|| setting.run(&self.files));
         cell
+    }
+
+    /// Runs a setting a second time. In the short form only for the first case of its file that shows this effect: what differs from run to
+    /// run does so under every key.
+    fn again(&self, setting: &Setting, effect: Effect) -> Option<Arc<OnceLock<Left>>> {
+        let is_new = self.repeated.lock().unwrap().insert((setting.file.clone(), setting.child, effect.name));
+        (is_long() || is_new).then(|| self.of(&self.again, setting))
     }
 }
 
 fn check(case: &Case, runs: &Runs) -> Result<(), String> {
     let settings = [0, 1].map(|side| case.setting(side));
-    let cells = settings.each_ref().map(|setting| Runs::of(&runs.left, setting));
+    let cells = settings.each_ref().map(|setting| runs.of(&runs.left, setting));
     let [one, other] = cells.each_ref().map(|cell| cell.get().unwrap());
     match case.shows {
-        Shows::Differ(see) => {
+        Shows::Differ(effect) => {
             one.succeeded().and(other.succeeded())?;
-            // In the short form once for each file: what differs from run to run does so under every key.
-            let is_again = is_long() || runs.repeated.lock().unwrap().insert(settings[0].file.clone());
-            let again = is_again.then(|| Runs::of(&runs.again, &settings[0]));
-            let seen = [one, again.as_ref().map_or(one, |again| again.get().unwrap()), other].map(see);
+            let again = runs.again(&settings[0], effect);
+            let seen = [one, again.as_ref().map_or(one, |again| again.get().unwrap()), other].map(effect.see);
             match seen {
                 [first, ..] if first.is_empty() => Err("nothing is to be seen".to_owned()),
                 [first, again, _] if first != again => Err(format!("not even the same file twice gives the same: {first} and {again}")),
