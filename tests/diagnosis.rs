@@ -355,5 +355,5 @@ fn the_page_of_rules_says_what_the_program_knows() {
         fs::write(page, manual()).unwrap();
     }
     let text = fs::read_to_string(page).unwrap();
-    assert!(text == manual(), "docs/diagnosis.md is out of date; write it again with `KILN_BLESS=1 cargo test --release --test diagnosis`");
+    assert!(text == manual(), "docs/diagnosis.md is out of date; write it again with `KILN_BLESS=1 cargo test --release --test suite diagnosis::`");
 }

@@ -201,7 +201,7 @@ pub fn markdown() -> String {
          the names; shares are fractions of 1; times of day are UTC. Numbers print as short as they can and read back to the same value. Rows are \
          only ever appended, and each file has one writer. Columns are added at the end (of the fixed part) with a new version; older tables are still \
          read, newer ones are refused by name.\n\nThis page is written from the program's own list of columns (`src/record/columns.rs`); a test holds \
-         it there: `KILN_BLESS=1 cargo test --release --test tables` writes it again.\n",
+         it there: `KILN_BLESS=1 cargo test --release --test suite tables::` writes it again.\n",
     );
     for table in TABLES {
         page.push_str(&format!("\n## `{}`\n\nIn `{}`. {}\n\n| column | unit | meaning |\n|---|---|---|\n", table.version, table.file, table.about));

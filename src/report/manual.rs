@@ -31,7 +31,7 @@ kiln report --format markdown > report.md     # or json
   `point`, `is_fault`, `weight`, `says`, `means`, `evidence`, `thresholds`, `next_yaml`), `notices`.
 
 Every threshold is a constant in `src/report/diagnosis/` with its source beside it. *Chosen* means that no source gives a number and why this one was taken.
-This page is written from the rules: `KILN_BLESS=1 cargo test --release --test diagnosis`.
+This page is written from the rules: `KILN_BLESS=1 cargo test --release --test suite diagnosis::`.
 
 ## Rules
 ";

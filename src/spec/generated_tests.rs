@@ -147,7 +147,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         Shape::Text(_) => "another".to_owned(),
         Shape::TimeSpan => "77s".to_owned(),
         Shape::ByteSize => "77GiB".to_owned(),
-        // Other data would have to go with it; `tests/every_key` shows that it counts.
+        // Other data would have to go with it; `trial/tests/alone/every_key` shows that it counts.
         Shape::Choice(_) if known.path == "model.reads" => return None,
         Shape::Choice(words) => words.into_iter().find(|word| now != word)?,
         Shape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
