@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use crate::scripted_child::real_data;
 use kiln::catalog::{
     dataset::Checksum,
     fetch::{Download, FetchError, Patience, Progress, fetch},
@@ -373,12 +374,6 @@ fn kiln(folder: &Path, data: Option<&Path>, arguments: &[&str]) -> Output {
         command.env("KILN_DATA", data);
     }
     command.output().unwrap()
-}
-
-/// The folder of the real data sets.
-fn real_data() -> PathBuf {
-    let folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty());
-    std::path::absolute(folder.expect("KILN_DATA names no folder with the data sets")).unwrap()
 }
 
 fn stdout(output: &Output) -> String {

@@ -1,11 +1,13 @@
 //! `kiln plan`, driven as a program.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
 use serde_json::Value;
+
+use crate::scripted_child::real_data;
 
 /// `kiln plan` in this folder, with no data but `data/` and a cache of its own.
 fn plan(folder: &Path, arguments: &[&str]) -> Output {
@@ -29,12 +31,6 @@ fn json(output: &Output) -> Value {
 
 fn experiment(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(name).display().to_string()
-}
-
-/// The folder of the real data sets.
-fn real_data() -> PathBuf {
-    let folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty());
-    std::path::absolute(folder.expect("KILN_DATA names no folder with the data sets")).unwrap()
 }
 
 fn folder_with(yaml: &str) -> tempfile::TempDir {

@@ -197,3 +197,9 @@ pub(crate) fn read_until(stream: &mut impl Read, words: &str) -> String {
 pub(crate) fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap().success());
 }
+
+/// The folder with the data sets; a test that asks for it has `real_data` in its name.
+pub(crate) fn real_data() -> PathBuf {
+    let folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty());
+    std::path::absolute(folder.expect("KILN_DATA names no folder with the data sets")).unwrap()
+}
