@@ -7,6 +7,8 @@ pub mod commands;
 
 pub mod units;
 
+pub mod statistics;
+
 pub mod catalog;
 
 pub mod spec;

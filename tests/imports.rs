@@ -8,15 +8,16 @@ use std::{
 };
 
 /// Module, and what it may import besides itself and `units`.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
     ("units", &[]),
+    ("statistics", &[]),
     ("catalog", &[]),
     ("hardware", &[]),
     ("spec", &["catalog"]),
-    ("plan", &["catalog", "spec"]),
-    ("record", &["plan", "hardware"]),
+    ("plan", &["catalog", "spec", "statistics"]),
+    ("record", &["catalog", "plan", "hardware"]),
     ("schedule", &["spec", "plan", "hardware", "record"]),
-    ("report", &["plan", "record"]),
+    ("report", &["plan", "record", "statistics"]),
     ("commands", &["catalog", "spec", "plan", "schedule", "hardware", "record", "report"]),
 ];
 

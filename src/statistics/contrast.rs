@@ -1,0 +1,331 @@
+//! The difference of two sides with its standard error: pairs, a line through time taken out, or two independent groups.
+
+use super::{
+    CORRELATION, FEWEST_RUNS, Nature, POWER, SESSION_JUMP, Sides,
+    design::{Design, Laid, Placed, lay},
+    student,
+};
+
+/// What the runs of both sides say of new / base.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    pub ratio: f64,
+    /// The ends of its interval; of sides that ran apart widened by [`SESSION_JUMP`].
+    pub low: f64,
+    pub high: f64,
+    /// As a share: a change by so much would be told four times in five, the least change that counts included. `None` where it cannot be said.
+    pub visible: Option<f64>,
+    pub design: Design,
+}
+
+/// Runs in turns are read twice, as pairs and with a line through time taken out, and the surer reading counts. Of many pairs each has this share of the
+/// level; of few the pairs alone say little, and the line has nearly all of it. Together they stay within the level: `benches/verdicts.rs`.
+const SHARE_OF_TWO: f64 = 0.7;
+/// What the line has at most; of three pairs of correlated runs more would be too much.
+const MOST_OF_LINE: f64 = 0.85;
+/// What the pairs have at least: the same runs on both sides are the same.
+const LEAST_OF_PAIRS: f64 = 0.1;
+
+/// Shares of the level of the line and of so many pairs.
+fn shares(pairs: usize) -> (f64, f64) {
+    let many = (pairs as f64 - FEWEST_RUNS as f64).max(0.0) / pairs as f64;
+    ((1.0 - (1.0 - SHARE_OF_TWO) * many).min(MOST_OF_LINE), (SHARE_OF_TWO * many).max(LEAST_OF_PAIRS))
+}
+
+/// A side of half as many runs as the other, or fewer, whose variance is this many times that of the other has a spread of its own.
+const OWN_SPREAD: f64 = 3.0;
+
+/// A difference of logarithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Contrast {
+    pub(super) difference: f64,
+    pub(super) error: f64,
+    pub(super) freedom: f64,
+}
+
+impl Contrast {
+    /// How likely at least such a difference beyond `margin` is where there is none.
+    fn p(&self, margin: f64) -> f64 {
+        let beyond = self.difference.abs() - margin;
+        match (self.error > 0.0, beyond > 0.0) {
+            (_, false) => 1.0,
+            (true, true) => student::two_sided(beyond / self.error, self.freedom),
+            (false, true) => 0.0,
+        }
+    }
+
+    fn half_width(&self, alpha: f64) -> f64 {
+        if self.error > 0.0 { student::quantile(1.0 - alpha / 2.0, self.freedom) * self.error } else { 0.0 }
+    }
+
+    /// At a level; the interval is widened by `margin`, and changes under `worth` do not count.
+    pub(super) fn estimate(&self, level: f64, margin: f64, worth: f64, design: Design) -> Estimate {
+        let reach = self.half_width(level) + margin;
+        Estimate {
+            ratio: self.difference.exp(),
+            low: (self.difference - reach).exp(),
+            high: (self.difference + reach).exp(),
+            visible: visible(self, level, margin, worth),
+            design,
+        }
+    }
+
+    /// The mean difference of pairs.
+    fn of_pairs(pairs: &[(f64, f64)]) -> Self {
+        let count = pairs.len() as f64;
+        let differences = || pairs.iter().map(|(base, new)| new - base);
+        let mean = differences().sum::<f64>() / count;
+        let squares: f64 = differences().map(|difference| (difference - mean).powi(2)).sum();
+        Self { difference: mean, error: (squares / (count - 1.0) / count).sqrt(), freedom: count - 1.0 }
+    }
+
+    /// Welch's t (1947), for spreads that differ.
+    fn of_groups(runs: &[Placed]) -> Self {
+        let groups = [false, true].map(|side| Group::of(runs, side));
+        let [base, new] = groups.map(|group| group.of_mean());
+        let freedom = (base + new).powi(2) / (base.powi(2) / (groups[0].count - 1.0) + new.powi(2) / (groups[1].count - 1.0));
+        Self { difference: groups[1].mean - groups[0].mean, error: (base + new).sqrt(), freedom: if freedom.is_finite() { freedom } else { 1.0 } }
+    }
+
+    /// Student's t with one spread for both: a side of few runs has that of the many.
+    fn of_pooled_groups(runs: &[Placed]) -> Self {
+        let [base, new] = [false, true].map(|side| Group::of(runs, side));
+        let freedom = base.count + new.count - 2.0;
+        let variance = (base.squares + new.squares) / freedom;
+        Self { difference: new.mean - base.mean, error: (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(), freedom }
+    }
+
+    /// Ordinary least squares with the side, a line through time, and runs whose noise is correlated by `correlation` with the run before. The variance is
+    /// that of the estimate under this correlation, its degrees of freedom by Satterthwaite.
+    fn of_line(runs: &[Placed], correlation: f64) -> Option<Self> {
+        let line = Line::through(runs)?;
+        let (count, width) = (runs.len() as f64, 3.0);
+        if count <= width {
+            return None;
+        }
+        let residuals: f64 = line.residuals(runs).map(|residual| residual * residual).sum();
+        // With S the correlation matrix and H the projection on the columns X: E[residuals] = s² tr((I - H) S).
+        let times_s = line.columns.each_ref().map(|column| correlated(column, correlation));
+        let inner = matrix(|row, column| dot(&line.columns[row], &times_s[column]));
+        let twice = matrix(|row, column| dot(&times_s[row], &times_s[column]));
+        let expected = count - trace(&line.inverse, &inner);
+        let of_s: f64 = (1..runs.len()).map(|lag| (count - lag as f64) * correlation.powi(2 * lag as i32)).sum::<f64>().mul_add(2.0, count);
+        let product = multiplied(&line.inverse, &inner);
+        let squared = of_s - 2.0 * trace(&line.inverse, &twice) + trace(&product, &product);
+        if expected <= 0.0 || squared <= 0.0 {
+            return None;
+        }
+        let covariance = multiplied(&multiplied(&line.inverse, &inner), &line.inverse);
+        let variance = residuals / expected * covariance[SIDE][SIDE];
+        Some(Self { difference: line.coefficients[SIDE], error: variance.max(0.0).sqrt(), freedom: (expected * expected / squared).max(1.0) })
+    }
+}
+
+/// The logarithms of a side.
+#[derive(Clone, Copy)]
+struct Group {
+    count: f64,
+    mean: f64,
+    /// Sum of squared distances from the mean.
+    squares: f64,
+}
+
+impl Group {
+    fn of(runs: &[Placed], is_new: bool) -> Self {
+        let logs = || runs.iter().filter(move |run| run.is_new == is_new).map(|run| run.log);
+        let count = logs().count() as f64;
+        let mean = logs().sum::<f64>() / count;
+        Self { count, mean, squares: logs().map(|log| (log - mean).powi(2)).sum() }
+    }
+
+    /// Variance of the mean.
+    fn of_mean(&self) -> f64 {
+        self.squares / (self.count - 1.0) / self.count
+    }
+}
+
+type Matrix = [[f64; 3]; 3];
+
+/// Columns of the regression: 1, the side, the position.
+const SIDE: usize = 1;
+const SLOPE: usize = 2;
+
+/// A line through time with a step between the sides.
+pub(super) struct Line {
+    columns: [Vec<f64>; 3],
+    /// Of the columns' products.
+    inverse: Matrix,
+    coefficients: [f64; 3],
+}
+
+impl Line {
+    /// `None` where side and position cannot be told apart.
+    pub(super) fn through(runs: &[Placed]) -> Option<Self> {
+        let count = runs.len() as f64;
+        let mean = runs.iter().map(|run| run.position).sum::<f64>() / count;
+        let reach = runs.iter().map(|run| (run.position - mean).abs()).fold(0.0, f64::max);
+        // Scaled, so that seconds since 1970 and places in an order are alike.
+        let position = |run: &Placed| if reach > 0.0 { (run.position - mean) / reach } else { 0.0 };
+        let columns = [
+            vec![1.0; runs.len()],
+            runs.iter().map(|run| f64::from(u8::from(run.is_new))).collect(),
+            runs.iter().map(position).collect::<Vec<f64>>(),
+        ];
+        let inverse = inverted(&matrix(|row, column| dot(&columns[row], &columns[column])))?;
+        let logs: Vec<f64> = runs.iter().map(|run| run.log).collect();
+        let products = columns.each_ref().map(|column| dot(column, &logs));
+        let coefficients = inverse.map(|row| row.iter().zip(products).map(|(one, other)| one * other).sum());
+        Some(Self { columns, inverse, coefficients })
+    }
+
+    fn residuals<'a>(&'a self, runs: &'a [Placed]) -> impl Iterator<Item = f64> + 'a {
+        let fitted = |place: usize| (0..3).map(|column| self.coefficients[column] * self.columns[column][place]).sum::<f64>();
+        runs.iter().enumerate().map(move |(place, run)| run.log - fitted(place))
+    }
+
+    /// Change of the logarithm from the first run to the last, and how likely at least such a one is where there is none.
+    pub(super) fn drift(&self, runs: &[Placed]) -> (f64, f64) {
+        let positions = &self.columns[SLOPE];
+        let span = positions.iter().copied().fold(f64::NEG_INFINITY, f64::max) - positions.iter().copied().fold(f64::INFINITY, f64::min);
+        let freedom = runs.len() as f64 - 3.0;
+        if freedom < 1.0 {
+            return (self.coefficients[SLOPE] * span, 1.0);
+        }
+        let variance = self.residuals(runs).map(|residual| residual * residual).sum::<f64>() / freedom * self.inverse[SLOPE][SLOPE];
+        let slope = Contrast { difference: self.coefficients[SLOPE], error: variance.max(0.0).sqrt(), freedom };
+        (slope.difference * span, slope.p(0.0))
+    }
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+/// A column times the matrix of `correlation` to the power of the distance of two places.
+fn correlated(column: &[f64], correlation: f64) -> Vec<f64> {
+    let mut forward = column.to_vec();
+    for place in 1..forward.len() {
+        forward[place] += correlation * forward[place - 1];
+    }
+    let mut backward = column.to_vec();
+    for place in (1..backward.len()).rev() {
+        backward[place - 1] += correlation * backward[place];
+    }
+    forward.iter().zip(&backward).zip(column).map(|((forward, backward), own)| forward + backward - own).collect()
+}
+
+fn matrix(of: impl Fn(usize, usize) -> f64) -> Matrix {
+    [0, 1, 2].map(|row| [0, 1, 2].map(|column| of(row, column)))
+}
+
+fn multiplied(one: &Matrix, other: &Matrix) -> Matrix {
+    matrix(|row, column| (0..3).map(|inner| one[row][inner] * other[inner][column]).sum())
+}
+
+/// Of the product of two matrices.
+fn trace(one: &Matrix, other: &Matrix) -> f64 {
+    (0..3).map(|row| (0..3).map(|column| one[row][column] * other[column][row]).sum::<f64>()).sum()
+}
+
+fn inverted(of: &Matrix) -> Option<Matrix> {
+    // The cofactor of a 3 × 3 matrix by cyclic indices has its sign already.
+    let cofactor = |row: usize, column: usize| {
+        let at = |down: usize, right: usize| of[(row + down) % 3][(column + right) % 3];
+        at(1, 1) * at(2, 2) - at(1, 2) * at(2, 1)
+    };
+    let determinant: f64 = (0..3).map(|column| of[0][column] * cofactor(0, column)).sum();
+    let scale = of[0][0] * of[1][1] * of[2][2];
+    (determinant > 1e-9 * scale.abs()).then(|| matrix(|row, column| cofactor(column, row) / determinant))
+}
+
+/// The contrasts of one question before the level of its interval is known.
+#[derive(Clone, Debug)]
+pub(super) struct Analysis {
+    /// Each with its share of the level, as the wider of several contrasts; the surest reading counts.
+    readings: Vec<(f64, Vec<Contrast>)>,
+    margin: f64,
+    design: Design,
+}
+
+impl Analysis {
+    /// Of sides with [`super::FEWEST_RUNS`] runs or more each.
+    pub(super) fn of(sides: &Sides) -> Self {
+        let Laid { design, runs, pairs } = lay(sides);
+        let line = |correlation: f64| Contrast::of_line(&runs, correlation);
+        let groups = || vec![Contrast::of_groups(&runs), Contrast::of_pooled_groups(&runs)];
+        let readings = match (design, sides.nature) {
+            (Design::Paired { .. }, Nature::Settled) => vec![(1.0, vec![Contrast::of_pairs(&pairs)])],
+            (Design::Paired { .. }, Nature::Drifting) => match line(0.0) {
+                Some(line) => {
+                    let (of_line, of_pairs) = shares(pairs.len());
+                    vec![(of_line, vec![line]), (of_pairs, vec![Contrast::of_pairs(&pairs)])]
+                }
+                None => vec![(1.0, vec![Contrast::of_pairs(&pairs)])],
+            },
+            (Design::Mixed, _) => {
+                let own = has_own_spread(&runs).then(|| Contrast::of_groups(&runs));
+                vec![(1.0, line(0.0).into_iter().chain(own).collect())]
+            }
+            (Design::Apart | Design::OrderUnknown, _) => {
+                vec![(1.0, line(0.0).into_iter().chain(line(CORRELATION)).chain(groups()).collect())]
+            }
+            (Design::Independent, _) => vec![(1.0, groups())],
+        };
+        let margin = if design.is_apart() { SESSION_JUMP.ln_1p() } else { 0.0 };
+        Self { readings: readings.into_iter().filter(|(share, reading)| *share > 0.0 && !reading.is_empty()).collect(), margin, design }
+    }
+
+    /// How likely at least such a difference is where there is none.
+    pub(super) fn p(&self) -> f64 {
+        let wider = |(share, reading): &(f64, Vec<Contrast>)| reading.iter().map(|contrast| contrast.p(self.margin)).fold(0.0, f64::max) / share;
+        self.readings.iter().map(wider).fold(1.0, f64::min)
+    }
+
+    /// `worth` is the least change that counts, as a share.
+    pub(super) fn estimate(&self, alpha: f64, worth: f64) -> Estimate {
+        let wider = |(share, reading): &(f64, Vec<Contrast>)| {
+            let level = alpha * share;
+            let with_width = reading.iter().map(|contrast| (*contrast, contrast.half_width(level), level));
+            with_width.reduce(|one, other| if other.1 > one.1 { other } else { one })
+        };
+        let surest = self.readings.iter().filter_map(wider).reduce(|one, other| if other.1 < one.1 { other } else { one });
+        let Some((contrast, _, level)) = surest else {
+            return Estimate { ratio: f64::NAN, low: 0.0, high: f64::INFINITY, visible: None, design: self.design };
+        };
+        contrast.estimate(level, self.margin, worth, self.design)
+    }
+}
+
+/// Whether the smaller side spreads so much more than the larger that one spread for both would be wrong.
+fn has_own_spread(runs: &[Placed]) -> bool {
+    let [base, new] = [false, true].map(|side| Group::of(runs, side));
+    let (few, many) = if base.count < new.count { (base, new) } else { (new, base) };
+    let variance = |group: Group| group.squares / (group.count - 1.0);
+    2.0 * few.count <= many.count && variance(few) > OWN_SPREAD * variance(many)
+}
+
+/// The change that such runs would show with [`POWER`]: it must leave the interval of runs to come, whose spread is as unsure as that of these, and be
+/// worth telling.
+fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f64> {
+    if contrast.error == 0.0 {
+        return Some((margin.exp() - 1.0).max(worth));
+    }
+    let told = student::quantile(1.0 - level / 2.0, contrast.freedom);
+    let by_interval = margin + errors_for(told, contrast.freedom)? * contrast.error;
+    let by_worth = worth.ln_1p() + errors_for(0.0, contrast.freedom)? * contrast.error;
+    Some(by_interval.max(by_worth).exp() - 1.0).filter(|visible| visible.is_finite())
+}
+
+/// How many standard errors, as estimated from these runs, a change must have to be more than `told` standard errors as estimated from the next ones, with
+/// [`POWER`]. Both estimates vary as a chi with the same degrees of freedom, taken for normal.
+fn errors_for(told: f64, freedom: f64) -> Option<f64> {
+    let mean = 1.0 - 1.0 / (4.0 * freedom + 1.0);
+    let variance = 1.0 - mean * mean;
+    let power = student::quantile(POWER, 1e6);
+    // (k - told) mean = power √(1 + (k² + told²) variance), solved for k.
+    let squared = mean * mean - power * power * variance;
+    let linear = -2.0 * told * mean * mean;
+    let constant = told * told * mean * mean - power * power * (1.0 + told * told * variance);
+    let root = linear.mul_add(linear, -4.0 * squared * constant);
+    (squared > 0.0 && root >= 0.0).then(|| (-linear + root.sqrt()) / (2.0 * squared))
+}

@@ -1,0 +1,121 @@
+//! How the runs of two sides lie in time, and so what may be concluded from them.
+
+use serde::Serialize;
+
+use super::{FEWEST_RUNS, Nature, Run, Sides};
+
+/// The order in which the runs of both sides were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Design {
+    /// In turns: so many pairs of runs, one of each side, made next to each other.
+    Paired { pairs: usize },
+    /// Mixed in time, without pairs.
+    Mixed,
+    /// One side after the other: a change of the machine and a change of what is compared cannot be told apart.
+    Apart,
+    /// Nobody knows when the runs were made; treated as [`Design::Apart`].
+    OrderUnknown,
+    /// The number does not depend on when it was measured.
+    Independent,
+}
+
+impl Design {
+    /// Whether the sides may have met two states of the machine.
+    pub fn is_apart(self) -> bool {
+        matches!(self, Self::Apart | Self::OrderUnknown)
+    }
+}
+
+/// A run in the order of all runs of both sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    /// Natural logarithm of its value.
+    pub(super) log: f64,
+    pub(super) is_new: bool,
+    /// What a drift is a line over: s, or the place in the order.
+    pub(super) position: f64,
+}
+
+/// The runs of both sides in order, and the pairs among them as (base, new) logarithms.
+pub(super) struct Laid {
+    pub(super) design: Design,
+    pub(super) runs: Vec<Placed>,
+    pub(super) pairs: Vec<(f64, f64)>,
+}
+
+/// Squared correlation of side and place, as a share of that of sides of which one follows the other, from which on the sides lie apart.
+const APART: f64 = 0.65;
+/// Share of the runs that must be in pairs for the order to be one of pairs.
+const PAIRED: f64 = 0.8;
+
+/// Puts the runs in order and says what that order is.
+pub(super) fn lay(sides: &Sides) -> Laid {
+    let of = |is_new| move |run: &Run| (*run, is_new);
+    let mut all: Vec<(Run, bool)> = sides.base.iter().map(of(false)).chain(sides.new.iter().map(of(true))).collect();
+    let is_timed = all.iter().all(|(run, _)| run.seconds.is_some_and(f64::is_finite));
+    if is_timed {
+        all.sort_by(|one, other| one.0.seconds.unwrap_or_default().total_cmp(&other.0.seconds.unwrap_or_default()));
+    }
+    let by_key = pairs_by_key(sides);
+    let (design, pairs) = match sides.nature {
+        Nature::Settled if by_key.len() == sides.base.len() && by_key.len() == sides.new.len() => (Design::Paired { pairs: by_key.len() }, by_key),
+        Nature::Settled => (Design::Independent, Vec::new()),
+        Nature::Drifting if by_key.len() >= FEWEST_RUNS => (Design::Paired { pairs: by_key.len() }, by_key),
+        Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
+        Nature::Drifting => {
+            let neighbours = neighbours(&all);
+            match neighbours.len() {
+                many if many >= FEWEST_RUNS && 2.0 * many as f64 >= PAIRED * all.len() as f64 => (Design::Paired { pairs: many }, neighbours),
+                _ if separation(&all) >= APART => (Design::Apart, Vec::new()),
+                _ => (Design::Mixed, Vec::new()),
+            }
+        }
+    };
+    // Between sessions time says nothing of a drift; the order does.
+    let has_times = is_timed && !design.is_apart();
+    let position = |place: usize, run: &Run| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
+    let placed = |(place, (run, is_new)): (usize, &(Run, bool))| Placed { log: run.value.ln(), is_new: *is_new, position: position(place, run) };
+    Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
+}
+
+/// Runs of both sides under one key; a key that stands twice on a side pairs nothing.
+fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
+    let the_one = |runs: &[Run], key: u64| {
+        let mut found = runs.iter().filter(|run| run.block == Some(key));
+        found.next().filter(|_| found.next().is_none()).map(|run| run.value.ln())
+    };
+    let mut keys: Vec<u64> = sides.base.iter().filter_map(|run| run.block).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter().filter_map(|key| Some((the_one(&sides.base, key)?, the_one(&sides.new, key)?))).collect()
+}
+
+/// Pairs of neighbours of two sides, from the first run on.
+fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
+    let mut pairs = Vec::new();
+    let mut place = 0;
+    while let (Some((one, one_is_new)), Some((other, other_is_new))) = (all.get(place), all.get(place + 1)) {
+        if one_is_new == other_is_new {
+            place += 1;
+            continue;
+        }
+        let (base, new) = if *one_is_new { (other, one) } else { (one, other) };
+        pairs.push((base.value.ln(), new.value.ln()));
+        place += 2;
+    }
+    pairs
+}
+
+/// Squared correlation of side and place, as a share of the most that it can be for so many runs of each.
+fn separation(all: &[(Run, bool)]) -> f64 {
+    let count = all.len() as f64;
+    let mean_place = (count - 1.0) / 2.0;
+    let share = all.iter().filter(|(_, is_new)| *is_new).count() as f64 / count;
+    let side = |is_new: bool| f64::from(u8::from(is_new)) - share;
+    let both: f64 = all.iter().enumerate().map(|(place, (_, is_new))| (place as f64 - mean_place) * side(*is_new)).sum();
+    let places: f64 = (0..all.len()).map(|place| (place as f64 - mean_place).powi(2)).sum();
+    let sides: f64 = all.iter().map(|(_, is_new)| side(*is_new).powi(2)).sum();
+    let most = 3.0 * share * (1.0 - share) * count * count / (count * count - 1.0);
+    if places > 0.0 && sides > 0.0 { both * both / (places * sides) / most } else { 1.0 }
+}

@@ -1,0 +1,63 @@
+//! Whether the machine changed while the runs were made.
+
+use serde::Serialize;
+
+use super::{Run, Sides, contrast::Line, design::lay};
+
+/// A change of the machine from the first run to the last that chance does not explain, as a ratio: 1.04 is 4 % more at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Drift {
+    /// Over all runs, with what is compared taken out.
+    pub over_all: Option<f64>,
+    /// Over the runs of one side.
+    pub of_base: Option<f64>,
+    pub of_new: Option<f64>,
+}
+
+/// A trend less likely than this by chance is told.
+const SURE: f64 = 0.05;
+/// A smaller change is not told.
+const WORTH: f64 = 0.01;
+/// Of fewer runs of one side nobody can say whether they follow a line.
+const FEWEST: usize = 4;
+
+impl Drift {
+    /// The trends of the runs that chance does not explain.
+    pub fn of(sides: &Sides) -> Self {
+        let laid = lay(sides);
+        if laid.design.is_apart() {
+            return Self { over_all: None, of_base: of_one(&sides.base), of_new: of_one(&sides.new) };
+        }
+        let over_all = Line::through(&laid.runs).map(|line| line.drift(&laid.runs)).and_then(told);
+        Self { over_all, of_base: None, of_new: None }
+    }
+
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn told((change, p): (f64, f64)) -> Option<f64> {
+    (p < SURE && change.abs() >= WORTH).then(|| change.exp())
+}
+
+fn of_one(runs: &[Run]) -> Option<f64> {
+    if runs.len() < FEWEST || runs.iter().any(|run| run.seconds.is_none()) {
+        return None;
+    }
+    let mut sorted: Vec<&Run> = runs.iter().collect();
+    sorted.sort_by(|one, other| one.seconds.unwrap_or_default().total_cmp(&other.seconds.unwrap_or_default()));
+    let count = sorted.len() as f64;
+    let places = || (0..sorted.len()).map(|place| place as f64 - (count - 1.0) / 2.0);
+    let logs: Vec<f64> = sorted.iter().map(|run| run.value.ln()).collect();
+    let mean = logs.iter().sum::<f64>() / count;
+    let squares: f64 = places().map(|place| place * place).sum();
+    let slope = places().zip(&logs).map(|(place, log)| place * (log - mean)).sum::<f64>() / squares;
+    let rest: f64 = places().zip(&logs).map(|(place, log)| (log - mean - slope * place).powi(2)).sum();
+    let error = (rest / (count - 2.0) / squares).sqrt();
+    let p = match error > 0.0 {
+        true => super::student::two_sided(slope / error, count - 2.0),
+        false => f64::from(u8::from(slope == 0.0)),
+    };
+    told((slope * (count - 1.0), p))
+}

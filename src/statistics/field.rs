@@ -1,0 +1,120 @@
+//! All points of one run compared with one another: they share one spread, so that few repeats of each say more than those of two points alone.
+
+use std::collections::BTreeMap;
+
+use super::{ALPHA, Estimate, Nature, Run, SESSION_JUMP, Sides, contrast::Contrast, design::lay};
+
+/// The repeats of the points of a run: each logarithm is its point, its block and chance, whose spread is the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Field {
+    runs: Vec<Vec<Run>>,
+    /// Mean of each point with the blocks taken out; of a point without runs nothing.
+    effects: Vec<Option<f64>>,
+    /// Share of each point's runs that lie in each block.
+    shares: Vec<Vec<f64>>,
+    /// Inverse of what is known of the blocks once the points are taken out.
+    of_blocks: Vec<Vec<f64>>,
+    variance: f64,
+    freedom: f64,
+}
+
+/// With more blocks their effects are not taken out.
+const MOST_BLOCKS: usize = 100;
+
+impl Field {
+    /// The runs of each point; `None` where nothing is repeated, so that nobody knows the spread.
+    pub fn of(runs: &[Vec<Run>]) -> Option<Self> {
+        let mut places: BTreeMap<u64, usize> = runs.iter().flatten().filter_map(|run| Some((run.block?, 0))).collect();
+        places.values_mut().enumerate().for_each(|(place, value)| *value = place);
+        let has_blocks = places.len() <= MOST_BLOCKS && runs.iter().flatten().all(|run| run.block.is_some());
+        let none = BTreeMap::new();
+        Self::fitted(runs, if has_blocks { &places } else { &none }).or_else(|| Self::fitted(runs, &none))
+    }
+
+    /// Least squares with one effect for each point and each block.
+    fn fitted(runs: &[Vec<Run>], places: &BTreeMap<u64, usize>) -> Option<Self> {
+        let blocks = places.len();
+        let place = |run: &Run| run.block.and_then(|block| places.get(&block).copied());
+        let count = |point: &Vec<Run>| point.len().max(1) as f64;
+        let means: Vec<f64> = runs.iter().map(|point| point.iter().map(|run| run.value.ln()).sum::<f64>() / count(point)).collect();
+        let mut shares = vec![vec![0.0; blocks]; runs.len()];
+        // 1 everywhere: the effects of blocks are told apart but for a sum that all share.
+        let mut known = vec![vec![1.0; blocks]; blocks];
+        let mut totals = vec![0.0; blocks];
+        for (point, shares) in runs.iter().zip(&mut shares) {
+            point.iter().filter_map(place).for_each(|block| shares[block] += 1.0 / count(point));
+        }
+        for ((point, shares), mean) in runs.iter().zip(&shares).zip(&means) {
+            for block in 0..blocks {
+                known[block][block] += shares[block] * count(point);
+                totals[block] -= shares[block] * count(point) * mean;
+                for other in 0..blocks {
+                    known[block][other] -= shares[block] * shares[other] * count(point);
+                }
+            }
+            point.iter().for_each(|run| {
+                if let Some(block) = place(run) {
+                    totals[block] += run.value.ln()
+                }
+            });
+        }
+        let of_blocks = inverse(known)?;
+        let blocks: Vec<f64> = of_blocks.iter().map(|row| dot(row, &totals)).collect();
+        let effects: Vec<f64> = means.iter().zip(&shares).map(|(mean, shares)| mean - dot(shares, &blocks)).collect();
+        let residual = |effect: f64, run: &Run| run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block]);
+        let squares: f64 = runs.iter().zip(&effects).flat_map(|(point, effect)| point.iter().map(|run| residual(*effect, run).powi(2))).sum();
+        let all: usize = runs.iter().map(Vec::len).sum();
+        let points = runs.iter().filter(|point| !point.is_empty()).count();
+        let freedom = all as f64 - points as f64 - (blocks.len() as f64 - 1.0).max(0.0);
+        let effects = runs.iter().zip(effects).map(|(point, effect)| (!point.is_empty()).then_some(effect)).collect();
+        (freedom >= 1.0).then(|| Self { runs: runs.to_vec(), effects, shares, of_blocks, variance: squares / freedom, freedom })
+    }
+
+    /// Two points by their places, as one of so many comparisons made together (Bonferroni).
+    pub fn compare(&self, base: usize, new: usize, comparisons: usize) -> Option<Estimate> {
+        let difference = self.effects.get(new).copied().flatten()? - self.effects.get(base).copied().flatten()?;
+        let lean: Vec<f64> = self.shares[new].iter().zip(&self.shares[base]).map(|(new, base)| new - base).collect();
+        let by_blocks: f64 = self.of_blocks.iter().zip(&lean).map(|(row, lean_here)| lean_here * dot(row, &lean)).sum();
+        let runs = |point: usize| self.runs[point].len() as f64;
+        let variance = self.variance * (1.0 / runs(base) + 1.0 / runs(new) + by_blocks.max(0.0));
+        let sides = Sides { base: self.runs[base].clone(), new: self.runs[new].clone(), nature: Nature::Drifting };
+        let has_blocks = sides.base.iter().chain(&sides.new).all(|run| run.block.is_some());
+        let design = lay(&sides).design;
+        let margin = if design.is_apart() && !has_blocks { SESSION_JUMP.ln_1p() } else { 0.0 };
+        let contrast = Contrast { difference, error: variance.sqrt(), freedom: self.freedom };
+        Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
+    }
+
+    /// Standard deviation from run to run, as a share.
+    pub fn spread(&self) -> f64 {
+        self.variance.sqrt().exp_m1()
+    }
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+/// By Gauss and Jordan with pivots; `None` of a singular matrix.
+fn inverse(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
+    let size = matrix.len();
+    let scale = matrix.iter().flatten().fold(0.0_f64, |most, value| most.max(value.abs()));
+    let mut inverse: Vec<Vec<f64>> = (0..size).map(|row| (0..size).map(|column| f64::from(u8::from(row == column))).collect()).collect();
+    for column in 0..size {
+        let pivot = (column..size).max_by(|one, other| matrix[*one][column].abs().total_cmp(&matrix[*other][column].abs()))?;
+        if matrix[pivot][column].abs() <= 1e-9 * scale {
+            return None;
+        }
+        matrix.swap(column, pivot);
+        inverse.swap(column, pivot);
+        let by = matrix[column][column];
+        matrix[column].iter_mut().chain(&mut inverse[column]).for_each(|value| *value /= by);
+        let (own, own_inverse) = (matrix[column].clone(), inverse[column].clone());
+        for row in (0..size).filter(|row| *row != column) {
+            let factor = matrix[row][column];
+            matrix[row].iter_mut().zip(&own).for_each(|(value, own)| *value -= factor * own);
+            inverse[row].iter_mut().zip(&own_inverse).for_each(|(value, own)| *value -= factor * own);
+        }
+    }
+    Some(inverse)
+}

@@ -1,0 +1,91 @@
+//! Whether two groups of runs differ: one engine for comparison, report, diagnosis and search. Numbers in, numbers out.
+//!
+//! The unit of replication is the run. Runs of one machine are not independent: it drifts within an hour and jumps between sessions, so the
+//! analysis follows the order in which the runs were made ([`Design`]). All of it works on logarithms: a ratio is a difference there.
+//! `docs/comparing.md` has the rules and how often they are wrong; `benches/verdicts.rs` measures that.
+
+mod contrast;
+mod design;
+mod drift;
+mod family;
+mod field;
+mod student;
+
+pub use contrast::Estimate;
+pub use design::Design;
+pub use drift::Drift;
+pub use family::{Question, estimates};
+pub use field::Field;
+
+/// Chance of a false alarm over all questions asked together.
+pub const ALPHA: f64 = 0.05;
+/// Chance with which the smallest visible effect would be seen.
+pub const POWER: f64 = 0.8;
+/// Fewer runs on a side, or fewer pairs, say too little of their spread.
+pub const FEWEST_RUNS: usize = 3;
+/// Correlation of successive runs that is allowed for: 0.54 was measured over sixty runs in a row (`results/verdict-spread`).
+pub const CORRELATION: f64 = 0.5;
+/// How far a machine may jump between two sessions: of sides that ran one after the other only a change beyond it is told. Chosen: the largest jump
+/// seen between sessions of one machine was 5 %.
+pub const SESSION_JUMP: f64 = 0.05;
+
+/// One run: a positive number with its place in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    pub value: f64,
+    /// When it started, in s on a clock that both sides share; `None` where nobody knows.
+    pub seconds: Option<f64>,
+    /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` where the order alone decides.
+    pub block: Option<u64>,
+}
+
+impl Run {
+    /// A run of which only the number is known.
+    pub fn of(value: f64) -> Self {
+        Self { value, seconds: None, block: None }
+    }
+}
+
+/// Whether a number depends on when it was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// Times, rates, energy: they follow the machine's clocks, heat and neighbours.
+    Drifting,
+    /// Losses and memory: the machine's state does not reach them.
+    Settled,
+}
+
+/// The runs of one thing under two circumstances.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sides {
+    pub base: Vec<Run>,
+    pub new: Vec<Run>,
+    pub nature: Nature,
+}
+
+impl Sides {
+    /// Whether each side has runs enough for an estimate.
+    pub fn has_enough(&self) -> bool {
+        self.base.len() >= FEWEST_RUNS && self.new.len() >= FEWEST_RUNS
+    }
+}
+
+/// The middle of a side: as it was measured of one run, else the geometric mean; `None` of no runs.
+pub fn middle(values: &[f64]) -> Option<f64> {
+    match values {
+        [] => None,
+        [value] => Some(*value),
+        _ => Some((values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()),
+    }
+}
+
+/// The median of at least one value.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+}
+
+#[cfg(test)]
+mod tests;
