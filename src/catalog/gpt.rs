@@ -128,13 +128,18 @@ impl Gpt {
     /// What a size gives.
     pub(super) const KEYS_OF_SIZES: [&str; 5] = ["d_model", "num_layers", "num_heads", "seq_len", "vocabulary"];
 
-    /// Parameters of one block: norm, q k v, projection, norm, two MLP layers.
+    /// Weights of one block that are in matrix products: q k v, projection, two MLP layers.
+    fn block_weights(&self) -> u64 {
+        let d = self.d_model;
+        3 * d * d + d * d + 4 * d * d + 4 * d * d
+    }
+
+    /// Parameters of one block: its weights, two norms, biases.
     fn block_parameters(&self) -> u64 {
         let d = self.d_model;
-        let weights = 3 * d * d + d * d + 4 * d * d + 4 * d * d;
         let norms = 2 * d;
         let biases = if self.bias { (3 * d + d + 4 * d + d) + 2 * d } else { 0 };
-        weights + norms + biases
+        self.block_weights() + norms + biases
     }
 
     fn final_norm_parameters(&self) -> u64 {
@@ -147,11 +152,11 @@ impl Gpt {
         tables + self.num_layers * self.block_parameters() + self.final_norm_parameters() + head
     }
 
-    /// Per token `6 N + 12 L H Q T`, times the sample's tokens. N leaves out the position table, and the input embedding
-    /// unless the head shares it. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
+    /// Per token `6 W + 12 L H Q T`, times the sample's tokens. W are the weights in matrix products, those of the head among them, tied or not; norms,
+    /// biases and the look-up of embeddings and positions are none. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
     /// `None` for more than a `u64` holds.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
-        let used = self.num_layers * self.block_parameters() + self.final_norm_parameters() + vocabulary * self.d_model;
+        let used = self.num_layers * self.block_weights() + vocabulary * self.d_model;
         let attention = 12 * u128::from(self.num_layers * self.d_model) * u128::from(self.seq_len);
         u64::try_from((6 * u128::from(used) + attention) * u128::from(self.seq_len)).ok()
     }
@@ -176,7 +181,9 @@ mod tests {
     fn gpt2_124m_has_the_published_parameters_and_flops() {
         let gpt = gpt2_124m();
         assert_eq!(gpt.parameters(50_304) - 1024 * 768, 123_587_328);
-        assert_eq!(gpt.flops_per_sample(50_304), Some(854_770_176 * 1024));
+        // 12 blocks of 12 × 768² weights and a head of 50,304 × 768, six FLOPs each; 12 × 12 × 768 × 1024 for attention.
+        assert_eq!(gpt.flops_per_sample(50_304), Some(854_654_976 * 1024));
+        assert_eq!(Gpt { bias: true, tie_head: false, ..gpt }.flops_per_sample(50_304), Some(854_654_976 * 1024), "biases are no products");
     }
 
     fn read(text: &str) -> Gpt {

@@ -139,11 +139,17 @@ impl Model {
         }
     }
 
+    /// The same of so many rows of prompts and responses, with their lengths; `None` for a model that reads none.
+    pub fn flops_of_rows(&self, input: Option<InputShape>, rows: &data::PairCounts) -> Option<f64> {
+        let Self::Seq2seq(seq2seq) = self else { return None };
+        Some(seq2seq.flops_of_rows(self.vocabulary(input)?, rows))
+    }
+
     /// The formula behind [`Model::flops_per_sample`], by its short name: per token or row, with the letters of `docs/measurement.md` 8;
     /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices; `own` is what a model of one's own says of itself.
     pub fn flops_formula(&self) -> &'static str {
         match self {
-            Self::Gpt(_) => "6N+12LHQT",
+            Self::Gpt(_) => "6W+12LHQT",
             Self::Seq2seq(_) => "6NS+6NR+12LHQ(SS+RR+SR)",
             Self::Lstm(_) | Self::Mlp(_) | Self::PanelLstm(_) => "6N",
             Self::Resnet(_) => "6MAC",

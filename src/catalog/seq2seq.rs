@@ -185,13 +185,22 @@ impl Seq2seq {
     /// and values of its output, 6 R of the decoder's others and of the head, and 12 H Q of S² per encoder block, of R² + S R per decoder
     /// block. Padding counts nowhere. Source: `docs/measurement.md` 8. `None` for more than a `u64` holds, and without rows.
     pub(super) fn flops_per_sample(&self, vocabulary: u64, rows: &PairCounts) -> Option<u64> {
+        u64::try_from(self.flops(vocabulary, rows).checked_div(u128::from(rows.rows))?).ok()
+    }
+
+    /// The sum over the rows. A day on a fast device makes more than a `u64` holds.
+    pub(super) fn flops_of_rows(&self, vocabulary: u64, rows: &PairCounts) -> f64 {
+        self.flops(vocabulary, rows) as f64
+    }
+
+    fn flops(&self, vocabulary: u64, rows: &PairCounts) -> u128 {
         let wide = |number: u64| u128::from(number);
         let of_memory = self.decoder_layers * self.attention_weights() / 2;
         let prompts = wide(self.encoder_weights() + of_memory) * wide(rows.prompt_tokens);
         let responses = wide(self.decoder_weights() - of_memory + vocabulary * self.d_model) * wide(rows.response_tokens);
         let encoder = wide(self.encoder_layers * self.inner()) * wide(rows.prompt_squares);
         let decoder = wide(self.decoder_layers * self.inner()) * (wide(rows.response_squares) + wide(rows.prompt_response_products));
-        u64::try_from((6 * (prompts + responses) + 12 * (encoder + decoder)).checked_div(wide(rows.rows))?).ok()
+        6 * (prompts + responses) + 12 * (encoder + decoder)
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
@@ -255,6 +264,7 @@ mod tests {
             6 * (encoder + decoder + 88 * r) + 12 * 6 * (2 * s * s + 3 * (r * r + s * r))
         };
         assert_eq!(shape.flops_per_sample(11, &rows), Some((of_row(10, 5) + of_row(4, 7)) / 2));
+        assert_eq!(shape.flops_of_rows(11, &rows), (of_row(10, 5) + of_row(4, 7)) as f64);
         assert_eq!(shape.flops_per_sample(11, &PairCounts::default()), None);
         let most = PairCounts { rows: 1, prompt_tokens: u64::MAX, prompt_squares: u64::MAX, ..PairCounts::default() };
         assert_eq!(shape.flops_per_sample(11, &most), None);

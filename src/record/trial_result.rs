@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Outcome, TrialId};
+use crate::{
+    catalog::data::PairCounts,
+    plan::{Outcome, TrialId},
+};
 
 /// All that one attempt measured inside the child. Missing is `None`, never 0 or NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +73,16 @@ pub struct TrialResult {
     /// Mean loss of the last `log_every` steps, nats per token.
     #[serde(default)]
     pub train_loss: Option<f64>,
+    /// Sums over the window, counted batch by batch: samples, tokens without padding, model FLOPs.
+    #[serde(default)]
+    pub window_samples: Option<u64>,
+    #[serde(default)]
+    pub window_tokens: Option<u64>,
+    #[serde(default)]
+    pub window_flops: Option<f64>,
+    /// Lengths of the window's prompts and responses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_pairs: Option<PairCounts>,
     #[serde(default)]
     pub valid_loss: Option<f64>,
     /// Shares of validation images whose label has the highest output, and one of the five highest.

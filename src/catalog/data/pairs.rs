@@ -145,6 +145,19 @@ impl PairCounts {
         self.prompt_response_products += prompt * response;
     }
 
+    /// Takes in the rows of others.
+    pub fn extend(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.prompt_tokens += other.prompt_tokens;
+        self.response_tokens += other.response_tokens;
+        self.prompt_squares += other.prompt_squares;
+        self.response_squares += other.response_squares;
+        self.prompt_response_products += other.prompt_response_products;
+        self.cut_prompts += other.cut_prompts;
+        self.cut_responses += other.cut_responses;
+        self.unknown_tokens += other.unknown_tokens;
+    }
+
     /// Tokens of all prompts and responses.
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens + self.response_tokens

@@ -1,6 +1,6 @@
 //! One batch in host memory: what workers fill, the trainer copies to the device, and the loader uses again.
 
-use kiln::catalog::data::{ImageShape, PanelShape};
+use kiln::catalog::data::{ImageShape, PairCounts, PanelShape};
 
 use crate::engine::IGNORED_TARGET;
 
@@ -155,6 +155,27 @@ impl HostBatch {
         }
     }
 
+    /// Tokens that are read, padding left out: inputs of text, prompts and responses together; 0 of what holds no tokens.
+    pub fn tokens(&self) -> u64 {
+        match &self.samples {
+            Samples::Text(text) => (self.rows * text.seq_len) as u64,
+            Samples::Pairs(_) => self.pair_counts().tokens(),
+            Samples::Images(_) | Samples::Panel(_) => 0,
+        }
+    }
+
+    /// The lengths of its prompts and responses as they are kept; no rows of what holds something else.
+    pub fn pair_counts(&self) -> PairCounts {
+        let mut counts = PairCounts::default();
+        if let Samples::Pairs(pairs) = &self.samples
+            && pairs.response_len > 0
+        {
+            let responses = pairs.targets.chunks(pairs.response_len).map(counted);
+            pairs.prompt_lengths.iter().zip(responses).for_each(|(prompt, response)| counts.add(prompt.unsigned_abs(), response));
+        }
+        counts
+    }
+
     /// The text; `None` if it holds something else.
     pub fn text(&self) -> Option<&TextSamples> {
         if let Samples::Text(text) = &self.samples { Some(text) } else { None }
@@ -250,7 +271,7 @@ mod tests {
         text.fill_row(1, &[8, 9]);
         assert_eq!(text.inputs, [0, 0, 0, 8, 0, 0]);
         assert_eq!(text.targets, [IGNORED_TARGET, IGNORED_TARGET, IGNORED_TARGET, 9, IGNORED_TARGET, IGNORED_TARGET]);
-        assert_eq!(batch.counted_targets(), 1);
+        assert_eq!((batch.counted_targets(), batch.tokens()), (1, 6));
     }
 
     #[test]

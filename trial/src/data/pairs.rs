@@ -129,7 +129,7 @@ impl Source for PairRows {
 mod tests {
     use std::collections::BTreeSet;
 
-    use kiln::catalog::data::Sampling;
+    use kiln::catalog::data::{PairCounts, Sampling};
 
     use super::*;
     use crate::{
@@ -188,7 +188,11 @@ mod tests {
         let draws = [1, 0].map(|sample| Draw { epoch: 0, sample });
         pairs.lay_out(&draws, &mut batch);
         draws.into_iter().enumerate().for_each(|(row, draw)| pairs.write(draw, row, &mut batch).unwrap());
-        assert_eq!(batch.counted_targets(), 7);
+        assert_eq!((batch.counted_targets(), batch.tokens()), (7, 12));
+        let mut lengths = PairCounts::default();
+        lengths.add(2, 5);
+        lengths.add(3, 2);
+        assert_eq!(batch.pair_counts(), lengths);
         let ignored = IGNORED_TARGET;
         let expected = PairSamples {
             prompts: vec![30, 1, 0, 0, 20, 21, 1, 0],

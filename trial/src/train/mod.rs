@@ -140,10 +140,18 @@ fn train<W: Write>(
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
     let setting = Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
-    match replicas.pop() {
+    let ended = match replicas.pop() {
         Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
         last => train_with(file, setting, Parallel::new(replicas.into_iter().chain(last).collect()), result),
-    }
+    };
+    result.window_flops = window_flops(file, input, result);
+    ended
+}
+
+/// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths of those.
+fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResult) -> Option<f64> {
+    let by_lengths = result.window_pairs.as_ref().and_then(|pairs| file.model.flops_of_rows(input, pairs));
+    by_lengths.or_else(|| Some(result.flops_per_sample? as f64 * result.window_samples? as f64))
 }
 
 /// What a training needs beside its file and its trainee.

@@ -44,6 +44,10 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
         window_started_nanoseconds: None,
         window_ended_nanoseconds: None,
         window_cuts_nanoseconds: Vec::new(),
+        window_samples: None,
+        window_tokens: None,
+        window_flops: None,
+        window_pairs: None,
         samples_per_second: None,
         tokens_per_second: None,
         median_step_seconds: None,
@@ -144,15 +148,18 @@ impl Trained<'_> {
     }
 
     fn fill_window(&self, result: &mut TrialResult, figures: &Figures) {
-        let samples = (figures.steps * self.plan.samples_per_step) as f64;
+        let samples = figures.steps * self.plan.samples_per_step;
         result.window_seconds = Some(figures.seconds);
         result.window_started_nanoseconds = Some(figures.started_nanoseconds);
         result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
         result.window_cuts_nanoseconds = self.timing.cuts().to_vec();
-        result.samples_per_second = Some(samples / figures.seconds);
+        result.window_samples = Some(samples);
+        result.samples_per_second = Some(samples as f64 / figures.seconds);
         if self.plan.tokens_per_sample > 0.0 {
-            result.tokens_per_second = Some(samples * self.plan.tokens_per_sample / figures.seconds);
+            result.window_tokens = Some(figures.work.tokens);
+            result.tokens_per_second = Some(figures.work.tokens as f64 / figures.seconds);
         }
+        result.window_pairs = Some(figures.work.pairs).filter(|pairs| pairs.rows > 0);
         if self.plan.steps_per_epoch.is_some() {
             result.data_wait_fraction = Some(figures.data_wait_fraction);
             result.load_seconds = Some(figures.load_seconds);

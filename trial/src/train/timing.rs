@@ -3,7 +3,7 @@
 //! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window or a cut begins or ends. Out:
 //! figures of the window; or why there are none.
 
-use kiln::spec::Measure;
+use kiln::{catalog::data::PairCounts, spec::Measure};
 
 use super::{clock::seconds_between, step_clock::StepSeconds};
 
@@ -14,6 +14,23 @@ pub(crate) struct DataCost {
     pub(crate) wait_seconds: f64,
     /// Workers were busy making the step's batches.
     pub(crate) load_seconds: f64,
+    pub(crate) work: Work,
+}
+
+/// What was trained on, counted batch by batch: batches that are sorted by length are not alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    /// Padding left out.
+    pub(crate) tokens: u64,
+    /// Lengths of prompts and responses; no rows where there are none.
+    pub(crate) pairs: PairCounts,
+}
+
+impl Work {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.pairs.extend(&other.pairs);
+    }
 }
 
 /// The clockwork of one training.
@@ -52,6 +69,7 @@ pub(crate) struct Figures {
     /// Wall time, cuts left out.
     pub(crate) seconds: f64,
     pub(crate) steps: u64,
+    pub(crate) work: Work,
     /// `None` if a step was not timed.
     pub(crate) median_step_seconds: Option<f64>,
     pub(crate) data_wait_fraction: f64,
@@ -85,6 +103,7 @@ impl Timing {
             window.steps += 1;
             window.data.wait_seconds += data.wait_seconds;
             window.data.load_seconds += data.load_seconds;
+            window.data.work.add(&data.work);
         }
         self.window.is_none()
     }
@@ -172,6 +191,7 @@ impl Timing {
             ended_nanoseconds: ended,
             seconds,
             steps: window.steps,
+            work: window.data.work,
             median_step_seconds: window.times(|times| times.step).map(median),
             data_wait_fraction: window.data.wait_seconds / seconds,
             load_seconds: window.data.load_seconds,
@@ -224,7 +244,7 @@ mod tests {
     }
 
     fn cost(wait_seconds: f64) -> DataCost {
-        DataCost { wait_seconds, load_seconds: 2.0 * wait_seconds }
+        DataCost { wait_seconds, load_seconds: 2.0 * wait_seconds, work: Work { tokens: (10.0 * wait_seconds) as u64, pairs: PairCounts::default() } }
     }
 
     fn times(step: f64) -> StepSeconds {
@@ -269,6 +289,8 @@ mod tests {
             ended_nanoseconds: 143 * SECOND,
             seconds: 7.0,
             steps: 3,
+            // Of the warm-up nothing.
+            work: Work { tokens: 20, pairs: PairCounts::default() },
             median_step_seconds: Some(2.0),
             data_wait_fraction: 2.0 / 7.0,
             load_seconds: 4.0,

@@ -30,7 +30,7 @@ use super::{
     step_clock::StepClock,
     tables::Tables,
     text_scores::TextScores,
-    timing::{DataCost, Timing},
+    timing::{DataCost, Timing, Work},
     trainee::{AllocatorPeaks, Trainee},
 };
 use crate::TrialError;
@@ -274,6 +274,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         let batch = feed.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
         cost.wait_seconds += batch.wait.as_secs_f64();
         cost.load_seconds += batch.load.as_secs_f64();
+        cost.work.add(&Work { tokens: batch.tokens(), pairs: batch.pair_counts() });
         let now = self.clock.now();
         self.clock.begin_copy(now);
         let on_device = self.trainee.to_device(&batch)?;
