@@ -337,7 +337,7 @@ fn try_table(bytes: &[u8]) {
     }
     let keys = [vec![], table.axes.clone()];
     for by in keys {
-        let Ok(found) = compare(&table, &table, &Options { by, across: Vec::new() }) else { continue };
+        let Ok(found) = compare(&table, &table, &Options { by, is_clean: false, across: Vec::new() }) else { continue };
         let page = Page { base: "a", new: "b", facts: None, found: &found };
         assert!(!page.text(Style { width: Some(80), has_color: true }).is_empty());
         assert!([page.markdown(), page.csv(), page.json()].iter().all(|told| !told.is_empty()));

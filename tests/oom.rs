@@ -31,7 +31,7 @@ fn larger_trials_are_skipped_by_name_and_run_when_asked_for() {
     let place = Place::with(&format!("{sweep}\nrun: {{on_oom: skip-larger}}"));
     let ended = run(&place, &[("16", "runs_out"), ("32", "runs_out")], &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    let wanted = ["4x1 completed", "16x1 oom", "8x1 completed", "32x1 skipped", "4x1 completed", "16x1 skipped", "8x1 completed", "32x1 skipped"];
+    let wanted = ["4x1 completed", "16x1 oom", "8x1 completed", "32x1 skipped", "32x1 skipped", "8x1 completed", "16x1 skipped", "4x1 completed"];
     assert_eq!(ends(&place), wanted);
     let rows = place.rows();
     let reason = &rows[3]["reason"];
@@ -45,7 +45,7 @@ fn larger_trials_are_skipped_by_name_and_run_when_asked_for() {
     assert!(again.status == Some(0) && again.stderr.contains("every trial has its result already"), "{again:?}");
     let asked = run(&place, &[], &["--rerun", "skipped"]);
     assert_eq!(asked.status, Some(0), "{asked:?}");
-    assert_eq!(ends(&place)[8..], ["32x1 completed", "16x1 completed", "32x1 completed"]);
+    assert_eq!(ends(&place)[8..], ["32x1 completed", "32x1 completed", "16x1 completed"]);
     assert_eq!(place.rows()[8]["attempt"], "1");
     let oom = run(&place, &[("16", "runs_out")], &["--rerun", "oom"]);
     assert_eq!((oom.status, &ends(&place)[11..]), (Some(0), &["16x1 oom".to_owned()][..]), "{oom:?}");

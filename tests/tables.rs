@@ -112,12 +112,12 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
-    let full = TrialRow { allocated_slope_bytes_per_step: Some(0.5), ..odd_row(1, "x", 1.0) };
+    let full = TrialRow { host_id: Some("net-1".into()), ..odd_row(1, "x", 1.0) };
     writer.append(&TableRow::new(full.clone(), &[])).unwrap();
     // Leaves out the last column, as a table from before it would.
     let mut reader = csv::Reader::from_path(&path).unwrap();
     let shorter =
-        |record: &csv::StringRecord| record.iter().take(record.len() - 1).map(|cell| cell.replace("trials/5", "trials/4")).collect::<Vec<_>>();
+        |record: &csv::StringRecord| record.iter().take(record.len() - 1).map(|cell| cell.replace("trials/6", "trials/5")).collect::<Vec<_>>();
     let mut older = csv::Writer::from_path(folder.path().join("older.csv")).unwrap();
     older.write_record(shorter(reader.headers().unwrap())).unwrap();
     for record in reader.records() {
@@ -127,7 +127,7 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let read = TrialTable::read(&folder.path().join("older.csv")).unwrap();
     let dropped = TRIALS.columns.last().unwrap().name;
     let cell = |row: &TrialRow| serde_json::to_value(row).unwrap()[dropped].clone();
-    assert_eq!((cell(&full), cell(&read.rows[0].fixed)), (json!(0.5), Value::Null));
+    assert_eq!((cell(&full), cell(&read.rows[0].fixed)), (json!("net-1"), Value::Null));
     assert_eq!(read.rows[0].fixed.reason.as_deref(), Some("x"));
 }
 
@@ -167,7 +167,7 @@ fn what_is_no_table_is_refused_with_its_place() {
         (&b""[..], "where `kiln_table` belongs"),
         (b"a,b\n1,2\n", ":1:1: its first column is `a`, where `kiln_table` belongs"),
         (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
-        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/5` belongs"),
+        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/6` belongs"),
         (b"kiln_table,trial\ntrials/5,x\n", "there is no column `attempt`"),
     ] {
         fs::write(&path, bytes).unwrap();

@@ -15,7 +15,7 @@ use super::{
     print,
 };
 use crate::{
-    hardware::host::{self, usable_cores},
+    hardware::host::usable_cores,
     record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
     schedule::{self, Instruments, Lease, instruments::DeviceFacts},
     units::{Count, Fraction},
@@ -35,7 +35,7 @@ pub(super) struct Args {
 }
 
 /// A device to start the child on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Target {
     Cpu,
     /// The first idle one of these.
@@ -70,10 +70,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let lease = leased(&args.device, &instruments)?;
     let gpu = lease.as_ref().and_then(Lease::gpu);
     let found = measure(gpu, args.cpu_threads.unwrap_or_else(usable_cores))?;
-    let device = match gpu {
-        Some(gpu) => DeviceKey { device: gpu.uuid.clone(), name: gpu.name.clone(), driver: instruments.driver(), cpu_threads: None },
-        None => cpu(&found),
-    };
+    let device = instruments.peak_key(gpu, found.cpu_threads).unwrap_or_else(|| unnamed(&found));
     let peaks = named(&device, found);
     let (kept, place) = kept(peaks)?;
     print(&format!("{}\n{}{place}\n", printed(&kept), remarks(&kept)))?;
@@ -150,10 +147,10 @@ fn answer(text: &[u8]) -> Result<Calibration, String> {
     }
 }
 
-/// The CPU by the name under which a trial's peak is looked up.
-fn cpu(found: &Calibration) -> DeviceKey {
-    let name = host::read().cpu_model.into_value().unwrap_or_else(|| found.device_name.clone());
-    DeviceKey { device: name.clone(), name, driver: None, cpu_threads: Some(found.cpu_threads) }
+/// A CPU whose name the kernel does not tell, as the trial program calls it.
+fn unnamed(found: &Calibration) -> DeviceKey {
+    let name = found.device_name.clone();
+    DeviceKey { device: name.clone(), name, driver: None, cpu_threads: Some(found.cpu_threads), processor: None, power_limit_watts: None }
 }
 
 /// The answer's peaks with what they belong to.
@@ -214,7 +211,7 @@ mod tests {
     use super::*;
 
     fn gpu(index: u32, uuid: &str) -> DeviceFacts {
-        DeviceFacts { index, uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), memory_total_bytes: None }
+        DeviceFacts { index, uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), memory_total_bytes: None, ..DeviceFacts::default() }
     }
 
     #[test]
@@ -237,7 +234,14 @@ mod tests {
     #[test]
     fn a_lower_peak_is_told_and_a_much_lower_one_is_doubted() {
         let peak = |flops| MeasuredPeak {
-            device: DeviceKey { device: "Xeon".to_owned(), name: "Xeon".to_owned(), driver: None, cpu_threads: Some(2) },
+            device: DeviceKey {
+                device: "Xeon".to_owned(),
+                name: "Xeon".to_owned(),
+                driver: None,
+                cpu_threads: Some(2),
+                processor: None,
+                power_limit_watts: None,
+            },
             libtorch: "2.11.0".to_owned(),
             precision: "f32".to_owned(),
             flops,

@@ -7,7 +7,7 @@ use std::{
 
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
-use super::{Reading, cgroup, process};
+use super::{Reading, cgroup, process, processor};
 
 /// Instruction sets that decide how fast a network runs on the CPU; the others are left out.
 const NOTABLE_FEATURES: [&str; 14] = [
@@ -31,6 +31,8 @@ const NOTABLE_FEATURES: [&str; 14] = [
 #[derive(Clone, Debug)]
 pub struct HostFacts {
     pub cpu_model: Reading<String>,
+    /// Vendor, family, model, stepping, level and units; see [`processor::identity`].
+    pub processor: Reading<String>,
     /// Those of [`NOTABLE_FEATURES`] it has, by spaces.
     pub cpu_features: Reading<String>,
     pub physical_cores: Reading<u64>,
@@ -73,6 +75,10 @@ pub fn read() -> HostFacts {
     };
     HostFacts {
         cpu_model: cpu_model(),
+        processor: match &cpu_info {
+            Reading::Value(text) => Reading::or_absent(processor::identity(text), "/proc/cpuinfo does not say"),
+            Reading::Absent(reason) => Reading::absent(reason),
+        },
         cpu_features: cpu_info.clone().map(|text| notable_features(&text)),
         physical_cores: Reading::from(System::physical_core_count()).map(|cores| cores as u64),
         logical_cores: cpu_info.clone().map(|text| text.lines().filter(|line| line.starts_with("processor")).count() as u64),

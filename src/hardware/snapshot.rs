@@ -195,6 +195,7 @@ pub fn host_items(facts: &HostFacts) -> Vec<Item> {
     let real = |reading: &Reading<f64>, kind: Kind| Cell { kind, value: reading.as_ref().map(|number| Value::Real(*number)) };
     let cells = [
         ("cpu", "model", words(&facts.cpu_model)),
+        ("cpu", "processor", words(&facts.processor)),
         ("cpu", "features", words(&facts.cpu_features)),
         ("cpu", "physical_cores", count(&facts.physical_cores)),
         ("cpu", "logical_cores", count(&facts.logical_cores)),

@@ -48,7 +48,7 @@ impl Identity {
         }
         let mut text = String::new();
         write_object(&self.sections, &mut text);
-        TrialId(hex::encode(&Sha256::digest(text.as_bytes())[..5]))
+        TrialId::of_digits(&hex::encode(&Sha256::digest(text.as_bytes())[..5]))
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let data: Data = serde_yaml::from_str(data).unwrap();
         let train: Train = serde_yaml::from_str(train).unwrap();
         let Value::Object(run) = run else { panic!("a map") };
-        Identity::new(&model, &data, &train, run).unwrap().with_seed(train.seed).0
+        Identity::new(&model, &data, &train, run).unwrap().with_seed(train.seed).digits().to_owned()
     }
 
     fn plain(model: &str, data: &str, train: &str) -> String {

@@ -2,7 +2,8 @@
 
 use crate::{catalog::random::SplitMix64, spec::Order};
 
-/// Every (point, repeat) once, both counted from 0. `seed` decides `shuffled`, which shuffles each round of repeats for itself.
+/// Every (point, repeat) once, both counted from 0. `interleaved` goes through the points forwards and backwards in turns, so that no point is always
+/// before another: a drift reaches all of them alike. `seed` decides `shuffled`, which shuffles each round of repeats for itself.
 pub(super) fn order_trials(points: u64, repeats: u64, order: Order, seed: u64) -> Vec<(u64, u64)> {
     if order == Order::Listed {
         return (0..points).flat_map(|point| (0..repeats).map(move |repeat| (point, repeat))).collect();
@@ -11,8 +12,10 @@ pub(super) fn order_trials(points: u64, repeats: u64, order: Order, seed: u64) -
     let mut trials = Vec::new();
     for repeat in 0..repeats {
         let mut round: Vec<u64> = (0..points).collect();
-        if order == Order::Shuffled {
-            random.shuffle(&mut round);
+        match order {
+            Order::Shuffled => random.shuffle(&mut round),
+            Order::Interleaved if repeat % 2 == 1 => round.reverse(),
+            Order::Interleaved | Order::Listed => {}
         }
         trials.extend(round.into_iter().map(|point| (point, repeat)));
     }
@@ -25,7 +28,7 @@ mod tests {
 
     #[test]
     fn interleaved_goes_round_by_round_and_listed_point_by_point() {
-        assert_eq!(order_trials(2, 2, Order::Interleaved, 1), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(order_trials(2, 3, Order::Interleaved, 1), [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)]);
         assert_eq!(order_trials(2, 2, Order::Listed, 1), [(0, 0), (0, 1), (1, 0), (1, 1)]);
     }
 

@@ -1,6 +1,10 @@
 //! One trial: a point of the sweep with one seed, everything about it resolved.
 
-use std::fmt;
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,10 +14,52 @@ use crate::{
     spec::{Devices, Engine, Train},
 };
 
-/// First 10 hex digits of SHA-256 over the canonical JSON of what decides a trial's result (`docs/design.md`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// `t` and the first 10 hex digits of SHA-256 over the canonical JSON of what decides a trial's result (`docs/design.md`). The letter keeps readers of tables
+/// from taking it for a number; ids of older runs lack it and are the same ids.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrialId(pub String);
+
+impl TrialId {
+    /// What an id begins with.
+    pub const LETTER: char = 't';
+
+    /// Of a hash in hex digits.
+    pub fn of_digits(digits: &str) -> Self {
+        Self(format!("{}{digits}", Self::LETTER))
+    }
+
+    /// Without the letter: in every form the same. No hex digit is that letter.
+    pub fn digits(&self) -> &str {
+        self.0.strip_prefix(Self::LETTER).filter(|digits| !digits.is_empty()).unwrap_or(&self.0)
+    }
+}
+
+impl PartialEq for TrialId {
+    fn eq(&self, other: &Self) -> bool {
+        self.digits() == other.digits()
+    }
+}
+
+impl Eq for TrialId {}
+
+impl Hash for TrialId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digits().hash(state);
+    }
+}
+
+impl PartialOrd for TrialId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TrialId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.digits().cmp(other.digits())
+    }
+}
 
 impl fmt::Display for TrialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,4 +98,23 @@ pub struct Trial {
     pub fallback_of: Option<TrialId>,
     /// Optimizer steps it will make; `None` while the data's size is unknown.
     pub steps: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_the_same_with_its_letter_and_without() {
+        let (new, old) = (TrialId::of_digits("0154613193"), TrialId("0154613193".to_owned()));
+        assert_eq!(new, old);
+        assert_eq!((new.to_string(), old.to_string()), ("t0154613193".to_owned(), "0154613193".to_owned()));
+        assert_eq!(HashSet::from([new.clone(), old.clone()]).len(), 1);
+        assert_eq!(new.cmp(&TrialId("0154613194".to_owned())), Ordering::Less);
+        assert_ne!(new, TrialId::of_digits("0154613194"));
+        // As pandas and R would read them: neither a number nor one with an exponent.
+        assert!(new.0.parse::<f64>().is_err() && TrialId::of_digits("12345678e2").0.parse::<f64>().is_err() && "12345678e2".parse::<f64>().is_ok());
+    }
 }

@@ -29,8 +29,9 @@ pub struct TableDescription {
 impl TableDescription {
     /// What the file must look like; `axes` are dotted keys in file order, none for a table without them.
     pub fn spec(&self, axes: &[String]) -> TableSpec {
-        let fixed = self.names().into_iter().map(str::to_owned);
-        TableSpec { version: self.version, columns: fixed.chain(axes.iter().cloned()).collect() }
+        let mut columns: Vec<String> = self.names().into_iter().map(str::to_owned).collect();
+        columns.splice(AXES_AT..AXES_AT, axes.iter().cloned());
+        TableSpec { version: self.version, columns }
     }
 
     /// The names of its columns, in the order of the file, without those of axes.
@@ -39,14 +40,17 @@ impl TableDescription {
     }
 }
 
+/// Where the axes stand in `trials.csv`: after what names a row and says how it ended.
+pub const AXES_AT: usize = 6;
+
 /// All tables of a run.
 pub const TABLES: [&TableDescription; 5] = [&TRIALS, &SAMPLES, &SNAPSHOTS, &STEPS, &EPOCHS];
 
 pub const TRIALS: TableDescription = TableDescription {
     version: super::trials::TRIALS_TABLE,
     file: "trials.csv",
-    about: "One row per ended attempt. Rows never change; of several attempts of a trial the last counts. After these columns comes one per \
-            axis of the sweep, named by its dotted key (`train.batch_size`), in the order of the experiment file. Committed.",
+    about: "One row per ended attempt. Rows never change; of several attempts of a trial the last counts. After `outcome` comes one column per \
+            axis of the sweep, named by its dotted key (`train.batch_size`), in the order of the experiment file; until `trials/5` they came last. Committed.",
     columns: &trial_columns::COLUMNS,
     has_axes: true,
 };
@@ -200,16 +204,16 @@ pub fn markdown() -> String {
         "# Tables\n\nEvery table is CSV (RFC 4180, UTF-8, `\\n`) with one header. A missing value is an empty cell, never 0 and never NaN. Units are in \
          the names; shares are fractions of 1; times of day are UTC. Numbers print as short as they can and read back to the same value. Rows are \
          only ever appended, and each file has one writer. Columns are added at the end (of the fixed part) with a new version; older tables are still \
-         read, newer ones are refused by name.\n\nThis page is written from the program's own list of columns (`src/record/columns.rs`); a test holds \
+         read, newer ones are refused by name. A trial's id begins with a letter since `trials/6`, so that no reader takes it for a number; the form without is understood.\n\nThis page is written from the program's own list of columns (`src/record/columns.rs`); a test holds \
          it there: `KILN_BLESS=1 cargo test --release --test suite tables::` writes it again.\n",
     );
     for table in TABLES {
         page.push_str(&format!("\n## `{}`\n\nIn `{}`. {}\n\n| column | unit | meaning |\n|---|---|---|\n", table.version, table.file, table.about));
-        for column in table.columns {
+        for (place, column) in table.columns.iter().enumerate() {
+            if table.has_axes && place == AXES_AT {
+                page.push_str("| `<axis>` | | The value of each axis of the sweep, one column per axis; a list or a map is JSON. |\n");
+            }
             page.push_str(&format!("| `{}` | {} | {} |\n", column.name, column.unit, column.meaning.replace('|', "\\|")));
-        }
-        if table.has_axes {
-            page.push_str("| `<axis>` | | The value of each axis of the sweep, one column per axis; a list or a map is JSON. |\n");
         }
     }
     page.push_str(&super::watch::markdown());
@@ -230,6 +234,13 @@ mod tests {
             assert_eq!(names.len(), table.columns.len(), "{}", table.version);
             assert!(table.columns.iter().all(|column| column.meaning.ends_with('.')), "{}: a meaning is a sentence", table.version);
         }
+    }
+
+    #[test]
+    fn axes_stand_right_after_the_outcome() {
+        let spec = TRIALS.spec(&["a.b".to_owned(), "c.d".to_owned()]);
+        assert_eq!(spec.columns[5..9], ["outcome", "a.b", "c.d", "reason"]);
+        assert_eq!(spec.columns.len(), TRIALS.columns.len() + 2);
     }
 
     #[test]

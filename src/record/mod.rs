@@ -6,6 +6,7 @@ pub mod columns;
 pub mod course;
 mod datasheet;
 pub mod difference;
+pub mod disturbance;
 pub mod epochs;
 pub mod examination;
 pub mod identity;

@@ -77,13 +77,25 @@ pub struct DeviceKey {
     /// Threads of a CPU's product; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_threads: Option<u64>,
+    /// Family, model, stepping, level and units of a CPU, whose model alone names several kinds; absent for a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
+    /// Enforced limit of a GPU, to the watt; absent for a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_limit_watts: Option<u64>,
 }
 
 impl DeviceKey {
-    /// Whether a peak of one is a peak of the other: the same GPU under the same driver, or the same CPU with as many threads.
+    /// Whether a peak of one is a peak of the other: the same GPU under the same driver and power limit, or the same kind of CPU with as many threads. One that
+    /// does not say which kind (of an older kiln) is no other's.
     fn is_same(&self, other: &Self) -> bool {
         let is_known = self.driver.is_some() || self.cpu_threads.is_some();
-        is_known && self.device == other.device && self.driver == other.driver && self.cpu_threads == other.cpu_threads
+        is_known
+            && self.device == other.device
+            && self.driver == other.driver
+            && self.cpu_threads == other.cpu_threads
+            && self.processor == other.processor
+            && self.power_limit_watts == other.power_limit_watts
     }
 }
 
@@ -164,7 +176,14 @@ mod tests {
     use super::*;
 
     fn gpu() -> DeviceKey {
-        DeviceKey { device: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned(), driver: Some("580.1".to_owned()), cpu_threads: None }
+        DeviceKey {
+            device: "GPU-1".to_owned(),
+            name: "NVIDIA H200".to_owned(),
+            driver: Some("580.1".to_owned()),
+            cpu_threads: None,
+            processor: None,
+            power_limit_watts: Some(700),
+        }
     }
 
     fn measured(flops: f64, libtorch: &str) -> MeasuredPeak {
@@ -186,6 +205,7 @@ mod tests {
         assert_eq!(found(&gpu(), None), TABLE, "nobody knows which libtorch");
         for driver in [None, Some("590.2".to_owned())] {
             assert_eq!(found(&DeviceKey { driver, ..gpu() }, Some("2.11.0")), TABLE, "another driver");
+            assert_eq!(found(&DeviceKey { power_limit_watts: Some(500), ..gpu() }, Some("2.11.0")), TABLE, "another power limit");
         }
         assert_eq!(found(&DeviceKey { device: "GPU-2".to_owned(), ..gpu() }, Some("2.11.0")), TABLE, "another board of the same name");
         assert_eq!(lookup(Some(&path), &gpu(), Some("2.11.0"), "amp-bf16").unwrap().source, "table", "another precision");
@@ -206,7 +226,16 @@ mod tests {
     fn a_cpu_peak_counts_for_its_threads_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peaks.json");
-        let cpu = |threads| DeviceKey { device: "Xeon".to_owned(), name: "Xeon".to_owned(), driver: None, cpu_threads: Some(threads) };
+        let kind = |threads, processor: Option<&str>| DeviceKey {
+            device: "Xeon".to_owned(),
+            name: "Xeon".to_owned(),
+            driver: None,
+            cpu_threads: Some(threads),
+            processor: processor.map(str::to_owned),
+            power_limit_watts: None,
+        };
+        let cpu = |threads| kind(threads, Some("GenuineIntel 6-143-8 x86-64-v4"));
+        assert!(!cpu(2).is_same(&kind(2, Some("GenuineIntel 6-85-7 x86-64-v4"))) && !cpu(2).is_same(&kind(2, None)));
         keep(&path, &[MeasuredPeak { device: cpu(2), ..measured(1e11, "2.11.0") }]).unwrap();
         assert_eq!(lookup(Some(&path), &cpu(2), Some("2.11.0"), "f32").unwrap().flops, 1e11);
         assert_eq!(lookup(Some(&path), &cpu(4), Some("2.11.0"), "f32"), None);

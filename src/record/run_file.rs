@@ -53,6 +53,9 @@ pub struct Launch {
     /// The beginning of the SHA-256 of the machine's id, to tell machines apart; absent where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_id: Option<String>,
+    /// By what a host is told from a copy of it, and a hash of that: `net-…` by its network cards, `dmi-…` by its board; absent where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<String>,
     /// The devices of the machine, as found.
     pub devices: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]

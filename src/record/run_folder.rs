@@ -72,8 +72,10 @@ impl RunFolder {
         self.0.join("trials")
     }
 
+    /// Of a run that an older kiln began, under the id without its letter.
     pub fn trial(&self, trial: &TrialId) -> PathBuf {
-        self.trials().join(&trial.0)
+        let older = self.trials().join(trial.digits());
+        if older.is_dir() { older } else { self.trials().join(&trial.0) }
     }
 
     pub fn trial_file(&self, trial: &TrialId) -> PathBuf {

@@ -3,9 +3,10 @@
 use super::columns::{Column, KILN_TABLE, column};
 
 /// From which version of the table on there are the columns from this one on.
-pub(super) const SINCE: [(u32, &str); 4] = [(2, "mean_sm_occupancy"), (3, "valid_top1"), (4, "checkpoint_bytes"), (5, "valid_bleu4")];
+pub(super) const SINCE: [(u32, &str); 5] =
+    [(2, "mean_sm_occupancy"), (3, "valid_top1"), (4, "checkpoint_bytes"), (5, "valid_bleu4"), (6, "window_samples")];
 
-pub(super) const COLUMNS: [Column; 97] = [
+pub(super) const COLUMNS: [Column; 106] = [
     KILN_TABLE,
     column("trial", "", "Id of the trial: the same settings have the same id everywhere."),
     column("attempt", "", "Which start of the trial's process, from 1; 0 for a trial that was skipped."),
@@ -34,7 +35,11 @@ pub(super) const COLUMNS: [Column; 97] = [
     column("window_seconds", "s", "Wall time of the measured window: from the end of warm-up to the last step, evaluation and checkpoints cut out."),
     column("left_out_steps", "", "Warm-up steps before the window."),
     column("samples_per_second", "samples/s", "Samples trained in the window by its wall time, loader waits included."),
-    column("tokens_per_second", "tokens/s", "The same in tokens, for models of text; of prompts and responses without padding."),
+    column(
+        "tokens_per_second",
+        "tokens/s",
+        "Tokens trained in the window by its wall time, for models of text; of prompts and responses without padding.",
+    ),
     column("median_step_seconds", "s", "Median wall time of a step in the window."),
     column("epoch_seconds", "s", "Time of one pass over the training data at the window's rate."),
     column("data_wait_fraction", "of 1", "Share of the window the trainer was blocked in the loader."),
@@ -49,7 +54,7 @@ pub(super) const COLUMNS: [Column; 97] = [
     ),
     column("valid_loss", "nats", "Mean loss over the validation data at the end; of returns as `train_loss`."),
     column("seconds_to_target", "s", "From the start of training until `train.target` was reached, evaluation included; empty if it was not."),
-    column("mfu", "of 1", "Model FLOPs utilization: `flops_per_sample` × `samples_per_second` by `peak_flops`."),
+    column("mfu", "of 1", "Model FLOPs utilization: `window_flops` by `window_seconds` and `peak_flops`."),
     column("peak_flops", "FLOP/s", "Dense peak of the device at this precision."),
     column("peak_source", "", "Where the peak comes from: `measured` (`kiln calibrate`) or `table` (data sheet)."),
     column("peak_allocated_bytes", "B", "Most device memory held by tensors in the window."),
@@ -121,7 +126,7 @@ pub(super) const COLUMNS: [Column; 97] = [
     column(
         "flops_formula",
         "",
-        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6N+12LHQT`, `6N`), per row for `panel-lstm` (`6N`), over all multiply-adds of an image for `resnet` (`6MAC`), over all tokens of a mean row for `seq2seq` (`6NS+6NR+12LHQ(SS+RR+SR)`), per product for `matmul` (`2N^3`); `own` is told by a model of one's own.",
+        "Formula of `flops_per_sample`, by the letters of measurement.md 8: per token for models of text (`6W+12LHQT` with the weights W in matrix products; `6N+12LHQT` until `trials/5` counted norms and biases too; `6N`), per row for `panel-lstm` (`6N`), over all multiply-adds of an image for `resnet` (`6MAC`), over all tokens of a mean row for `seq2seq` (`6NS+6NR+12LHQ(SS+RR+SR)`), per product for `matmul` (`2N^3`); `own` is told by a model of one's own.",
     ),
     column("peak_dtype", "", "Number format whose products `peak_flops` is of: `bf16` for `bf16` and `amp-bf16`, `f16` for `amp-f16`."),
     column("valid_top1", "of 1", "Share of validation images whose label has the highest output, at the end."),
@@ -155,4 +160,21 @@ pub(super) const COLUMNS: [Column; 97] = [
         "Growth over the window of the host memory that the trial's process holds for itself, pages of files left out: median slope between any two readings; empty under 5 of them.",
     ),
     column("allocated_slope_bytes_per_step", "B/step", "The same of device memory held by tensors; empty on the CPU."),
+    column("window_samples", "", "Samples trained in the window: `samples_per_second` is this by `window_seconds`."),
+    column(
+        "window_tokens",
+        "",
+        "Tokens trained in the window, padding left out, counted batch by batch: `tokens_per_second` is this by `window_seconds`.",
+    ),
+    column("window_flops", "FLOP", "Model FLOPs of the samples trained in the window: `mfu` is this by `window_seconds` and `peak_flops`."),
+    column(
+        "block",
+        "",
+        "Which block of repeats it belongs to, from 1: a block has one run of each point, made one after the other; empty where repeats are not interleaved.",
+    ),
+    column("processor", "", "The host's processor: vendor, family-model-stepping and what of its instruction set decides speed."),
+    column("power_limit_watts", "W", "Power limit that the driver enforces on the GPU, at the attempt's start; of several GPUs the lowest."),
+    column("mig_profile", "", "Shape of the MIG device, such as `1g.10gb`; empty for a whole GPU."),
+    column("ecc_mode", "", "Whether the GPU's memory corrects errors: `enabled` or `disabled`."),
+    column("host_id", "", "Which host it ran on, as a hash that names nobody; empty where nothing tells hosts apart."),
 ];

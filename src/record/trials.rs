@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    columns::TRIALS,
+    columns::{AXES_AT, TRIALS},
     table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of},
     trial_columns::SINCE,
 };
@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Version of the table, in every row.
-pub const TRIALS_TABLE: &str = "trials/5";
+pub const TRIALS_TABLE: &str = "trials/6";
 
-/// The fixed columns, in this order; the axes follow, one column each, named by their dotted keys. An unknown value is an
+/// The fixed columns, in this order; the axes stand after `outcome`, one column each, named by their dotted keys. An unknown value is an
 /// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` says what each means.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRow {
@@ -129,6 +129,16 @@ pub struct TrialRow {
     pub communication_fraction: Option<f64>,
     pub resident_slope_bytes_per_step: Option<f64>,
     pub allocated_slope_bytes_per_step: Option<f64>,
+    // From here on: since `trials/6`.
+    pub window_samples: Option<u64>,
+    pub window_tokens: Option<u64>,
+    pub window_flops: Option<f64>,
+    pub block: Option<u64>,
+    pub processor: Option<String>,
+    pub power_limit_watts: Option<f64>,
+    pub mig_profile: Option<String>,
+    pub ecc_mode: Option<String>,
+    pub host_id: Option<String>,
 }
 
 impl TrialRow {
@@ -137,11 +147,21 @@ impl TrialRow {
         self.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen))
     }
 
-    /// Energy per sample over the measured window; by the driver's counter where there is one.
+    /// Energy per sample over the measured window, in J; by the driver's counter where there is one.
     pub fn joules_per_sample(&self) -> Option<f64> {
-        let joules = self.energy_counter_joules.or(self.energy_integral_joules)?;
+        self.per_sample(self.energy_counter_joules.or(self.energy_integral_joules))
+    }
+
+    /// A sum over the measured window, per sample.
+    pub fn per_sample(&self, sum: Option<f64>) -> Option<f64> {
         let samples = self.samples_per_second? * self.window_seconds?;
-        (samples > 0.0).then(|| joules / samples)
+        (samples > 0.0).then_some(sum? / samples)
+    }
+
+    /// When the attempt started, in s since 1970; `None` where the cell is no time.
+    pub fn started_seconds(&self) -> Option<f64> {
+        let started: jiff::Timestamp = self.started_utc.as_deref()?.parse().ok()?;
+        Some(started.as_millisecond() as f64 / 1000.0)
     }
 
     /// The most memory it held, of the kind that `memory_limit_bytes` limits: its tensors' on a GPU, or where the allocator is silent all
@@ -154,7 +174,7 @@ impl TrialRow {
     }
 }
 
-/// A row of `trials.csv`: the fixed columns, then one cell per axis.
+/// A row of `trials.csv`: the fixed columns, and one cell per axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableRow {
     pub fixed: TrialRow,
@@ -202,7 +222,7 @@ impl TrialWriter {
             return Err(refuse(format!("trial {} has {} axis values, the table has {} axes", row.fixed.trial, row.axes.len(), self.axes)));
         }
         let mut cells = cells_of(&row.fixed).map_err(refuse)?;
-        cells.extend(row.axes.iter().cloned());
+        cells.splice(AXES_AT..AXES_AT, row.axes.iter().cloned());
         self.table.append(&cells)
     }
 

@@ -21,6 +21,7 @@ use super::{
     row::{Facts, UUIDS_APART, row},
 };
 use crate::{
+    hardware::processor::has_bf16,
     plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
     record::{
         AttemptFile, Checkpoints, RunFolder, TableRow, TrialResult,
@@ -28,7 +29,7 @@ use crate::{
         message::exit_status,
         run_file::write_whole,
     },
-    spec::{AfterTraining, Run},
+    spec::{AfterTraining, Precision, Run},
     units::ByteSize,
 };
 
@@ -105,6 +106,11 @@ pub(super) struct Surroundings<'a> {
     pub(super) driver: Option<String>,
     /// What a row on the CPU calls its device if the child did not live to say it.
     pub(super) cpu_name: Option<String>,
+    /// The host's processor, in full.
+    pub(super) processor: Option<String>,
+    pub(super) host_id: Option<String>,
+    /// Whether one repeat of each point runs after the other.
+    pub(super) has_blocks: bool,
     pub(super) cores: u64,
 }
 
@@ -331,17 +337,29 @@ impl Attempt {
             readings: &readings,
             devices: around.devices,
             cpu_name: around.cpu_name.as_deref().filter(|_| around.devices.is_empty()),
+            processor: around.processor.as_deref(),
+            host_id: around.host_id.as_deref(),
+            // A second attempt is not made beside the others of its block.
+            block: (around.has_blocks && self.attempt == 1).then_some(trial.repeat + 1),
             driver: around.driver.as_deref(),
             peak: instruments.peak_flops(around.devices, trial, libtorch),
             concurrent_trials: self.most_concurrent,
             cores: around.cores,
             step: heard.step,
             resumed_at_step: heard.resumed_at_step,
-            notes: garbage.into_iter().collect(),
+            notes: garbage.into_iter().chain(emulated(trial, around)).collect(),
         });
         let flags = result.map(|result| result.flags).unwrap_or_default();
         Finished { row, cannot_run, lost, libraries: heard.libraries, flags }
     }
+}
+
+/// A note on a precision that the processor has no units for.
+fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)> {
+    let processor =
+        around.processor.as_deref().filter(|_| around.devices.is_empty() && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16))?;
+    let told = || ("precision".to_owned(), "bf16 is emulated: this processor has no units for it (avx512_bf16, amx_bf16, bf16)".to_owned());
+    (!has_bf16(processor)).then(told)
 }
 
 fn lost(readings: &TrialReadings, devices: &[DeviceFacts]) -> Option<Lost> {

@@ -12,9 +12,9 @@ pub(super) fn run_seconds(run_anchor_nanoseconds: i64) -> f64 {
     monotonic_nanoseconds().saturating_sub(run_anchor_nanoseconds) as f64 / 1e9
 }
 
-/// Now, RFC 3339, to the second.
+/// Now, RFC 3339, to the millisecond.
 pub(super) fn utc_now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
 /// Now on every clock.

@@ -11,7 +11,7 @@ use crate::{
 const IDLE_UTILIZATION: f64 = 0.05;
 
 /// What a trial may run on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Choice {
     /// The CPU; the notice says so if a GPU could have been expected.
     Cpu { notice: Option<String> },
@@ -162,7 +162,13 @@ mod tests {
     use crate::schedule::instruments::GpuProcess;
 
     fn gpus() -> Vec<DeviceFacts> {
-        let gpu = |index: u32| DeviceFacts { index, uuid: format!("GPU-{index}a"), name: "H200".into(), memory_total_bytes: Some(1 << 37) };
+        let gpu = |index: u32| DeviceFacts {
+            index,
+            uuid: format!("GPU-{index}a"),
+            name: "H200".into(),
+            memory_total_bytes: Some(1 << 37),
+            ..DeviceFacts::default()
+        };
         vec![gpu(0), gpu(1), gpu(2)]
     }
 

@@ -26,6 +26,7 @@ use crate::{
     plan::{Trial, TrialId},
     record::{
         Check, Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
+        disturbance::BUSY_HOST,
         identity::MASKED,
         peaks::{self, DeviceKey, peaks_path},
     },
@@ -36,19 +37,35 @@ use crate::{
 const DISTURBING_SHARE: f64 = 0.15;
 
 /// One GPU, as nvidia-smi numbers it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DeviceFacts {
     pub index: u32,
     pub uuid: String,
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
+    /// Enforced by the driver when the launch began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_limit_watts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig_profile: Option<String>,
+    /// `enabled` or `disabled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_mode: Option<String>,
 }
 
 impl From<hardware::DeviceFacts> for DeviceFacts {
     fn from(found: hardware::DeviceFacts) -> Self {
-        let name = found.name.into_value().unwrap_or_else(|| "NVIDIA GPU".to_owned());
-        Self { index: found.index, uuid: found.uuid, name, memory_total_bytes: found.memory_total_bytes.into_value() }
+        let mode = |is_enabled: bool| if is_enabled { "enabled" } else { "disabled" };
+        Self {
+            index: found.index,
+            mig_profile: found.mig_profile().map(str::to_owned),
+            uuid: found.uuid,
+            name: found.name.into_value().unwrap_or_else(|| "NVIDIA GPU".to_owned()),
+            memory_total_bytes: found.memory_total_bytes.into_value(),
+            power_limit_watts: found.power_limit_watts.into_value(),
+            ecc_mode: found.is_ecc_enabled.into_value().map(|is_enabled| mode(is_enabled).to_owned()),
+        }
     }
 }
 
@@ -247,6 +264,41 @@ impl Instruments {
         self.host.cpu_model.value().cloned()
     }
 
+    /// The processor in full: vendor, family, model, stepping, level and units.
+    pub fn processor(&self) -> Option<String> {
+        self.host.processor.value().cloned()
+    }
+
+    /// Which host it is; `None` where nothing tells it from a copy of it.
+    pub fn host_id(&self) -> Option<String> {
+        hardware::host_id::host_id()
+    }
+
+    /// What a peak of this GPU, or of the CPU with so many threads, is kept under; `None` for a processor without a name.
+    pub fn peak_key(&self, gpu: Option<&DeviceFacts>, cpu_threads: u64) -> Option<DeviceKey> {
+        Some(match gpu {
+            Some(gpu) => DeviceKey {
+                device: gpu.uuid.clone(),
+                name: gpu.name.clone(),
+                driver: self.driver(),
+                cpu_threads: None,
+                processor: None,
+                power_limit_watts: gpu.power_limit_watts.map(|watts| watts.round() as u64),
+            },
+            None => {
+                let model = self.cpu_name()?;
+                DeviceKey {
+                    device: model.clone(),
+                    name: model,
+                    driver: None,
+                    cpu_threads: Some(cpu_threads),
+                    processor: self.processor(),
+                    power_limit_watts: None,
+                }
+            }
+        })
+    }
+
     pub fn driver(&self) -> Option<String> {
         self.driver.clone()
     }
@@ -328,14 +380,7 @@ impl Instruments {
         if trial.engine == Engine::Flex {
             return None;
         }
-        let key = match device {
-            Some(gpu) => DeviceKey { device: gpu.uuid.clone(), name: gpu.name.clone(), driver: self.driver(), cpu_threads: None },
-            None => {
-                let model = self.host.cpu_model.value()?.clone();
-                let cpu_threads = Some(trial.train.cpu_threads.resolve(self.host.usable_cores));
-                DeviceKey { device: model.clone(), name: model, driver: None, cpu_threads }
-            }
-        };
+        let key = self.peak_key(device, trial.train.cpu_threads.resolve(self.host.usable_cores))?;
         let peak = peaks::lookup(self.peaks.as_deref(), &key, libtorch, trial.train.precision.name())?;
         Some((peak.flops, peak.source.to_owned()))
     }
@@ -428,9 +473,6 @@ impl Instruments {
         Ok(())
     }
 }
-
-/// How that note begins.
-pub(super) const BUSY_HOST: &str = "other processes kept";
 
 /// A note on the rate where other processes took so much of the CPU that it may be off.
 fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {

@@ -41,6 +41,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
         command_line: sources.command_line.to_vec(),
         machine: sources.instruments.machine(),
         machine_id: machine_id(),
+        host_id: sources.instruments.host_id(),
         devices: devices(sources.instruments),
         driver: sources.instruments.driver(),
         versions: versions(sources),

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn gpu(index: u32) -> DeviceFacts {
-        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: Some(1) }
+        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: Some(1), ..DeviceFacts::default() }
     }
 
     #[test]

@@ -16,6 +16,7 @@ const DIGITS: usize = 12;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Here {
     pub(super) machine_id: Option<String>,
+    pub(super) host_id: Option<String>,
     pub(super) boot_id: Option<String>,
     pub(super) cpu_model: Option<String>,
     /// UUIDs.
@@ -26,6 +27,7 @@ impl Here {
     pub(super) fn of(instruments: &Instruments) -> Self {
         Self {
             machine_id: machine_id(),
+            host_id: instruments.host_id(),
             boot_id: host::boot_id().into_value(),
             cpu_model: instruments.cpu_name(),
             gpus: instruments.devices().into_iter().map(|device| device.uuid).collect(),
@@ -51,7 +53,8 @@ pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
 
 /// How the machine of every launch demonstrably differs from this one, in words; `None` if one was made here or nobody can tell.
 ///
-/// The same boot, machine id or GPU makes it the same machine; without these, another machine id or processor makes it another.
+/// The same boot, host id or GPU makes it the same machine; another host id makes it another. Without these a machine id or processor decides, though
+/// copies of one image share the first and kinds of processor a name.
 pub(super) fn made_elsewhere(launches: &[Launch], here: &Here) -> Option<String> {
     let differences: Option<Vec<String>> = launches.iter().map(|launch| difference(launch, here)).collect();
     differences?.pop()
@@ -63,6 +66,11 @@ fn difference(launch: &Launch, here: &Here) -> Option<String> {
     let shares_gpu = listed.filter_map(|device| device["uuid"].as_str()).any(|uuid| here.gpus.iter().any(|gpu| gpu == uuid));
     if is_here || shares_gpu {
         return None;
+    }
+    if let (Some(there), Some(here)) = (&launch.host_id, &here.host_id)
+        && there.split('-').next() == here.split('-').next()
+    {
+        return (there != here).then(|| format!("host id {there} there, {here} here"));
     }
     let (there_cpu, here_cpu) = (cpu_model(launch), here.cpu_model.as_deref());
     let cpus = there_cpu.zip(here_cpu).filter(|(there, here)| there != here).map(|(there, here)| format!("{there} there, {here} here"));
@@ -89,7 +97,13 @@ mod tests {
     }
 
     fn here() -> Here {
-        Here { machine_id: Some("aaa".into()), boot_id: Some("now".into()), cpu_model: Some("Xeon".into()), gpus: vec!["GPU-1".into()] }
+        Here {
+            machine_id: Some("aaa".into()),
+            host_id: Some("net-1".into()),
+            boot_id: Some("now".into()),
+            cpu_model: Some("Xeon".into()),
+            gpus: vec!["GPU-1".into()],
+        }
     }
 
     #[test]
@@ -104,6 +118,14 @@ mod tests {
         assert_eq!(other(launch(None, Value::Null, none)), None);
         assert_eq!(other(launch(Some("bbb"), json!("EPYC"), json!([{"uuid": "GPU-1"}]))), None, "a container on the same machine");
         assert!(other(launch(Some("bbb"), json!("Xeon"), json!([{"uuid": "GPU-2"}]))).is_some());
+    }
+
+    #[test]
+    fn two_hosts_of_one_image_are_two_machines() {
+        let of = |host_id: &str| Launch { host_id: Some(host_id.to_owned()), ..launch(Some("aaa"), json!("Xeon"), Value::Null) };
+        assert_eq!(made_elsewhere(&[of("net-2")], &here()).as_deref(), Some("host id net-2 there, net-1 here"));
+        assert_eq!(made_elsewhere(&[of("net-1")], &here()), None);
+        assert_eq!(made_elsewhere(&[of("dmi-2")], &here()), None, "ids of two kinds say nothing");
     }
 
     #[test]

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn gpu(memory: Option<u64>) -> DeviceFacts {
-        DeviceFacts { index: 0, uuid: "GPU-0".into(), name: "pretended".into(), memory_total_bytes: memory }
+        DeviceFacts { index: 0, uuid: "GPU-0".into(), name: "pretended".into(), memory_total_bytes: memory, ..DeviceFacts::default() }
     }
 
     #[test]

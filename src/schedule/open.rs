@@ -1,6 +1,9 @@
 //! Finding the run to go on with, or making a new one; rows for attempts whose parent was killed.
 
-use std::{collections::HashSet, fs, io};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs, io,
+};
 
 use sha2::{Digest, Sha256};
 
@@ -115,7 +118,8 @@ fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow
 }
 
 fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
-    let is_same = file.plan.iter().eq(trials.iter().map(|trial| &trial.id));
+    // An earlier kiln may have put the same trials in another order.
+    let is_same = file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
     let differ = || format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), trials.len());
     is_same.then_some(()).ok_or_else(differ)
 }

@@ -121,7 +121,8 @@ fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
     if name.is_empty() {
         return Err("`--only` names no trial; write an id or its beginning, such as those that `kiln plan` lists".to_owned());
     }
-    let fitting: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).filter(|id| id.0.starts_with(name)).collect();
+    let fitting: Vec<&TrialId> =
+        trials.iter().map(|trial| &trial.id).filter(|id| id.digits().starts_with(name.strip_prefix(TrialId::LETTER).unwrap_or(name))).collect();
     match fitting.as_slice() {
         [id] => Ok((*id).clone()),
         [] => Err(format!("`--only {name}`: the plan has no such trial; its {} ids are listed by `kiln plan`", trials.len())),

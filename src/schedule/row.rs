@@ -35,6 +35,11 @@ pub(super) struct Facts<'a> {
     pub(super) devices: &'a [DeviceFacts],
     /// The processor's model, if it is the device.
     pub(super) cpu_name: Option<&'a str>,
+    /// The host's, in full.
+    pub(super) processor: Option<&'a str>,
+    pub(super) host_id: Option<&'a str>,
+    /// Of repeats, from 1.
+    pub(super) block: Option<u64>,
     pub(super) driver: Option<&'a str>,
     /// Dense peak in FLOP/s and where it is from.
     pub(super) peak: Option<(f64, String)>,
@@ -64,6 +69,9 @@ impl<'a> Facts<'a> {
             readings,
             devices: &[],
             cpu_name: None,
+            processor: None,
+            host_id: None,
+            block: None,
             driver: None,
             peak: None,
             concurrent_trials: 0,
@@ -85,7 +93,8 @@ fn fixed(facts: &Facts) -> TrialRow {
     let Facts { trial, readings, result, .. } = facts;
     let of = |read: fn(&TrialResult) -> Option<f64>| result.and_then(read).filter(|value| value.is_finite());
     let flops_per_sample = result.and_then(|result| result.flops_per_sample).or(trial.flops_per_sample);
-    let samples_per_second = of(|r| r.samples_per_second);
+    let window_samples = result.and_then(|result| result.window_samples);
+    let window_flops = result.and_then(|result| result.window_flops).filter(|flops| flops.is_finite());
     let window = &readings.window;
     TrialRow {
         kiln_table: TRIALS_TABLE.to_owned(),
@@ -115,7 +124,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         steps: result.map(|result| result.steps).or(facts.step),
         window_seconds: of(|r| r.window_seconds),
         left_out_steps: result.map(|result| result.left_out_steps),
-        samples_per_second,
+        samples_per_second: of(|r| r.samples_per_second),
         tokens_per_second: of(|r| r.tokens_per_second),
         median_step_seconds: of(|r| r.median_step_seconds),
         epoch_seconds: of(|r| r.epoch_seconds),
@@ -127,7 +136,7 @@ fn fixed(facts: &Facts) -> TrialRow {
         train_loss: of(|r| r.train_loss),
         valid_loss: of(|r| r.valid_loss),
         seconds_to_target: of(|r| r.seconds_to_target),
-        mfu: mfu(samples_per_second, flops_per_sample, facts.peak.as_ref().map(|(flops, _)| *flops)),
+        mfu: mfu(flops_per_second(window_flops, flops_per_sample, *result), facts.peak.as_ref().map(|(flops, _)| *flops)),
         peak_flops: facts.peak.as_ref().map(|(flops, _)| *flops),
         peak_source: facts.peak.as_ref().map(|(_, source)| source.clone()),
         peak_allocated_bytes: result.and_then(|result| result.peak_allocated_bytes),
@@ -185,6 +194,15 @@ fn fixed(facts: &Facts) -> TrialRow {
         communication_fraction: of(|r| r.communication_fraction),
         resident_slope_bytes_per_step: of(|r| r.resident_slope_bytes_per_step),
         allocated_slope_bytes_per_step: of(|r| r.allocated_slope_bytes_per_step),
+        window_samples,
+        window_tokens: result.and_then(|result| result.window_tokens),
+        window_flops,
+        block: facts.block,
+        processor: facts.processor.map(str::to_owned),
+        power_limit_watts: facts.devices.iter().filter_map(|device| device.power_limit_watts).reduce(f64::min),
+        mig_profile: joined_known(facts.devices, |device| device.mig_profile.as_deref()),
+        ecc_mode: joined_known(facts.devices, |device| device.ecc_mode.as_deref()),
+        host_id: facts.host_id.map(str::to_owned),
     }
 }
 
@@ -205,6 +223,13 @@ fn device_name(facts: &Facts) -> Option<String> {
     joined(facts.devices, |device| &device.name).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
 }
 
+/// The same of what may be unknown.
+fn joined_known(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> Option<&str>) -> Option<String> {
+    let mut found: Vec<&str> = devices.iter().filter_map(text).collect();
+    found.dedup();
+    (!found.is_empty()).then(|| found.join(UUIDS_APART))
+}
+
 fn no_peak(facts: &Facts) -> String {
     let threads = facts.trial.train.cpu_threads.resolve(facts.cores);
     match (facts.trial.engine, facts.devices) {
@@ -223,9 +248,15 @@ fn in_one_line(text: &str) -> String {
 
 /// Model FLOPs utilization, as a fraction of 1: achieved FLOP/s over `peak_flops`, the device's dense peak at the trial's
 /// precision. `None` if any part is unknown. Source: Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
-fn mfu(samples_per_second: Option<f64>, flops_per_sample: Option<u64>, peak_flops: Option<f64>) -> Option<f64> {
-    let peak = peak_flops.filter(|peak| *peak > 0.0)?;
-    Some(samples_per_second? * flops_per_sample? as f64 / peak)
+fn mfu(flops_per_second: Option<f64>, peak_flops: Option<f64>) -> Option<f64> {
+    Some(flops_per_second? / peak_flops.filter(|peak| *peak > 0.0)?)
+}
+
+/// Model FLOP/s over the window: of the samples that were in it; where a program of one's own counts none, by the rate of its samples.
+fn flops_per_second(window_flops: Option<f64>, flops_per_sample: Option<u64>, result: Option<&TrialResult>) -> Option<f64> {
+    let counted = || Some(window_flops? / result?.window_seconds.filter(|seconds| *seconds > 0.0)?);
+    let by_rate = || Some(result?.samples_per_second.filter(|rate| rate.is_finite())? * flops_per_sample? as f64);
+    counted().or_else(by_rate)
 }
 
 fn notes(facts: &Facts) -> Option<String> {
@@ -244,9 +275,9 @@ mod tests {
 
     #[test]
     fn mfu_is_achieved_over_peak_and_unknown_stays_unknown() {
-        assert_eq!(mfu(Some(50.0), Some(2_000), Some(1_000_000.0)), Some(0.1));
-        assert_eq!(mfu(None, Some(2_000), Some(1e6)), None);
-        assert_eq!(mfu(Some(50.0), Some(2_000), Some(0.0)), None);
-        assert_eq!(mfu(Some(50.0), Some(2_000), None), None);
+        assert_eq!(mfu(Some(100_000.0), Some(1_000_000.0)), Some(0.1));
+        assert_eq!(mfu(None, Some(1e6)), None);
+        assert_eq!(mfu(Some(100_000.0), Some(0.0)), None);
+        assert_eq!(mfu(Some(100_000.0), None), None);
     }
 }

@@ -34,6 +34,7 @@ use super::{
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::{Paths, RunFolder, TableRow, run_file::Ended, run_folder::repair_latest},
+    spec::Order,
     units::counted,
 };
 
@@ -312,6 +313,9 @@ impl<'a> Sweep<'a> {
             devices: &gpus,
             driver: self.instruments.driver(),
             cpu_name: self.instruments.cpu_name(),
+            processor: self.instruments.processor(),
+            host_id: self.instruments.host_id(),
+            has_blocks: self.request.search.is_none() && self.request.experiment.sweep.order != Order::Listed,
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());

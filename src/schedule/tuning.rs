@@ -3,7 +3,7 @@
 //! Nothing is kept between two questions: each goes through the search from its first step with the rows that are there. So a search
 //! that was killed goes on where it was.
 
-use super::{instruments::BUSY_HOST, remaining::History};
+use super::remaining::History;
 use crate::{
     plan::{
         Outcome, PlanProblem, Prober, Trial,
@@ -12,11 +12,6 @@ use crate::{
     record::{TableRow, TrialRow},
     spec::{Experiment, Metric, Search},
 };
-
-/// The clocks were held down for less than this share of a window: it moves no rate by what counts as a difference.
-const HARDLY_THROTTLED: f64 = 0.05;
-/// A well used device is at its power limit.
-const POWER_CAP: &str = "sw_power_cap";
 
 /// The search of an experiment.
 pub struct Tuning<'a> {
@@ -114,7 +109,7 @@ impl<'a> Tuning<'a> {
             data_wait_fraction: row.data_wait_fraction,
             metric: self.metric.and_then(|metric| cell(row, metric)),
             seconds: row.trial_seconds,
-            is_disturbed: is_disturbed(row),
+            is_disturbed: !row.disturbances().is_empty(),
         }
     }
 }
@@ -151,14 +146,6 @@ impl Refused {
     }
 }
 
-/// Whether the row says that its times may not be those of the work alone.
-fn is_disturbed(row: &TrialRow) -> bool {
-    let reason = row.throttle_reasons.as_deref().and_then(|reasons| reasons.split(' ').next());
-    let is_throttled = row.throttled_fraction.is_some_and(|share| share >= HARDLY_THROTTLED) && reason != Some(POWER_CAP);
-    let is_host_busy = row.notes.as_deref().is_some_and(|notes| notes.contains(BUSY_HOST));
-    row.others_on_device().is_some() || is_throttled || is_host_busy
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,7 +158,7 @@ mod tests {
             let text = format!("{{{fixed}{cells}}}");
             serde_yaml::from_str(&text).unwrap()
         };
-        let disturbed = |cells: &str| is_disturbed(&row(cells));
+        let disturbed = |cells: &str| !row(cells).disturbances().is_empty();
         assert!(!disturbed("") && !disturbed(", foreign_processes: none") && !disturbed(", foreign_processes: unknown"));
         assert!(disturbed(", foreign_processes: 2 with 2.0 GiB"));
         assert!(!disturbed(", throttled_fraction: 0.9, throttle_reasons: sw_power_cap") && !disturbed(", throttled_fraction: 0.01"));

@@ -79,6 +79,15 @@ pub struct DeviceFacts {
     pub power_limit_watts: Reading<f64>,
     /// Whether the device is cut into MIG instances.
     pub is_mig: Reading<bool>,
+    /// Whether its memory corrects errors now.
+    pub is_ecc_enabled: Reading<bool>,
+}
+
+impl DeviceFacts {
+    /// Shape of a MIG instance, which is part of its name: `1g.10gb`; `None` for a whole GPU.
+    pub fn mig_profile(&self) -> Option<&str> {
+        self.name.value()?.split_once(" MIG ").map(|(_, profile)| profile.trim())
+    }
 }
 
 /// A process that computes on a device.
@@ -228,6 +237,7 @@ pub(super) fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
         compute_capability: told(device.cuda_compute_capability()).map(|capability| format!("{}.{}", capability.major, capability.minor)),
         power_limit_watts: told(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3),
         is_mig: told(device.mig_mode()).map(|mode| mode.current == 1),
+        is_ecc_enabled: told(device.is_ecc_enabled()).map(|mode| mode.currently_enabled),
     })
 }
 

@@ -65,7 +65,9 @@ fn the_example_of_the_design_is_39_points_and_117_trials() {
 #[test]
 fn seeds_expand_inside_each_point_and_rounds_interleave() {
     let plan = plan(DESIGN).unwrap();
-    for (trial, expected) in plan.trials.iter().zip((0..3).flat_map(|repeat| (0..39).map(move |point| (point, repeat)))) {
+    // Every second round goes backwards.
+    let round = |repeat: u64| (0..39).map(move |place| (if repeat % 2 == 1 { 38 - place } else { place }, repeat));
+    for (trial, expected) in plan.trials.iter().zip((0..3).flat_map(round)) {
         assert_eq!((trial.point, trial.repeat), expected);
         assert_eq!(trial.train.seed, 1 + trial.repeat);
     }

@@ -10,7 +10,7 @@ use crate::{
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
 
 fn gpu(index: u32) -> DeviceFacts {
-    DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30) }
+    DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30), ..DeviceFacts::default() }
 }
 
 pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {

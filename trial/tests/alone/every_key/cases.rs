@@ -601,8 +601,8 @@ fn of_sweep() -> Vec<Case> {
         of("zip", [AS_IT_IS, "{train.seed: [7, 8]}"], ["1/1 2/1", "1/7 1/8 2/7 2/8"]),
         of("include", [AS_IT_IS, "[{train.batch_size: 5}]"], ["1/1 2/1", "1/1 2/1 5/1"]),
         of("exclude", [AS_IT_IS, "[{train.batch_size: 1}]"], ["1/1 2/1", "2/1"]),
-        of("repeats", [AS_IT_IS, "2"], ["1/1 2/1", "1/1 2/1 1/2 2/2"]),
-        of("order", [AS_IT_IS, "listed"], ["1/1 2/1 1/2 2/2", "1/1 1/2 2/1 2/2"]).with(&["sweep.repeats=2"]),
+        of("repeats", [AS_IT_IS, "2"], ["1/1 2/1", "1/1 2/1 2/2 1/2"]),
+        of("order", [AS_IT_IS, "listed"], ["1/1 2/1 2/2 1/2", "1/1 1/2 2/1 2/2"]).with(&["sweep.repeats=2"]),
     ]
 }
 
