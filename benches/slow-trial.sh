@@ -1,9 +1,9 @@
 #!/bin/sh
 # A trial program that is slower by about a tenth: the kiln-trial on the PATH, stopped for 10 of each 100 milliseconds.
-# For a delay that `kiln compare` has to find:
+# For a delay that is really there and that `kiln compare` has to find:
 #
-#   PATH=$PWD/target/release:$PATH KILN_TRIAL=benches/slow-trial.sh kiln run experiments/verdict-spread.yaml \
-#       --set sweep.repeats=20 --set name=verdict-slowed
+#   PATH=$PWD/target/release:$PATH kiln compare --rerun experiments/verdict-spread.yaml experiments/verdict-spread.yaml \
+#       --set sweep.repeats=12 --new-program benches/slow-trial.sh
 kiln-trial "$@" &
 trial=$!
 trap 'kill -CONT $trial; kill -TERM $trial' TERM INT

@@ -1,7 +1,10 @@
-//! How often `kiln compare` is wrong: 2,000 comparisons for each number of runs, of runs that are the same, and of runs of which one side is slower.
+//! How often verdicts are wrong: thousands of comparisons for each kind of noise, order of runs, number of runs and slowdown.
 //!
-//! The runs are those of `results/verdict-spread` (`experiments/verdict-spread.yaml`; another table: `KILN_VERDICT_TABLE`), drawn without putting
-//! back; and made-up ones with a known spread. `cargo bench -p kiln --bench verdicts` prints CSV and keeps it as `target/verdicts.csv`.
+//! Noise is made up after what machines do: independent, correlated, drifting, wandering, with two modes, with heavy tails, with rare slow runs, with
+//! a jump between sessions; and drawn from the runs of `results/verdict-spread` (`experiments/verdict-spread.yaml`; another table:
+//! `KILN_VERDICT_TABLE`), in the order in which they were made. Beside the verdicts stands the best of three plain tests that stays within 5 % on the
+//! same noise: paired t, Welch's t, and a line through time. `cargo bench -p kiln --bench verdicts` prints CSV and keeps it as `target/verdicts.csv`; it
+//! fails where more than 5 % of verdicts are false, and where sides of five runs or more that did not run one after the other find 10 points less than that test.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -12,36 +15,161 @@ use kiln::{
     plan::Outcome,
     record::TrialTable,
     report::compare::{Metric, Verdict, verdict_of},
+    statistics::Run,
 };
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
+/// So many for each slowdown; of none ten times as many, so that the share of false verdicts is known to 0.15 points.
 const COMPARISONS: usize = 2000;
-const RUNS: [usize; 3] = [3, 5, 10];
-const SLOWDOWNS: [f64; 5] = [0.0, 0.03, 0.05, 0.10, 0.20];
-const SPREADS: [f64; 4] = [0.01, 0.02, 0.03, 0.05];
+const WITHOUT: usize = 20_000;
+const RUNS: [[usize; 2]; 5] = [[3, 3], [5, 5], [10, 10], [15, 15], [3, 20]];
+const SLOWDOWNS: [f64; 4] = [0.0, 0.05, 0.10, 0.20];
+/// Share of false verdicts, and how many points of power less than the best test there may be with this many runs on each side.
+const MOST_FALSE: f64 = 0.05;
+const MOST_LESS: f64 = 0.10;
+const RUNS_FOR_POWER: usize = 5;
+
+/// What noise does from run to run; spreads are standard deviations of logarithms.
+#[derive(Clone, Copy, Debug)]
+enum Noise {
+    Independent(f64),
+    /// Each run by 0.5 as the one before.
+    Correlated(f64),
+    /// 10 % from the first run to the last, in a direction drawn for each comparison.
+    Linear(f64),
+    /// 1 % each run in a direction of its own, kept.
+    Walk(f64),
+    TwoModes(f64),
+    /// Student's t with three degrees of freedom.
+    HeavyTails(f64),
+    /// One run in seven is slower by five spreads.
+    RareSlow(f64),
+    /// Sides that ran one after the other meet machines that differ by so much.
+    Session(f64, f64),
+    Measured,
+}
+
+const NOISES: [Noise; 14] = [
+    Noise::Independent(0.01),
+    Noise::Independent(0.03),
+    Noise::Independent(0.05),
+    Noise::Correlated(0.03),
+    Noise::Correlated(0.05),
+    Noise::Linear(0.01),
+    Noise::Linear(0.03),
+    Noise::Walk(0.01),
+    Noise::TwoModes(0.03),
+    Noise::HeavyTails(0.05),
+    Noise::RareSlow(0.02),
+    Noise::Session(0.01, 0.02),
+    Noise::Session(0.01, 0.05),
+    Noise::Measured,
+];
+
+impl Noise {
+    fn name(self) -> (&'static str, f64) {
+        match self {
+            Self::Independent(spread) => ("independent", spread),
+            Self::Correlated(spread) => ("correlated-0.5", spread),
+            Self::Linear(spread) => ("linear-10-percent", spread),
+            Self::Walk(spread) => ("walk-1-percent", spread),
+            Self::TwoModes(spread) => ("two-modes", spread),
+            Self::HeavyTails(spread) => ("heavy-tails", spread),
+            Self::RareSlow(spread) => ("rare-slow-runs", spread),
+            Self::Session(spread, jump) if jump < 0.03 => ("session-2-percent", spread),
+            Self::Session(spread, _) => ("session-5-percent", spread),
+            Self::Measured => ("measured", f64::NAN),
+        }
+    }
+
+    /// Logarithms of so many runs in a row.
+    fn draw(self, count: usize, measured: &[f64], random: &mut SplitMix64) -> Vec<f64> {
+        let sign = if random.fraction() < 0.5 { -1.0 } else { 1.0 };
+        let mut state = normal(random);
+        let mut each = |place: usize| match self {
+            Self::Independent(spread) | Self::Session(spread, _) => spread * normal(random),
+            Self::Correlated(spread) => {
+                state = if place == 0 { state } else { 0.5 * state + 0.75_f64.sqrt() * normal(random) };
+                spread * state
+            }
+            Self::Linear(spread) => spread * normal(random) + sign * 0.10 * place as f64 / (count - 1) as f64,
+            Self::Walk(spread) => {
+                state += 0.01 * normal(random);
+                state + spread * normal(random)
+            }
+            Self::TwoModes(spread) => 0.3 * spread * normal(random) + if random.fraction() < 0.5 { 2.0 * spread } else { 0.0 },
+            Self::HeavyTails(spread) => {
+                let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
+                spread * normal(random) / chi.sqrt()
+            }
+            Self::RareSlow(spread) => 0.5 * spread * normal(random) - if random.fraction() < 1.0 / 7.0 { 5.0 * spread } else { 0.0 },
+            Self::Measured => 0.0,
+        };
+        if let Self::Measured = self {
+            // As they were made, from a place drawn for each comparison.
+            let first = (random.fraction() * (measured.len() - count + 1) as f64) as usize;
+            return measured[first..first + count].to_vec();
+        }
+        (0..count).map(&mut each).collect()
+    }
+
+    fn jump(self) -> f64 {
+        if let Self::Session(_, jump) = self { jump } else { 0.0 }
+    }
+}
+
+/// How the runs of both sides lie in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// A B, B A, A B, …
+    InTurns,
+    /// A B, A B, …
+    Alternating,
+    Shuffled,
+    OneAfterTheOther,
+}
+
+const ORDERS: [Order; 4] = [Order::InTurns, Order::Alternating, Order::Shuffled, Order::OneAfterTheOther];
+
+impl Order {
+    fn name(self) -> &'static str {
+        match self {
+            Self::InTurns => "in-turns",
+            Self::Alternating => "alternating",
+            Self::Shuffled => "shuffled",
+            Self::OneAfterTheOther => "one-after-the-other",
+        }
+    }
+
+    /// Of each run whether it is of the new side.
+    fn lay(self, [base, new]: [usize; 2], random: &mut SplitMix64) -> Vec<bool> {
+        match self {
+            Self::InTurns => (0..2 * base).map(|place| [false, true, true, false][place % 4]).collect(),
+            Self::Alternating => (0..2 * base).map(|place| place % 2 == 1).collect(),
+            Self::OneAfterTheOther => (0..base + new).map(|place| place >= base).collect(),
+            Self::Shuffled => {
+                let mut sides: Vec<bool> = (0..base + new).map(|place| place >= base).collect();
+                random.shuffle(&mut sides);
+                sides
+            }
+        }
+    }
+}
 
 fn main() {
     let table = std::env::var_os("KILN_VERDICT_TABLE").map(PathBuf::from);
     let table = table.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results/verdict-spread/latest/trials.csv")));
     let measured = rates(&table);
-    let mut text = String::from("runs_from,spread,n,slowdown,comparisons,slower,faster,same,ambiguous\n");
-    let spread = deviation(&measured);
-    for runs in RUNS {
-        for slowdown in SLOWDOWNS {
-            let mut random = SplitMix64::new(1);
-            let mut pool = measured.clone();
-            let mut draw = || {
-                random.shuffle(&mut pool);
-                (pool[..runs].to_vec(), pool[runs..2 * runs].to_vec())
-            };
-            line(&mut text, &format!("{} measured", measured.len()), spread, runs, slowdown, &mut draw);
-        }
-    }
-    for spread in SPREADS {
-        for runs in RUNS {
-            for slowdown in SLOWDOWNS {
-                let mut random = SplitMix64::new(2);
-                let mut side = || (0..runs).map(|_| (spread * normal(&mut random)).exp()).collect::<Vec<f64>>();
-                line(&mut text, "made-up", spread, runs, slowdown, &mut || (side(), side()));
+    let mut text =
+        String::from("noise,spread,order,base_runs,new_runs,slowdown,comparisons,slower,faster,same,ambiguous,cannot_tell,best_test,best_slower\n");
+    let mut faults = Vec::new();
+    for noise in NOISES {
+        for order in ORDERS {
+            for runs in RUNS {
+                let is_possible = runs[0] == runs[1] || matches!(order, Order::Shuffled | Order::OneAfterTheOther);
+                if is_possible && runs[0] + runs[1] <= measured.len() {
+                    cell(&mut text, &mut faults, (noise, order, runs), &measured);
+                }
             }
         }
     }
@@ -49,18 +177,14 @@ fn main() {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     fs::create_dir_all(&target).unwrap();
     fs::write(target.join("verdicts.csv"), text).unwrap();
+    assert!(faults.is_empty(), "too many false verdicts, or too few slowdowns found:\n{}", faults.join("\n"));
 }
 
+/// Logarithms of the rates, in the order in which they were measured.
 fn rates(path: &std::path::Path) -> Vec<f64> {
     let rows = TrialTable::read(path).unwrap_or_else(|error| panic!("{error}; `kiln run experiments/verdict-spread.yaml` makes it")).rows;
     let completed = rows.iter().filter(|row| row.fixed.outcome == Outcome::Completed);
-    completed.filter_map(|row| row.fixed.tokens_per_second.or(row.fixed.samples_per_second)).collect()
-}
-
-/// Of the logarithms: the spread as a share.
-fn deviation(values: &[f64]) -> f64 {
-    let mean = values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64;
-    (values.iter().map(|value| (value.ln() - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64).sqrt()
+    completed.filter_map(|row| row.fixed.tokens_per_second.or(row.fixed.samples_per_second)).map(f64::ln).collect()
 }
 
 /// A number from a standard normal distribution.
@@ -68,19 +192,114 @@ fn normal(random: &mut SplitMix64) -> f64 {
     (-2.0 * (1.0 - random.fraction()).ln()).sqrt() * (std::f64::consts::TAU * random.fraction()).cos()
 }
 
-fn line(text: &mut String, from: &str, spread: f64, runs: usize, slowdown: f64, draw: &mut dyn FnMut() -> (Vec<f64>, Vec<f64>)) {
-    let mut counts = [0_usize; 4];
-    for _ in 0..COMPARISONS {
-        let (base, new) = draw();
-        let slower: Vec<f64> = new.iter().map(|rate| rate * (1.0 - slowdown)).collect();
-        let place = match verdict_of(Metric::Throughput, &base, &slower) {
-            Verdict::Worse => 0,
-            Verdict::Better => 1,
-            Verdict::Same => 2,
-            _ => 3,
-        };
-        counts[place] += 1;
+/// Of runs as (logarithm, whether new): the logarithm of new / base with the half width of its 95 % interval.
+type Test = fn(&[(f64, bool)]) -> (f64, f64);
+
+/// The plain tests.
+const TESTS: [(&str, Test); 3] = [("paired-t", paired), ("welch-t", welch), ("line", line)];
+
+fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Noise, Order, [usize; 2]), measured: &[f64]) {
+    let mut false_by_test = [0.0; TESTS.len()];
+    for slowdown in SLOWDOWNS {
+        let mut random = SplitMix64::new(1);
+        let mut counts = [0_usize; 5];
+        let mut slower_by_test = [0_usize; TESTS.len()];
+        let mut any_by_test = [0_usize; TESTS.len()];
+        let comparisons = if slowdown == 0.0 { WITHOUT } else { COMPARISONS };
+        for _ in 0..comparisons {
+            let sides = order.lay(runs, &mut random);
+            let logs = noise.draw(sides.len(), measured, &mut random);
+            let jump = if order == Order::OneAfterTheOther { noise.jump() } else { 0.0 };
+            let of_new = (1.0 - slowdown).ln() - jump;
+            let runs: Vec<(f64, bool)> = logs.iter().zip(&sides).map(|(log, is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new)).collect();
+            let side = |wanted: bool| -> Vec<Run> {
+                let placed = runs.iter().enumerate().filter(|(_, (_, is_new))| *is_new == wanted);
+                placed.map(|(place, (log, _))| Run { value: 100.0 * log.exp(), seconds: Some(place as f64), block: None }).collect()
+            };
+            let place = match verdict_of(Metric::Throughput, &side(false), &side(true)) {
+                Verdict::Worse => 0,
+                Verdict::Better => 1,
+                Verdict::Same => 2,
+                Verdict::CannotTell => 4,
+                _ => 3,
+            };
+            counts[place] += 1;
+            for (test, (_, of)) in TESTS.iter().enumerate() {
+                let (difference, half) = of(&runs);
+                let is_told = difference.abs() > half && (difference.exp() - 1.0).abs() >= 0.03;
+                any_by_test[test] += usize::from(is_told);
+                slower_by_test[test] += usize::from(is_told && difference < 0.0);
+            }
+        }
+        let share = |count: usize| count as f64 / comparisons as f64;
+        if slowdown == 0.0 {
+            false_by_test = any_by_test.map(share);
+        }
+        let allowed = (0..TESTS.len()).filter(|test| false_by_test[*test] <= 0.055 && (runs[0] == runs[1] || TESTS[*test].0 != "paired-t"));
+        let best = allowed.max_by(|one, other| slower_by_test[*one].cmp(&slower_by_test[*other]));
+        let (name, spread) = noise.name();
+        let spread = if spread.is_nan() { String::new() } else { spread.to_string() };
+        let best_slower = best.map_or(0.0, |test| share(slower_by_test[test]));
+        let best = best.map_or_else(|| ",".to_owned(), |test| format!("{},{:.4}", TESTS[test].0, share(slower_by_test[test])));
+        let [slower, faster, same, ambiguous, cannot_tell] = counts.map(|count| format!("{:.4}", share(count)));
+        let line = format!(
+            "{name},{spread},{},{},{},{slowdown},{comparisons},{slower},{faster},{same},{ambiguous},{cannot_tell},{best}",
+            order.name(),
+            runs[0],
+            runs[1]
+        );
+        let is_false = slowdown == 0.0 && share(counts[0] + counts[1]) > MOST_FALSE;
+        let is_weak = slowdown > 0.0 && order != Order::OneAfterTheOther && runs[0].min(runs[1]) >= RUNS_FOR_POWER;
+        if is_false || is_weak && best_slower - share(counts[0]) > MOST_LESS {
+            faults.push(line.clone());
+        }
+        let _ = writeln!(text, "{line}");
     }
-    let shares = counts.map(|count| format!("{:.4}", count as f64 / COMPARISONS as f64)).join(",");
-    let _ = writeln!(text, "{from},{spread:.4},{runs},{slowdown},{COMPARISONS},{shares}");
+}
+
+fn half_width(error: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).unwrap().inverse_cdf(0.975) * error
+}
+
+fn of_side(runs: &[(f64, bool)], wanted: bool) -> (f64, f64, f64) {
+    let logs: Vec<f64> = runs.iter().filter(|(_, is_new)| *is_new == wanted).map(|(log, _)| *log).collect();
+    let count = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / count;
+    (count, mean, logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0) / count)
+}
+
+fn welch(runs: &[(f64, bool)]) -> (f64, f64) {
+    let [(n, base, of_base), (m, new, of_new)] = [false, true].map(|side| of_side(runs, side));
+    let freedom = (of_base + of_new).powi(2) / (of_base.powi(2) / (n - 1.0) + of_new.powi(2) / (m - 1.0));
+    (new - base, half_width((of_base + of_new).sqrt(), freedom))
+}
+
+/// The first run of base with the first of new, and so on; of unequal sides nothing is told.
+fn paired(runs: &[(f64, bool)]) -> (f64, f64) {
+    let side = |wanted: bool| runs.iter().filter(move |(_, is_new)| *is_new == wanted).map(|(log, _)| *log);
+    if side(false).count() != side(true).count() {
+        return (0.0, f64::INFINITY);
+    }
+    let differences: Vec<(f64, bool)> = side(false).zip(side(true)).map(|(base, new)| (new - base, true)).collect();
+    let (count, mean, of_mean) = of_side(&differences, true);
+    (mean, half_width(of_mean.sqrt(), count - 1.0))
+}
+
+/// Least squares of the logarithm on 1, the side and the place, after both sides' means are taken out of the place.
+fn line(runs: &[(f64, bool)]) -> (f64, f64) {
+    let placed: Vec<(f64, f64, bool)> = runs.iter().enumerate().map(|(place, (log, is_new))| (place as f64, *log, *is_new)).collect();
+    let mean = |of: &dyn Fn(&(f64, f64, bool)) -> f64, wanted: bool| {
+        let side: Vec<f64> = placed.iter().filter(|run| run.2 == wanted).map(of).collect();
+        (side.iter().sum::<f64>() / side.len() as f64, side.len() as f64)
+    };
+    let places = [false, true].map(|side| mean(&|run| run.0, side));
+    let logs = [false, true].map(|side| mean(&|run| run.1, side).0);
+    let centred = placed.iter().map(|run| (run.0 - places[usize::from(run.2)].0, run.1 - logs[usize::from(run.2)]));
+    let (across, both) = centred.clone().fold((0.0, 0.0), |(across, both), (place, log)| (across + place * place, both + place * log));
+    let slope = both / across;
+    let rest: f64 = centred.map(|(place, log)| (log - slope * place).powi(2)).sum();
+    let freedom = runs.len() as f64 - 3.0;
+    let distance = places[1].0 - places[0].0;
+    let variance = rest / freedom * (1.0 / places[0].1 + 1.0 / places[1].1 + distance * distance / across);
+    (logs[1] - logs[0] - slope * distance, half_width(variance.sqrt(), freedom))
 }

@@ -1,10 +1,10 @@
 //! `kiln compare`: what changed between two tables, and whether it can be told from chance.
 
 use super::{
-    Status, Stop, note, page_style, print,
+    Status, Stop, note, page_style, print, rerun,
     sources::{Source, source},
 };
-use crate::report::compare::{Comparisons, Fact, Field, Metric, Options, Page, Verdict, compare, facts, word};
+use crate::report::compare::{Compared, Comparisons, Fact, Field, Gate, Metric, Options, Page, Verdict, compare, facts, gate, word};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -14,6 +14,8 @@ pub(super) struct Args {
     new: String,
     #[command(flatten)]
     asked: Asked,
+    #[command(flatten)]
+    again: rerun::Args,
 }
 
 /// How two tables are compared, and what to make of it.
@@ -25,9 +27,15 @@ pub(super) struct Asked {
     /// Compare rows that differ in these columns, because that is what is compared: `--across precision`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = field)]
     across: Vec<Field>,
-    /// Exit with 1 where something is so: `--fail-on slower,worse-loss`.
+    /// Exit with 1 where something is so, and with 4 where these runs cannot tell: `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
+    /// What a gate of `--fail-on` does that these runs cannot answer.
+    #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
+    cannot_tell: Untold,
+    /// Leave out runs that were disturbed: throttled, others on the device, memory errors, a busy host.
+    #[arg(long)]
+    clean: bool,
     /// How to print it.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -45,6 +53,18 @@ enum Format {
     Json,
 }
 
+/// What becomes of a gate that cannot be answered.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Untold {
+    /// Exit with 4.
+    #[value(name = "exit-4")]
+    Exit4,
+    /// It passes.
+    Pass,
+    /// It fails: exit with 1.
+    Fail,
+}
+
 /// What a run of a program may be stopped by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
@@ -57,7 +77,8 @@ enum Reason {
 }
 
 /// Verdicts that are worth an exit status.
-const VERDICTS: [&str; 8] = ["slower", "longer-step", "more-memory", "more-energy", "worse-loss", "ambiguous", "too-few-runs", "not-comparable"];
+const VERDICTS: [&str; 9] =
+    ["slower", "longer-step", "more-memory", "more-energy", "worse-loss", "ambiguous", "cannot-tell", "too-few-runs", "not-comparable"];
 
 fn field(text: &str) -> Result<Field, String> {
     let names: Vec<&str> = Field::ALL.iter().map(|field| field.name()).collect();
@@ -73,6 +94,16 @@ fn reason(text: &str) -> Result<Reason, String> {
     }
 }
 
+impl Reason {
+    fn spelled(&self) -> &str {
+        match self {
+            Self::Verdict(word) => word,
+            Self::Missing => "missing",
+            Self::Ends => "not-completed",
+        }
+    }
+}
+
 impl Asked {
     /// Whether rows are matched by their trial's id, and not by values.
     pub(super) fn matches_by_id(&self) -> bool {
@@ -81,30 +112,41 @@ impl Asked {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    compare_and_print(&source(&args.base)?, &source(&args.new)?, &args.asked)
+    let [base, new] = match args.again.rerun {
+        true => rerun::rerun(&args.base, &args.new, &args.again)?,
+        false => [source(&args.base)?, source(&args.new)?],
+    };
+    compare_and_print(&base, &new, &args.asked, None)
 }
 
-/// Prints what a comparison says; the status is 1 where it fails as asked, or nothing could be compared.
-pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked) -> Result<Status, Stop> {
-    judge(base, new, asked, |page| match asked.format {
-        Format::Text => page.text(page_style()),
-        Format::Markdown => page.markdown(),
-        Format::Csv => page.csv(),
-        Format::Json => page.json(),
+/// What a comparison comes to, in a sentence for the end of the page.
+pub(super) type Closing = fn(&Comparisons) -> String;
+
+/// Prints what a comparison says; the status is 1 where it fails as asked, or nothing could be compared, and 4 where a gate cannot be answered.
+pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked, closing: Option<Closing>) -> Result<Status, Stop> {
+    judge(base, new, asked, |page| {
+        let closing = || closing.map(|closing| format!("\n{}\n", closing(page.found))).unwrap_or_default();
+        match asked.format {
+            Format::Text => page.text(page_style()) + &closing(),
+            Format::Markdown => page.markdown() + &closing(),
+            Format::Csv => page.csv(),
+            Format::Json => page.json(),
+        }
     })
 }
 
 /// The same as one event, for programs that follow a run.
-pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked) -> Result<Status, Stop> {
+pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked, closing: Closing) -> Result<Status, Stop> {
     judge(base, new, asked, |page| {
         let mut event = page.value();
         event["event"] = "comparison".into();
+        event["closing"] = closing(page.found).into();
         format!("{event}\n")
     })
 }
 
 fn judge(base: &Source, new: &Source, asked: &Asked, shown: impl FnOnce(&Page<'_>) -> String) -> Result<Status, Stop> {
-    let options = Options { by: asked.by.clone(), across: asked.across.clone() };
+    let options = Options { by: asked.by.clone(), across: asked.across.clone(), is_clean: asked.clean };
     let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
     if found.is_empty() {
         return Err(nothing_in_common(base, new, &options));
@@ -120,23 +162,45 @@ fn record(base: &Source, new: &Source) -> Option<Vec<Fact>> {
     (base.run.is_some() && new.run.is_some()).then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
 }
 
-/// Fails where nothing could be compared, or as asked.
+/// Fails where nothing could be compared, or as asked; a gate says what became of it.
 fn status(found: &Comparisons, asked: &Asked) -> Status {
     let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
-    let untold: Vec<&Reason> = asked.fail_on.iter().filter(|reason| cannot_be_told(reason, found)).collect();
-    for reason in &untold {
-        if let Reason::Verdict(word) = reason {
-            note(&format!("`--fail-on {word}`: no point of both tables has a number to tell it by, so it counts as failed"));
-        }
+    let mut status = if is_refused && asked.fail_on.is_empty() { Status::Failed } else { Status::Success };
+    for reason in &asked.fail_on {
+        let (spelled, gate) = (reason.spelled(), answer(reason, found));
+        let of = match (&gate, asked.cannot_tell) {
+            (Gate::Pass, _) => Status::Success,
+            (Gate::Fail(_), _) | (Gate::CannotTell(_), Untold::Fail) => Status::Failed,
+            (Gate::CannotTell(_), Untold::Exit4) => Status::CannotTell,
+            (Gate::CannotTell(_), Untold::Pass) => Status::Success,
+        };
+        note(&format!("gate {spelled}: {}", gate.sentence()));
+        // A failure is sure, whatever else cannot be told.
+        status = match (status, of) {
+            (Status::Failed, _) | (_, Status::Failed) => Status::Failed,
+            (before, of) => before.max(of),
+        };
     }
-    let fails = is_refused || !untold.is_empty() || asked.fail_on.iter().any(|reason| holds(reason, found));
-    if fails { Status::Failed } else { Status::Success }
+    status
 }
 
-/// A gate that nothing went through is not open: no point has a number of that metric on both sides.
-fn cannot_be_told(reason: &Reason, found: &Comparisons) -> bool {
-    let Reason::Verdict(word) = reason else { return false };
-    Metric::of_word(word).is_some_and(|metric| found.pairs.iter().flat_map(|pair| &pair.comparisons).all(|comparison| comparison.metric != metric))
+fn answer(reason: &Reason, found: &Comparisons) -> Gate {
+    let fails = |names: Vec<String>| if names.is_empty() { Gate::Pass } else { Gate::Fail(names) };
+    let names = |holds: &dyn Fn(&Compared) -> bool| found.pairs.iter().filter(|pair| holds(pair)).map(|pair| pair.name.clone()).collect();
+    match reason {
+        Reason::Missing => fails(found.only_base.clone()),
+        Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
+        Reason::Verdict(wanted) => match Metric::of_word(wanted) {
+            Some(metric) => gate(found, metric),
+            None if wanted == "not-comparable" => fails(names(&|pair| !pair.unlike.is_empty())),
+            None => {
+                let is_so = |pair: &Compared| {
+                    pair.comparisons.iter().any(|comparison| comparison.verdict != Verdict::NotComparable && word(comparison) == wanted)
+                };
+                fails(names(&is_so))
+            }
+        },
+    }
 }
 
 fn nothing_in_common(base: &Source, new: &Source, options: &Options) -> Stop {
@@ -145,16 +209,4 @@ fn nothing_in_common(base: &Source, new: &Source, options: &Options) -> Stop {
         false => "no value of these keys is in both",
     };
     Stop::bad_input(format!("{} and {}: {hint}", base.name, new.name))
-}
-
-fn holds(reason: &Reason, found: &Comparisons) -> bool {
-    match reason {
-        Reason::Missing => !found.only_base.is_empty(),
-        Reason::Ends => found.pairs.iter().any(|pair| pair.ends.is_some()),
-        Reason::Verdict(wanted) if wanted == "not-comparable" => found.pairs.iter().any(|pair| !pair.unlike.is_empty()),
-        Reason::Verdict(wanted) => {
-            let comparisons = found.pairs.iter().flat_map(|pair| &pair.comparisons);
-            comparisons.filter(|comparison| comparison.verdict != Verdict::NotComparable).any(|comparison| word(comparison) == wanted)
-        }
-    }
 }

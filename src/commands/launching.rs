@@ -63,6 +63,11 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Launching {
+    /// Launches that keep their runs in a folder and leave the voice to the caller.
+    pub(super) fn quiet_in(results: PathBuf) -> Self {
+        Self { fresh: false, dry_run: false, set: Vec::new(), device: None, engine: None, quiet: true, progress: Telling::Plain, results }
+    }
+
     /// Puts what the scheduler is asked for into `with`.
     pub(super) fn request<T>(&self, wanted: &Wanted<'_>, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();

@@ -17,6 +17,7 @@ mod plan;
 mod planned;
 mod report;
 mod reproduce;
+mod rerun;
 mod run;
 mod schema;
 mod snapshot;
@@ -87,6 +88,8 @@ pub(crate) enum Status {
     BadInput = 2,
     /// 3: the machine cannot run it.
     CannotRun = 3,
+    /// 4: a gate of `--fail-on` that these runs cannot answer.
+    CannotTell = 4,
     /// 130: interrupted.
     Interrupted = 130,
 }

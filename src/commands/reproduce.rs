@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     plan::{Trial, TrialId},
-    report::compare::{facts, now_different},
+    report::compare::{facts, now_different, reproduced},
     schedule::{self, End, Instruments, Request, Style},
     spec,
 };
@@ -74,8 +74,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
     let compared = match launch.style() {
-        Style::Json => compare_and_tell(&base, &new, &args.comparing)?,
-        _ => compare_and_print(&base, &new, &args.comparing)?,
+        Style::Json => compare_and_tell(&base, &new, &args.comparing, reproduced)?,
+        _ => compare_and_print(&base, &new, &args.comparing, Some(reproduced))?,
     };
     Ok(status(&report).max(compared))
 }

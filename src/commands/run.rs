@@ -57,6 +57,11 @@ impl Asked {
         Ok(Self { resolved: spec::write_resolved(&planned.loaded), planned, selection: Selection::default() })
     }
 
+    /// Which of its trials the next request is about.
+    pub(super) fn select(&mut self, selection: Selection) {
+        self.selection = selection;
+    }
+
     /// Puts what the scheduler is asked for into `with`.
     pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
         let wanted = Wanted {

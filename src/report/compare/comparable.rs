@@ -11,6 +11,12 @@ use crate::record::TrialRow;
 #[serde(rename_all = "snake_case")]
 pub enum Field {
     DeviceName,
+    /// Of a trial on the CPU: its kind. Beside a GPU another processor is told with the records.
+    Processor,
+    PowerLimitWatts,
+    MigProfile,
+    EccMode,
+    HostId,
     Driver,
     Libtorch,
     Engine,
@@ -22,8 +28,13 @@ pub enum Field {
 }
 
 impl Field {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::DeviceName,
+        Self::Processor,
+        Self::PowerLimitWatts,
+        Self::MigProfile,
+        Self::EccMode,
+        Self::HostId,
         Self::Driver,
         Self::Libtorch,
         Self::Engine,
@@ -38,6 +49,11 @@ impl Field {
     pub fn name(self) -> &'static str {
         match self {
             Self::DeviceName => "device_name",
+            Self::Processor => "processor",
+            Self::PowerLimitWatts => "power_limit_watts",
+            Self::MigProfile => "mig_profile",
+            Self::EccMode => "ecc_mode",
+            Self::HostId => "host_id",
             Self::Driver => "driver",
             Self::Libtorch => "libtorch",
             Self::Engine => "engine",
@@ -49,11 +65,21 @@ impl Field {
         }
     }
 
+    /// Whether tables older than the column are of unknown value, which is no other one.
+    fn may_be_unknown(self) -> bool {
+        matches!(self, Self::Processor | Self::PowerLimitWatts | Self::MigProfile | Self::EccMode | Self::HostId)
+    }
+
     /// The value of a row, empty where it is not known.
     pub(in crate::report) fn of(self, row: &TrialRow) -> String {
         let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
         match self {
             Self::DeviceName => row.device_name.clone().unwrap_or_default(),
+            Self::Processor => row.processor.clone().filter(|_| row.device_uuid.is_none()).unwrap_or_default(),
+            Self::PowerLimitWatts => row.power_limit_watts.map(|watts| watts.round().to_string()).unwrap_or_default(),
+            Self::MigProfile => row.mig_profile.clone().unwrap_or_default(),
+            Self::EccMode => row.ecc_mode.clone().unwrap_or_default(),
+            Self::HostId => row.host_id.clone().unwrap_or_default(),
             Self::Driver => row.driver.clone().unwrap_or_default(),
             Self::Libtorch => row.libtorch.clone().unwrap_or_default(),
             Self::Engine => row.engine.clone(),
@@ -65,6 +91,12 @@ impl Field {
             Self::ConcurrentTrials => row.concurrent_trials.to_string(),
         }
     }
+}
+
+/// Host ids that were made of different things say nothing of one another.
+fn is_of_two_kinds(field: Field, base: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
+    let kinds = |ids: &BTreeSet<String>| ids.iter().map(|id| id.split('-').next().unwrap_or_default().to_owned()).collect::<BTreeSet<String>>();
+    field == Field::HostId && kinds(base).is_disjoint(&kinds(new))
 }
 
 /// A field in which the rows differ, with what there is of it on both sides.
@@ -82,7 +114,14 @@ pub(super) fn unlike(base: &[&TrialRow], new: &[&TrialRow]) -> Vec<Unlike> {
     }
     let values = |field: Field, rows: &[&TrialRow]| rows.iter().map(|row| field.of(row)).collect::<BTreeSet<String>>();
     let of = |field: Field| {
-        let (base, new) = (values(field, base), values(field, new));
+        let (mut base, mut new) = (values(field, base), values(field, new));
+        if field.may_be_unknown() {
+            [&mut base, &mut new].into_iter().for_each(|known| known.retain(|value| !value.is_empty()));
+            let is_told = base.len().max(new.len()) > 1 || (!base.is_empty() && !new.is_empty() && !is_of_two_kinds(field, &base, &new));
+            if !is_told {
+                return None;
+            }
+        }
         (base != new || base.len() > 1).then(|| Unlike { field, base: base.into_iter().collect(), new: new.into_iter().collect() })
     };
     Field::ALL.into_iter().filter_map(of).collect()

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::record::TrialRow;
+use crate::{
+    record::TrialRow,
+    statistics::{Nature, Run},
+};
 
 /// A number that a verdict is given on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -41,21 +44,37 @@ impl Metric {
                 ("peak_nvml_used_bytes", |row| on_gpu(row, row.peak_nvml_used_bytes)),
                 ("peak_resident_bytes", |row| row.peak_resident_bytes.filter(|_| row.device_uuid.is_none()).map(|bytes| bytes as f64)),
             ],
-            Self::Energy => &[("joules per sample", TrialRow::joules_per_sample)],
+            Self::Energy => &[
+                ("energy_counter_joules per sample", |row| row.per_sample(row.energy_counter_joules)),
+                ("energy_integral_joules per sample", |row| row.per_sample(row.energy_integral_joules)),
+            ],
             Self::Loss => &[("valid_loss", |row| row.valid_loss), ("train_loss", |row| row.train_loss)],
         }
     }
 
     /// The numbers of the rows of both sides, from one and the same column: the first in which both sides have any, with its name. A row that
     /// has none there, or one that cannot be in a ratio, is left out; another column would compare something else.
-    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<(&'static str, [Vec<f64>; 2])> {
+    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<(&'static str, [Vec<Run>; 2])> {
         let of = |(name, column): &Column| {
-            let numbers =
-                [base, new].map(|rows| rows.iter().filter_map(|row| column(row).filter(|value| can_be_ratio(*value))).collect::<Vec<f64>>());
-            (*name, numbers)
+            let run = |row: &&TrialRow| Some(self.run(row, column(row).filter(|value| can_be_ratio(*value))?));
+            (*name, [base, new].map(|rows| rows.iter().filter_map(run).collect::<Vec<Run>>()))
         };
         let is_told = |(_, column): &&Column| [base, new].iter().all(|rows| rows.iter().any(|row| column(row).is_some()));
         self.columns().iter().find(is_told).map(of)
+    }
+
+    /// A number of a row with its place in time.
+    fn run(self, row: &TrialRow, value: f64) -> Run {
+        // The same seed gives the same weights and batches on both sides.
+        Run { value, seconds: row.started_seconds(), block: (self.nature() == Nature::Settled).then_some(row.seed) }
+    }
+
+    /// Whether the state of the machine reaches it.
+    pub(super) fn nature(self) -> Nature {
+        match self {
+            Self::Throughput | Self::StepTime | Self::Energy => Nature::Drifting,
+            Self::Memory | Self::Loss => Nature::Settled,
+        }
     }
 
     /// The number of a row by itself.

@@ -3,26 +3,30 @@
 //! Rows in, verdicts out; how they look is for [`Page`]. The rules are in `docs/comparing.md`.
 
 mod comparable;
+mod gate;
 mod matching;
 mod metric;
+mod order;
 mod record;
 mod render;
-mod statistics;
+mod reproduced;
 
 use serde::Serialize;
 
 pub use comparable::{Field, Unlike};
+pub use gate::{Gate, gate};
 pub use metric::Metric;
 pub use record::{Fact, facts};
 pub use render::{Page, now_different, word};
+pub use reproduced::reproduced;
 
 use super::points::note_on;
 use crate::{
     plan::Outcome,
     record::{TrialRow, TrialTable},
+    statistics::{self, Design, Drift, Estimate, Question, Sides, estimates},
 };
 use matching::{Matched, Pair, by_id, by_keys};
-use statistics::{Arms, FEWEST_RUNS, estimates};
 
 /// How tables are compared.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +35,8 @@ pub struct Options {
     pub by: Vec<String>,
     /// Fields that may differ: the comparison is about them.
     pub across: Vec<Field>,
+    /// Leave out runs that were disturbed ([`TrialRow::disturbances`]).
+    pub is_clean: bool,
 }
 
 /// What a comparison says.
@@ -42,6 +48,8 @@ pub enum Verdict {
     Same,
     /// The interval reaches across what would be a change.
     Ambiguous,
+    /// One side ran after the other, and the machine alone may change by so much.
+    CannotTell,
     TooFewRuns,
     NotComparable,
 }
@@ -59,15 +67,19 @@ pub struct Comparison {
     /// Runs that completed without it, or with one that cannot be in a ratio.
     pub base_missing: usize,
     pub new_missing: usize,
-    /// The middle of each side in the metric's unit: geometric mean, from ten runs on the median.
+    /// The geometric mean of each side in the metric's unit.
     pub base: f64,
     pub new: f64,
     /// new / base.
     pub ratio: f64,
-    /// Of the ratio, adjusted for all pairs of the metric; `None` where there are too few runs.
+    /// Of the ratio, adjusted for all comparisons of these tables; `None` where there are too few runs.
     pub interval: Option<[f64; 2]>,
-    /// The smallest change, as a share, that these runs would show four times in five.
+    /// The smallest change, as a share, that so many runs of this spread would show four times in five; never less than what counts as a change.
     pub visible: Option<f64>,
+    /// How the runs of both sides lie in time; `None` where there are too few.
+    pub design: Option<Design>,
+    /// How the machine changed meanwhile.
+    pub drift: Drift,
 }
 
 /// One point that both tables have.
@@ -80,10 +92,14 @@ pub struct Compared {
     /// Of the trials that are in both tables: how many have losses, and how many of these are equal to the bit.
     pub losses: usize,
     pub equal_losses: usize,
+    /// The largest distance of two losses of one trial, as a share of that of base.
+    pub losses_apart: Option<f64>,
     /// How trials ended on each side, where that is not `completed` for all.
     pub ends: Option<[String; 2]>,
     /// Runs that lie far from the others of their side, with what may be the reason.
     pub outliers: Vec<String>,
+    /// Completed runs of each side that were disturbed, in words; left out of the numbers if that was asked for.
+    pub disturbed: [Vec<String>; 2],
 }
 
 /// Two tables.
@@ -94,6 +110,8 @@ pub struct Comparisons {
     pub only_new: Vec<String>,
     /// Fields in which compared rows differ, as asked for.
     pub across: Vec<Unlike>,
+    /// Whether disturbed runs were left out.
+    pub is_clean: bool,
 }
 
 impl Comparisons {
@@ -109,22 +127,25 @@ impl Comparisons {
 /// A key of [`Options::by`] that does not match rows one to one, in words.
 pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result<Comparisons, String> {
     let matched = if options.by.is_empty() { by_id(base, new) } else { by_keys(base, new, &options.by)? };
-    let Matched { pairs, only_base, only_new } = matched;
+    let Matched { mut pairs, only_base, only_new } = matched;
+    let disturbed: Vec<[Vec<String>; 2]> = pairs.iter().map(|pair| [&pair.base, &pair.new].map(|rows| disturbances(rows))).collect();
+    if options.is_clean {
+        let is_clean = |row: &&TrialRow| row.outcome != Outcome::Completed || row.disturbances().is_empty();
+        pairs.iter_mut().flat_map(|pair| [&mut pair.base, &mut pair.new]).for_each(|rows| rows.retain(is_clean));
+    }
     let mut across: Vec<Unlike> = Vec::new();
     let mut compared: Vec<Compared> = Vec::new();
-    for pair in &pairs {
+    for (pair, disturbed) in pairs.iter().zip(disturbed) {
         let (asked, unlike): (Vec<Unlike>, Vec<Unlike>) = unlike_in(pair).into_iter().partition(|unlike| options.across.contains(&unlike.field));
         asked.into_iter().for_each(|unlike| {
             if !across.contains(&unlike) {
                 across.push(unlike)
             }
         });
-        compared.push(without_numbers(pair, unlike));
+        compared.push(Compared { disturbed, ..without_numbers(pair, unlike) });
     }
-    for metric in Metric::ALL {
-        fill(metric, &pairs, &mut compared);
-    }
-    Ok(Comparisons { pairs: compared, only_base, only_new, across })
+    fill(&pairs, &mut compared);
+    Ok(Comparisons { pairs: compared, only_base, only_new, across, is_clean: options.is_clean })
 }
 
 /// Of runs that have numbers to compare.
@@ -138,7 +159,10 @@ fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
 
 fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
     let twice = pair.base.iter().filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
-    let losses: Vec<bool> = twice.filter_map(|(old, new)| equal_losses(old, new)).collect();
+    let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
+    let losses: Vec<bool> = twice.iter().filter_map(|(old, new)| equal_losses(old, new)).collect();
+    let apart = twice.iter().flat_map(|(old, new)| [(old.train_loss, new.train_loss), (old.valid_loss, new.valid_loss)]);
+    let apart = apart.filter_map(|(old, new)| Some(((new? - old?) / old?).abs())).filter(|share| share.is_finite());
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
     Compared {
@@ -147,8 +171,10 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
         unlike,
         losses: losses.len(),
         equal_losses: losses.iter().filter(|equal| **equal).count(),
+        losses_apart: apart.reduce(f64::max),
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
+        disturbed: Default::default(),
     }
 }
 
@@ -169,56 +195,103 @@ fn ends(rows: &[&TrialRow]) -> String {
     counts.join(", ")
 }
 
-/// Adds the comparisons of a metric, the intervals adjusted for all of them.
-fn fill(metric: Metric, pairs: &[Pair<'_>], compared: &mut [Compared]) {
-    let runs: Vec<[Vec<&TrialRow>; 2]> = pairs.iter().map(|pair| [completed(&pair.base), completed(&pair.new)]).collect();
-    let told_of = |[base, new]: &[Vec<&TrialRow>; 2]| metric.of_both(base, new).unwrap_or_default();
-    let (names, arms): (Vec<&str>, Vec<Arms>) = runs.iter().map(told_of).map(|(name, [base, new])| (name, Arms { base, new })).unzip();
-    let is_told = |place: usize| {
-        let (arms, compared) = (&arms[place], &compared[place]);
-        compared.unlike.is_empty() && arms.base.len() >= FEWEST_RUNS && arms.new.len() >= FEWEST_RUNS
+/// `trial 0123456789: clocks held down for 90 % of the window (hw_thermal_slowdown)`, of completed runs.
+fn disturbances(rows: &[&TrialRow]) -> Vec<String> {
+    let told = |row: &TrialRow| {
+        let found = row.disturbances();
+        (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
     };
-    let told: Vec<usize> = (0..pairs.len()).filter(|place| is_told(*place)).collect();
-    let found = estimates(&told.iter().map(|place| arms[*place].clone()).collect::<Vec<_>>());
-    let mut estimate_of = vec![None; pairs.len()];
-    told.iter().copied().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for (place, (compared, estimate)) in compared.iter_mut().zip(estimate_of).enumerate() {
-        let (arms, [base_rows, new_rows]) = (&arms[place], &runs[place]);
-        let is_median = estimate.is_some() && statistics::takes_medians(arms, told.len());
-        let middle = |runs: &[f64]| statistics::middle(runs, is_median);
-        let (Some(base), Some(new)) = (middle(&arms.base), middle(&arms.new)) else { continue };
+    completed(rows).into_iter().filter_map(told).collect()
+}
+
+/// A metric of a pair before its verdict.
+struct Measured {
+    place: usize,
+    metric: Metric,
+    column: &'static str,
+    sides: Sides,
+    missing: [usize; 2],
+}
+
+impl Measured {
+    fn of(place: usize, metric: Metric, pair: &Pair<'_>) -> Option<Self> {
+        let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
+        let (column, [base, new]) = metric.of_both(&rows[0], &rows[1])?;
+        let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
+        (!base.is_empty() && !new.is_empty()).then_some(Self { place, metric, column, sides: Sides { base, new, nature: metric.nature() }, missing })
+    }
+
+    /// Whether all runs of both sides have one and the same number: chance has no part in it.
+    fn is_constant(&self) -> bool {
+        let mut values = self.sides.base.iter().chain(&self.sides.new).map(|run| run.value.to_bits());
+        let first = values.next();
+        values.all(|value| Some(value) == first)
+    }
+}
+
+/// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
+fn fill(pairs: &[Pair<'_>], compared: &mut [Compared]) {
+    let of_metric = |metric: Metric| pairs.iter().enumerate().filter_map(move |(place, pair)| Measured::of(place, metric, pair));
+    let measured: Vec<Measured> = Metric::ALL.into_iter().flat_map(of_metric).collect();
+    let is_told = |one: &&Measured| compared[one.place].unlike.is_empty() && one.sides.has_enough();
+    let told: Vec<usize> = measured.iter().enumerate().filter(|(_, one)| is_told(one)).map(|(place, _)| place).collect();
+    let found = estimates(&questions(told.iter().map(|place| &measured[*place]).collect()));
+    let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
+    told.into_iter().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
+    for (Measured { place, metric, column, sides, missing }, estimate) in measured.into_iter().zip(estimate_of) {
+        let middle = |runs: &[statistics::Run]| statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>());
+        let (Some(base), Some(new)) = (middle(&sides.base), middle(&sides.new)) else { continue };
         let verdict = match &estimate {
-            _ if !compared.unlike.is_empty() => Verdict::NotComparable,
+            _ if !compared[place].unlike.is_empty() => Verdict::NotComparable,
             None => Verdict::TooFewRuns,
             Some(estimate) => verdict(metric, estimate),
         };
-        compared.comparisons.push(Comparison {
+        compared[place].comparisons.push(Comparison {
             metric,
             verdict,
-            column: names[place],
-            base_runs: arms.base.len(),
-            new_runs: arms.new.len(),
-            base_missing: base_rows.len() - arms.base.len(),
-            new_missing: new_rows.len() - arms.new.len(),
+            column,
+            base_runs: sides.base.len(),
+            new_runs: sides.new.len(),
+            base_missing: missing[0],
+            new_missing: missing[1],
             base,
             new,
             ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
             interval: estimate.map(|estimate| [estimate.low, estimate.high]),
             visible: estimate.and_then(|estimate| estimate.visible),
+            design: estimate.map(|estimate| estimate.design),
+            drift: estimate.filter(|_| metric.nature() == statistics::Nature::Drifting).map(|_| Drift::of(&sides)).unwrap_or_default(),
         });
     }
 }
 
-/// The verdict on one metric of one point by itself; all numbers are positive.
-pub fn verdict_of(metric: Metric, base: &[f64], new: &[f64]) -> Verdict {
-    if base.len().min(new.len()) < FEWEST_RUNS {
-        return Verdict::TooFewRuns;
-    }
-    let arms = Arms { base: base.to_vec(), new: new.to_vec() };
-    estimates(&[arms]).first().map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
+/// Half of the level is the throughput's, half that of all other metrics together. What is one number in all runs asks nothing of chance.
+fn questions(measured: Vec<&Measured>) -> Vec<Question> {
+    let is_asked = |one: &&&Measured| !one.is_constant();
+    let of_throughput = measured.iter().filter(is_asked).filter(|one| one.metric == Metric::Throughput).count().max(1) as f64;
+    let of_others = measured.iter().filter(is_asked).filter(|one| one.metric != Metric::Throughput).count().max(1) as f64;
+    let weight = |one: &Measured| match (one.is_constant(), one.metric) {
+        (true, _) => NO_WEIGHT,
+        (false, Metric::Throughput) => 1.0 / of_throughput,
+        (false, _) => 1.0 / of_others,
+    };
+    measured.iter().map(|one| Question { sides: one.sides.clone(), worth: one.metric.worth(), weight: weight(one) }).collect()
 }
 
-fn verdict(metric: Metric, estimate: &statistics::Estimate) -> Verdict {
+/// Of a question that takes nothing of the level from the others.
+const NO_WEIGHT: f64 = 1e-12;
+
+/// The verdict on one metric of one point by itself.
+pub fn verdict_of(metric: Metric, base: &[statistics::Run], new: &[statistics::Run]) -> Verdict {
+    let sides = Sides { base: base.to_vec(), new: new.to_vec(), nature: metric.nature() };
+    if !sides.has_enough() {
+        return Verdict::TooFewRuns;
+    }
+    let question = Question { sides, worth: metric.worth(), weight: 1.0 };
+    estimates(&[question]).first().map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
+}
+
+fn verdict(metric: Metric, estimate: &Estimate) -> Verdict {
     let worth = metric.worth();
     let is_sure = estimate.low > 1.0 || estimate.high < 1.0;
     match estimate.ratio {
@@ -230,6 +303,7 @@ fn verdict(metric: Metric, estimate: &statistics::Estimate) -> Verdict {
             }
         }
         _ if estimate.low > 1.0 - worth && estimate.high < 1.0 + worth => Verdict::Same,
+        _ if estimate.design.is_apart() => Verdict::CannotTell,
         _ => Verdict::Ambiguous,
     }
 }
@@ -250,8 +324,8 @@ fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
     if speeds.len() < FEWEST_FOR_OUTLIERS {
         return Vec::new();
     }
-    let middle = statistics::median_of(speeds.iter().map(|(_, speed)| *speed));
-    let distance = statistics::median_of(speeds.iter().map(|(_, speed)| (speed - middle).abs()));
+    let middle = statistics::median(speeds.iter().map(|(_, speed)| *speed));
+    let distance = statistics::median(speeds.iter().map(|(_, speed)| (speed - middle).abs()));
     let is_far = |speed: f64| {
         let away = (speed - middle).abs();
         away > NEAR * middle && away * TO_DEVIATION > FAR * distance

@@ -4,16 +4,34 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict};
+use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict, order::sentences};
 use crate::{
     report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant},
+    statistics::Design,
     units::{Bytes, Fraction, Seconds, counted, listed, without_controls},
 };
 
 /// Version of the object that [`Page::json`] makes.
 const KILN_COMPARE: u32 = 1;
-const CSV_COLUMNS: [&str; 14] =
-    ["point", "metric", "verdict", "base", "new", "ratio", "low", "high", "visible", "base_runs", "new_runs", "not_comparable", "column", "across"];
+const CSV_COLUMNS: [&str; 17] = [
+    "point",
+    "metric",
+    "verdict",
+    "base",
+    "new",
+    "ratio",
+    "low",
+    "high",
+    "visible",
+    "base_runs",
+    "new_runs",
+    "not_comparable",
+    "column",
+    "across",
+    "order",
+    "base_disturbed",
+    "new_disturbed",
+];
 /// A table of more lines nobody reads.
 const MOST_LINES: usize = 200;
 /// So are remarks on single points.
@@ -59,6 +77,15 @@ impl Page<'_> {
         self.record(page, form);
         if let Form::Text(_) = form {
             let _ = writeln!(page, "\n{}", self.headline());
+        }
+        let order = sentences(self.found, self.base, self.new);
+        if let Form::Markdown = form
+            && !order.is_empty()
+        {
+            page.push('\n');
+        }
+        for sentence in order {
+            let _ = writeln!(page, "{}{}", if let Form::Markdown = form { "- " } else { "" }, self.plain(&sentence, form));
         }
         for metric in Metric::ALL {
             self.metric(page, form, metric);
@@ -120,8 +147,9 @@ impl Page<'_> {
     /// A table where there is something to see, else a line.
     fn metric(&self, page: &mut String, form: &Form, metric: Metric) {
         let comparisons = self.of(metric);
-        let is_quiet =
-            |(_, comparison): &(&Compared, &Comparison)| !matches!(comparison.verdict, Verdict::Better | Verdict::Worse | Verdict::Ambiguous);
+        let is_quiet = |(_, comparison): &(&Compared, &Comparison)| {
+            !matches!(comparison.verdict, Verdict::Better | Verdict::Worse | Verdict::Ambiguous | Verdict::CannotTell)
+        };
         if comparisons.is_empty() {
             return;
         }
@@ -131,7 +159,7 @@ impl Page<'_> {
             return;
         }
         let (shown, left_out) = worth_showing(comparisons);
-        let columns = columns(metric, &shown);
+        let columns = columns(metric, &shown, self.found.is_clean);
         match form {
             Form::Text(style) => {
                 let _ =
@@ -163,6 +191,7 @@ impl Page<'_> {
                 remarks.push(format!("not all completed: {}: {base} → {new}", pair.name));
             }
             remarks.extend(pair.comparisons.iter().filter_map(|comparison| missing(&pair.name, comparison)));
+            remarks.extend(disturbed(pair, self.found.is_clean));
             remarks.extend(pair.outliers.iter().map(|outlier| format!("far off: {}: {outlier}", pair.name)));
         }
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
@@ -210,6 +239,9 @@ impl Page<'_> {
                     unlike.join(" "),
                     comparison.column.to_owned(),
                     across.clone(),
+                    comparison.design.map(design).unwrap_or_default().to_owned(),
+                    pair.disturbed[0].len().to_string(),
+                    pair.disturbed[1].len().to_string(),
                 ]);
             }
         }
@@ -262,7 +294,7 @@ fn missing(point: &str, comparison: &Comparison) -> Option<String> {
 fn worth_showing<'c>(mut comparisons: Vec<(&'c Compared, &'c Comparison)>) -> (Vec<(&'c Compared, &'c Comparison)>, usize) {
     let left_out = comparisons.len().saturating_sub(MOST_LINES);
     if left_out > 0 {
-        let order = [Verdict::Worse, Verdict::Better, Verdict::Ambiguous];
+        let order = [Verdict::Worse, Verdict::Better, Verdict::Ambiguous, Verdict::CannotTell];
         comparisons.sort_by_key(|(_, comparison)| order.iter().position(|verdict| *verdict == comparison.verdict).unwrap_or(order.len()));
         comparisons.truncate(MOST_LINES);
     }
@@ -290,6 +322,7 @@ pub fn word(comparison: &Comparison) -> &'static str {
         Verdict::Worse => comparison.metric.word(false),
         Verdict::Same => "same",
         Verdict::Ambiguous => "ambiguous",
+        Verdict::CannotTell => "cannot-tell",
         Verdict::TooFewRuns => "too-few-runs",
         Verdict::NotComparable => "not-comparable",
     }
@@ -297,7 +330,7 @@ pub fn word(comparison: &Comparison) -> &'static str {
 
 /// `2 faster, 5 same`.
 fn words<'c>(metric: Metric, comparisons: impl Iterator<Item = &'c Comparison> + Clone) -> String {
-    let order = [metric.word(false), metric.word(true), "ambiguous", "same", "too-few-runs", "not-comparable"];
+    let order = [metric.word(false), metric.word(true), "cannot-tell", "ambiguous", "same", "too-few-runs", "not-comparable"];
     let count = |wanted: &str| comparisons.clone().filter(|comparison| word(comparison) == wanted).count();
     let counts = order.iter().map(|wanted| (count(wanted), wanted)).filter(|(count, _)| *count > 0);
     counts.map(|(count, word)| format!("{count} {}", word.replace('-', " "))).collect::<Vec<_>>().join(", ")
@@ -326,7 +359,8 @@ fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
 /// The verdict in words; of one that cannot be told what it may be: `ambiguous: same or faster`.
 fn verdict(comparison: &Comparison) -> String {
     let plain = word(comparison).replace('-', " ");
-    let Some([low, high]) = comparison.interval.filter(|_| comparison.verdict == Verdict::Ambiguous) else { return plain };
+    let is_open = matches!(comparison.verdict, Verdict::Ambiguous | Verdict::CannotTell);
+    let Some([low, high]) = comparison.interval.filter(|_| is_open) else { return plain };
     let (metric, worth) = (comparison.metric, comparison.metric.worth());
     let of = |is_better: bool| metric.word(is_better).replace('-', " ");
     let below = (low < 1.0 - worth).then(|| of(!metric.is_better_high()));
@@ -336,6 +370,35 @@ fn verdict(comparison: &Comparison) -> String {
     match &may_be[..] {
         [first @ .., last] if !first.is_empty() => format!("{plain}: {} or {last}", first.join(", ")),
         _ => plain,
+    }
+}
+
+/// What must be read together with a verdict.
+fn beside(pair: &Compared) -> &'static str {
+    if pair.disturbed.iter().all(Vec::is_empty) { "" } else { " (disturbed)" }
+}
+
+/// Runs of a point that were disturbed: how many of each side, and by what.
+fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
+    let sides = [("base", &pair.disturbed[0]), ("new", &pair.disturbed[1])];
+    let told = |(side, runs): (&str, &Vec<String>)| {
+        let first = runs.first()?;
+        let more = if runs.len() > 1 { format!(" and {} more", runs.len() - 1) } else { String::new() };
+        Some(format!("{} of {side} ({first}{more})", counted(runs.len(), "run")))
+    };
+    let told: Vec<String> = sides.into_iter().filter_map(told).collect();
+    let what = if is_clean { "left out as disturbed" } else { "disturbed (`--clean` judges without these runs)" };
+    (!told.is_empty()).then(|| format!("{what}: {}: {}", pair.name, told.join("; ")))
+}
+
+/// As a table spells it.
+fn design(design: Design) -> &'static str {
+    match design {
+        Design::Paired { .. } => "paired",
+        Design::Mixed => "mixed",
+        Design::Apart => "apart",
+        Design::OrderUnknown => "unknown",
+        Design::Independent => "independent",
     }
 }
 
@@ -354,14 +417,14 @@ fn change(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
-fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)]) -> Vec<PageColumn> {
+fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)], is_clean: bool) -> Vec<PageColumn> {
     let column = |head: &str, keep: u8, of: &dyn Fn(&Compared, &Comparison) -> Option<String>| {
         PageColumn::new(head, keep, comparisons.iter().map(|(pair, comparison)| of(pair, comparison)))
     };
     let mut columns = vec![
         PageColumn::of_marks(comparisons.iter().map(|(_, comparison)| comparison.verdict == Verdict::Worse)),
         column("point", u8::MAX, &|pair, _| Some(pair.name.clone())),
-        column("verdict", MUST_STAY, &|_, comparison| Some(verdict(comparison))),
+        column("verdict", MUST_STAY, &|pair, comparison| Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })),
         column("base", 90, &|_, comparison| Some(shown(metric, comparison.base))),
         column("new", 90, &|_, comparison| Some(shown(metric, comparison.new))),
         column("change", MUST_STAY, &|pair, comparison| pair.unlike.is_empty().then(|| change(comparison.ratio))),

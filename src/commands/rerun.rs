@@ -1,0 +1,147 @@
+//! `kiln compare --rerun`: both sides run anew, in turns, trial by trial, and are compared then.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Status, Stop,
+    launching::{Launching, stopped},
+    machine::trial_program,
+    note,
+    planned::{plan_file, plan_loaded},
+    run::{Asked, start},
+    sources::{Source, is_of_revision, of_folder, source},
+};
+use crate::{
+    plan::TrialId,
+    schedule::{End, Report, Selection},
+    spec,
+};
+
+/// What is run anew.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Run both sides anew, in turns, and compare these runs: BASE and NEW are runs or experiment files.
+    #[arg(long)]
+    pub(super) rerun: bool,
+    /// With `--rerun`: set a key of both experiments.
+    #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
+    set: Vec<String>,
+    /// With `--rerun`: set a key of BASE alone.
+    #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
+    base_set: Vec<String>,
+    /// With `--rerun`: set a key of NEW alone.
+    #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
+    new_set: Vec<String>,
+    /// With `--rerun`: the program that runs the trials of BASE, such as `kiln-trial` of another build.
+    #[arg(long, value_name = "PROGRAM", requires = "rerun")]
+    base_program: Option<PathBuf>,
+    /// With `--rerun`: the program that runs the trials of NEW.
+    #[arg(long, value_name = "PROGRAM", requires = "rerun")]
+    new_program: Option<PathBuf>,
+    /// With `--rerun`: where the runs are kept; a folder is made in it.
+    #[arg(long, value_name = "DIR", default_value = "results", requires = "rerun")]
+    results: PathBuf,
+}
+
+/// One of the two.
+struct Side {
+    name: &'static str,
+    asked: Asked,
+    program: PathBuf,
+    launching: Launching,
+    /// Trials of the plan that have not run yet, in its order, by repeat.
+    rounds: Vec<Vec<TrialId>>,
+    report: Option<Report>,
+}
+
+/// Runs both sides in turns.
+///
+/// # Errors
+/// A side cannot be read, planned or run; an interruption.
+pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[Source; 2], Stop> {
+    let folder = args.results.join(format!("rerun-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
+    let mut base = Side::of("base", base, &args.base_set, args.base_program.as_deref(), args, &folder)?;
+    let mut new = Side::of("new", new, &args.new_set, args.new_program.as_deref(), args, &folder)?;
+    let all = base.count() + new.count();
+    note(&format!("rerun: {} trials of base and {} of new, in turns, under {}", base.count(), new.count(), folder.display()));
+    let mut done = 0;
+    let rounds = base.rounds.len().max(new.rounds.len());
+    for round in 0..rounds {
+        let trials = |side: &Side| side.rounds.get(round).cloned().unwrap_or_default();
+        let (of_base, of_new) = (trials(&base), trials(&new));
+        for place in 0..of_base.len().max(of_new.len()) {
+            let (one, other) = ((&mut base, of_base.get(place)), (&mut new, of_new.get(place)));
+            // Who is first changes, so that a drift reaches both alike.
+            let turns = if (round + place) % 2 == 0 { [one, other] } else { [other, one] };
+            for (side, trial) in turns {
+                let Some(trial) = trial else { continue };
+                done += 1;
+                let _ = writeln!(std::io::stderr(), "rerun: {done} of {all}: {} {trial}", side.name);
+                side.run(trial, &folder)?;
+            }
+        }
+    }
+    Ok([base.table()?, new.table()?])
+}
+
+impl Side {
+    fn of(name: &'static str, named: &str, set: &[String], program: Option<&Path>, args: &Args, folder: &Path) -> Result<Self, Stop> {
+        let set: Vec<String> = args.set.iter().chain(set).cloned().collect();
+        let is_experiment = Path::new(named).extension().is_some_and(|end| end == "yaml" || end == "yml") && !is_of_revision(named);
+        let planned = if is_experiment { plan_file(PathBuf::from(named), &set)? } else { plan_loaded(of_run(named, set)?)? };
+        if planned.loaded.experiment.sweep.search.is_some() {
+            return Err(Stop::bad_input(format!("{named}: `sweep.search` is for `kiln tune`; to run its own values, `--set sweep.search=null`")));
+        }
+        let repeats = planned.plan.repeats;
+        let of_round = |round: u64| planned.plan.trials.iter().filter(move |trial| trial.repeat == round);
+        let mut rounds: Vec<Vec<_>> = (0..repeats).map(|round| of_round(round).collect()).collect();
+        // Both sides in the order of the points: the same points are neighbours.
+        rounds.iter_mut().for_each(|round| round.sort_by_key(|trial| trial.point));
+        let rounds = rounds.into_iter().map(|round| round.into_iter().map(|trial| trial.id.clone()).collect()).collect();
+        let program = match program {
+            Some(program) => std::path::absolute(program).map_err(|error| Stop::bad_input(format!("{}: {error}", program.display())))?,
+            None => trial_program()?,
+        };
+        if !program.is_file() {
+            return Err(Stop::bad_input(format!("{}: there is no such program; `--{name}-program` names one", program.display())));
+        }
+        let launching = Launching::quiet_in(folder.join(name));
+        Ok(Self { name, asked: Asked::new(planned, false)?, program, launching, rounds, report: None })
+    }
+
+    fn count(&self) -> usize {
+        self.rounds.iter().map(Vec::len).sum()
+    }
+
+    /// One trial, as one more launch of the side's run.
+    fn run(&mut self, trial: &TrialId, folder: &Path) -> Result<(), Stop> {
+        self.asked.select(Selection { only: vec![trial.clone()], rerun: Vec::new() });
+        let report = self.asked.request(&self.launching, &self.program, start)?;
+        if let Some(failure) = &report.failure {
+            return Err(stopped(failure.clone()));
+        }
+        if report.end == End::Interrupted {
+            return Err(Stop::new(Status::Interrupted, format!("interrupted; what ran lies under {}", folder.display())));
+        }
+        self.report = Some(report);
+        Ok(())
+    }
+
+    fn table(&self) -> Result<Source, Stop> {
+        let report = self.report.as_ref().ok_or_else(|| Stop::bad_input(format!("{}: its plan has no trial", self.name)))?;
+        of_folder(&report.folder.trials_table())
+    }
+}
+
+/// The experiment of a run, as it was resolved then.
+fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
+    let run = source(named)?;
+    let Some(text) = run.experiment else {
+        return Err(Stop::bad_input(format!("{}: no `experiment.yaml` lies beside the table; name a run's folder or an experiment file", run.name)));
+    };
+    let file = Path::new(&run.name).with_file_name("experiment.yaml");
+    spec::load(&spec::Request { file, text: Some(text), set, variables: Vec::new() }).map_err(Stop::bad_input)
+}

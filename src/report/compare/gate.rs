@@ -1,0 +1,67 @@
+//! A gate: whether a metric became worse anywhere. It has three answers, and "cannot tell" is not "no".
+
+use super::{Comparison, Comparisons, Metric, Verdict, word};
+use crate::units::{counted, listed};
+
+/// What a gate answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gate {
+    Pass,
+    /// The points where it is so.
+    Fail(Vec<String>),
+    /// The points where these runs cannot exclude it, each with the reason.
+    CannotTell(Vec<String>),
+}
+
+/// So many points are named in a sentence.
+const MOST_NAMED: usize = 5;
+
+impl Gate {
+    pub fn sentence(&self) -> String {
+        let named = |points: &[String]| {
+            let more = points.len().saturating_sub(MOST_NAMED);
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            format!("{}{more}", listed(&points[..points.len().min(MOST_NAMED)], "; "))
+        };
+        match self {
+            Self::Pass => "pass".to_owned(),
+            Self::Fail(points) => format!("fail at {}: {}", counted(points.len(), "point"), named(points)),
+            Self::CannotTell(points) => format!("cannot tell at {}: {}", counted(points.len(), "point"), named(points)),
+        }
+    }
+}
+
+/// Whether a metric became worse at any point of base. It passes where that is excluded at every one of them.
+pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
+    let (mut worse, mut untold) = (Vec::new(), Vec::new());
+    for pair in &found.pairs {
+        let comparison = pair.comparisons.iter().find(|comparison| comparison.metric == metric);
+        match comparison {
+            _ if !pair.unlike.is_empty() => untold.push(format!("{} (not comparable)", pair.name)),
+            Some(Comparison { verdict: Verdict::Worse, .. }) => worse.push(pair.name.clone()),
+            _ if pair.ends.is_some() => untold.push(format!("{} (not all its trials completed)", pair.name)),
+            None => untold.push(format!("{} (no {} on both sides)", pair.name, metric.name())),
+            Some(comparison) if comparison.base_missing + comparison.new_missing > 0 => {
+                untold.push(format!("{} (a run lacks `{}`)", pair.name, comparison.column));
+            }
+            Some(comparison) if !excludes_worse(comparison) => untold.push(format!("{} ({})", pair.name, word(comparison).replace('-', " "))),
+            Some(_) => {}
+        }
+    }
+    untold.extend(found.only_base.iter().map(|name| format!("{name} (only in base)")));
+    match (worse.is_empty(), untold.is_empty()) {
+        (false, _) => Gate::Fail(worse),
+        (true, false) => Gate::CannotTell(untold),
+        (true, true) => Gate::Pass,
+    }
+}
+
+/// Whether the interval leaves out every change for the worse that counts.
+fn excludes_worse(comparison: &Comparison) -> bool {
+    let worth = comparison.metric.worth();
+    match comparison.interval {
+        Some([low, _]) if comparison.metric.is_better_high() => low > 1.0 - worth,
+        Some([_, high]) => high < 1.0 + worth,
+        None => false,
+    }
+}

@@ -1,0 +1,52 @@
+//! What the order of the runs means for the verdicts, in words.
+
+use super::{Comparison, Comparisons, Metric};
+use crate::{
+    statistics::{Design, SESSION_JUMP},
+    units::{Fraction, counted},
+};
+
+/// Sentences on how the runs of both sides lie in time and what the machine did meanwhile, of the metrics that depend on it; the most telling point
+/// speaks for all.
+pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<String> {
+    let timed = || found.pairs.iter().flat_map(|pair| &pair.comparisons).filter(|one| one.metric == Metric::Throughput);
+    let of = |holds: &dyn Fn(Design) -> bool| timed().filter(|one| one.design.is_some_and(holds)).count();
+    let (apart, unknown) = (of(&|design| design == Design::Apart), of(&|design| design == Design::OrderUnknown));
+    let paired: Vec<usize> = timed().filter_map(|one| if let Some(Design::Paired { pairs }) = one.design { Some(pairs) } else { None }).collect();
+    let all = timed().filter(|one| one.design.is_some()).count();
+    let part = |count: usize| if count == all { String::new() } else { format!("of {} of {all}, ", counted(count, "point")) };
+    let jump = Fraction(SESSION_JUMP);
+    let mut said = Vec::new();
+    let again = format!("`kiln compare --rerun {base} {new}` runs both in turns");
+    if apart > 0 {
+        said.push(format!(
+            "order: {}the two sides ran one after the other, and a machine changes by up to {jump} between sessions: only more than that is told; {again}",
+            part(apart)
+        ));
+    }
+    if unknown > 0 {
+        said.push(format!(
+            "order: {}nobody knows when the runs were made: they are taken as one side after the other, and only a change beyond {jump} is told; {again}",
+            part(unknown)
+        ));
+    }
+    if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
+        let pairs = if least == most { counted(*most, "pair") } else { format!("{least} to {most} pairs") };
+        said.push(format!("order: {}the two sides ran in turns; {pairs} of neighbouring runs are compared", part(paired.len())));
+    }
+    said.extend(drifts(timed()));
+    said
+}
+
+/// The largest drift of each kind.
+fn drifts<'c>(comparisons: impl Iterator<Item = &'c Comparison> + Clone) -> Vec<String> {
+    let largest =
+        |of: &dyn Fn(&Comparison) -> Option<f64>| comparisons.clone().filter_map(of).max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()));
+    let of = |ratio: f64| format!("{} {}", Fraction((ratio - 1.0).abs()), if ratio > 1.0 { "faster" } else { "slower" });
+    let kinds: [(&str, Option<f64>); 3] = [
+        ("while both sides ran; it is taken out of the verdicts", largest(&|one| one.drift.over_all)),
+        ("during base", largest(&|one| one.drift.of_base)),
+        ("during new", largest(&|one| one.drift.of_new)),
+    ];
+    kinds.into_iter().filter_map(|(when, ratio)| Some(format!("drift: the machine became {} {when}", of(ratio?)))).collect()
+}
