@@ -17,3 +17,4 @@ mod parity;
 mod replicas;
 mod transposed;
 mod trial;
+mod window;
