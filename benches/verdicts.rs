@@ -1,8 +1,8 @@
 //! How often verdicts are wrong: thousands of comparisons for each kind of noise, order of runs, number of runs and slowdown.
 //!
 //! Noise is made up after what machines do: independent, correlated, drifting, wandering, with two modes, with heavy tails, with rare slow runs, with
-//! a jump between sessions; and drawn from the runs of `results/verdict-spread` (`experiments/verdict-spread.yaml`; another table:
-//! `KILN_VERDICT_TABLE`), in the order in which they were made. Beside the verdicts stands the best of three plain tests that stays within 5 % on the
+//! a jump between sessions; and cut out of sixty real runs in a row, in the order in which they were made, on a quiet machine, a busy one and a
+//! rented one that drifts (`results/verdict-quiet`, `-busy`, `-spread`: `experiments/verdict-spread.yaml`; another folder of results: `KILN_VERDICT_RESULTS`). Beside the verdicts stands the best of three plain tests that stays within 5 % on the
 //! same noise: paired t, Welch's t, and a line through time. `cargo bench -p kiln --bench verdicts` prints CSV and keeps it as `target/verdicts.csv`; it
 //! fails where more than 5 % of verdicts are false, and where sides of five runs or more that did not run one after the other find 10 points less than that test.
 
@@ -46,10 +46,20 @@ enum Noise {
     RareSlow(f64),
     /// Sides that ran one after the other meet machines that differ by so much.
     Session(f64, f64),
-    Measured,
+    Measured(Place),
 }
 
-const NOISES: [Noise; 14] = [
+/// Where sixty runs in a row were made.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Quiet,
+    Busy,
+    Rented,
+}
+
+const PLACES: [&str; 3] = ["verdict-quiet", "verdict-busy", "verdict-spread"];
+
+const NOISES: [Noise; 16] = [
     Noise::Independent(0.01),
     Noise::Independent(0.03),
     Noise::Independent(0.05),
@@ -63,7 +73,9 @@ const NOISES: [Noise; 14] = [
     Noise::RareSlow(0.02),
     Noise::Session(0.01, 0.02),
     Noise::Session(0.01, 0.05),
-    Noise::Measured,
+    Noise::Measured(Place::Quiet),
+    Noise::Measured(Place::Busy),
+    Noise::Measured(Place::Rented),
 ];
 
 impl Noise {
@@ -78,12 +90,14 @@ impl Noise {
             Self::RareSlow(spread) => ("rare-slow-runs", spread),
             Self::Session(spread, jump) if jump < 0.03 => ("session-2-percent", spread),
             Self::Session(spread, _) => ("session-5-percent", spread),
-            Self::Measured => ("measured", f64::NAN),
+            Self::Measured(Place::Quiet) => ("measured-quiet", f64::NAN),
+            Self::Measured(Place::Busy) => ("measured-busy", f64::NAN),
+            Self::Measured(Place::Rented) => ("measured-rented", f64::NAN),
         }
     }
 
-    /// Logarithms of so many runs in a row.
-    fn draw(self, count: usize, measured: &[f64], random: &mut SplitMix64) -> Vec<f64> {
+    /// So many runs in a row: the logarithm of each, and whether it was disturbed.
+    fn draw(self, count: usize, measured: &[Vec<(f64, bool)>; 3], random: &mut SplitMix64) -> Vec<(f64, bool)> {
         let sign = if random.fraction() < 0.5 { -1.0 } else { 1.0 };
         let mut state = normal(random);
         let mut each = |place: usize| match self {
@@ -103,14 +117,15 @@ impl Noise {
                 spread * normal(random) / chi.sqrt()
             }
             Self::RareSlow(spread) => 0.5 * spread * normal(random) - if random.fraction() < 1.0 / 7.0 { 5.0 * spread } else { 0.0 },
-            Self::Measured => 0.0,
+            Self::Measured(_) => 0.0,
         };
-        if let Self::Measured = self {
+        if let Self::Measured(place) = self {
+            let measured = &measured[place as usize];
             // As they were made, from a place drawn for each comparison.
             let first = (random.fraction() * (measured.len() - count + 1) as f64) as usize;
             return measured[first..first + count].to_vec();
         }
-        (0..count).map(&mut each).collect()
+        (0..count).map(|place| (each(place), false)).collect()
     }
 
     fn jump(self) -> f64 {
@@ -157,9 +172,9 @@ impl Order {
 }
 
 fn main() {
-    let table = std::env::var_os("KILN_VERDICT_TABLE").map(PathBuf::from);
-    let table = table.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results/verdict-spread/latest/trials.csv")));
-    let measured = rates(&table);
+    let results = std::env::var_os("KILN_VERDICT_RESULTS").map(PathBuf::from);
+    let results = results.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results")));
+    let measured = PLACES.map(|name| rates(&results.join(name).join("latest/trials.csv")));
     let mut text =
         String::from("noise,spread,order,base_runs,new_runs,slowdown,comparisons,slower,faster,same,ambiguous,cannot_tell,best_test,best_slower\n");
     let mut faults = Vec::new();
@@ -167,7 +182,8 @@ fn main() {
         for order in ORDERS {
             for runs in RUNS {
                 let is_possible = runs[0] == runs[1] || matches!(order, Order::Shuffled | Order::OneAfterTheOther);
-                if is_possible && runs[0] + runs[1] <= measured.len() {
+                let most = if let Noise::Measured(place) = noise { measured[place as usize].len() } else { usize::MAX };
+                if is_possible && runs[0] + runs[1] <= most {
                     cell(&mut text, &mut faults, (noise, order, runs), &measured);
                 }
             }
@@ -180,11 +196,11 @@ fn main() {
     assert!(faults.is_empty(), "too many false verdicts, or too few slowdowns found:\n{}", faults.join("\n"));
 }
 
-/// Logarithms of the rates, in the order in which they were measured.
-fn rates(path: &std::path::Path) -> Vec<f64> {
+/// Logarithms of the rates, in the order in which they were measured, and whether the machine was disturbed.
+fn rates(path: &std::path::Path) -> Vec<(f64, bool)> {
     let rows = TrialTable::read(path).unwrap_or_else(|error| panic!("{error}; `kiln run experiments/verdict-spread.yaml` makes it")).rows;
     let completed = rows.iter().filter(|row| row.fixed.outcome == Outcome::Completed);
-    completed.filter_map(|row| row.fixed.tokens_per_second.or(row.fixed.samples_per_second)).map(f64::ln).collect()
+    completed.filter_map(|row| Some((row.fixed.tokens_per_second?.ln(), !row.fixed.disturbances().is_empty()))).collect()
 }
 
 /// A number from a standard normal distribution.
@@ -198,7 +214,7 @@ type Test = fn(&[(f64, bool)]) -> (f64, f64);
 /// The plain tests.
 const TESTS: [(&str, Test); 3] = [("paired-t", paired), ("welch-t", welch), ("line", line)];
 
-fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Noise, Order, [usize; 2]), measured: &[f64]) {
+fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Noise, Order, [usize; 2]), measured: &[Vec<(f64, bool)>; 3]) {
     let mut false_by_test = [0.0; TESTS.len()];
     for slowdown in SLOWDOWNS {
         let mut random = SplitMix64::new(1);
@@ -208,13 +224,19 @@ fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Nois
         let comparisons = if slowdown == 0.0 { WITHOUT } else { COMPARISONS };
         for _ in 0..comparisons {
             let sides = order.lay(runs, &mut random);
-            let logs = noise.draw(sides.len(), measured, &mut random);
+            let drawn = noise.draw(sides.len(), measured, &mut random);
             let jump = if order == Order::OneAfterTheOther { noise.jump() } else { 0.0 };
             let of_new = (1.0 - slowdown).ln() - jump;
-            let runs: Vec<(f64, bool)> = logs.iter().zip(&sides).map(|(log, is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new)).collect();
+            let runs: Vec<(f64, bool)> =
+                drawn.iter().zip(&sides).map(|((log, _), is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new)).collect();
             let side = |wanted: bool| -> Vec<Run> {
                 let placed = runs.iter().enumerate().filter(|(_, (_, is_new))| *is_new == wanted);
-                placed.map(|(place, (log, _))| Run { value: 100.0 * log.exp(), seconds: Some(place as f64), block: None }).collect()
+                let run = |(place, (log, _)): (usize, &(f64, bool))| Run {
+                    seconds: Some(place as f64),
+                    is_disturbed: drawn[place].1,
+                    ..Run::of(100.0 * log.exp())
+                };
+                placed.map(run).collect()
             };
             let place = match verdict_of(Metric::Throughput, &side(false), &side(true)) {
                 Verdict::Worse => 0,
@@ -249,7 +271,9 @@ fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Nois
             runs[1]
         );
         let is_false = slowdown == 0.0 && share(counts[0] + counts[1]) > MOST_FALSE;
-        let is_weak = slowdown > 0.0 && order != Order::OneAfterTheOther && runs[0].min(runs[1]) >= RUNS_FOR_POWER;
+        // Of sixty runs there are too few stretches for a share of slowdowns found.
+        let is_weak =
+            slowdown > 0.0 && !matches!(noise, Noise::Measured(_)) && order != Order::OneAfterTheOther && runs[0].min(runs[1]) >= RUNS_FOR_POWER;
         if is_false || is_weak && best_slower - share(counts[0]) > MOST_LESS {
             faults.push(line.clone());
         }

@@ -1,7 +1,7 @@
 //! The difference of two sides with its standard error: pairs, a line through time taken out, or two independent groups.
 
 use super::{
-    CORRELATION, FEWEST_RUNS, Nature, POWER, SESSION_JUMP, Sides,
+    CORRELATION, FEWEST_RUNS, Nature, POWER, Sides,
     design::{Design, Laid, Placed, lay},
     student,
 };
@@ -10,7 +10,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub ratio: f64,
-    /// The ends of its interval; of sides that ran apart widened by [`SESSION_JUMP`].
+    /// The ends of its interval; of sides that ran apart widened by [`super::SESSION_JUMP`], without end where the machine was disturbed.
     pub low: f64,
     pub high: f64,
     /// As a share: a change by so much would be told four times in five, the least change that counts included. `None` where it cannot be said.
@@ -31,6 +31,9 @@ fn shares(pairs: usize) -> (f64, f64) {
     let many = (pairs as f64 - FEWEST_RUNS as f64).max(0.0) / pairs as f64;
     ((1.0 - (1.0 - SHARE_OF_TWO) * many).min(MOST_OF_LINE), (SHARE_OF_TWO * many).max(LEAST_OF_PAIRS))
 }
+
+/// Share of the level of a line through mixed runs: it is exact for independent noise alone, and runs come in bursts.
+const OF_MIXED: f64 = 0.95;
 
 /// A side of half as many runs as the other, or fewer, whose variance is this many times that of the other has a spread of its own.
 const OWN_SPREAD: f64 = 3.0;
@@ -264,15 +267,14 @@ impl Analysis {
             },
             (Design::Mixed, _) => {
                 let own = has_own_spread(&runs).then(|| Contrast::of_groups(&runs));
-                vec![(1.0, line(0.0).into_iter().chain(own).collect())]
+                vec![(OF_MIXED, line(0.0).into_iter().chain(own).collect())]
             }
-            (Design::Apart | Design::OrderUnknown, _) => {
+            (Design::Apart | Design::OrderUnknown | Design::ApartDisturbed, _) => {
                 vec![(1.0, line(0.0).into_iter().chain(line(CORRELATION)).chain(groups()).collect())]
             }
             (Design::Independent, _) => vec![(1.0, groups())],
         };
-        let margin = if design.is_apart() { SESSION_JUMP.ln_1p() } else { 0.0 };
-        Self { readings: readings.into_iter().filter(|(share, reading)| *share > 0.0 && !reading.is_empty()).collect(), margin, design }
+        Self { readings: readings.into_iter().filter(|(_, reading)| !reading.is_empty()).collect(), margin: design.margin(), design }
     }
 
     /// How likely at least such a difference is where there is none.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{FEWEST_RUNS, Nature, Run, Sides};
+use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, Run, SESSION_JUMP, Sides};
 
 /// The order in which the runs of both sides were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -16,6 +16,8 @@ pub enum Design {
     Apart,
     /// Nobody knows when the runs were made; treated as [`Design::Apart`].
     OrderUnknown,
+    /// One side after the other, or nobody knows, on a machine that others disturbed: nothing can be told.
+    ApartDisturbed,
     /// The number does not depend on when it was measured.
     Independent,
 }
@@ -23,7 +25,16 @@ pub enum Design {
 impl Design {
     /// Whether the sides may have met two states of the machine.
     pub fn is_apart(self) -> bool {
-        matches!(self, Self::Apart | Self::OrderUnknown)
+        matches!(self, Self::Apart | Self::OrderUnknown | Self::ApartDisturbed)
+    }
+
+    /// How far the machines that both sides met may differ, as a logarithm; of a design of sides that ran apart.
+    pub(super) fn margin(self) -> f64 {
+        match self {
+            Self::Apart | Self::OrderUnknown => SESSION_JUMP.ln_1p(),
+            Self::ApartDisturbed => f64::INFINITY,
+            Self::Paired { .. } | Self::Mixed | Self::Independent => 0.0,
+        }
     }
 }
 
@@ -72,11 +83,20 @@ pub(super) fn lay(sides: &Sides) -> Laid {
             }
         }
     };
+    let design = if design.is_apart() && is_disturbed(sides) { Design::ApartDisturbed } else { design };
     // Between sessions time says nothing of a drift; the order does.
     let has_times = is_timed && !design.is_apart();
     let position = |place: usize, run: &Run| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
     let placed = |(place, (run, is_new)): (usize, &(Run, bool))| Placed { log: run.value.ln(), is_new: *is_new, position: position(place, run) };
     Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
+}
+
+/// Whether others disturbed more than single runs of a side.
+fn is_disturbed(sides: &Sides) -> bool {
+    [&sides.base, &sides.new].into_iter().any(|runs| {
+        let disturbed = runs.iter().filter(|run| run.is_disturbed).count();
+        disturbed > 0 && disturbed as f64 >= MUCH_DISTURBED * runs.len() as f64
+    })
 }
 
 /// Runs of both sides under one key; a key that stands twice on a side pairs nothing.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ALPHA, Estimate, Nature, Run, SESSION_JUMP, Sides, contrast::Contrast, design::lay};
+use super::{ALPHA, Estimate, Nature, Run, Sides, contrast::Contrast, design::lay};
 
 /// The repeats of the points of a run: each logarithm is its point, its block and chance, whose spread is the same everywhere.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Field {
         let sides = Sides { base: self.runs[base].clone(), new: self.runs[new].clone(), nature: Nature::Drifting };
         let has_blocks = sides.base.iter().chain(&sides.new).all(|run| run.block.is_some());
         let design = lay(&sides).design;
-        let margin = if design.is_apart() && !has_blocks { SESSION_JUMP.ln_1p() } else { 0.0 };
+        let margin = if has_blocks { 0.0 } else { design.margin() };
         let contrast = Contrast { difference, error: variance.sqrt(), freedom: self.freedom };
         Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
     }

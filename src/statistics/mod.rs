@@ -29,6 +29,10 @@ pub const CORRELATION: f64 = 0.5;
 /// seen between sessions of one machine was 5 %.
 pub const SESSION_JUMP: f64 = 0.05;
 
+/// From this share of a side's runs on the machine was disturbed, not a run: sides that ran one after the other may have met any two machines.
+/// Chosen; a burst of six runs among sixty at half their speed was seen (`results/verdict-busy`).
+pub const MUCH_DISTURBED: f64 = 0.25;
+
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
@@ -37,12 +41,14 @@ pub struct Run {
     pub seconds: Option<f64>,
     /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` where the order alone decides.
     pub block: Option<u64>,
+    /// Whether something else is known to have reached into it.
+    pub is_disturbed: bool,
 }
 
 impl Run {
     /// A run of which only the number is known.
     pub fn of(value: f64) -> Self {
-        Self { value, seconds: None, block: None }
+        Self { value, seconds: None, block: None, is_disturbed: false }
     }
 }
 

@@ -14,7 +14,7 @@ fn question(base: Vec<Run>, new: Vec<Run>, nature: Nature) -> Question {
 fn in_order(order: &str, value: impl Fn(usize, bool) -> f64) -> Question {
     let (mut base, mut new) = (Vec::new(), Vec::new());
     for (place, letter) in order.chars().enumerate() {
-        let run = Run { value: value(place, letter == 'n'), seconds: Some(place as f64), block: None };
+        let run = Run { value: value(place, letter == 'n'), seconds: Some(place as f64), block: None, is_disturbed: false };
         if letter == 'n' { &mut new } else { &mut base }.push(run);
     }
     question(base, new, Nature::Drifting)
@@ -55,8 +55,9 @@ fn the_order_of_runs_decides_the_design() {
 
 #[test]
 fn blocks_pair_runs_of_one_table_whatever_their_times_and_seeds_pair_losses() {
-    let runs =
-        |values: [f64; 4]| values.iter().zip(1..).map(|(value, block)| Run { value: *value, seconds: None, block: Some(block) }).collect::<Vec<_>>();
+    let runs = |values: [f64; 4]| {
+        values.iter().zip(1..).map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false }).collect::<Vec<_>>()
+    };
     let (base, new) = (runs([1.0, 2.0, 3.0, 4.0]), runs([1.1, 2.2, 3.3, 4.4]));
     for nature in [Nature::Drifting, Nature::Settled] {
         let found = one(&question(base.clone(), new.clone(), nature));
@@ -76,6 +77,20 @@ fn a_machine_that_drifts_makes_no_difference_of_sides_that_ran_one_after_the_oth
     assert!(apart.high / apart.low > 1.1, "at least the jump between sessions on both sides: {apart:?}");
     let paired = drifting("bnnbbnnbbn");
     assert!(paired.low > 0.99 && paired.high < 1.01, "{paired:?}");
+}
+
+#[test]
+fn nothing_is_told_of_sides_apart_on_a_machine_that_others_disturbed() {
+    let halved = |disturbed: &[usize], order: &str| {
+        let mut question = in_order(order, |place, is_new| (if is_new { 0.5 } else { 1.0 }) * (100.0 + (place * 7 % 5) as f64 * 0.5));
+        disturbed.iter().for_each(|place| question.sides.new[*place].is_disturbed = true);
+        one(&question)
+    };
+    assert!(halved(&[0], "bbbbbnnnnn").high < 0.6, "one run of five");
+    let told = halved(&[0, 1], "bbbbbnnnnn");
+    assert_eq!((told.design, told.low, told.high, told.visible), (Design::ApartDisturbed, 0.0, f64::INFINITY, None));
+    assert!((told.ratio - 0.5).abs() < 0.01);
+    assert!(halved(&[0, 1, 2, 3, 4], "bnbnbnbnbn").high < 0.6, "in turns both sides met the same machine");
 }
 
 #[test]
@@ -102,10 +117,10 @@ fn a_drift_is_seen_and_noise_is_none() {
 #[test]
 fn a_line_through_time_agrees_with_a_reference() {
     // By NumPy 2 and SciPy 1.17, from whole 12 × 12 matrices: least squares of log(value) on 1, side and place, the variance of the side's coefficient,
-    // Satterthwaite's degrees of freedom; of sides apart the wider of that with successive runs correlated by 0.5 and both t tests.
+    // Satterthwaite's degrees of freedom; of mixed runs at 0.95 of the level; of sides apart the wider of that with successive runs correlated by 0.5 and both t tests.
     let values = [100.0, 103.0, 101.0, 99.0, 104.0, 100.5, 98.0, 102.0, 105.0, 101.5, 97.0, 103.5];
     let orders = [
-        ("bbnnbbbnnnbb", Design::Mixed, [1.0083908466558136, 0.9736210558738073, 1.0444023303364387]),
+        ("bbnnbbbnnnbb", Design::Mixed, [1.0083908466558136, 0.9731474605161397, 1.044910602839069]),
         ("bbbbbbnnnnnn", Design::Apart, [0.9885130101464926, 0.8582946869868758, 1.138487731596341]),
     ];
     for (order, design, [ratio, low, high]) in orders {
@@ -173,6 +188,7 @@ fn the_points_of_a_run_share_one_spread_and_blocks_are_taken_out() {
         value: [100.0, 120.0, 144.0][block] * if point == 3 { 1.1 } else { 1.0 } * (1.0 + noise[point][block] / 100.0),
         seconds: None,
         block: Some(block as u64 + 1),
+        is_disturbed: false,
     };
     let runs: Vec<Vec<Run>> = (0..4).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
     let field = Field::of(&runs).unwrap();
@@ -192,8 +208,9 @@ fn the_points_of_a_run_share_one_spread_and_blocks_are_taken_out() {
 
 #[test]
 fn two_points_in_blocks_are_compared_as_pairs() {
-    let runs =
-        |values: [f64; 4]| values.iter().zip(1..).map(|(value, block)| Run { value: *value, seconds: None, block: Some(block) }).collect::<Vec<_>>();
+    let runs = |values: [f64; 4]| {
+        values.iter().zip(1..).map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false }).collect::<Vec<_>>()
+    };
     let (base, new) = (runs([100.0, 103.0, 98.0, 101.0]), runs([104.0, 105.0, 103.0, 104.0]));
     let field = Field::of(&[base.clone(), new.clone()]).unwrap().compare(0, 1, 1).unwrap();
     // By SciPy 1.17: ttest_rel of the logarithms, its confidence_interval(0.95) exponentiated.

@@ -66,7 +66,8 @@ impl Metric {
     /// A number of a row with its place in time.
     fn run(self, row: &TrialRow, value: f64) -> Run {
         // The same seed gives the same weights and batches on both sides.
-        Run { value, seconds: row.started_seconds(), block: (self.nature() == Nature::Settled).then_some(row.seed) }
+        let block = (self.nature() == Nature::Settled).then_some(row.seed);
+        Run { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty() }
     }
 
     /// Whether the state of the machine reaches it.

@@ -257,7 +257,7 @@ fn fill(pairs: &[Pair<'_>], compared: &mut [Compared]) {
             base,
             new,
             ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
-            interval: estimate.map(|estimate| [estimate.low, estimate.high]),
+            interval: estimate.map(|estimate| [estimate.low, estimate.high]).filter(|[_, high]| high.is_finite()),
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
             drift: estimate.filter(|_| metric.nature() == statistics::Nature::Drifting).map(|_| Drift::of(&sides)).unwrap_or_default(),

@@ -30,6 +30,13 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
             part(unknown)
         ));
     }
+    let disturbed = of(&|design| design == Design::ApartDisturbed);
+    if disturbed > 0 {
+        said.push(format!(
+            "order: {}the two sides ran one after the other while others disturbed the machine: nothing is told; {again}, `--clean` leaves disturbed runs out",
+            part(disturbed)
+        ));
+    }
     if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
         let pairs = if least == most { counted(*most, "pair") } else { format!("{least} to {most} pairs") };
         said.push(format!("order: {}the two sides ran in turns; {pairs} of neighbouring runs are compared", part(paired.len())));

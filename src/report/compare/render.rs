@@ -398,6 +398,7 @@ fn design(design: Design) -> &'static str {
         Design::Mixed => "mixed",
         Design::Apart => "apart",
         Design::OrderUnknown => "unknown",
+        Design::ApartDisturbed => "apart-disturbed",
         Design::Independent => "independent",
     }
 }

@@ -74,6 +74,20 @@ fn disturbance_stands_beside_the_verdict_and_can_be_left_out() {
         "{text}"
     );
     assert!(text.contains("clocks held down for 90.0 % of the window (hw_thermal_slowdown)") && text.contains("other processes kept 1.2"), "{text}");
+    // One side after the other, nobody can say whether it was the program or the heat.
+    let mut hot = one_after_the_other(&[100.0, 101.0, 99.0], &[50.0, 51.0, 49.0]);
+    assert_eq!(hot.pairs[0].comparisons[0].verdict, Verdict::Worse);
+    let mut after = timed(rates(1, &[50.0, 51.0, 49.0]), 1000, 1);
+    after.rows.iter_mut().for_each(|row| row.fixed.throttled_fraction = Some(0.9));
+    hot = compare(&timed(rates(1, &[100.0, 101.0, 99.0]), 0, 1), &after, &Options::default()).unwrap();
+    let comparison = &hot.pairs[0].comparisons[0];
+    assert_eq!((comparison.verdict, comparison.interval), (Verdict::CannotTell, None));
+    assert!(
+        page(&hot).contains("order: the two sides ran one after the other while others disturbed the machine: nothing is told;"),
+        "{}",
+        page(&hot)
+    );
+    assert!(matches!(gate(&hot, Metric::Throughput), Gate::CannotTell(_)));
     let clean = compare(&base, &new, &Options { is_clean: true, ..Options::default() }).unwrap();
     let comparison = &clean.pairs[0].comparisons[0];
     assert_eq!((comparison.new_runs, comparison.base_runs, comparison.verdict), (3, 6, Verdict::Same));
@@ -319,7 +333,12 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 fn changes(runs: usize, spread: f64, factor: f64, comparisons: usize) -> f64 {
     let mut random = fastrand::Rng::with_seed(11);
     let mut side = |factor: f64, first: usize| -> Vec<Run> {
-        let run = |place: usize| Run { value: factor * (spread * normal(&mut random)).exp(), seconds: Some((first + 2 * place) as f64), block: None };
+        let run = |place: usize| Run {
+            value: factor * (spread * normal(&mut random)).exp(),
+            seconds: Some((first + 2 * place) as f64),
+            block: None,
+            is_disturbed: false,
+        };
         (0..runs).map(run).collect()
     };
     let mut is_change = || matches!(verdict_of(Metric::Throughput, &side(100.0, 0), &side(100.0 * factor, 1)), Verdict::Better | Verdict::Worse);
