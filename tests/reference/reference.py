@@ -256,7 +256,29 @@ class PanelDirection(PanelLstm):
     direction = True
 
 
+class Transposed:
+    """One layer on images whose weight [classes, pixels] is used transposed: its gradient lies in memory the other way round."""
+
+    rows, classes, side = 8, 10, 16
+    optimizer, rate, clip = "adamw", 1e-2, None
+
+    def shapes(self):
+        yield "weight", (self.classes, 3 * self.side**2)
+
+    def loss(self, p, step):
+        number = (step - 1) % 4
+        pixels = uniform(f"pixels.{number}", self.rows * 3 * self.side**2).astype(np.float32)
+        labels = classes(f"labels.{number}", self.rows, self.classes)
+        return F.cross_entropy(torch.from_numpy(pixels).view(self.rows, -1) @ p["weight"].t(), labels)
+
+
+class TransposedSgd(Transposed):
+    optimizer, rate, momentum, decay = "sgd", 0.1, 0.9, 5e-4
+
+
 MODELS = {
+    "transposed": Transposed,
+    "transposed-sgd": TransposedSgd,
     "gpt": Gpt,
     "lstm": Lstm,
     "mlp": Mlp,

@@ -131,7 +131,7 @@ fn without_kind(path: &str) -> &str {
 }
 
 /// `weights` of reference.py.
-fn weights(name: &str, shape: &[usize]) -> Vec<f32> {
+pub(crate) fn weights(name: &str, shape: &[usize]) -> Vec<f32> {
     let mut stream = stream(name);
     let uniform = (0..shape.iter().product()).map(|_| stream.fraction() * 2.0 - 1.0);
     let is_bias = name.rsplit('.').next().is_some_and(|last| last.starts_with("bias"));
@@ -170,7 +170,7 @@ fn images_of(step: u64, shape: ImageShape) -> HostBatch {
     HostBatch { rows: 8, samples: Samples::Images(samples), step_targets: None }
 }
 
-fn images(step: u64) -> HostBatch {
+pub(crate) fn images(step: u64) -> HostBatch {
     images_of(step, IMAGES)
 }
 
@@ -243,7 +243,7 @@ fn file(reference: &Reference, engine: Engine) -> TrialFile {
 }
 
 /// The rows of a table of the folder of references, without its head.
-fn table(name: &str) -> Vec<Vec<String>> {
+pub(crate) fn table(name: &str) -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/reference").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()

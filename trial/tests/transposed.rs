@@ -1,9 +1,14 @@
 //! Gradients that lie in memory otherwise than their parameters: a model of one's own that multiplies by a transposed weight trains as
-//! on the other engine, and as the same model written without a transpose.
+//! on the other engine, as the same model written without a transpose, and as in PyTorch.
 
 use std::{fs, sync::atomic::AtomicBool};
 
-use kiln::{plan::Outcome, record::StepRow};
+use kiln::{
+    catalog::{InputShape, data::ImageShape},
+    plan::{Outcome, TrialFile},
+    record::StepRow,
+    spec::Engine,
+};
 use kiln_trial::{
     Registry, TrialError,
     burn::{
@@ -12,12 +17,15 @@ use kiln_trial::{
         tensor::Tensor,
     },
     engine::Arithmetic,
-    model::{Init, Input, InputShape, OwnModel, Samples},
-    train::run,
+    model::{Init, Input, OwnModel, Samples},
+    train::{Learner, run},
 };
 use serde::Deserialize;
 
-use crate::common::{engines, rows};
+use crate::{
+    common::{engines, rows},
+    parity::{images, table, weights},
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,6 +113,49 @@ fn a_weight_that_is_used_transposed_trains_as_one_that_is_not() {
                 // Sums in another order; an update of the wrong elements is off by a tenth and more.
                 assert!(found.len() == 12 && worst < 1e-4, "{optimizer}, {model} on {engine:?}: {worst}: {found:?}, expected {expected:?}");
             }
+        }
+    }
+}
+
+/// With the values that tests/reference/reference.py gives it.
+fn as_in_pytorch(_fields: Fields, samples: Samples, init: &Init) -> Result<Transposed, TrialError> {
+    let (pixels, classes) = sizes(samples);
+    let values = burn::tensor::TensorData::new(weights("weight", &[classes, pixels]), [classes, pixels]);
+    Ok(Transposed { weight: Param::from_tensor(Tensor::from_data(values, &init.device)) })
+}
+
+fn file(engine: Engine, optimizer: &str) -> TrialFile {
+    let text = format!(
+        "{{kiln_trial: 1, trial: t0123456789, attempt: 1, model: {{kind: custom, name: transposed, reads: images}}, \
+         data: {{kind: generated-images, image_size: 16}}, train: {{batch_size: 8, steps: 20, cpu_threads: 1, optimizer: {optimizer}}}, measure: {{}}, \
+         engine: {}, device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}",
+        engine.name()
+    );
+    serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn a_weight_that_is_used_transposed_trains_as_in_pytorch() {
+    let shape = InputShape::Images(ImageShape { channels: 3, height: 16, width: 16, classes: 10 });
+    let optimizers = [
+        ("transposed", "{kind: adamw, learning_rate: 1.0e-2, weight_decay: 0.01}"),
+        ("transposed-sgd", "{kind: sgd, learning_rate: 0.1, momentum: 0.9, weight_decay: 5.0e-4}"),
+    ];
+    for (name, optimizer) in optimizers {
+        let expected: Vec<f64> = table(&format!("{name}-steps.csv")).iter().map(|row| row[1].parse().unwrap()).collect();
+        assert!(expected.len() == 20 && expected[19] < 0.9 * expected[0], "{name}: something is learned: {expected:?}");
+        for engine in engines() {
+            let file = file(*engine, optimizer);
+            let mut learner = Learner::build_own(&file, Some(shape), &Registry::new().with("transposed", as_in_pytorch)).unwrap();
+            for step in 1..=20 {
+                let host = images(step);
+                let batch = learner.to_device(&host).unwrap();
+                learner.micro_step(batch, step, 0, host.counted_targets()).unwrap();
+                learner.update(file.train.optimizer.learning_rate()).unwrap();
+            }
+            let found = learner.take_losses().unwrap();
+            let worst = found.iter().zip(&expected).map(|(found, expected)| (found / expected - 1.0).abs()).fold(0.0, f64::max);
+            assert!(found.len() == 20 && worst < 1e-4, "{name} on {engine:?}: {worst}: {found:?}, PyTorch {expected:?}");
         }
     }
 }
