@@ -16,7 +16,7 @@ if [ -x "$kiln" ] && [ -x "${kiln%/*}/kiln-trial" ]; then build="built before: s
 else build="from nothing: about $(((BUILD_CORE_SECONDS / cores + BUILD_SERIAL_SECONDS + 59) / 60)) minutes on $cores cores; once"
 fi
 case $experiment in
-  experiments/quickstart.yaml) sweep="8 trials of seconds each: about half a minute" ;;
+  experiments/quickstart.yaml) sweep="12 trials of seconds each: about a minute" ;;
   *) sweep="as long as its trials take; \`$kiln plan $experiment\` lists them" ;;
 esac
 {

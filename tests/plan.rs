@@ -58,7 +58,7 @@ fn the_room_is_needed_where_the_runs_are_kept() {
 #[test]
 fn every_experiment_is_planned_without_its_data_and_says_what_it_does_not_know() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, trials) in [("quickstart.yaml", 8), ("wikitext2-gpt-batch.yaml", 5), ("shakespeare-char.yaml", 1), ("device-matmul.yaml", 8)] {
+    for (name, trials) in [("quickstart.yaml", 12), ("wikitext2-gpt-batch.yaml", 5), ("shakespeare-char.yaml", 1), ("device-matmul.yaml", 8)] {
         let plan = json(&plan(folder.path(), &[&experiment(name), "--json"]));
         assert_eq!(plan["trials"].as_array().unwrap().len(), trials, "{name}");
     }
@@ -87,7 +87,7 @@ fn set_changes_a_key_and_pins_an_axis() {
     let file = experiment("quickstart.yaml");
     let plan = json(&plan(folder.path(), &[&file, "--json", "--set", "train.batch_size=16", "--set", "train.epochs=2"]));
     let trials = plan["trials"].as_array().unwrap();
-    assert_eq!(trials.len(), 4, "two numbers of workers, two seeds");
+    assert_eq!(trials.len(), 6, "two numbers of workers, three seeds");
     assert_eq!(trials[0]["axes"], serde_json::json!({"train.batch_size": 16, "data.num_workers": 0}));
     assert_eq!((&trials[0]["train"]["epochs"], trials[0]["train"].get("steps")), (&2.into(), None));
 }
