@@ -12,9 +12,11 @@ pub struct Field {
     effects: Vec<Option<f64>>,
     /// Share of each point's runs that lie in each block.
     shares: Vec<Vec<f64>>,
-    /// Inverse of what is known of the blocks once the points are taken out.
+    /// Inverse of what is known of the blocks once the points are taken out; empty where they are not.
     of_blocks: Vec<Vec<f64>>,
     variance: f64,
+    /// The same from each point's own repeats.
+    own_variances: Vec<f64>,
     freedom: f64,
 }
 
@@ -62,25 +64,43 @@ impl Field {
         let blocks: Vec<f64> = of_blocks.iter().map(|row| dot(row, &totals)).collect();
         let effects: Vec<f64> = means.iter().zip(&shares).map(|(mean, shares)| mean - dot(shares, &blocks)).collect();
         let residual = |effect: f64, run: &Run| run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block]);
-        let squares: f64 = runs.iter().zip(&effects).flat_map(|(point, effect)| point.iter().map(|run| residual(*effect, run).powi(2))).sum();
+        let of_point = |(point, effect): (&Vec<Run>, &f64)| point.iter().map(|run| residual(*effect, run).powi(2)).sum::<f64>();
+        let squares: Vec<f64> = runs.iter().zip(&effects).map(of_point).collect();
         let all: usize = runs.iter().map(Vec::len).sum();
         let points = runs.iter().filter(|point| !point.is_empty()).count();
         let freedom = all as f64 - points as f64 - (blocks.len() as f64 - 1.0).max(0.0);
         let effects = runs.iter().zip(effects).map(|(point, effect)| (!point.is_empty()).then_some(effect)).collect();
-        (freedom >= 1.0).then(|| Self { runs: runs.to_vec(), effects, shares, of_blocks, variance: squares / freedom, freedom })
+        // Each point has its part of the degrees of freedom by its number of runs.
+        let own = |(squares, point): (&f64, &Vec<Run>)| squares * all as f64 / (freedom * count(point));
+        (freedom >= 1.0).then(|| Self {
+            runs: runs.to_vec(),
+            effects,
+            shares,
+            of_blocks,
+            variance: squares.iter().sum::<f64>() / freedom,
+            own_variances: squares.iter().zip(runs).map(own).collect(),
+            freedom,
+        })
     }
 
-    /// Two points by their places, as one of so many comparisons made together (Bonferroni).
+    /// Whether blocks are taken out: points are then compared within them, and no drift from block to block reaches the difference.
+    pub fn has_blocks(&self) -> bool {
+        !self.of_blocks.is_empty()
+    }
+
+    /// Two points by their places, as one of so many comparisons made together (Bonferroni). Two points that spread more than the others have the
+    /// spread of their own: one noisy point among quiet ones would be told apart from them by chance.
     pub fn compare(&self, base: usize, new: usize, comparisons: usize) -> Option<Estimate> {
         let difference = self.effects.get(new).copied().flatten()? - self.effects.get(base).copied().flatten()?;
         let lean: Vec<f64> = self.shares[new].iter().zip(&self.shares[base]).map(|(new, base)| new - base).collect();
         let by_blocks: f64 = self.of_blocks.iter().zip(&lean).map(|(row, lean_here)| lean_here * dot(row, &lean)).sum();
         let runs = |point: usize| self.runs[point].len() as f64;
-        let variance = self.variance * (1.0 / runs(base) + 1.0 / runs(new) + by_blocks.max(0.0));
+        let [of_base, of_new] = [base, new].map(|point| 1.0 / runs(point));
+        let own = self.own_variances[base] * of_base + self.own_variances[new] * of_new;
+        let variance = (self.variance * (of_base + of_new)).max(own) + self.variance * by_blocks.max(0.0);
         let sides = Sides { base: self.runs[base].clone(), new: self.runs[new].clone(), nature: Nature::Drifting };
-        let has_blocks = sides.base.iter().chain(&sides.new).all(|run| run.block.is_some());
         let design = lay(&sides).design;
-        let margin = if has_blocks { 0.0 } else { design.margin() };
+        let margin = if self.has_blocks() { 0.0 } else { design.margin() };
         let contrast = Contrast { difference, error: variance.sqrt(), freedom: self.freedom };
         Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
     }

@@ -220,3 +220,32 @@ fn two_points_in_blocks_are_compared_as_pairs() {
         assert_near(found.high, 1.0567856012374228);
     }
 }
+
+#[test]
+fn a_noisy_point_among_quiet_ones_has_the_spread_of_its_own() {
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut normal = || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    let mut told = 0;
+    for _ in 0..1000 {
+        let mut run = |point: usize, block: u64| {
+            let spread = if point == 0 { 0.05 } else { 0.01 };
+            Run { block: Some(block), ..Run::of((normal() * spread).exp()) }
+        };
+        let runs: Vec<Vec<Run>> = (0..12).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
+        let field = Field::of(&runs).unwrap();
+        told += usize::from((1..12).any(|other| field.compare(0, other, 66).is_some_and(|found| found.low > 1.0 || found.high < 1.0)));
+    }
+    assert!(told <= 70, "{told} of 1000");
+}
+
+#[test]
+fn blocks_that_share_no_point_are_not_taken_out_and_what_ran_apart_is_widened() {
+    let runs = |values: [f64; 3], first: u64| {
+        let run = |(value, place): (&f64, u64)| Run { value: *value, seconds: Some(place as f64), block: Some(place), is_disturbed: false };
+        values.iter().zip(first..).map(run).collect::<Vec<_>>()
+    };
+    let field = Field::of(&[runs([100.0, 100.1, 100.2], 0), runs([104.0, 104.1, 104.2], 3)]).unwrap();
+    assert!(!field.has_blocks());
+    let found = field.compare(0, 1, 1).unwrap();
+    assert!(found.design.is_apart() && found.low < 1.0, "{found:?}");
+}
