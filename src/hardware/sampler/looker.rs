@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ChildTick, HostTick, SampledTick, Shared, State, Tick, Watch, Watched,
+    ChildTick, CpuTimes, HostTick, SampledTick, Shared, State, Tick, Watch, Watched,
     readings::{joined, memory_of, thin},
 };
 use crate::hardware::{
@@ -65,14 +65,16 @@ impl HostSeries {
 /// One trial to look at in this round.
 struct Target {
     watch: Watch,
-    cpu_before: Option<(u64, f64)>,
+    cpu_before: Option<CpuTimes>,
     wants_processes: bool,
 }
 
 /// What one look found.
 struct Look {
     tick: Tick,
-    cpu: Option<(u64, f64)>,
+    cpu: Option<CpuTimes>,
+    /// The trial's process and all that it started.
+    family: Vec<u32>,
     /// Of the device; `None` for a trial on the CPU.
     gpu: Option<GpuLook>,
 }
@@ -128,21 +130,24 @@ impl Looker {
         let device = target.watch.device_uuid.as_deref();
         let mut gpu = device.zip(self.gpu.as_mut()).map(|(uuid, desk)| desk.read(uuid, target.wants_processes));
         let gpu_absence = gpu.as_ref().and_then(|look| look.reason().map(str::to_owned));
+        let family = process::family(target.watch.pid);
         let used = process::read(target.watch.pid);
-        let cpu = used.map(|used| (monotonic_nanoseconds, used.cpu_seconds));
+        let cpu = used.map(|_| CpuTimes::of(monotonic_nanoseconds, &family));
+        let cores = target.cpu_before.zip(cpu).and_then(|(before, now)| now.cores_since(before));
         let child = used.map(|used| ChildTick {
             resident_bytes: used.resident_bytes,
             peak_resident_bytes: used.peak_resident_bytes,
-            cpu_cores: target.cpu_before.and_then(|before| cores_between(before, (monotonic_nanoseconds, used.cpu_seconds))),
+            cpu_cores: cores.map(|(of_trial, _)| of_trial),
             disk_read_bytes: used.disk_read_bytes,
         });
-        let mut tick =
-            Tick { monotonic_nanoseconds, gpu: gpu.as_mut().and_then(|look| look.tick.take()), gpu_absence, child, host, ..Tick::default() };
+        let own_cpu_cores = cores.map(|(_, own)| own);
+        let tick = gpu.as_mut().and_then(|look| look.tick.take());
+        let mut tick = Tick { monotonic_nanoseconds, gpu: tick, gpu_absence, child, own_cpu_cores, host, ..Tick::default() };
         if let (Some(gpu), Some(list)) = (&mut tick.gpu, gpu.as_ref().and_then(|look| look.processes.as_ref())) {
-            gpu.process_memory_bytes = memory_of(list, target.watch.pid);
+            gpu.process_memory_bytes = memory_of(list, &family);
         }
         tick.reading_seconds = began.elapsed().as_secs_f64();
-        Look { tick, cpu, gpu }
+        Look { tick, cpu, family, gpu }
     }
 
     fn keep(&self, watch: &Watch, mut look: Look) {
@@ -157,7 +162,7 @@ impl Looker {
             watched.ecc_start.subtract(gpu);
         }
         if let Some(gpu) = look.gpu {
-            keep_look(watched, gpu);
+            keep_look(watched, gpu, &look.family);
         }
         watched.readings.ticks.push(look.tick.clone());
         if watched.readings.ticks.len() > MOST_TICKS {
@@ -169,14 +174,14 @@ impl Looker {
     }
 }
 
-fn keep_look(watched: &mut Watched, look: GpuLook) {
+fn keep_look(watched: &mut Watched, look: GpuLook, family: &[u32]) {
     let readings = &mut watched.readings;
     readings.absent = look.absent;
     readings.remarks.extend(look.remarks);
     readings.lost = readings.lost.take().or(look.lost);
     readings.silent_seconds = readings.silent_seconds.max(look.silent_seconds.unwrap_or(0.0));
     if let Some(seen) = look.processes {
-        readings.foreign = Some(joined(readings.foreign.take(), seen.foreign_to(&[watched.watch.pid])));
+        readings.foreign = Some(joined(readings.foreign.take(), seen.foreign_to(family)));
     }
 }
 
@@ -191,8 +196,21 @@ fn take_targets(state: &mut State, is_tick: bool) -> Vec<Target> {
     targets
 }
 
-fn cores_between(before: (u64, f64), now: (u64, f64)) -> Option<f64> {
-    let seconds = now.0.checked_sub(before.0)? as f64 / 1e9;
-    // The kernel counts in 10 ms; over a shorter time the quotient says nothing.
-    (seconds >= 0.1).then(|| ((now.1 - before.1) / seconds).max(0.0))
+impl CpuTimes {
+    /// Of a trial with these processes, now.
+    fn of(monotonic_nanoseconds: u64, family: &[u32]) -> Self {
+        let mut beside = process::family(std::process::id());
+        beside.retain(|pid| !family.contains(pid));
+        Self { monotonic_nanoseconds, trial_seconds: process::cpu_seconds_of(family), beside_seconds: process::cpu_seconds_of(&beside) }
+    }
+
+    /// Cores that the trial, and that all of ours, kept busy since then.
+    fn cores_since(self, before: Self) -> Option<(f64, f64)> {
+        let seconds = self.monotonic_nanoseconds.checked_sub(before.monotonic_nanoseconds)? as f64 / 1e9;
+        // The time of a process whose parent ended first is lost with it.
+        let cores = |now: f64, before: f64| ((now - before) / seconds).max(0.0);
+        let of_trial = cores(self.trial_seconds, before.trial_seconds);
+        // The kernel counts in 10 ms; over a shorter time the quotient says nothing.
+        (seconds >= 0.1).then(|| (of_trial, of_trial + cores(self.beside_seconds, before.beside_seconds)))
+    }
 }

@@ -62,9 +62,18 @@ struct Watched {
     /// To be read now, not at the next tick.
     is_asked: bool,
     looks: u64,
-    /// When and how much CPU time the process had used at the tick before.
-    cpu_before: Option<(u64, f64)>,
+    cpu_before: Option<CpuTimes>,
     ecc_start: EccStart,
+}
+
+/// CPU time used up to a tick.
+#[derive(Clone, Copy, Debug)]
+struct CpuTimes {
+    monotonic_nanoseconds: u64,
+    /// By the trial's process and all that it started.
+    trial_seconds: f64,
+    /// By kiln and all else that it started.
+    beside_seconds: f64,
 }
 
 impl Shared {
@@ -254,6 +263,25 @@ mod tests {
         assert!(last.gpu.is_none() && last.gpu_absence.is_none() && last.host.memory_available_bytes.is_some());
         assert!(readings.ticks.windows(2).all(|pair| pair[0].monotonic_nanoseconds < pair[1].monotonic_nanoseconds));
         assert_eq!(sampler.unwatch("a"), TrialReadings::default());
+    }
+
+    #[test]
+    fn a_wrappers_child_is_no_stranger() {
+        use process::tests::{busy_wrapper, end};
+        let mut wrapper = busy_wrapper();
+        let sampler = Sampler::start(None, Duration::from_millis(1), 0);
+        sampler.watch(Watch { pid: wrapper.id(), ..watch("a", None) });
+        let began = Instant::now();
+        let (mut of_trial, mut own): (f64, f64) = (0.0, 0.0);
+        while of_trial < 0.05 && began.elapsed() < Duration::from_secs(60) {
+            for row in rows(&sampler, 1) {
+                of_trial = of_trial.max(row.tick.child.and_then(|child| child.cpu_cores).unwrap_or(0.0));
+                own = own.max(row.tick.own_cpu_cores.unwrap_or(0.0));
+            }
+        }
+        drop(sampler);
+        end(&mut wrapper);
+        assert!(of_trial >= 0.05 && own >= of_trial, "{of_trial} {own}");
     }
 
     #[test]

@@ -20,10 +20,12 @@ impl EccStart {
     }
 }
 
-/// Device memory of one process in a list.
-pub(super) fn memory_of(list: &ProcessList, pid: u32) -> Option<u64> {
+/// Device memory of these processes in a list, together.
+pub(super) fn memory_of(list: &ProcessList, pids: &[u32]) -> Option<u64> {
     match list {
-        ProcessList::Known(all) => all.iter().find(|process| process.pid == pid)?.used_memory_bytes,
+        ProcessList::Known(all) => {
+            all.iter().filter(|process| pids.contains(&process.pid)).filter_map(|process| process.used_memory_bytes).reduce(|one, other| one + other)
+        }
         ProcessList::Unknown(_) => None,
     }
 }
@@ -83,7 +85,7 @@ mod tests {
         let first = joined(None, ProcessList::Known(vec![process(1, 5)]));
         let both = joined(Some(first), ProcessList::Known(vec![process(1, 9), process(2, 3)]));
         assert_eq!(both, ProcessList::Known(vec![process(1, 9), process(2, 3)]));
-        assert_eq!((memory_of(&both, 2), memory_of(&both, 3)), (Some(3), None));
+        assert_eq!((memory_of(&both, &[2]), memory_of(&both, &[1, 2, 3]), memory_of(&both, &[3])), (Some(3), Some(12), None));
         let unknown = joined(Some(both), ProcessList::Unknown("hidden".into()));
         assert_eq!(joined(Some(unknown.clone()), ProcessList::Known(vec![])), unknown);
     }

@@ -29,6 +29,8 @@ pub struct Tick {
     /// Why a trial on a GPU has no `gpu` in this tick.
     pub gpu_absence: Option<String>,
     pub child: Option<ChildTick>,
+    /// Cores that kiln and all that it started kept busy since the tick before: the trial, trials beside it, and what they started.
+    pub own_cpu_cores: Option<f64>,
     pub host: HostTick,
 }
 
@@ -90,7 +92,7 @@ pub struct ChildTick {
     pub resident_bytes: u64,
     /// The most it ever held.
     pub peak_resident_bytes: u64,
-    /// Cores kept busy since the tick before; `None` at the first.
+    /// Cores kept busy since the tick before, by it and all that it started; `None` at the first.
     pub cpu_cores: Option<f64>,
     /// Fetched from disks since it started; what the page cache held is not in it.
     pub disk_read_bytes: Option<u64>,

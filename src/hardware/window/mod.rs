@@ -165,9 +165,9 @@ fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<Part<'_>> {
     speaking(ticks, piece).filter_map(|(tick, seconds)| Some(Part { gpu: tick.gpu.as_ref()?, seconds })).collect()
 }
 
-/// What the whole machine did less what the child did, from the ticks that know both.
+/// What the whole machine did less what kiln and all that it started did, from the ticks that know both.
 fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) -> Option<f64> {
-    let others = |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.child.as_ref()?.cpu_cores?);
+    let others = |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.own_cpu_cores?);
     let known = pieces.iter().flat_map(|piece| speaking(ticks, *piece)).filter_map(|(tick, seconds)| Some((others(tick)?, seconds)));
     // Both are counted in ticks of 10 ms, so a child alone can seem to use more than all together.
     weighed_mean(known).map(|cores| cores.max(0.0))

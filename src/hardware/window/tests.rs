@@ -158,14 +158,16 @@ fn an_absent_field_gives_its_reason_and_a_cpu_trial_gives_none() {
 }
 
 #[test]
-fn what_others_compute_in_the_window_is_the_machines_work_less_the_childs() {
+fn what_others_compute_in_the_window_is_the_machines_work_less_that_of_ours() {
     let mut readings = readings((0..=10).map(f64::from));
     for (second, tick) in readings.ticks.iter_mut().enumerate() {
         tick.gpu = None;
         // Alone up to the fourth second and after the eighth, then beside others that use 3 of the 8 cores.
         let others = if (5..=8).contains(&second) { 3.0 } else { 0.0 };
         tick.host.cpu_fraction = Some((2.0 + others) / 8.0);
-        tick.child.as_mut().unwrap().cpu_cores = Some(2.0);
+        // Half of it by the trial's process itself: the rest is what a wrapper started, or a trial beside it.
+        tick.child.as_mut().unwrap().cpu_cores = Some(1.0);
+        tick.own_cpu_cores = Some(2.0);
     }
     let others = |readings: &TrialReadings, window, cuts: &[(u64, u64)], cores| summarize(readings, window, cuts, cores).other_cpu_cores;
     assert!(close(others(&readings, Some((2 * SECOND, 8 * SECOND)), &[], CORES), 2.0));
@@ -173,7 +175,7 @@ fn what_others_compute_in_the_window_is_the_machines_work_less_the_childs() {
     assert!(close(others(&readings, Some((0, 4 * SECOND)), &[], CORES), 0.0));
     assert_eq!(others(&readings, Some((0, 8 * SECOND)), &[], None), None);
     assert_eq!(others(&readings, None, &[], CORES), None);
-    readings.ticks[6].child = None;
+    readings.ticks[6].own_cpu_cores = None;
     readings.ticks[7].host.cpu_fraction = None;
     assert!(close(others(&readings, Some((4 * SECOND, 10 * SECOND)), &[], CORES), 1.5));
 }
