@@ -27,6 +27,21 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// A number in three digits, in more only where it has more before its point: `0.0123`, `4.56`, `78.9`, `1234`. What is not 0 never prints as 0.
+pub fn significant(value: f64) -> String {
+    const LEAST: f64 = 1e-6;
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    if value.abs() < LEAST {
+        return format!("{value:.2e}");
+    }
+    // Rounded first: 9.996 is 10.0.
+    let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+    let before_point = rounded.abs().log10().floor() as i32 + 1;
+    format!("{value:.*}", usize::try_from(3 - before_point).unwrap_or(0))
+}
+
 /// A length of time as a person writes it in an experiment file: `500ms`, `30m`, `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
@@ -218,6 +233,21 @@ impl fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn three_digits_stay_of_any_size_and_only_0_is_0() {
+        let cases = [
+            (0.0, "0"),
+            (1.2e-8, "1.20e-8"),
+            (0.01234, "0.0123"),
+            (0.5, "0.500"),
+            (9.996, "10.0"),
+            (99.96, "100"),
+            (1234.4, "1234"),
+            (-0.04, "-0.0400"),
+        ];
+        cases.iter().for_each(|(value, text)| assert_eq!(significant(*value), *text));
+    }
 
     #[test]
     fn time_spans_read_and_print_the_way_people_write_them() {

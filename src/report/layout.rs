@@ -2,6 +2,7 @@
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
+pub(super) use crate::units::significant;
 use crate::units::without_controls;
 
 /// What stands for a cell without a value.
@@ -52,16 +53,6 @@ impl PageColumn {
     /// Whether some row fills it, or it must stay anyway.
     pub(super) fn says_something(&self) -> bool {
         self.keep == u8::MAX || self.cells.iter().any(|cell| cell != NOTHING)
-    }
-}
-
-/// Three digits at least: `0.123`, `4.56`, `78.9`, `1234`.
-pub(super) fn significant(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
     }
 }
 

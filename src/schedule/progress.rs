@@ -13,7 +13,7 @@ use super::{listen::Heard, remaining::Standing};
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::TrialRow,
-    units::{Fraction, Seconds, counted},
+    units::{Fraction, Seconds, counted, significant},
 };
 
 /// Between two lines of one trial's progress in plain text, and two of its JSON events.
@@ -273,7 +273,7 @@ fn figures(heard: &Heard) -> String {
         text.push_str(&format!(", loss {loss:.4}"));
     }
     if let Some(rate) = heard.samples_per_second {
-        text.push_str(&format!(", {rate:.1} samples/s"));
+        text.push_str(&format!(", {} samples/s", significant(rate)));
     }
     if let Some(share) = heard.data_wait_fraction {
         text.push_str(&format!(", data wait {}", Fraction(share)));
@@ -301,7 +301,7 @@ fn ended(row: &TrialRow) -> String {
         text.push_str(&format!(" after {}", Seconds(seconds)));
     }
     if let Some(rate) = row.samples_per_second {
-        text.push_str(&format!(", {rate:.1} samples/s"));
+        text.push_str(&format!(", {} samples/s", significant(rate)));
     }
     match (row.valid_loss, row.train_loss) {
         (Some(loss), _) => text.push_str(&format!(", valid loss {loss:.4}")),
