@@ -68,13 +68,14 @@ fn a_recorded_run_beside_busy_processes_is_marked() {
 #[test]
 fn a_recorded_sweep_of_workers_says_who_waited_and_who_were_too_many() {
     let table = recorded("image-folder-workers");
-    assert_eq!(found(&table), BTreeSet::from([of("data-bound", "data.num_workers 0"), of("too-many-workers", "data.num_workers 40")]));
+    // 8 workers made 5 % more than 40: less than a drift can make of rows that went through the points in one direction.
+    assert_eq!(found(&table), BTreeSet::from([of("data-bound", "data.num_workers 0")]));
     let findings = diagnose(&table);
-    assert_eq!(findings.len(), 6, "three repeats of each");
-    assert!(findings[..3].iter().all(|finding| finding.rule == "data-bound" && matches!(finding.weight, Weight::Costs(cost) if cost > 0.41)));
-    assert!(findings[0].says.contains("waited for data 42.0 % of the window, with 0 workers: the loader is the limit; 8 workers made 80.1 % more"));
-    assert_eq!(findings[5].next_yaml, "sweep: {grid: {data.num_workers: [8, 40]}, repeats: 5}\n");
-    let mean = findings[5]
+    assert_eq!(findings.len(), 3, "three repeats");
+    assert!(findings.iter().all(|finding| finding.rule == "data-bound" && matches!(finding.weight, Weight::Costs(cost) if cost > 0.41)));
+    assert!(findings[0].says.contains("waited for data 42.0 % of the window, with 0 workers: the loader is the limit; 8 workers made 80.0 % more"));
+    assert_eq!(findings[0].next_yaml, "sweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n");
+    let mean = findings[0]
         .evidence
         .iter()
         .find(|cell| cell.column == "samples_per_second" && cell.of.as_deref() == Some("data.num_workers 8, mean of 3"))
@@ -168,6 +169,8 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
         ("power-capped", made(&[("throttled_fraction", json!(0.5)), ("throttle_reasons", json!("sw_power_cap"))])),
         ("shared-device", made(&[("foreign_processes", json!("1 with 2.0 GiB"))])),
         ("busy-host", made(&[("notes", json!(busy))])),
+        ("memory-errors", made(&[("ecc_uncorrected_errors", json!(1))])),
+        ("energies-apart", made(&[("energy_counter_joules", json!(500.0)), ("energy_integral_joules", json!(100.0))])),
         ("cpu-only-by-accident", made(&[("device_uuid", gone.clone()), ("mean_gpu_utilization", gone.clone()), ("peak_allocated_bytes", gone)])),
         ("memory-to-spare", made(&[("peak_nvml_used_bytes", json!(30_000_000_000_u64)), ("mean_gpu_utilization", json!(0.9))])),
     ]
@@ -311,19 +314,21 @@ fn a_report_says_it_all_in_three_forms() {
         "\ndata-bound: trial 8b2c83bf7f (data.num_workers 0) and 2 repeats\n",
         "    data_wait_fraction  42.0 %\n",
         "  threshold: data_wait_fraction at least 20.0 % (docs/measurement.md 5: 20 % is a diagnosis)\n",
-        "    sweep: {grid: {data.num_workers: [8, 40]}, repeats: 5}\n",
+        "  refuted by: `data.synthetic: true` makes the batches once",
+        "    sweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n",
     ] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
     }
     let markdown = report(&["--format", "markdown"]).stdout;
     assert!(
-        markdown.contains("\n## too-many-workers: trial ")
-            && markdown.contains("```yaml\nsweep: {grid: {data.num_workers: [8, 40]}, repeats: 5}\n```\n")
+        markdown.contains("\n## data-bound: trial ")
+            && markdown.contains("\nRefuted by: `data.synthetic: true` makes the batches once")
+            && markdown.contains("```yaml\nsweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n```\n")
     );
     assert_eq!(markdown.matches("```").count() % 2, 0, "{markdown}");
     let told: Value = serde_json::from_str(&report(&["--format", "json"]).stdout).unwrap();
     assert_eq!((&told["kiln_report"], &told["planned"], &told["outcomes"]["completed"]), (&json!(1), &json!(18), &json!(18)));
-    assert_eq!((told["findings"].as_array().unwrap().len(), told["points"].as_array().unwrap().len()), (6, 6));
+    assert_eq!((told["findings"].as_array().unwrap().len(), told["points"].as_array().unwrap().len()), (3, 6));
     assert_eq!(told["findings"][0]["thresholds"][0]["value"], 0.2);
     assert_eq!(told["points"][0]["axes"]["data.num_workers"], "0");
 }

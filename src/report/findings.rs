@@ -7,7 +7,7 @@ use super::{
     layout::escaped,
     points::UNSWEPT,
 };
-use crate::units::{Bytes, Fraction, Seconds, counted, without_controls};
+use crate::units::{Bytes, Fraction, Seconds, counted, significant, without_controls};
 
 /// More lines than this nobody reads at the end of a run.
 const MOST_LINES: usize = 5;
@@ -71,6 +71,7 @@ pub(super) struct Told {
     pub(super) is_fault: bool,
     pub(super) says: String,
     pub(super) means: &'static str,
+    pub(super) refuted_by: &'static str,
     pub(super) evidence: Vec<ToldCell>,
     pub(super) thresholds: Vec<String>,
     pub(super) next_yaml: String,
@@ -111,6 +112,7 @@ impl Told {
             is_fault: worst.is_fault,
             says: worst.says.clone(),
             means: worst.means,
+            refuted_by: worst.refuted_by,
             evidence: worst.evidence.iter().map(cell).collect(),
             thresholds: worst.thresholds.iter().map(sourced).collect(),
             next_yaml: worst.next_yaml.clone(),
@@ -144,7 +146,7 @@ fn head(point: &[&Finding]) -> String {
 
 fn as_text(finding: &Told) -> String {
     let width = finding.evidence.iter().map(|cell| cell.column.chars().count()).max().unwrap_or(0);
-    let mut text = format!("\n{}\n  {}\n  {}\n  read:\n", finding.head, finding.says, finding.means);
+    let mut text = format!("\n{}\n  {}\n  {}\n  refuted by: {}\n  read:\n", finding.head, finding.says, finding.means, finding.refuted_by);
     for cell in &finding.evidence {
         let _ = writeln!(text, "    {:<width$}  {}{}", cell.column, cell.value, cell.whose);
     }
@@ -159,8 +161,9 @@ fn as_text(finding: &Told) -> String {
 }
 
 fn as_markdown(finding: &Told) -> String {
-    let mut text =
-        format!("\n## {}\n\n{}. {}\n\n| column | value |\n|---|---|\n", escaped(&finding.head), escaped(&capitalized(&finding.says)), finding.means);
+    let says = escaped(&capitalized(&finding.says));
+    let (head, Told { means, refuted_by, .. }) = (escaped(&finding.head), finding);
+    let mut text = format!("\n## {head}\n\n{says}. {means}\n\nRefuted by: {refuted_by}\n\n| column | value |\n|---|---|\n");
     for cell in &finding.evidence {
         let _ = writeln!(text, "| `{}`{} | {} |", cell.column, escaped(&cell.whose), escaped(&cell.value));
     }
@@ -195,7 +198,7 @@ fn shown(cell: &Evidence) -> String {
         name if name.ends_with("bytes_per_step") => format!("{}{} per step", if number < 0.0 { "-" } else { "" }, Bytes(number.abs() as u64)),
         name if name.ends_with("_bytes") => Bytes(number as u64).to_string(),
         name if name.ends_with("_fraction") || ["mfu", "mean_gpu_utilization", "mean_sm_active"].contains(&name) => Fraction(number).to_string(),
-        name if name.ends_with("per_second") => format!("{number:.1}"),
+        name if name.ends_with("per_second") => significant(number),
         name if name.ends_with("_seconds") => Seconds(number).to_string(),
         name if name.ends_with("_watts") => format!("{number:.0} W"),
         name if name.ends_with("_celsius") => format!("{number:.0} °C"),

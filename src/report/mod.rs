@@ -8,6 +8,7 @@ mod layout;
 mod manual;
 mod page;
 mod points;
+mod rates;
 mod recommendation;
 mod views;
 

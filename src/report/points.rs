@@ -76,14 +76,6 @@ pub(super) struct Statistic {
 }
 
 impl Statistic {
-    /// Whether one standard deviation of this one and of a lower one reach each other; a single run reaches nowhere.
-    pub(super) fn overlaps(&self, lower: &Self) -> bool {
-        let has_spread = self.deviation.is_some() || lower.deviation.is_some();
-        has_spread && self.mean - self.deviation.unwrap_or(0.0) < lower.mean + lower.deviation.unwrap_or(0.0)
-    }
-}
-
-impl Statistic {
     /// `2171 ± 0.9 %`; a single run has no spread.
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
@@ -234,13 +226,6 @@ pub(super) mod tests {
         let names: Vec<String> = points.iter().map(|point| point.name(&table.axes)).collect();
         assert_eq!(names, ["train.batch_size 8", "train.batch_size 4", "train.batch_size 4, in pieces of 4 × 2"]);
         assert_eq!(points.iter().map(|point| point.rows.len()).collect::<Vec<_>>(), [1, 1, 2]);
-    }
-
-    #[test]
-    fn spreads_overlap_where_they_reach_each_other_and_single_runs_have_none() {
-        let of = |mean, deviation| Statistic { mean, deviation };
-        assert!(of(10.0, Some(1.0)).overlaps(&of(9.0, Some(0.5))) && of(10.0, Some(2.0)).overlaps(&of(9.0, None)));
-        assert!(!of(10.0, Some(0.4)).overlaps(&of(9.0, Some(0.5))) && !of(10.0, None).overlaps(&of(10.0, None)));
     }
 
     #[test]

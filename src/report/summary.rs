@@ -11,6 +11,7 @@ use super::{
     layout::{MUST_STAY, PageColumn, Style, fitting, layout},
     notices,
     points::{Point, lengths_differ, note_on, pieces, points, short_names, shown},
+    rates::{Rates, order_of_best},
 };
 use crate::{
     plan::Outcome,
@@ -107,6 +108,8 @@ fn unfinished(table: &TrialTable) -> String {
 /// Points with a throughput, fastest first.
 struct Ranking<'a> {
     points: Vec<&'a Point<'a>>,
+    /// What to know of the order of the first two.
+    order: Option<String>,
     /// Which throughput ranks them.
     rate: fn(&TrialRow) -> Option<f64>,
     /// Whether any point has repeats.
@@ -117,11 +120,12 @@ impl<'a> Ranking<'a> {
     fn new(all: &'a [Point<'a>], axes: &[String]) -> Self {
         // Samples of different lengths do not compare, their tokens do.
         let rate: fn(&TrialRow) -> Option<f64> = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
-        let mut ranked: Vec<(f64, &Point<'_>)> = all.iter().filter_map(|point| Some((point.statistic(rate)?.mean, point))).collect();
+        let mut ranked: Vec<(f64, usize)> = all.iter().enumerate().filter_map(|(place, point)| Some((point.statistic(rate)?.mean, place))).collect();
         ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let points: Vec<&Point<'_>> = ranked.into_iter().map(|(_, point)| point).collect();
+        let order = ranked.first().zip(ranked.get(1)).and_then(|(best, next)| order_of_best(&Rates::of(all, rate), best.1, next.1, ranked.len()));
+        let points: Vec<&Point<'_>> = ranked.into_iter().map(|(_, place)| &all[place]).collect();
         let has_repeats = points.iter().any(|point| Self::runs(point, rate) > 1);
-        Self { points, rate, has_repeats }
+        Self { points, order, rate, has_repeats }
     }
 
     fn render(&self, axes: &[String], style: Style) -> String {
@@ -135,18 +139,13 @@ impl<'a> Ranking<'a> {
         } else {
             "\n* the best; one run per point (n = 1), so the spread is unknown\n"
         });
-        if self.is_first_by_chance() {
-            page.push_str("the spreads of the best and the next overlap (mean ± one standard deviation): their order may be chance\n");
+        if let Some(order) = &self.order {
+            let _ = writeln!(page, "{order}");
         }
         if !left_out.is_empty() {
             let _ = writeln!(page, "left out for width: {}; see trials.csv", left_out.join(", "));
         }
         page
-    }
-
-    fn is_first_by_chance(&self) -> bool {
-        let rate = |place: usize| self.points.get(place)?.statistic(self.rate);
-        rate(0).zip(rate(1)).is_some_and(|(best, next)| best.overlaps(&next))
     }
 
     /// How many trials of a point the rate is of.
@@ -287,16 +286,24 @@ mod tests {
     }
 
     #[test]
-    fn a_best_whose_spread_reaches_the_next_may_be_so_by_chance() {
-        let page = |rates: [f64; 4]| {
-            let rows = rates.iter().enumerate().map(|(place, rate)| (row(place as u64 + 1, *rate), if place < 2 { &["4"][..] } else { &["8"][..] }));
+    fn a_best_that_chance_may_have_put_first_is_said_to_be() {
+        // Two points in turns, block by block.
+        let page = |rates: [[f64; 2]; 4]| {
+            let row_of =
+                |block: usize, point: usize| TrialRow { block: Some(block as u64 + 1), ..row((2 * block + point + 1) as u64, rates[block][point]) };
+            let rows = (0..8).map(|place| (row_of(place / 2, place % 2), if place % 2 == 0 { &["4"][..] } else { &["8"][..] }));
             summary(&table(&["train.batch_size"], rows.collect()), 0, WIDE)
         };
-        let says_so = |page: &str| page.contains("the spreads of the best and the next overlap");
-        assert!(says_so(&page([100.0, 110.0, 99.0, 108.0])));
-        assert!(!says_so(&page([100.0, 101.0, 90.0, 91.0])));
+        let chance = page([[100.0, 99.0], [110.0, 108.0], [98.0, 101.0], [105.0, 103.0]]);
+        assert!(chance.contains("\nthe best is 0.4 % ahead of the next (interval -"), "{chance}");
+        let sure = page([[100.0, 90.0], [110.0, 99.5], [98.0, 88.0], [105.0, 94.0]]);
+        assert!(!sure.contains("may be"), "{sure}");
+        let listed = [(1, 100.0, "4"), (2, 110.0, "4"), (3, 80.0, "8"), (4, 81.0, "8")];
+        let rows = listed.iter().map(|(id, rate, batch)| (row(*id, *rate), if *batch == "4" { &["4"][..] } else { &["8"][..] }));
+        let listed = summary(&table(&["train.batch_size"], rows.collect()), 0, WIDE);
+        assert!(listed.contains("\nno point was repeated in turns with the others: their order may be the machine's drift\n"), "{listed}");
         let single = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (row(2, 10.0), &["8"])]);
-        assert!(!says_so(&summary(&single, 0, WIDE)));
+        assert!(!summary(&single, 0, WIDE).contains("may be"));
     }
 
     #[test]

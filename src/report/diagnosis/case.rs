@@ -1,6 +1,10 @@
 //! One trial as the rules see it: its row, and where a rule needs them the other rows of the run.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use serde_json::{Map, Value};
 
@@ -8,49 +12,133 @@ use super::rule::{Evidence, Threshold, Unit};
 use crate::{
     plan::Outcome,
     record::TrialRow,
-    report::points::{Point, Statistic, note_on},
+    report::{
+        points::{Point, note_on},
+        rates::{Blocks, Gain, Rates, Unknown, WORTH},
+    },
 };
 
 /// From where on another point's rate counts as faster.
 pub(super) const FASTER: Threshold = Threshold::at_least(
-    "rate of another point / own rate - 1, beyond the spreads of both",
-    0.03,
+    "rate of another point / own rate - 1, where the interval of the ratio lies above 1",
+    WORTH,
     Unit::Fraction,
-    "chosen: as between two tables, where smaller differences are called the same",
+    "as between two tables (docs/comparing.md); the interval is adjusted for all comparisons of the run that the rule could make: it fires by chance in \
+     at most 5 % of runs (`benches/findings.rs`)",
 );
 
-/// The same where one of the two is a single run.
-pub(super) const FASTER_ONCE: Threshold = Threshold::at_least(
-    "the same, where one of the two is a single run",
-    0.10,
-    Unit::Fraction,
-    "chosen: nobody knows its spread, and single runs on a quiet machine are up to 4 % apart",
-);
+/// Whether a rule looks for faster points on one side of each point along an axis, or on both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sides {
+    One,
+    Both,
+}
 
 /// All points of a run, looked through once: a rule asks of each trial.
 #[derive(Debug)]
 pub(super) struct Around<'a> {
     pub(super) axes: &'a [String],
+    points: &'a [Point<'a>],
     /// Cores that a trial of this run could use: as a note counts them, else the most that any row used or asked for. Too few rather than
     /// too many where `train.cpu_threads` was given.
     cores: Option<u64>,
     /// Whether the points are every combination of their values, as those of a plain grid are.
     pub(super) is_plain_grid: bool,
-    /// Of each axis: the points by their values on the others.
-    beside: Vec<HashMap<Vec<&'a str>, Vec<&'a Point<'a>>>>,
+    /// Of each axis: the places of the points by their values on the others.
+    beside: Vec<HashMap<Vec<&'a str>, Vec<usize>>>,
+    rates: Rates,
+    /// Of each axis: how many pairs of points with rates differ in it alone.
+    pairs: Vec<usize>,
+    crowds: Crowds<'a>,
+    /// Repeats of a point ask the same.
+    gains: RefCell<HashMap<(usize, usize, usize), Option<Gain>>>,
 }
 
 impl<'a> Around<'a> {
-    pub(super) fn new(axes: &'a [String], run: &'a [Point<'a>]) -> Self {
+    pub(super) fn new(axes: &'a [String], points: &'a [Point<'a>]) -> Self {
         let mut beside = vec![HashMap::new(); axes.len()];
-        for point in run {
-            for (place, points) in beside.iter_mut().enumerate() {
-                points.entry(others(point, place)).or_insert_with(Vec::new).push(point);
+        for (place, point) in points.iter().enumerate() {
+            for (axis, places) in beside.iter_mut().enumerate() {
+                places.entry(others(point, axis)).or_insert_with(Vec::new).push(place);
             }
         }
-        let combinations = (0..axes.len()).map(|place| run.iter().map(|point| &point.values[place]).collect::<HashSet<_>>().len());
-        Self { axes, cores: cores(run), is_plain_grid: combinations.product::<usize>() == run.len(), beside }
+        let combinations = (0..axes.len()).map(|place| points.iter().map(|point| &point.values[place]).collect::<HashSet<_>>().len());
+        let blocks = Blocks::of(points);
+        let rates = Rates::within(points, &blocks, |row| row.samples_per_second);
+        let pairs_of =
+            |lines: &HashMap<Vec<&str>, Vec<usize>>| lines.values().map(|line| pairs(line.iter().filter(|place| rates.has(**place)).count())).sum();
+        Self {
+            axes,
+            points,
+            cores: cores(points),
+            is_plain_grid: combinations.product::<usize>() == points.len(),
+            pairs: beside.iter().map(pairs_of).collect(),
+            beside,
+            rates,
+            crowds: Crowds::new(points, &blocks),
+            gains: RefCell::default(),
+        }
     }
+}
+
+fn pairs(points: usize) -> usize {
+    points * points.saturating_sub(1) / 2
+}
+
+/// The runs of each point apart by how many trials ran at once.
+#[derive(Debug)]
+struct Crowds<'a> {
+    /// How many trials ran at once, and the runs.
+    parts: Vec<(u64, Point<'a>)>,
+    /// Where the parts of each point stand.
+    of_point: Vec<Range<usize>>,
+    /// `None` where no point has two parts.
+    rates: Option<Rates>,
+    /// How many pairs of parts are of one point.
+    pairs: usize,
+}
+
+impl<'a> Crowds<'a> {
+    fn new(points: &[Point<'a>], blocks: &Blocks<'_>) -> Self {
+        let (mut parts, mut of_point): (Vec<(u64, Point<'a>)>, Vec<Range<usize>>) = Default::default();
+        for point in points {
+            let first = parts.len();
+            for row in point.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed) {
+                match parts[first..].iter_mut().find(|(trials, _)| *trials == row.concurrent_trials) {
+                    Some((_, part)) => part.rows.push(row),
+                    None => parts.push((row.concurrent_trials, Point { values: point.values, rows: vec![row] })),
+                }
+            }
+            of_point.push(first..parts.len());
+        }
+        let alone = || parts.iter().map(|(_, part)| part.clone()).collect::<Vec<_>>();
+        let has_crowds = of_point.iter().any(|parts| parts.len() > 1);
+        let rates = has_crowds.then(|| Rates::within(&alone(), blocks, |row| row.samples_per_second));
+        let comparable = |parts: &Range<usize>| parts.clone().filter(|place| rates.as_ref().is_some_and(|rates| rates.has(*place))).count();
+        let pairs = of_point.iter().map(|parts| pairs(comparable(parts))).sum();
+        Self { parts, of_point, rates, pairs }
+    }
+
+    /// Of a point beside so many trials and the same beside fewer, where those are clearly faster: the fewer trials, both parts, and by how much.
+    fn faster(&self, point: usize, trials: u64) -> Option<Calmer<'_, 'a>> {
+        let rates = self.rates.as_ref()?;
+        let places = || self.of_point[point].clone();
+        let own = places().find(|place| self.parts[*place].0 == trials)?;
+        let calmer = |place: usize| {
+            let (fewer, ref part) = self.parts[place];
+            Some(Calmer { trials: fewer, part, own: &self.parts[own].1, gain: rates.faster(own, place, self.pairs)? })
+        };
+        places().filter(|place| self.parts[*place].0 < trials).filter_map(calmer).max_by(|one, other| one.gain.ratio.total_cmp(&other.gain.ratio))
+    }
+}
+
+/// Repeats beside fewer trials that were faster than those beside as many.
+#[derive(Debug)]
+pub(super) struct Calmer<'p, 'a> {
+    pub(super) trials: u64,
+    pub(super) part: &'p Point<'a>,
+    pub(super) own: &'p Point<'a>,
+    pub(super) gain: Gain,
 }
 
 /// The values of a point but for one axis.
@@ -71,17 +159,19 @@ pub(super) struct Case<'a> {
     pub(super) row: &'a TrialRow,
     pub(super) point: &'a Point<'a>,
     pub(super) around: &'a Around<'a>,
+    /// Of the point among all of the run.
+    place: usize,
     cells: Map<String, Value>,
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(row: &'a TrialRow, point: &'a Point<'a>, around: &'a Around<'a>) -> Self {
+    pub(super) fn new(row: &'a TrialRow, place: usize, around: &'a Around<'a>) -> Self {
         // A row is a flat struct of numbers and text: it always becomes a map.
         let cells = match serde_json::to_value(row) {
             Ok(Value::Object(cells)) => cells,
             _ => Map::new(),
         };
-        Self { row, point, around, cells }
+        Self { row, point: &around.points[place], around, place, cells }
     }
 
     pub(super) fn axes(&self) -> &'a [String] {
@@ -141,14 +231,42 @@ impl<'a> Case<'a> {
 
     /// Points that differ from this one in the value of one axis alone.
     pub(super) fn fellows(&self, axis: &str) -> Vec<&'a Point<'a>> {
-        let Some(at) = self.axes().iter().position(|name| name == axis) else { return Vec::new() };
-        let beside = self.around.beside[at].get(&others(self.point, at));
-        beside.into_iter().flatten().copied().filter(|other| other.values[at] != self.point.values[at]).collect()
+        self.fellow_places(axis).into_iter().map(|place| &self.around.points[place]).collect()
     }
 
-    /// By how much another point is faster than the trial's own, as a ratio.
-    pub(super) fn faster(&self, other: &Point<'_>) -> Option<f64> {
-        faster(self.point, other)
+    fn fellow_places(&self, axis: &str) -> Vec<usize> {
+        let Some(at) = self.axes().iter().position(|name| name == axis) else { return Vec::new() };
+        let beside = self.around.beside[at].get(&others(self.point, at));
+        let differs = |place: &usize| self.around.points[*place].values[at] != self.point.values[at];
+        beside.into_iter().flatten().copied().filter(differs).collect()
+    }
+
+    /// Of the points that differ in one axis alone and are asked for, those whose rates can be compared with the trial's own.
+    pub(super) fn comparable(&self, axis: &str, is_asked: impl Fn(&Point<'_>) -> bool) -> Vec<usize> {
+        let places = if self.around.rates.has(self.place) { self.fellow_places(axis) } else { Vec::new() };
+        places.into_iter().filter(|place| self.around.rates.has(*place) && is_asked(&self.around.points[*place])).collect()
+    }
+
+    /// The fastest of these points, which differ in one axis alone, where it is clearly faster than the trial's own.
+    pub(super) fn faster_among(&self, axis: &str, places: &[usize], sides: Sides) -> Option<(&'a Point<'a>, Gain)> {
+        let at = self.axes().iter().position(|name| name == axis)?;
+        let statements = self.around.pairs[at] * if sides == Sides::Both { 2 } else { 1 };
+        let gain = |place: usize| {
+            let mut known = self.around.gains.borrow_mut();
+            *known.entry((self.place, place, statements)).or_insert_with(|| self.around.rates.faster(self.place, place, statements))
+        };
+        let found = places.iter().filter_map(|place| Some((&self.around.points[*place], gain(*place)?)));
+        found.max_by(|one, other| one.1.ratio.total_cmp(&other.1.ratio))
+    }
+
+    /// Of the repeats of the trial's point those beside fewer trials, where they are clearly faster than those beside as many.
+    pub(super) fn calmer(&self) -> Option<Calmer<'a, 'a>> {
+        self.around.crowds.faster(self.place, self.row.concurrent_trials)
+    }
+
+    /// Whether the run repeated its points one after the other: their next repeats should take turns.
+    pub(super) fn ran_apart(&self) -> bool {
+        self.around.points.len() > 1 && self.around.rates.unknown() == Some(Unknown::Apart)
     }
 
     /// The rates behind a comparison of this point with another.
@@ -170,19 +288,6 @@ impl<'a> Case<'a> {
         sizes.dedup();
         sizes
     }
-}
-
-/// Mean rate of a point's completed trials.
-pub(super) fn rate(point: &Point<'_>) -> Option<Statistic> {
-    point.statistic(|row| row.samples_per_second)
-}
-
-/// By how much the other point is faster, as a ratio, if it clearly is and the spreads do not reach each other.
-pub(super) fn faster(own: &Point<'_>, other: &Point<'_>) -> Option<f64> {
-    let (own, other) = (rate(own)?, rate(other)?);
-    let least = if own.deviation.is_some() && other.deviation.is_some() { FASTER } else { FASTER_ONCE };
-    let ratio = other.mean / own.mean;
-    (own.mean > 0.0 && least.is_met(ratio - 1.0) && !other.overlaps(&own)).then_some(ratio)
 }
 
 /// The mean of a cell over a point's completed trials, as evidence; `name` says which point it is.

@@ -1,11 +1,15 @@
 //! A device that could do more: steps too short for it, batches too small for it, gradients on their way, or no GPU at all.
 
 use super::{
-    case::{Case, FASTER, FASTER_ONCE, rate},
+    case::{Case, FASTER, Sides, mean_of},
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
-use crate::units::{Bytes, Fraction, Seconds};
+use crate::{
+    record::TrialRow,
+    report::points::Point,
+    units::{Bytes, Fraction, Seconds},
+};
 
 const SHORT_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",
@@ -30,6 +34,12 @@ const TINY_STEP: Threshold = Threshold::at_most(
     0.002,
     Unit::Seconds,
     "chosen: as long as it takes to start the kernels of a few layers, so that a CPU may be as fast",
+);
+const GROWS: Threshold = Threshold::at_least(
+    "growth of a pass from this batch to the next one of the run, or from the one before / growth of the batch (where it is met the rule does not fire)",
+    0.5,
+    Unit::Fraction,
+    "chosen: half of the pass or more is then work on samples, and not a cost per kernel",
 );
 const FED: Threshold = Threshold::at_most("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
 const WORKING: Threshold = Threshold::at_least("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: more often than not a kernel was running");
@@ -67,8 +77,11 @@ pub(super) const LAUNCH_BOUND: Rule = Rule {
         "batch_size",
         "mean_cpu_cores",
     ],
-    thresholds: &[SHORT_STEP, FEW_SMS, LITTLE_ARITHMETIC, FED, TINY_STEP],
-    means: "The host starts kernels no faster than the GPU ends them: the work of each is too small, and the time goes into starting them.",
+    thresholds: &[SHORT_STEP, FEW_SMS, LITTLE_ARITHMETIC, FED, GROWS, TINY_STEP],
+    means: "Passes are short and most of the GPU has no work, as where the host starts kernels no faster than the GPU ends them. Many small kernels that \
+            wait for memory, or a host that is late, look the same in this row; a larger batch tells whether the device had room.",
+    refuted_by: "A pass over a larger batch takes longer in proportion to the batch; or a deeper model at the same batch takes longer by more than its \
+                 kernels cost to start.",
     explains: &["batch-too-small", "memory-to-spare", "low-utilization"],
     is_fault: true,
     find: launch_bound,
@@ -86,8 +99,9 @@ pub(super) const BATCH_TOO_SMALL: Rule = Rule {
         "memory_limit_bytes",
         "data_wait_fraction",
     ],
-    thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED, FASTER, FASTER_ONCE],
-    means: "Something runs on the GPU all the time and fills neither its multiprocessors nor its memory: a larger batch costs little more time.",
+    thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED, FASTER],
+    means: "Something runs on the GPU all the time and fills neither its multiprocessors nor its memory: a larger batch may cost little more time.",
+    refuted_by: "A larger batch, repeated in turns with this one, trains no more samples per second.",
     explains: &["memory-to-spare"],
     is_fault: true,
     find: batch_too_small,
@@ -98,6 +112,7 @@ pub(super) const MEMORY_TO_SPARE: Rule = Rule {
     columns: &["mean_gpu_utilization", "mean_sm_active", "mfu", "batch_size", "peak_nvml_used_bytes", "peak_reserved_bytes", "memory_limit_bytes"],
     thresholds: &[WORKING_WELL, LITTLE_MEMORY, SMALL_BATCH],
     means: "Memory holds the weights and what one batch makes of them; what is free costs nothing, and to fill it is no aim of its own.",
+    refuted_by: "A larger batch, repeated in turns with this one, trains more samples per second.",
     explains: &[],
     is_fault: false,
     find: memory_to_spare,
@@ -111,12 +126,17 @@ pub(super) const LOW_UTILIZATION: Rule = Rule {
         "median_step_seconds",
         "data_wait_fraction",
         "transfer_fraction",
+        "communication_fraction",
+        "evaluation_seconds",
+        "trial_seconds",
         "batch_size",
         "mean_cpu_cores",
         "cpu_threads",
     ],
     thresholds: &[IDLE],
-    means: "The GPU is idle half of the time and neither loader, bus nor short steps account for it: the trainer's own thread on the host is next.",
+    means: "The GPU is idle half of the time or more. What the row shows accounts for that much of it at the most, as kernels may run meanwhile; the rest \
+            may be the trainer's own thread, kernels that are slow to start, or other processes on the host.",
+    refuted_by: "Kernels shorter than the driver's sampling run all the time: `mean_sm_active`, or a profiler's timeline, shows a busy GPU.",
     explains: &[],
     is_fault: true,
     find: low_utilization,
@@ -135,6 +155,7 @@ pub(super) const COMMUNICATION_BOUND: Rule = Rule {
     ],
     thresholds: &[COMMUNICATION],
     means: "The devices wait for one another's gradients, once per step: steps of more samples exchange them less often.",
+    refuted_by: "With more `train.grad_accumulation` the share falls and the rate stays as it was; or one device alone is as fast as its part of them.",
     explains: &["low-utilization"],
     is_fault: true,
     find: communication_bound,
@@ -146,6 +167,7 @@ pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
     thresholds: &[],
     means: "No row can tell what `run.devices` said. A driver, or a precision made for GPUs, says that a GPU was expected; `run.devices: cpu`, or a \
             `CUDA_VISIBLE_DEVICES` that hides all GPUs, would be on purpose.",
+    refuted_by: "The run's `experiment.yaml` has `run.devices: cpu`.",
     explains: &[],
     is_fault: false,
     find: cpu_only_by_accident,
@@ -182,19 +204,56 @@ fn unused(case: &Case<'_>) -> Weight {
 
 fn launch_bound(case: &Case<'_>) -> Option<Found> {
     let seconds = pass_seconds(case).filter(|seconds| case.is_on_gpu() && is_fed(case) && SHORT_STEP.is_met(*seconds))?;
-    if !works_below(case, FEW_SMS, LITTLE_ARITHMETIC) {
+    if !works_below(case, FEW_SMS, LITTLE_ARITHMETIC) || grows_with_the_batch(case, seconds) {
         return None;
     }
     let busy = case.row.mean_gpu_utilization.map(|share| format!(" (utilization {})", Fraction(share))).unwrap_or_default();
     let fact = format!("a pass over one batch takes {}, {} on the GPU{busy}", Seconds(seconds), work_of_the_chip(case));
     let is_tiny = TINY_STEP.is_met(seconds);
-    let verdict =
-        if is_tiny { "the model is too small for a GPU to gain anything, and a CPU may be as fast" } else { "the time goes into starting kernels" };
+    let larger = next_batches(case).1;
+    let of_larger = larger.and_then(|point| Some(format!("; with batch {} a pass takes {}", batch_of(point)?, Seconds(pass_of(point)?))));
+    let maybe_cpu = if is_tiny { "; with passes so short a CPU may be as fast" } else { "" };
+    let says = format!(
+        "{fact}{}: that fits the cost of starting kernels; small kernels that wait for memory, or a host that is late, look the same{maybe_cpu}",
+        of_larger.unwrap_or_default()
+    );
     // `tf32` is refused on the CPU.
     let compares_cpu = is_tiny && case.row.precision != "tf32" && case.row.engine == "libtorch";
-    let next = Next::new().vary("train.batch_size", case.larger_batches());
+    let next = Next::new().vary(BATCH, case.larger_batches());
     let next = next.when(compares_cpu, |next| next.vary("run.devices", ["cpu", "auto"]));
-    Some(Found::new(format!("{fact}: {verdict}"), unused(case), next))
+    let told = larger.and_then(|point| mean_of(point, &point.name(case.axes()), "median_step_seconds", |row| row.median_step_seconds));
+    Some(Found::new(says, unused(case), next).with(told))
+}
+
+/// The axis of batch sizes.
+const BATCH: &str = "train.batch_size";
+
+fn batch_of(point: &Point<'_>) -> Option<u64> {
+    point.rows.first().map(|row| row.batch_size)
+}
+
+/// Mean time of a pass over one batch.
+fn pass_of(point: &Point<'_>) -> Option<f64> {
+    let seconds = |row: &TrialRow| Some(row.median_step_seconds? / row.grad_accumulation.max(1) as f64);
+    Some(point.statistic(seconds)?.mean)
+}
+
+/// The points of the run with the next smaller and the next larger batch of those that tell the time of a pass.
+fn next_batches<'a>(case: &Case<'a>) -> (Option<&'a Point<'a>>, Option<&'a Point<'a>>) {
+    let own = case.row.batch_size;
+    let measured = || case.fellows(BATCH).into_iter().filter(|point| pass_of(point).is_some());
+    let smaller = measured().filter(|point| batch_of(point).is_some_and(|batch| batch < own)).max_by_key(|point| batch_of(point));
+    let larger = measured().filter(|point| batch_of(point).is_some_and(|batch| batch > own)).min_by_key(|point| batch_of(point));
+    (smaller, larger)
+}
+
+/// Whether passes of the run take longer in proportion to their batch, from the batch before this one or to the one after it.
+fn grows_with_the_batch(case: &Case<'_>, seconds: f64) -> bool {
+    let own = (case.row.batch_size as f64, pass_of(case.point).unwrap_or(seconds));
+    let of = |point: Option<&Point<'_>>| Some((batch_of(point?)? as f64, pass_of(point?)?));
+    let growth = |(batch, pass): (f64, f64), (larger, longer): (f64, f64)| (longer / pass - 1.0) / (larger / batch - 1.0);
+    let (smaller, larger) = next_batches(case);
+    of(smaller).is_some_and(|smaller| GROWS.is_met(growth(smaller, own))) || of(larger).is_some_and(|larger| GROWS.is_met(growth(own, larger)))
 }
 
 fn batch_too_small(case: &Case<'_>) -> Option<Found> {
@@ -205,19 +264,21 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
     if !works_below(case, HALF_THE_SMS, FEW_FLOPS) || sizes.len() < 2 {
         return None;
     }
-    let larger: Vec<_> = case
-        .fellows("train.batch_size")
-        .into_iter()
-        .filter(|point| point.rows.first().is_some_and(|other| other.batch_size > row.batch_size))
-        .collect();
-    let measured = larger.iter().filter(|point| rate(point).is_some());
-    let best = measured.clone().filter_map(|point| Some((*point, case.faster(point)?))).max_by(|one, other| one.1.total_cmp(&other.1));
+    let is_larger = |point: &Point<'_>| batch_of(point).is_some_and(|batch| batch > row.batch_size);
+    let has_rate = |point: &Point<'_>| point.statistic(|row| row.samples_per_second).is_some();
+    let comparable = case.comparable(BATCH, is_larger);
+    let best = case.faster_among(BATCH, &comparable, Sides::One);
     // Larger batches of the run that gain nothing say that this one is large enough.
-    if best.is_none() && measured.count() > 0 {
+    if best.is_none() && !comparable.is_empty() {
         return None;
     }
-    let shown = best.map(|(point, better)| format!("; batch {} made {} more samples/s", point.rows[0].batch_size, Fraction(better - 1.0)));
-    let shown = shown.unwrap_or_default();
+    let tried: Vec<u64> = case.fellows(BATCH).into_iter().filter(|point| is_larger(point) && has_rate(point)).filter_map(batch_of).collect();
+    let is_open = best.is_none() && !tried.is_empty();
+    let shown = match best {
+        Some((point, better)) => format!("; batch {} made {} more samples/s ({better})", point.rows[0].batch_size, Fraction(better.ratio - 1.0)),
+        None if is_open => "; whether a larger one is faster takes repeats that take turns".to_owned(),
+        None => String::new(),
+    };
     let says = format!(
         "with batch {} the GPU worked {} of the time, but {}, with {} of its memory used{shown}",
         row.batch_size,
@@ -226,7 +287,11 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
         Fraction(memory),
     );
     let rates = best.map(|(point, _)| case.rates(point)).unwrap_or_default();
-    Some(Found::new(says, unused(case), Next::new().vary("train.batch_size", sizes)).with(rates))
+    let next = match is_open {
+        true => Next::new().vary(BATCH, std::iter::once(row.batch_size).chain(tried)).repeat(3),
+        false => Next::new().vary(BATCH, sizes),
+    };
+    Some(Found::new(says, unused(case), next).with(rates))
 }
 
 fn memory_to_spare(case: &Case<'_>) -> Option<Found> {
@@ -243,19 +308,51 @@ fn memory_to_spare(case: &Case<'_>) -> Option<Found> {
         row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default(),
         row.batch_size
     );
-    Some(Found::new(says, Weight::Tells, Next::new().vary("train.batch_size", case.larger_batches())))
+    Some(Found::new(says, Weight::Tells, Next::new().vary(BATCH, case.larger_batches())))
 }
 
 fn low_utilization(case: &Case<'_>) -> Option<Found> {
     let share = case.row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && IDLE.is_met(*share))?;
-    let says = format!("the GPU's utilization was {}, and nothing else in the row accounts for it", Fraction(share));
+    let says = format!("the GPU's utilization was {}; {}", Fraction(share), account(case, 1.0 - share));
     let next = match (case.has_loader(), case.trains()) {
-        (true, _) => Next::new().vary("data.synthetic", [false, true]).vary("train.batch_size", case.larger_batches()),
-        (false, true) => Next::new().vary("train.batch_size", case.larger_batches()),
+        (true, _) => Next::new().vary("data.synthetic", [false, true]).vary(BATCH, case.larger_batches()),
+        (false, true) => Next::new().vary(BATCH, case.larger_batches()),
         (false, false) => Next::new().repeat(3),
     };
     Some(Found::new(says, Weight::Costs(1.0 - share), next))
 }
+
+/// What the row shows of the time in which no kernel ran, how much is left of it, and what the row does not tell.
+fn account(case: &Case<'_>, idle: f64) -> String {
+    let row = case.row;
+    let parts = [
+        ("waiting for data", row.data_wait_fraction, case.has_loader()),
+        ("copying batches", row.transfer_fraction, true),
+        ("exchanging gradients", row.communication_fraction, row.devices_per_trial.is_some_and(|devices| devices > 1)),
+    ];
+    let named: Vec<String> = parts.iter().filter_map(|(what, share, _)| Some(format!("{what} {}", Fraction((*share)?)))).collect();
+    let unknown: Vec<&str> = parts.iter().filter(|(_, share, applies)| *applies && share.is_none()).map(|(what, ..)| *what).collect();
+    let left = idle - parts.iter().filter_map(|(_, share, _)| *share).sum::<f64>();
+    let idle = Fraction(idle);
+    let mut text = match (named.is_empty(), left >= LITTLE) {
+        (true, _) => format!("the row accounts for nothing of the {idle} without a kernel"),
+        (false, true) => {
+            format!("of the {idle} without a kernel the row shows {}, and {} are left unaccounted for", named.join(", "), Fraction(left))
+        }
+        (false, false) => format!("the row shows {}, which may account for all of the {idle} without a kernel", named.join(", ")),
+    };
+    if !unknown.is_empty() {
+        text.push_str(&format!("; unknown: {}", unknown.join(", ")));
+    }
+    let evaluation = row.evaluation_seconds.zip(row.trial_seconds).map(|(evaluation, trial)| evaluation / trial).filter(|share| *share >= LITTLE);
+    if let Some(share) = evaluation {
+        text.push_str(&format!("; evaluation ({} of the trial) is not in the window", Fraction(share)));
+    }
+    text
+}
+
+/// A smaller share of the time is not named.
+const LITTLE: f64 = 0.01;
 
 fn communication_bound(case: &Case<'_>) -> Option<Found> {
     let share = case.row.communication_fraction.filter(|share| COMMUNICATION.is_met(*share))?;

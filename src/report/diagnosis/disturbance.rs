@@ -1,11 +1,11 @@
 //! What came from outside and makes numbers doubtful: clocks held down, others on the device, others on the host.
 
 use super::{
-    case::{Case, FASTER, FASTER_ONCE, faster, mean_of},
+    case::{Case, FASTER, mean_of},
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
-use crate::{report::points::Point, units::Fraction};
+use crate::units::{Fraction, counted, significant};
 
 /// The driver's name of a power cap.
 const POWER_CAP: &str = "sw_power_cap";
@@ -24,11 +24,33 @@ const HELD_DOWN: Threshold = Threshold::at_least(
 const OTHERS: Threshold =
     Threshold::at_least("cores that other processes kept busy / cores", 0.15, Unit::Fraction, "docs/measurement.md 12: the trial's note says so");
 
+const UNCORRECTED: Threshold =
+    Threshold::at_least("`ecc_uncorrected_errors`", 1.0, Unit::Count, "docs/tables.md: the result of a trial with one is in doubt");
+const CORRECTED: Threshold = Threshold::at_least(
+    "`ecc_corrected_errors`",
+    10.0,
+    Unit::Count,
+    "chosen: a particle flips a bit once in a while and the correction changes no result; ten within one attempt come from one place that fails",
+);
+const APART: Threshold = Threshold::at_least(
+    "distance of `energy_counter_joules` and `energy_integral_joules` / the larger",
+    0.15,
+    Unit::Fraction,
+    "docs/measurement.md 12: a warning past 15 % apart",
+);
+const SHORT_WINDOW: Threshold = Threshold::at_most(
+    "`window_seconds` (a longer one is tried next)",
+    10.0,
+    Unit::Seconds,
+    "docs/measurement.md 12: windows of several seconds; most boards give the mean power of the last second",
+);
+
 pub(super) const THROTTLED: Rule = Rule {
     name: "throttled",
     columns: &["throttled_fraction", "throttle_reasons", "max_temperature_celsius", "mean_sm_clock_megahertz", "mean_power_watts"],
     thresholds: &[HELD_DOWN],
     means: "The clocks were held down by something other than the work: the rate is that of a hot or hampered device.",
+    refuted_by: "A repeat whose `throttled_fraction` is 0 is no faster.",
     explains: &[],
     is_fault: true,
     find: |case| held_down(case, false),
@@ -39,6 +61,7 @@ pub(super) const POWER_CAPPED: Rule = Rule {
     columns: &["throttled_fraction", "throttle_reasons", "mean_power_watts", "mean_sm_clock_megahertz", "max_temperature_celsius"],
     thresholds: &[HELD_DOWN],
     means: "The device is at its power limit and clocks down to stay there, as a well used one does: rates compare only at the same limit.",
+    refuted_by: "A repeat under a higher power limit is no faster.",
     explains: &[],
     is_fault: false,
     find: |case| held_down(case, true),
@@ -47,8 +70,9 @@ pub(super) const POWER_CAPPED: Rule = Rule {
 pub(super) const SHARED_DEVICE: Rule = Rule {
     name: "shared-device",
     columns: &["foreign_processes", "concurrent_trials", "peak_nvml_used_bytes", "peak_nvml_process_bytes", "mean_gpu_utilization"],
-    thresholds: &[FASTER, FASTER_ONCE],
+    thresholds: &[FASTER],
     means: "Others took time, memory or cores from the trial; its times are not those of a device of its own.",
+    refuted_by: "A repeat on a device that nobody else uses is no faster.",
     explains: &[],
     is_fault: true,
     find: shared_device,
@@ -59,9 +83,35 @@ pub(super) const BUSY_HOST: Rule = Rule {
     columns: &["mean_cpu_cores", "cpu_threads", "samples_per_second"],
     thresholds: &[OTHERS],
     means: "Processes that are no part of the run kept so many cores busy that timings do not compare: libtorch's threads wait for one another.",
+    refuted_by: "A repeat on a host without other processes is no faster.",
     explains: &[],
     is_fault: true,
     find: busy_host,
+};
+
+pub(super) const MEMORY_ERRORS: Rule = Rule {
+    name: "memory-errors",
+    columns: &["ecc_uncorrected_errors", "ecc_corrected_errors", "ecc_mode", "device_uuid", "trial_seconds"],
+    thresholds: &[UNCORRECTED, CORRECTED],
+    means: "The device's memory is failing. After an uncorrected error nothing that the trial computed can be trusted; corrected ones change no result, but \
+            so many come from a cell that may fail next. Repeat the trial on another GPU, and have this one looked at (`nvidia-smi -q -d \
+            ECC,ROW_REMAPPER`).",
+    refuted_by: "After a reset of the GPU, and the remapping of rows that it does, repeats of the trial have no errors and the same losses.",
+    explains: &[],
+    is_fault: true,
+    find: memory_errors,
+};
+
+pub(super) const ENERGIES_APART: Rule = Rule {
+    name: "energies-apart",
+    columns: &["energy_counter_joules", "energy_integral_joules", "mean_power_watts", "window_seconds", "mig_profile"],
+    thresholds: &[APART, SHORT_WINDOW],
+    means: "The driver's counter and the power readings tell two energies of one window: neither, nor joules per sample, can be trusted. Readings that come \
+            too seldom for a power that changes, or a window of a few readings, make the integral wrong; a counter that was reset makes the counter wrong.",
+    refuted_by: "A repeat with a shorter `measure.sample_interval` and a longer window brings both together: then the counter was right here as well.",
+    explains: &[],
+    is_fault: true,
+    find: energies_apart,
 };
 
 /// The most frequent reason decides which of the two rules speaks.
@@ -95,23 +145,18 @@ fn shared_device(case: &Case<'_>) -> Option<Found> {
 
 /// Among the repeats of the trial's point, those with fewer trials beside them may be clearly faster.
 fn slowed_by_fellows(case: &Case<'_>) -> Option<Found> {
-    let crowd = case.row.concurrent_trials;
-    let among = |holds: &dyn Fn(u64) -> bool| Point {
-        values: case.point.values,
-        rows: case.point.completed().filter(|row| holds(row.concurrent_trials)).collect(),
-    };
-    let (own, calmer) = (among(&|trials| trials == crowd), among(&|trials| trials < crowd));
-    let better = faster(&own, &calmer)?;
-    let fewest = calmer.rows.iter().map(|row| row.concurrent_trials).min()?;
-    let says = format!("{crowd} trials ran at once; repeats with fewer ({fewest} at the least) made {} more samples/s", Fraction(better - 1.0));
-    let told = mean_of(&calmer, "repeats beside fewer trials", "samples_per_second", |row| row.samples_per_second).into_iter().chain(mean_of(
-        &own,
-        "repeats beside as many",
-        "samples_per_second",
-        |row| row.samples_per_second,
-    ));
+    let calmer = case.calmer()?;
+    let better = calmer.gain;
+    let says = format!(
+        "{} trials ran at once; repeats with {} made {} more samples/s ({better})",
+        case.row.concurrent_trials,
+        calmer.trials,
+        Fraction(better.ratio - 1.0)
+    );
+    let parts = [("repeats beside fewer trials", calmer.part), ("repeats beside as many", calmer.own)];
+    let told = parts.into_iter().filter_map(|(name, part)| mean_of(part, name, "samples_per_second", |row| row.samples_per_second));
     let next = Next::new().set("run.devices", "auto").repeat(3);
-    Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(told))
+    Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(told))
 }
 
 fn busy_host(case: &Case<'_>) -> Option<Found> {
@@ -121,4 +166,33 @@ fn busy_host(case: &Case<'_>) -> Option<Found> {
         Found::new(format!("{note}; timings of it do not compare"), Weight::Doubts, Next::new().repeat(3))
             .with([Case::quoted("samples_per_second", note)]),
     )
+}
+
+fn memory_errors(case: &Case<'_>) -> Option<Found> {
+    let met = |count: Option<u64>, threshold: Threshold| count.filter(|count| threshold.is_met(*count as f64));
+    let told = [
+        (met(case.row.ecc_uncorrected_errors, UNCORRECTED), "uncorrected memory error", "what it computed is in doubt"),
+        (met(case.row.ecc_corrected_errors, CORRECTED), "corrected memory error", "the device is in doubt"),
+    ];
+    let found: Vec<(String, &str)> = told.into_iter().filter_map(|(count, noun, doubt)| Some((counted(count? as usize, noun), doubt))).collect();
+    let (_, doubt) = found.first()?;
+    let counts: Vec<&str> = found.iter().map(|(count, _)| count.as_str()).collect();
+    let says = format!("{} on the device during the attempt: {doubt}", counts.join(" and "));
+    Some(Found::new(says, Weight::Doubts, Next::new().repeat(3)))
+}
+
+fn energies_apart(case: &Case<'_>) -> Option<Found> {
+    let row = case.row;
+    let (counter, integral) = (row.energy_counter_joules?, row.energy_integral_joules?);
+    let apart = Some((counter - integral).abs() / counter.max(integral)).filter(|apart| APART.is_met(*apart))?;
+    let says = format!(
+        "the energy counter says {} J and the integral of the power {} J, {} apart: joules per sample are in doubt",
+        significant(counter),
+        significant(integral),
+        Fraction(apart)
+    );
+    let is_short = row.window_seconds.is_some_and(|seconds| SHORT_WINDOW.is_met(seconds)) && !case.sweeps("train.epochs");
+    let longer = |next: Next| next.set("train.steps", row.steps.unwrap_or(100).saturating_mul(10).clamp(200, 1_000_000_000));
+    let next = Next::new().set("measure.sample_interval", "100ms").when(is_short, longer).repeat(3);
+    Some(Found::new(says, Weight::Doubts, next))
 }

@@ -1,13 +1,13 @@
 //! Batches that come too late: from the loader, from its disk, from too few cores, over the bus.
 
 use super::{
-    case::{Case, FASTER, FASTER_ONCE, mean_of, rate},
+    case::{Case, FASTER, Sides, mean_of},
     next::Next,
     rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
 };
 use crate::{
-    report::points::Point,
-    units::{Bytes, Fraction, counted},
+    report::{points::Point, rates::Gain},
+    units::{Bytes, Fraction, counted, significant},
 };
 
 const WAIT_MATTERS: Threshold =
@@ -42,11 +42,15 @@ const MANY_WORKERS: Threshold =
 const TRANSFER_MATTERS: Threshold =
     Threshold::at_least("`transfer_fraction`", 0.10, Unit::Fraction, "as data wait in docs/measurement.md 5: both hold the device up");
 
+/// The axis of loader workers.
+const WORKERS: &str = "data.num_workers";
+
 pub(super) const DATA_BOUND: Rule = Rule {
     name: "data-bound",
     columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "mean_gpu_utilization"],
-    thresholds: &[WAIT_LIMITS],
+    thresholds: &[WAIT_LIMITS, FASTER],
     means: "The trainer stands still until the loader hands it a batch: nothing that makes the step faster makes the training faster.",
+    refuted_by: "`data.synthetic: true` makes the batches once: if it is no faster, the loader is not the limit.",
     explains: &["data-wait", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
     is_fault: true,
     find: |case| waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait)).map(|wait| waiting(case, wait)),
@@ -55,8 +59,9 @@ pub(super) const DATA_BOUND: Rule = Rule {
 pub(super) const DATA_WAIT: Rule = Rule {
     name: "data-wait",
     columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "mean_gpu_utilization"],
-    thresholds: &[WAIT_MATTERS],
+    thresholds: &[WAIT_MATTERS, FASTER],
     means: "The loader begins to matter: it will be the limit once the step is faster.",
+    refuted_by: "`data.synthetic: true` makes the batches once: if it is no faster, the wait costs nothing.",
     explains: &[],
     is_fault: true,
     find: |case| waits(case).filter(|wait| WAIT_MATTERS.is_met(*wait)).map(|wait| waiting(case, wait)),
@@ -67,6 +72,7 @@ pub(super) const DISK_BOUND: Rule = Rule {
     columns: &["data_wait_fraction", "mean_disk_busy_fraction", "disk_read_bytes", "trial_seconds", "num_workers", "mean_gpu_utilization"],
     thresholds: &[WAIT_LIMITS, DISK_BUSY, DISK_READS],
     means: "The loader waits for a disk: more workers queue at the same disk, and a run whose data is in the page cache is faster.",
+    refuted_by: "A second run of the same data, which the page cache then holds, is no faster; or the disk is as busy without the trial.",
     explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
     is_fault: true,
     find: disk_bound,
@@ -86,6 +92,7 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
     ],
     thresholds: &[WAIT_LIMITS, WORKERS_BUSY],
     means: "The workers are busy all the time and share too few cores, so more of them cannot help: batches must become cheaper to make, or cores more.",
+    refuted_by: "The same trial with more workers, or on more cores, waits less.",
     explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
     is_fault: true,
     find: workers_starved,
@@ -94,8 +101,9 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
 pub(super) const TOO_MANY_WORKERS: Rule = Rule {
     name: "too-many-workers",
     columns: &["num_workers", "samples_per_second", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "peak_resident_bytes"],
-    thresholds: &[FASTER, FASTER_ONCE, WORKERS_PER_CORE, MANY_WORKERS],
-    means: "Workers that no core is free for take turns on those there are; each batch takes longer to make, and more of them lie in memory.",
+    thresholds: &[FASTER, WORKERS_PER_CORE, MANY_WORKERS],
+    means: "Workers that no core is free for may take turns on those there are; each batch then takes longer to make, and more of them lie in memory.",
+    refuted_by: "Both numbers of workers, repeated in turns, are equally fast; where no other number was compared, the next experiment is the first to say.",
     explains: &[],
     is_fault: true,
     find: too_many_workers,
@@ -106,6 +114,7 @@ pub(super) const TRANSFER_BOUND: Rule = Rule {
     columns: &["transfer_fraction", "batch_size", "mean_pcie_receive_bytes_per_second", "mean_gpu_utilization"],
     thresholds: &[TRANSFER_MATTERS],
     means: "Copying batches to the device takes a share of the training that page-locked memory, or smaller numbers, would take less of.",
+    refuted_by: "With page-locked memory the share falls and the rate stays as it was: the copies then lay beside the work.",
     explains: &["low-utilization"],
     is_fault: true,
     find: transfer_bound,
@@ -127,15 +136,15 @@ fn waiting(case: &Case<'_>, wait: f64) -> Found {
     let says = format!("{}, with {}: {limit}", waited(case, wait), counted(workers as usize, "worker"));
     match better_workers(case) {
         Some((other, better)) => {
-            let (count, gain) = (other.rows[0].num_workers.unwrap_or(0), better - 1.0);
-            let tried = format!("{}; {} made {} more samples/s", says, counted(count as usize, "worker"), Fraction(gain));
-            let next = Next::new().vary("data.num_workers", [count]).vary("data.synthetic", [false, true]);
+            let count = other.rows[0].num_workers.unwrap_or(0);
+            let tried = format!("{says}; {} made {} more samples/s ({better})", counted(count as usize, "worker"), Fraction(better.ratio - 1.0));
+            let next = Next::new().vary(WORKERS, [count]).vary("data.synthetic", [false, true]);
             Found::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
         }
         None if is_synthetic(case) => Found::new(says, Weight::Costs(wait), Next::new().set("data.synthetic", false)),
         None => {
             let most = case.cores().unwrap_or(4).max(2);
-            let next = Next::new().vary("data.num_workers", worker_counts(workers, most));
+            let next = Next::new().vary(WORKERS, worker_counts(workers, most));
             let advice = if workers < most { "try more `data.num_workers`" } else { "try `data.synthetic` to see the speed without it" };
             Found::new(
                 format!("{says}; {advice}"),
@@ -151,13 +160,9 @@ fn is_synthetic(case: &Case<'_>) -> bool {
 }
 
 /// The fastest point of the run with other workers and otherwise the same, where it is clearly faster and does not wait.
-fn better_workers<'a>(case: &Case<'a>) -> Option<(&'a Point<'a>, f64)> {
-    let is_fed = |point: &&Point<'_>| point.statistic(|row| row.data_wait_fraction).is_some_and(|wait| !WAIT_MATTERS.is_met(wait.mean));
-    fastest(case, case.fellows("data.num_workers").into_iter().filter(is_fed))
-}
-
-fn fastest<'a>(case: &Case<'a>, points: impl Iterator<Item = &'a Point<'a>>) -> Option<(&'a Point<'a>, f64)> {
-    points.filter_map(|point| Some((point, case.faster(point)?))).max_by(|one, other| one.1.total_cmp(&other.1))
+fn better_workers<'a>(case: &Case<'a>) -> Option<(&'a Point<'a>, Gain)> {
+    let is_fed = |point: &Point<'_>| point.statistic(|row| row.data_wait_fraction).is_some_and(|wait| !WAIT_MATTERS.is_met(wait.mean));
+    case.faster_among(WORKERS, &case.comparable(WORKERS, is_fed), Sides::Both)
 }
 
 fn of_loader(case: &Case<'_>, point: &Point<'_>) -> Vec<Evidence> {
@@ -223,34 +228,36 @@ fn workers_starved(case: &Case<'_>) -> Option<Found> {
         counted(threads as usize, "training thread"),
     );
     let fewer = [(cores / 2).max(1), cores.min(workers)];
-    let next = Next::new().vary("data.num_workers", fewer).vary("data.synthetic", [false, true]);
+    let next = Next::new().vary(WORKERS, fewer).vary("data.synthetic", [false, true]);
     Some(Found::new(says, Weight::Costs(wait), next))
 }
 
 fn too_many_workers(case: &Case<'_>) -> Option<Found> {
     let workers = case.row.num_workers.filter(|workers| *workers > 0 && case.has_loader())?;
     let count = |point: &Point<'_>| point.rows.first().and_then(|row| row.num_workers);
-    let fewer = case.fellows("data.num_workers").into_iter().filter(|point| count(point).is_some_and(|count| count < workers));
-    let measured: Vec<&Point<'_>> = fewer.filter(|point| rate(point).is_some()).collect();
-    if let Some((other, better)) = fastest(case, measured.iter().copied()) {
+    let fewer = |point: &Point<'_>| count(point).is_some_and(|count| count < workers);
+    let comparable = case.comparable(WORKERS, fewer);
+    if let Some((other, better)) = case.faster_among(WORKERS, &comparable, Sides::One) {
         let few = count(other)?;
         let says = format!(
-            "{} made {} more samples/s than {}",
+            "{} made {} more samples/s than {} ({better})",
             counted(few as usize, "worker"),
-            Fraction(better - 1.0),
+            Fraction(better.ratio - 1.0),
             counted(workers as usize, "worker")
         );
-        let next = Next::new().vary("data.num_workers", [few, workers]).repeat(5);
-        return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better), next).with(of_loader(case, other)));
+        let next = Next::new().vary(WORKERS, [few, workers]).repeat(5);
+        return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(of_loader(case, other)));
     }
     // What the run has seen goes before a rule of thumb.
-    let cores = case.cores().filter(|cores| *cores > 0 && measured.is_empty())?;
+    let cores = case.cores().filter(|cores| *cores > 0 && comparable.is_empty())?;
     if !MANY_WORKERS.is_met(workers as f64) || !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64) {
         return None;
     }
-    let busy = workers_busy(case).map(|busy| format!("; at work were {:.1} of them at a time", busy * workers as f64));
+    let busy = workers_busy(case).map(|busy| format!("; at work were {} of them at a time", significant(busy * workers as f64)));
     let says = format!("{} on {}{}", counted(workers as usize, "worker"), counted(cores as usize, "core"), busy.unwrap_or_default());
-    let next = Next::new().vary("data.num_workers", [(cores / 2).max(1), cores, workers]);
+    let tried = case.fellows(WORKERS).into_iter().any(fewer);
+    let says = if tried { format!("{says}; whether fewer are faster takes repeats that take turns") } else { says };
+    let next = Next::new().vary(WORKERS, [(cores / 2).max(1), cores, workers]).when(tried, |next| next.repeat(3));
     Some(Found::new(says, Weight::Doubts, next))
 }
 

@@ -13,11 +13,11 @@ mod rule;
 use case::{Around, Case};
 pub use rule::{Bound, Evidence, Finding, Rule, Threshold, Unit, Weight};
 
-use super::points::{Point, points};
+use super::points::points;
 use crate::record::{TrialRow, TrialTable};
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
-pub const RULES: [&Rule; 22] = [
+pub const RULES: [&Rule; 24] = [
     &memory::OOM,
     &memory::MEMORY_GROWING,
     &memory::MEMORY_NEARLY_FULL,
@@ -38,6 +38,8 @@ pub const RULES: [&Rule; 22] = [
     &disturbance::POWER_CAPPED,
     &disturbance::SHARED_DEVICE,
     &disturbance::BUSY_HOST,
+    &disturbance::MEMORY_ERRORS,
+    &disturbance::ENERGIES_APART,
     &device::CPU_ONLY_BY_ACCIDENT,
     &device::MEMORY_TO_SPARE,
 ];
@@ -46,26 +48,27 @@ pub const RULES: [&Rule; 22] = [
 pub fn diagnose(table: &TrialTable) -> Vec<Finding> {
     let run = points(table);
     let around = Around::new(&table.axes, &run);
-    let mut findings: Vec<Finding> =
-        run.iter().flat_map(|point| point.rows.iter().map(move |row| (*row, point))).flat_map(|(row, point)| of_trial(row, point, &around)).collect();
+    let rows = run.iter().enumerate().flat_map(|(place, point)| point.rows.iter().map(move |row| (*row, place)));
+    let mut findings: Vec<Finding> = rows.flat_map(|(row, place)| of_trial(row, place, &around)).collect();
     findings.sort_by(|one, other| one.weight.compare(&other.weight));
     findings
 }
 
-/// The findings of one trial, without those that another of its findings explains.
-fn of_trial(row: &TrialRow, point: &Point<'_>, around: &Around<'_>) -> Vec<Finding> {
-    let case = Case::new(row, point, around);
+/// The findings of one trial, whose point stands at this place, without those that another of its findings explains.
+fn of_trial(row: &TrialRow, place: usize, around: &Around<'_>) -> Vec<Finding> {
+    let case = Case::new(row, place, around);
     let fired: Vec<(&Rule, rule::Found)> = RULES.iter().filter_map(|rule| Some((*rule, (rule.find)(&case)?))).collect();
     let explained: Vec<&str> = fired.iter().flat_map(|(rule, _)| rule.explains.iter().copied()).collect();
     let left = fired.into_iter().filter(|(rule, _)| !explained.contains(&rule.name));
     left.map(|(rule, found)| Finding {
         rule: rule.name,
         trial: row.trial.clone(),
-        point: point.name(around.axes),
+        point: case.point.name(around.axes),
         is_fault: rule.is_fault,
         weight: found.weight,
         says: found.says,
         means: rule.means,
+        refuted_by: rule.refuted_by,
         evidence: case.evidence(rule.columns).into_iter().chain(found.more).collect(),
         thresholds: rule.thresholds,
         next_yaml: found.next.yaml(&case),

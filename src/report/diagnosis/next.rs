@@ -78,6 +78,9 @@ impl Next {
         // Seeds that are an axis cannot be counted up.
         if let Some(times) = self.repeats.filter(|_| !case.sweeps("train.seed")) {
             parts.push(format!("repeats: {times}"));
+            if case.ran_apart() {
+                parts.push("order: interleaved".to_owned());
+            }
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
@@ -130,7 +133,7 @@ mod tests {
     fn yaml(axes: &[&str], points_of: &[&[&str]], next: &Next) -> String {
         let table = table(axes, points_of.iter().enumerate().map(|(at, values)| (row(at as u64 + 1, 1.0), *values)).collect());
         let run = points(&table);
-        next.yaml(&Case::new(run[0].rows[0], &run[0], &Around::new(&table.axes, &run)))
+        next.yaml(&Case::new(run[0].rows[0], 0, &Around::new(&table.axes, &run)))
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Rule {
     pub thresholds: &'static [Threshold],
     /// What it means when it fires, in a sentence.
     pub means: &'static str,
+    /// The experiment or the observation that would show that it is not so, in a sentence.
+    pub refuted_by: &'static str,
     /// Rules that say nothing more of a trial of which this one has spoken.
     pub explains: &'static [&'static str],
     /// Whether something should be changed; otherwise it answers a question.
@@ -166,6 +168,7 @@ pub struct Finding {
     pub weight: Weight,
     pub says: String,
     pub means: &'static str,
+    pub refuted_by: &'static str,
     pub evidence: Vec<Evidence>,
     pub thresholds: &'static [Threshold],
     /// The next experiment: keys to lay on top of the trial's experiment.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     plan::Outcome,
+    record::{TableRow, TrialRow, TrialTable},
     report::points::tests::{row, table},
 };
 
@@ -73,6 +74,35 @@ fn only(row: TrialRow, name: &str) -> Finding {
     assert_eq!(names(&findings), [name], "{findings:#?}");
     findings.remove(0)
 }
+
+/// A run of points in turns: of each point its row and its value on the axis; `rates[point]` are those of its repeats.
+fn in_turns(axis: &str, points: &[(TrialRow, &str)], rates: &[&[f64]]) -> TrialTable {
+    let mut rows = Vec::new();
+    for (place, ((point, value), rates)) in points.iter().zip(rates).enumerate() {
+        for (block, rate) in rates.iter().enumerate() {
+            let id = (block * points.len() + place + 1) as u64;
+            let TrialRow { trial, number, .. } = row(id, *rate);
+            let fixed = TrialRow { trial, number, samples_per_second: Some(*rate), block: Some(block as u64 + 1), ..point.clone() };
+            rows.push(TableRow { fixed, axes: vec![(*value).to_owned()] });
+        }
+    }
+    TrialTable { axes: vec![axis.to_owned()], rows, torn: None }
+}
+
+/// The names of the rules that fired, each once.
+fn fired(table: &TrialTable) -> Vec<&'static str> {
+    let mut names = names(&diagnose(table));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Five repeats of the same speed, up to what a quiet machine does.
+const FIVE: [f64; 5] = [328.0, 331.0, 324.0, 329.0, 326.0];
+/// The same, in other places.
+const FIVE_AGAIN: [f64; 5] = [326.0, 333.0, 325.0, 326.0, 328.0];
+/// 12 % faster.
+const FIVE_FASTER: [f64; 5] = [367.0, 372.0, 363.0, 367.0, 366.0];
 
 fn rule(name: &str) -> &'static Rule {
     RULES.into_iter().find(|rule| rule.name == name).unwrap()
@@ -172,13 +202,13 @@ fn a_tiny_model_gains_nothing_from_a_gpu() {
     let found = only(tiny.clone(), "launch-bound");
     assert_eq!(
         found.says,
-        "a pass over one batch takes 0.8 ms, 2.1 % of its multiprocessors had work and its MFU is 0.1 % on the GPU (utilization 71.0 %): the model is too \
-         small for a GPU to gain anything, and a CPU may be as fast"
+        "a pass over one batch takes 0.8 ms, 2.1 % of its multiprocessors had work and its MFU is 0.1 % on the GPU (utilization 71.0 %): that fits the \
+         cost of starting kernels; small kernels that wait for memory, or a host that is late, look the same; with passes so short a CPU may be as fast"
     );
     assert_eq!(found.next_yaml, "sweep: {grid: {train.batch_size: [16, 64, 256], run.devices: [cpu, auto]}}\n");
     assert!(!only(TrialRow { precision: "tf32".into(), ..tiny.clone() }, "launch-bound").next_yaml.contains("cpu"));
     let short = only(TrialRow { median_step_seconds: Some(0.0061), ..tiny.clone() }, "launch-bound");
-    assert!(short.says.ends_with("the time goes into starting kernels") && !short.next_yaml.contains("cpu"), "{short:?}");
+    assert!(short.says.ends_with("look the same") && !short.next_yaml.contains("cpu"), "{short:?}");
     // Without the counters of Hopper the arithmetic tells it; long steps are something else.
     assert_eq!(only(TrialRow { mean_sm_active: None, ..tiny.clone() }, "launch-bound").rule, "launch-bound");
     assert_eq!(names(&alone(TrialRow { median_step_seconds: Some(0.0101), ..tiny })), ["batch-too-small"]);
@@ -241,25 +271,50 @@ fn an_oom_names_the_largest_batch_that_fits() {
 }
 
 #[test]
-fn a_larger_batch_of_the_run_that_gains_nothing_says_that_this_one_is_large_enough() {
-    let of = |id, batch: u64, rate| TrialRow {
+fn a_pass_that_grows_with_the_batch_is_not_bound_by_launches() {
+    let of = |batch: u64, seconds| TrialRow {
         batch_size: batch,
         effective_batch_size: batch,
-        samples_per_second: Some(rate),
-        mean_sm_active: Some(0.4),
+        median_step_seconds: Some(seconds),
+        mean_sm_active: Some(0.1),
+        peak_nvml_used_bytes: Some(60 * GIB),
+        ..good(1)
+    };
+    let of_two = |longer| {
+        let points = [(of(8, 0.002), "8"), (of(32, longer), "32")];
+        diagnose(&in_turns("train.batch_size", &points, &[&[1000.0, 1010.0], &[1005.0, 1000.0]]))
+    };
+    // Four times the batch, four times the pass: the model waits for memory or computes, at either batch.
+    assert_eq!(names(&of_two(0.008)), Vec::<&str>::new());
+    let constant = of_two(0.0024);
+    assert_eq!(names(&constant), ["launch-bound"; 4]);
+    let small = constant.iter().find(|finding| finding.point == "train.batch_size 8").unwrap();
+    assert!(small.says.contains("; with batch 32 a pass takes 2.4 ms: that fits"), "{}", small.says);
+    assert!(small.evidence.iter().any(|cell| cell.of.as_deref() == Some("train.batch_size 32, mean of 2")), "{small:?}");
+    // Half of the pass grows with the batch: no longer the cost of kernels alone.
+    assert!(of_two(0.002 * 2.51).is_empty() && !of_two(0.002 * 2.49).is_empty());
+}
+
+#[test]
+fn a_larger_batch_of_the_run_that_gains_nothing_says_that_this_one_is_large_enough() {
+    let of = |batch: u64| TrialRow {
+        batch_size: batch,
+        effective_batch_size: batch,
+        mean_sm_active: Some(if batch == 8 { 0.4 } else { 0.8 }),
         peak_nvml_used_bytes: Some(30 * GIB),
-        ..good(id)
+        ..good(1)
     };
-    let of_two = |rate| {
-        diagnose(&table(
-            &["train.batch_size"],
-            vec![(of(1, 8, 100.0), &["8"][..]), (TrialRow { mean_sm_active: Some(0.8), ..of(2, 32, rate) }, &["32"])],
-        ))
-    };
-    assert_eq!(names(&of_two(105.0)), Vec::<&str>::new());
-    let gained = of_two(180.0);
-    assert_eq!(names(&gained), ["batch-too-small"]);
-    assert!(gained[0].says.ends_with("; batch 32 made 80.0 % more samples/s"), "{}", gained[0].says);
+    let points = [(of(8), "8"), (of(32), "32")];
+    let of_two = |faster: &[f64]| diagnose(&in_turns("train.batch_size", &points, &[&FIVE, faster]));
+    assert_eq!(names(&of_two(&FIVE_AGAIN)), Vec::<&str>::new());
+    let gained = of_two(&FIVE_FASTER);
+    assert_eq!(names(&gained), ["batch-too-small"; 5]);
+    assert!(gained[0].says.contains("; batch 32 made 12.0 % more samples/s (interval 1"), "{}", gained[0].says);
+    // Of single runs nobody knows the spread: nothing is said of their speed.
+    let once = diagnose(&in_turns("train.batch_size", &points, &[&[100.0], &[180.0]]));
+    assert_eq!(names(&once), ["batch-too-small"]);
+    assert!(once[0].says.ends_with("; whether a larger one is faster takes repeats that take turns"), "{}", once[0].says);
+    assert_eq!(once[0].next_yaml, "sweep: {grid: {train.batch_size: [8, 32]}, repeats: 3}\n");
 }
 
 #[test]
@@ -305,11 +360,23 @@ fn others_are_seen_by_their_processes_or_by_calmer_repeats() {
     let others = only(TrialRow { foreign_processes: Some("1 with 2.0 GiB".into()), ..good(1) }, "shared-device");
     assert!(others.says.contains("1 with 2.0 GiB"));
     assert!(alone(TrialRow { foreign_processes: Some("unknown".into()), ..good(1) }).is_empty());
-    let beside = |id, trials, rate| (TrialRow { concurrent_trials: trials, samples_per_second: Some(rate), ..good(id) }, &[][..]);
-    let crowded = diagnose(&table(&[], vec![beside(1, 1, 330.0), beside(2, 1, 332.0), beside(3, 8, 250.0), beside(4, 8, 255.0)]));
-    assert_eq!(names(&crowded), ["shared-device", "shared-device"]);
-    assert!(crowded[0].says.starts_with("8 trials ran at once; repeats with fewer (1 at the least) made 31."), "{}", crowded[0].says);
-    assert!(diagnose(&table(&[], vec![beside(1, 1, 330.0), beside(2, 1, 332.0), beside(3, 8, 329.0), beside(4, 8, 331.0)])).is_empty());
+    // Two points in blocks; in every second block one of them ran beside seven others.
+    let crowded = |slowed: f64| {
+        let points = [(good(1), "a"), (good(1), "b")];
+        let mut table = in_turns("a.b", &points, &[&[328.0, 331.0, 324.0, 329.0, 326.0, 330.0], &[326.0, 333.0, 325.0, 326.0, 328.0, 329.0]]);
+        for row in table.rows.iter_mut().filter(|row| row.axes[0] == "a" && row.fixed.block.is_some_and(|block| block % 2 == 0)) {
+            row.fixed.concurrent_trials = 8;
+            row.fixed.samples_per_second = row.fixed.samples_per_second.map(|rate| rate * slowed);
+        }
+        diagnose(&table)
+    };
+    let slowed = crowded(0.75);
+    assert_eq!(names(&slowed), ["shared-device"; 3]);
+    assert!(slowed[0].says.starts_with("8 trials ran at once; repeats with 1 made 32.9 % more samples/s (interval 3"), "{}", slowed[0].says);
+    assert_eq!(crowded(1.0).len(), 0);
+    // Without another point the crowd and the time cannot be told apart.
+    let beside = |id, trials, rate| (TrialRow { concurrent_trials: trials, samples_per_second: Some(rate), block: Some(id), ..good(id) }, &[][..]);
+    assert!(diagnose(&table(&[], vec![beside(1, 1, 330.0), beside(2, 1, 332.0), beside(3, 8, 250.0), beside(4, 8, 255.0)])).is_empty());
 }
 
 #[test]
@@ -343,11 +410,51 @@ fn growth_and_thrashing_are_said_of_completed_trials_too() {
 }
 
 #[test]
-fn an_idle_gpu_that_nothing_explains_is_said_to_be_idle() {
+fn an_idle_gpu_has_what_the_row_shows_beside_it() {
     let idle = TrialRow { mean_gpu_utilization: Some(0.2), mean_sm_active: Some(0.15), mfu: Some(0.06), ..good(1) };
-    assert!(only(idle, "low-utilization").says.starts_with("the GPU's utilization was 20.0 %"));
+    let says = |row: TrialRow| {
+        let findings = alone(row);
+        findings.into_iter().find(|finding| finding.rule == "low-utilization").unwrap().says
+    };
+    let beside_a_wait = TrialRow { data_wait_fraction: Some(0.15), transfer_fraction: Some(0.04), ..idle.clone() };
+    assert_eq!(
+        says(beside_a_wait.clone()),
+        "the GPU's utilization was 20.0 %; of the 80.0 % without a kernel the row shows waiting for data 15.0 %, copying batches 4.0 %, and 61.0 % are left \
+         unaccounted for; evaluation (2.8 % of the trial) is not in the window"
+    );
+    assert!(
+        says(TrialRow { transfer_fraction: None, ..beside_a_wait.clone() }).contains("65.0 % are left unaccounted for; unknown: copying batches")
+    );
+    let covered =
+        says(TrialRow { mean_gpu_utilization: Some(0.49), data_wait_fraction: Some(0.19), communication_fraction: Some(0.32), ..idle.clone() });
+    assert!(covered.contains("which may account for all of the 51.0 % without a kernel"), "{covered}");
+    let unknown = TrialRow { data_wait_fraction: None, transfer_fraction: None, ..idle };
+    assert!(says(unknown).contains("the row accounts for nothing of the 80.0 % without a kernel; unknown: waiting for data, copying batches"));
     let waiting = TrialRow { mean_gpu_utilization: Some(0.2), mean_sm_active: Some(0.15), data_wait_fraction: Some(0.8), ..good(1) };
     only(waiting, "data-bound");
+}
+
+#[test]
+fn failing_memory_and_two_energies_of_one_window_are_doubted() {
+    let errors = |uncorrected, corrected| TrialRow { ecc_uncorrected_errors: Some(uncorrected), ecc_corrected_errors: Some(corrected), ..good(1) };
+    let failed = only(errors(1, 400), "memory-errors");
+    assert_eq!(
+        failed.says,
+        "1 uncorrected memory error and 400 corrected memory errors on the device during the attempt: what it computed is in doubt"
+    );
+    assert!(failed.is_fault && failed.weight == Weight::Doubts);
+    assert!(
+        only(errors(0, 10), "memory-errors").says.ends_with("10 corrected memory errors on the device during the attempt: the device is in doubt")
+    );
+    assert!(alone(errors(0, 9)).is_empty());
+    let energies = |counter, integral| TrialRow { energy_counter_joules: Some(counter), energy_integral_joules: Some(integral), ..good(1) };
+    let apart = only(energies(500.0, 100.0), "energies-apart");
+    assert_eq!(apart.says, "the energy counter says 500 J and the integral of the power 100 J, 80.0 % apart: joules per sample are in doubt");
+    assert_eq!(apart.next_yaml, "measure: {sample_interval: \"100ms\"}\nsweep: {repeats: 3}\n");
+    let short = only(TrialRow { window_seconds: Some(4.0), ..energies(100.0, 118.0) }, "energies-apart");
+    assert!(short.next_yaml.contains("train: {steps: 15000}"), "{}", short.next_yaml);
+    assert!(alone(energies(100.0, 117.0)).is_empty() && alone(energies(0.0, 0.0)).is_empty());
+    only(energies(0.0, 100.0), "energies-apart");
 }
 
 #[test]
@@ -372,12 +479,54 @@ fn a_cpu_beside_a_driver_may_be_an_accident_and_a_swept_device_is_none() {
 
 #[test]
 fn workers_are_too_many_by_the_run_or_else_by_the_cores() {
-    let of = |id, workers, rate| TrialRow { num_workers: Some(workers), samples_per_second: Some(rate), ..good(id) };
-    assert_eq!(only(of(1, 40, 328.0), "too-many-workers").says, "40 workers on 16 cores; at work were 0.1 of them at a time");
-    assert!(alone(of(1, 31, 328.0)).is_empty());
-    let swept = |rate| diagnose(&table(&["data.num_workers"], vec![(of(1, 4, rate), &["4"][..]), (of(2, 40, 328.0), &["40"])]));
-    assert!(swept(330.0).is_empty(), "fewer are no faster");
-    assert_eq!(swept(400.0)[0].says, "4 workers made 22.0 % more samples/s than 40 workers");
+    let of = |workers| TrialRow { num_workers: Some(workers), ..good(1) };
+    assert_eq!(only(of(40), "too-many-workers").says, "40 workers on 16 cores; at work were 0.107 of them at a time");
+    assert!(alone(of(31)).is_empty());
+    let points = [(of(4), "4"), (of(40), "40")];
+    let swept = |few: &[f64]| diagnose(&in_turns("data.num_workers", &points, &[few, &FIVE]));
+    assert!(swept(&FIVE_AGAIN).is_empty(), "fewer are no faster");
+    let found = swept(&FIVE_FASTER);
+    assert_eq!(names(&found), ["too-many-workers"; 5]);
+    assert!(found[0].says.starts_with("4 workers made 12.0 % more samples/s than 40 workers (interval 1"), "{}", found[0].says);
+    assert_eq!(found[0].next_yaml, "sweep: {grid: {data.num_workers: [4, 40]}, repeats: 5}\n");
+}
+
+#[test]
+fn single_runs_and_runs_one_after_the_other_make_no_claim() {
+    let of = |workers| TrialRow { num_workers: Some(workers), ..good(1) };
+    let few = [(of(2), "2"), (of(4), "4")];
+    assert!(diagnose(&in_turns("data.num_workers", &few, &[&[400.0], &[328.0]])).is_empty());
+    let many = [(of(4), "4"), (of(40), "40")];
+    let once = diagnose(&in_turns("data.num_workers", &many, &[&[400.0], &[328.0]]));
+    let words = "40 workers on 16 cores; at work were 0.107 of them at a time; whether fewer are faster takes repeats that take turns";
+    assert_eq!((names(&once), once[0].says.as_str()), (vec!["too-many-workers"], words));
+    assert!(once[0].weight == Weight::Doubts && once[0].next_yaml.ends_with("repeats: 3}\n"), "{once:?}");
+    // The repeats of each point in a row: what looks like workers may be the machine's drift.
+    let mut apart = in_turns("data.num_workers", &many, &[&FIVE_FASTER, &FIVE]);
+    for (place, row) in apart.rows.iter_mut().enumerate() {
+        (row.fixed.block, row.fixed.run_seconds) = (None, Some(place as f64));
+    }
+    let apart = diagnose(&apart);
+    assert_eq!(apart[0].says, words);
+    assert!(apart[0].next_yaml.ends_with("repeats: 3, order: interleaved}\n"), "{}", apart[0].next_yaml);
+}
+
+#[test]
+fn points_of_equal_speed_give_no_finding_and_12_percent_over_five_repeats_are_found() {
+    let of = |workers| TrialRow { num_workers: Some(workers), ..good(1) };
+    let points = [(of(0), "0"), (of(1), "1"), (of(2), "2"), (of(4), "4"), (of(8), "8"), (of(16), "16")];
+    let others: [&[f64]; 4] = [&FIVE, &FIVE_AGAIN, &FIVE, &FIVE_AGAIN];
+    let run = |first: &[f64], last: &[f64]| in_turns("data.num_workers", &points, &[others[0], first, others[1], others[2], others[3], last]);
+    assert!(fired(&run(&FIVE, &FIVE_AGAIN)).is_empty());
+    assert_eq!(fired(&run(&FIVE_FASTER, &FIVE_AGAIN)), ["too-many-workers"]);
+    // A loader that waits is told which number of workers was faster, if one was.
+    let waiting = |first: &[f64]| {
+        let mut table = run(first, &FIVE);
+        table.rows.iter_mut().filter(|row| row.axes[0] == "0").for_each(|row| row.fixed.data_wait_fraction = Some(0.3));
+        diagnose(&table).into_iter().find(|finding| finding.rule == "data-bound").unwrap().says
+    };
+    assert!(waiting(&FIVE_AGAIN).ends_with("; try more `data.num_workers`"));
+    assert!(waiting(&FIVE_FASTER).contains("; 1 worker made 12.0 % more samples/s (interval"));
 }
 
 #[test]
@@ -406,6 +555,7 @@ fn every_rule_has_a_name_of_its_own_columns_that_exist_and_explains_rules() {
         assert!(one.name.chars().all(|c| c.is_ascii_lowercase() || c == '-') && RULES.iter().filter(|other| other.name == one.name).count() == 1);
         assert!(one.columns.iter().all(|column| columns.contains(column)), "{}", one.name);
         assert!(one.explains.iter().all(|name| rule(name).name != one.name));
+        assert!(one.refuted_by.len() > 30 && one.refuted_by.ends_with('.'), "{}", one.name);
         assert!(one.thresholds.iter().all(|threshold| threshold.source.len() > 10), "{}", one.name);
     }
 }

@@ -4,8 +4,10 @@ use crate::{
     plan::Outcome,
     record::TrialRow,
     report::{
+        findings::capitalized,
         layout::significant,
         points::{Point, pieces, shown},
+        rates::{Rates, order_of_best},
         views::{Measure, Run, Spots, value_of},
     },
     units::{Bytes, Fraction, Seconds},
@@ -123,6 +125,8 @@ fn loss(value: f64) -> String {
 /// A point with what the table needs of it.
 struct Line<'a> {
     run: usize,
+    /// Among the points of its run.
+    place: usize,
     values: Vec<String>,
     point: &'a Point<'a>,
     rate: Option<f64>,
@@ -135,7 +139,7 @@ impl PointTable {
         let mut lines: Vec<Line<'_>> = Vec::new();
         for (run, of) in runs.iter().enumerate() {
             let values = |point| spots.axes.iter().map(|axis| value_of(of, point, axis)).collect();
-            lines.extend(of.points.iter().map(|point| Line { run, values: values(point), point, rate: rate(point) }));
+            lines.extend(of.points.iter().enumerate().map(|(place, point)| Line { run, place, values: values(point), point, rate: rate(point) }));
         }
         // Run by run; of each the fastest first, then the plan's order. Runs are not ranked among each other: they may not compare.
         lines.sort_by(|one, other| one.run.cmp(&other.run).then(other.rate.unwrap_or(-1.0).total_cmp(&one.rate.unwrap_or(-1.0))));
@@ -243,10 +247,12 @@ fn caption(runs: &[Run<'_>], lines: &[Line<'_>], measure: Measure) -> String {
         false => "One run per point (n = 1), fastest first: the spread is unknown.".to_owned(),
     };
     for (run, of) in runs.iter().enumerate() {
-        let mut rates = lines.iter().filter(|line| line.run == run).filter_map(|line| line.point.statistic(measure.of));
-        if rates.next().zip(rates.next()).is_some_and(|(best, next)| best.overlaps(&next)) {
-            let whose = if runs.len() > 1 { format!(" of {}", of.label) } else { String::new() };
-            said.push_str(&format!(" The spreads of the best two points{whose} overlap (mean ± one standard deviation): their order may be chance."));
+        let ranked: Vec<usize> = lines.iter().filter(|line| line.run == run && line.rate.is_some()).map(|line| line.place).collect();
+        let [best, next, ..] = ranked[..] else { continue };
+        if let Some(order) = order_of_best(&Rates::of(&of.points, measure.of), best, next, ranked.len()) {
+            let whose = if runs.len() > 1 { format!("Of {}, ", of.label) } else { String::new() };
+            let sentence = capitalized(&format!("{whose}{order}"));
+            said.push_str(&format!(" {sentence}."));
         }
     }
     said

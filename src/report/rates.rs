@@ -1,0 +1,299 @@
+//! The rates of the points of one run compared with one another. In come points, out comes by how much one is faster and what chance may make of it;
+//! the spread is that of all repeats of the run together ([`Field`]).
+//!
+//! Points are compared within blocks of repeats alone: what ran in one block met one state of the machine. Points that ran one after the other differ
+//! by the machine's drift as well as by themselves, and of single runs nobody knows the spread: of both nothing is claimed. `benches/findings.rs`
+//! measures how often chance alone makes a claim.
+
+use std::{collections::HashMap, fmt};
+
+use super::points::Point;
+use crate::{
+    plan::TrialId,
+    record::TrialRow,
+    statistics::{self, Field, Run, SESSION_JUMP},
+    units::Fraction,
+};
+
+/// From where on a point's rate counts as higher than another's, where the interval of the ratio lies above 1: as between two tables.
+pub(super) const WORTH: f64 = 0.03;
+
+/// An interval that reaches so far says nothing.
+const FAR: f64 = 2.0;
+
+/// Why nothing can be said of differences between points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// No point was repeated.
+    Single,
+    /// The repeats of a point ran one after the other, or nobody knows when.
+    Apart,
+}
+
+/// Which runs were made in turns with one run of each other point.
+#[derive(Debug)]
+pub(super) struct Blocks<'a> {
+    of: HashMap<&'a TrialId, u64>,
+    /// Whether the rows tell their blocks. Those found by the order alone always go through the points in one direction, as rows did before they
+    /// told: a drift favours the same points each time.
+    are_told: bool,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn of(points: &[Point<'a>]) -> Self {
+        let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
+        // A block that a second launch went on with met two states of the machine.
+        let told: HashMap<&TrialId, u64> = rows().filter_map(|row| Some((&row.trial, (row.launch << 32) + row.block?))).collect();
+        if !told.is_empty() {
+            return Self { of: told, are_told: true };
+        }
+        Self { of: by_order(points).unwrap_or_default(), are_told: false }
+    }
+}
+
+/// The first run of each point, then the second of each, and so on; `None` if they did not run so.
+fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
+    let rows = || points.iter().flat_map(|point| point.rows.iter());
+    let launch = rows().next()?.launch;
+    // The oldest tables know the time of day alone.
+    let has_run_seconds = rows().all(|row| row.run_seconds.is_some());
+    let started = |row: &TrialRow| if has_run_seconds { row.run_seconds } else { row.started_seconds() };
+    let mut blocks: HashMap<&TrialId, u64> = HashMap::new();
+    // Of each round when its first and its last run started.
+    let mut rounds: Vec<(f64, f64)> = Vec::new();
+    for point in points {
+        let timed = |row: &&'a TrialRow| Some((started(row)?, &row.trial)).filter(|_| row.launch == launch);
+        let mut runs: Vec<(f64, &TrialId)> = point.rows.iter().map(timed).collect::<Option<_>>()?;
+        runs.sort_by(|one, other| one.0.total_cmp(&other.0));
+        for (round, (seconds, trial)) in runs.into_iter().enumerate() {
+            match rounds.get_mut(round) {
+                Some((first, last)) => (*first, *last) = (first.min(seconds), last.max(seconds)),
+                None => rounds.push((seconds, seconds)),
+            }
+            blocks.insert(trial, round as u64);
+        }
+    }
+    rounds.windows(2).all(|pair| pair[0].1 < pair[1].0).then_some(blocks)
+}
+
+/// The rates of a run's points.
+#[derive(Debug)]
+pub(super) struct Rates {
+    field: Result<Field, Unknown>,
+    /// The geometric mean of each point's rates, and of how many.
+    middles: Vec<Option<(f64, usize)>>,
+    /// What the interval is widened by.
+    margin: f64,
+}
+
+/// How much faster a point is than another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Gain {
+    /// Its rate over the other's.
+    pub(super) ratio: f64,
+    /// The ends of the ratio's interval, adjusted for all statements that are made together.
+    low: f64,
+    high: f64,
+}
+
+impl Gain {
+    /// Whether chance does not explain that it is ahead.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.low > 1.0
+    }
+
+    /// Whether it also is a change that counts.
+    pub(super) fn is_faster(&self) -> bool {
+        self.is_ahead() && self.ratio - 1.0 >= WORTH
+    }
+}
+
+/// `interval 12.3 % to 32.5 %`.
+impl fmt::Display for Gain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interval {} to {}", Fraction(self.low - 1.0), Fraction(self.high - 1.0))
+    }
+}
+
+impl Rates {
+    /// The rates of all points of a run.
+    pub(super) fn of(points: &[Point<'_>], rate: fn(&TrialRow) -> Option<f64>) -> Self {
+        Self::within(points, &Blocks::of(points), rate)
+    }
+
+    /// The same of points whose blocks are known already.
+    pub(super) fn within(points: &[Point<'_>], blocks: &Blocks<'_>, rate: fn(&TrialRow) -> Option<f64>) -> Self {
+        let usable = |row: &TrialRow| rate(row).filter(|rate| rate.is_finite() && *rate > 0.0);
+        let run = |row: &TrialRow| {
+            let (value, block) = (usable(row)?, Some(*blocks.of.get(&row.trial)?));
+            Some(Run { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty() })
+        };
+        let runs: Vec<Vec<Run>> = points.iter().map(|point| point.completed().filter_map(run).collect()).collect();
+        let middle = |runs: &Vec<Run>| Some((statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())?, runs.len()));
+        let is_repeated = points.iter().any(|point| point.completed().filter_map(usable).count() > 1);
+        let lack = if is_repeated { Unknown::Apart } else { Unknown::Single };
+        Self {
+            field: Field::of(&runs).filter(Field::has_blocks).ok_or(lack),
+            middles: runs.iter().map(middle).collect(),
+            margin: if blocks.are_told { 0.0 } else { SESSION_JUMP },
+        }
+    }
+
+    /// Why nothing can be said of differences; `None` where it can.
+    pub(super) fn unknown(&self) -> Option<Unknown> {
+        self.field.as_ref().err().copied()
+    }
+
+    /// Whether a point can be compared with others: of a single run nobody knows whether its spread is that of the others.
+    pub(super) fn has(&self, place: usize) -> bool {
+        self.field.is_ok() && self.middles.get(place).is_some_and(|middle| middle.is_some_and(|(_, runs)| runs > 1))
+    }
+
+    /// How much faster `other` is than `own`, as one of so many statements of the kind that are made together. Each is about one direction, and its
+    /// interval is that of both: half of the level stays in reserve for runs that follow one another and are alike.
+    pub(super) fn gain(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
+        let field = self.field.as_ref().ok().filter(|_| self.has(own) && self.has(other))?;
+        let found = field.compare(own, other, statements)?;
+        Some(Gain { ratio: found.ratio, low: found.low / (1.0 + self.margin), high: found.high * (1.0 + self.margin) })
+    }
+
+    /// The same where it is clearly faster.
+    pub(super) fn faster(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
+        let (own_rate, own_runs) = (*self.middles.get(own)?)?;
+        let (other_rate, other_runs) = (*self.middles.get(other)?)?;
+        // Mostly such points ran in the same blocks, and then these decide which is ahead: most comparisons need no interval.
+        if own_runs == other_runs && other_rate <= own_rate {
+            return None;
+        }
+        self.gain(own, other, statements).filter(Gain::is_faster)
+    }
+}
+
+/// What to know of the order of the best two points of so many, by their places; nothing where their order is sure, or where no point is repeated.
+pub(super) fn order_of_best(rates: &Rates, best: usize, next: usize, points: usize) -> Option<String> {
+    match rates.unknown() {
+        Some(Unknown::Single) => return None,
+        Some(Unknown::Apart) => {
+            return Some("no point was repeated in turns with the others: their order may be the machine's drift".to_owned());
+        }
+        None => {}
+    }
+    // The best two were picked after all had been seen: each point could have been ahead of each other.
+    let Some(gain) = rates.gain(next, best, points * points.saturating_sub(1)) else {
+        return Some("the best or the next ran but once beside the others: their order may be chance".to_owned());
+    };
+    let ahead = Fraction(gain.ratio - 1.0);
+    let how_sure = if gain.high < FAR { gain.to_string() } else { "too few repeats for an interval".to_owned() };
+    (!gain.is_ahead()).then(|| format!("the best is {ahead} ahead of the next ({how_sure}): their order may be chance"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::points::{
+            points,
+            tests::{row, table},
+        },
+        *,
+    };
+    use crate::record::TrialTable;
+
+    /// `rates[point][block]`, point after point in the table; `when` says where in time a run stands.
+    fn run_of(rates: &[&[f64]], when: impl Fn(usize, usize) -> usize, has_blocks: bool) -> TrialTable {
+        const NAMES: [[&str; 1]; 3] = [["a"], ["b"], ["c"]];
+        let mut rows = Vec::new();
+        for (point, rates) in rates.iter().enumerate() {
+            for (block, rate) in rates.iter().enumerate() {
+                let block_of = has_blocks.then_some(block as u64 + 1);
+                let fixed = row((point * 10 + block + 1) as u64, *rate);
+                rows.push((TrialRow { run_seconds: Some(when(point, block) as f64), block: block_of, ..fixed }, &NAMES[point][..]));
+            }
+        }
+        table(&["a.b"], rows)
+    }
+
+    fn in_turns(point: usize, block: usize) -> usize {
+        block * 3 + point
+    }
+
+    fn listed(point: usize, block: usize) -> usize {
+        point * 5 + block
+    }
+
+    fn faster(table: &TrialTable) -> Option<Gain> {
+        let points = points(table);
+        Rates::of(&points, |row| row.samples_per_second).faster(0, 1, 1)
+    }
+
+    /// Blocks differ by half; the second point is 12 % faster.
+    const QUIET: [&[f64]; 3] = [&[100.0, 80.0, 121.0, 99.0, 110.0], &[112.5, 89.0, 135.0, 111.0, 123.0], &[100.0, 80.4, 120.0, 99.5, 109.0]];
+
+    #[test]
+    fn points_in_blocks_are_compared_and_a_change_under_3_percent_is_none() {
+        let gain = faster(&run_of(&QUIET, in_turns, true)).unwrap();
+        assert!((gain.ratio - 1.12).abs() < 0.01 && gain.is_ahead(), "{gain:?}");
+        assert!(gain.to_string().starts_with("interval 1"), "{gain}");
+        let little: Vec<f64> = QUIET[0].iter().map(|rate| rate * 1.02).collect();
+        let table = run_of(&[QUIET[0], &little, QUIET[2]], in_turns, true);
+        assert_eq!(faster(&table), None);
+        assert!(Rates::of(&points(&table), |row| row.samples_per_second).gain(0, 1, 1).unwrap().is_ahead());
+    }
+
+    #[test]
+    fn rows_without_blocks_have_those_of_their_order_and_drift_may_be_5_percent_of_it() {
+        let gain = faster(&run_of(&QUIET, in_turns, false)).unwrap();
+        let with_blocks = faster(&run_of(&QUIET, in_turns, true)).unwrap();
+        assert!((gain.low * 1.05 - with_blocks.low).abs() < 1e-9 && (gain.ratio - with_blocks.ratio).abs() < 1e-9, "{gain:?}");
+    }
+
+    #[test]
+    fn what_ran_one_after_the_other_or_once_says_nothing() {
+        let unknown = |table: &TrialTable| Rates::of(&points(table), |row| row.samples_per_second).unknown();
+        let apart = run_of(&QUIET, listed, false);
+        assert_eq!((faster(&apart), unknown(&apart)), (None, Some(Unknown::Apart)));
+        let once = run_of(&[&[100.0], &[150.0]], in_turns, true);
+        assert_eq!((faster(&once), unknown(&once)), (None, Some(Unknown::Single)));
+        assert_eq!(unknown(&table(&[], Vec::new())), Some(Unknown::Single));
+        // Nor does a point that ran once among others with repeats.
+        assert_eq!(faster(&run_of(&[QUIET[0], &[150.0], QUIET[2]], in_turns, true)), None);
+    }
+
+    #[test]
+    fn a_block_that_a_second_launch_went_on_with_is_two() {
+        // The second launch is 20 % slower, and of the last block only the second point ran in it.
+        let mut table = run_of(&QUIET, in_turns, true);
+        for row in table.rows.iter_mut().filter(|row| row.fixed.block == Some(5) && row.axes[0] == "b") {
+            row.fixed.launch = 2;
+            row.fixed.samples_per_second = row.fixed.samples_per_second.map(|rate| rate * 0.8);
+        }
+        let gain = faster(&table).unwrap();
+        assert!((gain.ratio - 1.12).abs() < 0.01, "{gain:?}");
+    }
+
+    #[test]
+    fn the_order_of_the_best_two_is_said_to_be_chance_where_it_may_be() {
+        let said = |table: &TrialTable| {
+            let points = points(table);
+            order_of_best(&Rates::of(&points, |row| row.samples_per_second), 1, 0, points.len())
+        };
+        assert_eq!(said(&run_of(&QUIET, in_turns, true)), None);
+        let equal = said(&run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true)).unwrap();
+        assert!(equal.ends_with("): their order may be chance"), "{equal}");
+        assert!(said(&run_of(&QUIET, listed, false)).unwrap().contains("drift"));
+        assert_eq!(said(&run_of(&[&[100.0], &[150.0]], in_turns, true)), None);
+        let few = said(&run_of(&[&[100.0, 90.0], &[190.0, 130.0]], in_turns, true)).unwrap();
+        assert!(few.ends_with(" ahead of the next (too few repeats for an interval): their order may be chance"), "{few}");
+    }
+
+    #[test]
+    fn rows_of_the_oldest_tables_are_in_the_order_of_the_day() {
+        let mut table = run_of(&QUIET, in_turns, false);
+        for row in &mut table.rows {
+            let seconds = row.fixed.run_seconds.take().unwrap();
+            row.fixed.started_utc = Some(format!("2026-07-01T12:00:{seconds:02}Z"));
+        }
+        assert!(faster(&table).is_some());
+        table.rows[4].fixed.started_utc = Some("2026-07-01T12:00:00Z".into());
+        assert_eq!(faster(&table), None);
+    }
+}
