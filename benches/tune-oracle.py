@@ -6,7 +6,7 @@
 FILE asks for a search over KEY. First the search runs, then every value of the range `--repeats` times (as often as the
 search runs its contenders), then the search's answer and the sweep's best `--rounds` times each, interleaved. Prints CSV:
 what each took, and the ratio of the answer's speed to the best one's with its 95 % interval (Welch on log values).
-`slower` is an interval below 1 and a mean at least 3 % down. Needs `kiln` on the PATH or in $KILN.
+`slower` is an interval below 1 and a mean at least 3 % down, `not slower` an interval above 0.97; else they cannot be told apart. Needs `kiln` on the PATH or in $KILN.
 """
 import argparse
 import csv
@@ -113,7 +113,8 @@ def main():
     again = sweep(args, f"{name}-rerun", [answer, best], args.rounds)
     speeds = by_value(again, args.key)
     ratio, lowest, highest = welch(speeds[answer], speeds[best])
-    verdict = "slower" if highest < 1 and ratio < 1 - WORTH else "not slower"
+    is_slower = highest < 1 and ratio < 1 - WORTH
+    verdict = "slower" if is_slower else "not slower" if lowest > 1 - WORTH else "cannot be told apart"
     print(f"rerun,{answer} / {best} = {ratio:.3f} ({lowest:.3f} to {highest:.3f}): {verdict},{len(again)},{seconds(again):.1f}")
 
 

@@ -53,13 +53,15 @@ impl Search<'_> {
 
     /// For programs: what was chosen, why, at what cost, and what to mind.
     pub fn json(&self) -> Value {
-        let Recommendation { chosen, why, cost, warnings, notes, .. } = self.found;
-        let chosen = chosen.as_ref().map(|values| values.iter().cloned().collect::<Map<String, Value>>());
+        let Recommendation { chosen, alike, why, cost, warnings, notes, .. } = self.found;
+        let object = |values: &Vec<(String, Value)>| values.iter().cloned().collect::<Map<String, Value>>();
+        let chosen = chosen.as_ref().map(object);
+        let alike: Vec<_> = alike.iter().map(object).collect();
         let Cost { trials, seconds, grid_trials, grid_seconds } = cost;
         let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         let refused: Vec<Value> = self.refused.iter().map(|(choice, why)| json!({"choice": choice, "why": why})).collect();
         json!({
-            "chosen": chosen, "why": why, "warnings": warnings, "notes": notes, "refused": refused,
+            "chosen": chosen, "cannot_be_told_apart": alike, "why": why, "warnings": warnings, "notes": notes, "refused": refused,
             "cost": {"trials": trials, "seconds": seconds, "grid_trials": grid_trials, "grid_seconds": grid_seconds},
         })
     }

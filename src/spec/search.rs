@@ -53,8 +53,8 @@ pub enum Search {
         /// Whether the file's `batch_size` × `grad_accumulation` stays what it is: only its divisors are then tried, each with the accumulation that makes up for it.
         #[serde(default)]
         keep_effective: bool,
-        /// Runs of each of the contenders, with the seeds seed, seed + 1, ….
-        #[serde(default = "two")]
+        /// Runs of each value in the grid that the search stands for: it takes a quarter of these trials, most of them for the contenders, with the seeds seed, seed + 1, …; with 1 nothing is repeated.
+        #[serde(default = "three")]
         #[schemars(range(min = 1, max = 100))]
         repeats: u64,
     },
@@ -67,8 +67,8 @@ pub enum Search {
         #[serde(default = "data_wait")]
         #[schemars(range(min = 0.0, max = 1.0))]
         wait: f64,
-        /// Runs of each of the contenders, with the seeds seed, seed + 1, ….
-        #[serde(default = "two")]
+        /// Runs of each value in the grid that the search stands for: it takes a quarter of these trials, most of them for the contenders, with the seeds seed, seed + 1, …; with 1 nothing is repeated.
+        #[serde(default = "three")]
         #[schemars(range(min = 1, max = 100))]
         repeats: u64,
     },
@@ -94,9 +94,6 @@ pub enum Search {
 
 fn one() -> u64 {
     1
-}
-fn two() -> u64 {
-    2
 }
 fn three() -> u64 {
     3

@@ -1,38 +1,27 @@
-//! `best-throughput-batch`: rising by doubling, a search in the golden section around the best, then repeats of the contenders alone.
+//! `best-throughput-batch`: rising by doubling, then a [`Race`] of the sizes that may be the fastest.
 //!
 //! The largest batch that fits is often not the fastest (`docs/measurement.md`, "Tuning"), so memory is a limit here and never the goal.
-//! A speed is that of one run until contenders are told apart; these run in turns, so that drift hits all alike.
-
-use std::collections::BTreeMap;
 
 use super::{
-    Ask, Choice, Found, Given, Probe, Strategy, Warning, answer,
-    seen::{Seen, chance, mean, relative_deviation},
+    Ask, Choice, Found, Given, Probe, Strategy, Warning, answer, listed,
+    race::{End, Race, Values, WORTH, allowed},
+    seen::Seen,
     sizes::{Fit, Sizes, effective_batch, fit, too_large_because},
     warning::speed,
 };
-use crate::units::Fraction;
+use crate::units::{Fraction, counted};
 
-/// A grid of fewer sizes is small enough to run whole.
+/// A grid of fewer sizes is not cut down to a quarter where that is less than [`LEAST`] trials.
 const SMALL_GRID: usize = 24;
-/// Of a larger grid one trial in so many is run at most.
-const ONE_IN: u64 = 4;
+const LEAST: u64 = 12;
 /// A size must be so much faster than all before it for the rise to count as going on, as a share.
 const RISES: f64 = 0.01;
 /// So many sizes in a row that are no faster end the rise.
-const MOST_FLAT: usize = 2;
-/// Sizes that differ by less than this factor are not told apart any further.
-const CLOSE: f64 = 1.1;
-/// Further sizes tried around the best, at most.
-const MOST_REFINED: usize = 8;
-/// How far into a gap the golden section lies.
-const GOLDEN: f64 = 0.381_966;
-/// Sizes that are repeated, at most, and how much slower than the fastest they may have been.
-const MOST_CONTENDERS: usize = 3;
-const CONTENDS: f64 = 0.95;
-/// Speeds are the same within this share whatever the spread, and never beyond the second.
-const SAME: f64 = 0.01;
-const DIFFERENT: f64 = 0.03;
+const MOST_FLAT: usize = 3;
+/// So many in a row that end otherwise than completed or too large end it too.
+const MOST_BROKEN: usize = 2;
+/// Trials that the rise leaves of those that are allowed.
+const AFTER_RISE: u64 = 5;
 
 /// The search for the fastest batch size.
 #[derive(Debug)]
@@ -43,22 +32,6 @@ pub(super) struct BestThroughputBatch {
     pub(super) kept: Option<u64>,
     pub(super) repeats: u64,
     pub(super) given: Given,
-}
-
-/// What one run of each size showed, by place; `None` where no speed can be chosen.
-#[derive(Default)]
-struct Tried {
-    speeds: BTreeMap<usize, Option<f64>>,
-    /// Shares of the memory that those which fitted held.
-    shares: BTreeMap<usize, f64>,
-    too_large: Option<usize>,
-}
-
-/// A size with the speeds of its runs.
-struct Contender {
-    place: usize,
-    speeds: Vec<f64>,
-    mean: f64,
 }
 
 impl Strategy for BestThroughputBatch {
@@ -72,28 +45,7 @@ impl Strategy for BestThroughputBatch {
     }
 }
 
-impl Tried {
-    /// The place of the fastest; of equals the smaller size.
-    fn best(&self) -> Option<(usize, f64)> {
-        let speeds = self.speeds.iter().filter_map(|(place, speed)| Some((*place, (*speed)?)));
-        speeds.reduce(|best, next| if next.1 > best.1 { next } else { best })
-    }
-
-    fn used(&self) -> u64 {
-        self.speeds.len() as u64
-    }
-}
-
-impl BestThroughputBatch {
-    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
-        let mut tried = Tried::default();
-        self.rise(seen, &mut tried)?;
-        self.refine(seen, &mut tried)?;
-        let mut contenders = self.contend(seen, &tried)?;
-        contenders.sort_by(|one, other| other.mean.total_cmp(&one.mean));
-        Ok(self.found(seen, &tried, &contenders))
-    }
-
+impl Values for BestThroughputBatch {
     fn choice(&self, place: usize, repeat: u64) -> Choice {
         let size = self.sizes.at(place);
         match self.kept {
@@ -102,36 +54,61 @@ impl BestThroughputBatch {
         }
     }
 
-    /// Runs a size once and notes what it showed.
-    fn try_size(&self, seen: &Seen<'_>, place: usize, tried: &mut Tried) -> Result<Fit, Vec<Choice>> {
-        let probe = seen.one(self.choice(place, 0))?;
-        let fit = fit(probe, self.at_most);
-        tried.speeds.insert(place, probe.speed().filter(|_| fit == Fit::Fits));
-        if fit == Fit::Fits {
-            tried.shares.extend(probe.memory_share().map(|share| (place, share)));
+    fn number(&self, place: usize) -> f64 {
+        self.sizes.at(place) as f64
+    }
+
+    fn up_to(&self, number: f64) -> usize {
+        self.sizes.up_to(number)
+    }
+
+    fn speed(&self, probe: &Probe) -> Option<f64> {
+        probe.speed().filter(|_| fit(probe, self.at_most) == Fit::Fits)
+    }
+
+    /// Below a size that was too large, where memory should end.
+    fn last_between(&self, race: &Race<'_, Self>, low: usize, high: usize) -> Option<usize> {
+        let last = Some(high - 1).filter(|last| *last > low);
+        if self.too_large(race) != Some(high) {
+            return last;
         }
-        if fit == Fit::TooLarge {
-            tried.too_large = Some(tried.too_large.map_or(place, |known| known.min(place)));
+        match self.memory_end(race) {
+            Some(end) if end <= low => None,
+            Some(end) if end < high => Some(end),
+            _ => last,
         }
-        Ok(fit)
+    }
+}
+
+impl BestThroughputBatch {
+    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+        let mut race = Race::new(self, seen, self.repeats, self.allowed());
+        self.rise(&mut race)?;
+        let end = race.finish()?;
+        Ok(self.found(&race, &end))
+    }
+
+    fn allowed(&self) -> u64 {
+        let least = if self.sizes.count() < SMALL_GRID { LEAST } else { 1 };
+        allowed(self.sizes.count() as u64, self.repeats, least)
     }
 
     /// Doubles (where few trials are allowed, rises faster than that) the size until one is too large, or some are no faster.
-    fn rise(&self, seen: &Seen<'_>, tried: &mut Tried) -> Result<(), Vec<Choice>> {
+    fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<Choice>> {
         let factor = self.factor();
         let (mut flat, mut broken) = (0, 0);
         let mut next = (self.sizes.count() > 0).then_some(0);
         while let Some(place) = next {
-            let before = tried.best();
-            match self.try_size(seen, place, tried)? {
+            let before = race.best();
+            match fit(race.look(place)?, self.at_most) {
                 Fit::TooLarge => break,
                 Fit::Broken => broken += 1,
                 Fit::Fits => {
-                    let rises = tried.best().is_some_and(|(_, now)| before.is_none_or(|(_, before)| now > before * (1.0 + RISES)));
+                    let rises = race.best().is_some_and(|now| before.is_none_or(|before| now > before * (1.0 + RISES)));
                     (flat, broken) = (if rises { 0 } else { flat + 1 }, 0);
                 }
             }
-            if flat == MOST_FLAT || broken == MOST_FLAT {
+            if flat == MOST_FLAT || broken == MOST_BROKEN {
                 break;
             }
             next = self.sizes.risen(place, factor);
@@ -142,180 +119,122 @@ impl BestThroughputBatch {
     /// 2, or the next power of it that leaves something of the trials that are allowed for what comes after the rise.
     fn factor(&self) -> f64 {
         let risen = |factor: f64| std::iter::successors(Some(0), |place| self.sizes.risen(*place, factor)).count() as u64;
-        let leaves = |factor: &f64| self.sizes.count() < SMALL_GRID || risen(*factor) + 2 + 2 * (self.repeats - 1) <= self.allowed();
+        let after = if self.repeats > 1 { AFTER_RISE } else { 2 };
+        let leaves = |factor: &f64| risen(*factor) + after <= self.allowed();
         std::iter::successors(Some(2.0), |factor| Some(factor * 2.0)).take(20).find(leaves).unwrap_or(2.0)
     }
 
-    /// Trials that may be run in place of a grid of all sizes.
-    fn allowed(&self) -> u64 {
-        let grid = (self.sizes.count() as u64).saturating_mul(self.repeats);
-        if self.sizes.count() >= SMALL_GRID { grid / ONE_IN } else { grid }
+    fn first_probe<'a>(&self, race: &Race<'a, Self>, place: usize) -> Option<&'a Probe> {
+        race.seen.one(self.choice(place, 0)).ok()
     }
 
-    /// Sizes up to the first that is known to be too large.
-    fn grid(&self, tried: &Tried) -> usize {
-        tried.too_large.map_or(self.sizes.count(), |place| place + 1)
-    }
-
-    /// Tries sizes in the larger gap beside the best one until the gaps are small.
-    fn refine(&self, seen: &Seen<'_>, tried: &mut Tried) -> Result<(), Vec<Choice>> {
-        for _ in 0..MOST_REFINED {
-            let Some(place) = self.gap(tried).filter(|_| self.may_try(tried)) else { break };
-            self.try_size(seen, place, tried)?;
-        }
-        Ok(())
-    }
-
-    /// Whether one more size leaves the runs that two contenders need.
-    fn may_try(&self, tried: &Tried) -> bool {
-        tried.used() + 1 + 2 * (self.repeats - 1) <= self.allowed()
-    }
-
-    /// Where to look next to the best size: in the wider gap; nowhere once both are small.
-    fn gap(&self, tried: &Tried) -> Option<usize> {
-        let (best, _) = tried.best()?;
-        let below = tried.speeds.range(..best).next_back().map(|(place, _)| *place);
-        let above = tried.speeds.range(best + 1..).next().map(|(place, _)| *place);
-        let gaps = [below, above].into_iter().flatten().filter_map(|other| self.within(best, other, tried));
-        gaps.reduce(|one, other| if other.0 > one.0 { other } else { one }).map(|(_, place)| place)
-    }
-
-    /// How wide the gap between two places is, as a factor, and which place in it is next: where memory should end, if it ends there, else
-    /// that in the golden section. `None` if there is none, or the gap is small.
-    fn within(&self, best: usize, other: usize, tried: &Tried) -> Option<(f64, usize)> {
-        let (from, to) = (self.sizes.at(best) as f64, self.sizes.at(other) as f64);
-        let width = (to / from).max(from / to);
-        let (low, high) = (best.min(other), best.max(other));
-        let place = self.sizes.up_to((from * (to / from).powf(GOLDEN)).round());
-        let place = place.clamp(low + 1, high.saturating_sub(1).max(low + 1));
-        if high - low <= 1 || width <= CLOSE {
-            return None;
-        }
-        let memory_ends = tried.too_large == Some(high);
-        match self.memory_end(tried).filter(|_| memory_ends) {
-            Some(end) if self.sizes.at(end) as f64 <= from * CLOSE.sqrt() => None,
-            Some(end) if end < high => Some((width, end)),
-            _ => Some((width, place)),
-        }
+    /// The smallest size that was too large.
+    fn too_large(&self, race: &Race<'_, Self>) -> Option<usize> {
+        race.places().find(|place| self.first_probe(race, *place).is_some_and(|probe| fit(probe, self.at_most) == Fit::TooLarge))
     }
 
     /// Where memory should end, on a line through the largest two sizes that fitted.
-    fn memory_end(&self, tried: &Tried) -> Option<usize> {
-        let mut largest = tried.shares.iter().rev().map(|(place, share)| (self.sizes.at(*place) as f64, *share));
+    fn memory_end(&self, race: &Race<'_, Self>) -> Option<usize> {
+        let held = |place: usize| self.first_probe(race, place).filter(|probe| fit(probe, self.at_most) == Fit::Fits)?.memory_share();
+        let mut largest = race.places().rev().filter_map(|place| Some((self.number(place), held(place)?)));
         let ((size, share), (smaller, its)) = (largest.next()?, largest.next()?);
         let each = (share - its) / (size - smaller);
         (each > 0.0).then(|| self.sizes.up_to(size + (self.at_most - share) / each))
     }
 
-    /// Repeats the fastest sizes, in turns. A size of which one run fails is out, and the next one is in.
-    fn contend(&self, seen: &Seen<'_>, tried: &Tried) -> Result<Vec<Contender>, Vec<Choice>> {
-        let mut ranked: Vec<(usize, f64)> = tried.speeds.iter().filter_map(|(place, speed)| Some((*place, (*speed)?))).collect();
-        ranked.sort_by(|one, other| other.1.total_cmp(&one.1));
-        let left = self.allowed().saturating_sub(tried.used());
-        let affordable = left.checked_div(self.repeats - 1).unwrap_or(u64::MAX);
-        let mut spent = 0;
-        loop {
-            let fastest = ranked.first().map_or(0.0, |(_, speed)| *speed);
-            let close = ranked.iter().enumerate().filter(|(rank, (_, speed))| *rank < 2 || *speed >= fastest * CONTENDS);
-            let count = (close.count().min(MOST_CONTENDERS) as u64).min(affordable.saturating_sub(spent));
-            if count == 0 {
-                let single = |(place, speed): (usize, f64)| Contender { place, speeds: vec![speed], mean: speed };
-                return Ok(ranked.into_iter().take(1).map(single).collect());
-            }
-            let places: Vec<usize> = ranked.iter().take(count as usize).map(|(place, _)| *place).collect();
-            let (contenders, out) = self.repeated(seen, &places)?;
-            if out.is_empty() {
-                return Ok(contenders);
-            }
-            spent += out.len() as u64;
-            ranked.retain(|(place, _)| !out.contains(place));
-        }
-    }
-
-    /// The sizes all of whose runs can be chosen, with their speeds; and the others.
-    fn repeated(&self, seen: &Seen<'_>, places: &[usize]) -> Result<(Vec<Contender>, Vec<usize>), Vec<Choice>> {
-        let runs = (0..self.repeats).flat_map(|repeat| places.iter().map(move |place| self.choice(*place, repeat))).collect();
-        let probes = seen.all(runs)?;
-        let (mut contenders, mut out) = (Vec::new(), Vec::new());
-        for (index, place) in places.iter().enumerate() {
-            let own: Vec<&&Probe> = probes.iter().skip(index).step_by(places.len()).collect();
-            let speeds: Vec<f64> = own.iter().filter(|probe| fit(probe, self.at_most) == Fit::Fits).filter_map(|probe| probe.speed()).collect();
-            match mean(&speeds).filter(|_| speeds.len() == own.len()) {
-                Some(mean) => contenders.push(Contender { place: *place, speeds, mean }),
-                None => out.push(*place),
-            }
-        }
-        Ok((contenders, out))
-    }
-
-    /// `contenders` are sorted, the fastest first. Of those that are as fast the smallest is chosen: it takes the least memory.
-    fn found(&self, seen: &Seen<'_>, tried: &Tried, contenders: &[Contender]) -> Found {
-        let spread = relative_deviation(&contenders.iter().map(|contender| contender.speeds.clone()).collect::<Vec<_>>());
-        let runs = contenders.first().map_or(1, |first| first.speeds.len());
-        let by_chance = spread.map(|spread| chance(spread, runs));
-        let same = by_chance.unwrap_or(SAME).clamp(SAME, DIFFERENT);
-        let fastest = contenders.first();
-        let chosen = fastest.and_then(|fastest| {
-            contenders.iter().filter(|contender| contender.mean >= fastest.mean * (1.0 - same)).min_by_key(|contender| contender.place)
-        });
-        let mut warnings: Vec<Warning> = seen.memory_unknown().into_iter().collect();
-        warnings.extend(seen.without("samples_per_second", Probe::speed));
-        let grid_trials = (self.grid(tried) as u64).saturating_mul(self.repeats);
-        let Some(chosen) = chosen else {
+    fn found(&self, race: &Race<'_, Self>, end: &End) -> Found {
+        let mut warnings: Vec<Warning> = race.seen.memory_unknown().into_iter().collect();
+        warnings.extend(race.seen.without("samples_per_second", Probe::speed));
+        let grid = self.too_large(race).map_or(self.sizes.count(), |place| place + 1);
+        let grid_trials = (grid as u64).saturating_mul(self.repeats);
+        let Some(place) = end.proposed() else {
             warnings.push(Warning::NothingFitted { smallest: format!("batch size {}", self.sizes.at(0)) });
             let why = format!("no batch size ran with at most {} of the memory and has a speed", Fraction(self.at_most));
-            return Found { chosen: None, why, warnings, notes: Vec::new(), grid_trials, grid_trial_seconds: None };
+            return Found { why, warnings, grid_trials, ..Found::default() };
         };
-        warnings.extend(self.warnings(chosen, contenders, by_chance));
-        let why = self.why(seen, tried, chosen, fastest);
-        Found { chosen: Some(self.choice(chosen.place, 0).values), why, warnings, notes: Vec::new(), grid_trials, grid_trial_seconds: None }
+        warnings.extend(self.warnings(end, place));
+        let why = match end.choice {
+            Some(place) => self.why(race, end, place),
+            None => self.why_not(race, end),
+        };
+        let values = |place: &usize| self.choice(*place, 0).values;
+        let first = race
+            .left_out()
+            .map(|place| format!("the first trial, of batch size {}, also filled the page cache: it is not counted", self.sizes.at(place)));
+        Found {
+            chosen: Some(values(&place)),
+            alike: end.alike.iter().map(values).collect(),
+            why: why + &self.limit(race),
+            warnings,
+            notes: first.into_iter().collect(),
+            grid_trials,
+            grid_trial_seconds: None,
+        }
     }
 
-    fn warnings(&self, chosen: &Contender, contenders: &[Contender], by_chance: Option<f64>) -> Vec<Warning> {
-        let size = self.sizes.at(chosen.place);
+    fn warnings(&self, end: &End, place: usize) -> Vec<Warning> {
+        let size = self.sizes.at(place);
         let accumulation = self.kept.map_or(self.given.grad_accumulation, |effective| effective / size.max(1));
         let mut warnings: Vec<Warning> = effective_batch(&self.given, size, accumulation).into_iter().collect();
-        let nearest = contenders.iter().filter(|other| other.place != chosen.place);
-        let nearest = nearest.min_by(|one, other| (one.mean - chosen.mean).abs().total_cmp(&(other.mean - chosen.mean).abs()));
-        match (nearest, by_chance) {
-            (_, None) => warnings.push(Warning::OneRunEach),
-            (Some(other), Some(spread)) => {
-                let difference = (other.mean / chosen.mean - 1.0).abs();
-                let name = |place| format!("batch size {}", self.sizes.at(place));
-                warnings.extend((difference < spread).then(|| Warning::WithinSpread {
-                    chosen: name(chosen.place),
-                    other: name(other.place),
-                    difference,
-                    spread,
-                }));
-            }
-            (None, Some(_)) => {}
-        }
-        warnings.extend(self.sizes.at_end(chosen.place).filter(|_| self.kept.is_none()));
+        warnings.extend(end.standings.spread().is_none().then_some(Warning::OneRunEach));
+        warnings.extend((!end.alike.is_empty()).then_some(Warning::CannotTell));
+        let gaps: Vec<(u64, u64)> = end.gaps.iter().map(|(low, high)| (self.sizes.at(*low), self.sizes.at(*high))).collect();
+        warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
+        warnings.extend(self.sizes.at_end(place).filter(|_| self.kept.is_none()));
         warnings
     }
 
-    fn why(&self, seen: &Seen<'_>, tried: &Tried, chosen: &Contender, fastest: Option<&Contender>) -> String {
-        let size = self.sizes.at(chosen.place);
-        let one = seen.one(self.choice(chosen.place, 0)).ok();
-        let unit = if one.is_some_and(|probe| probe.tokens_per_second.is_some()) { "tokens/s" } else { "samples/s" };
-        let as_fast = fastest.filter(|fastest| fastest.place != chosen.place);
-        let is = match as_fast {
-            Some(fastest) => format!("is as fast as {}, which takes more memory", self.sizes.at(fastest.place)),
-            None => "is the fastest".to_owned(),
+    fn unit(&self, race: &Race<'_, Self>, place: usize) -> &'static str {
+        let has_tokens = self.first_probe(race, place).is_some_and(|probe| probe.tokens_per_second.is_some());
+        if has_tokens { "tokens/s" } else { "samples/s" }
+    }
+
+    fn why(&self, race: &Race<'_, Self>, end: &End, place: usize) -> String {
+        let standings = &end.standings;
+        let fastest = standings.fastest().filter(|fastest| *fastest != place);
+        let among = standings.places.len();
+        let is = match fastest.and_then(|fastest| Some((fastest, standings.compare(fastest, place)?))) {
+            Some((fastest, estimate)) => format!(
+                "is not slower than {}, the fastest of the {among} that were run ({:.3} of its speed, 95 %: {:.3} to {:.3}), and takes less memory",
+                self.sizes.at(fastest),
+                estimate.ratio,
+                estimate.low,
+                estimate.high
+            ),
+            None if among == 1 => "is the only one that ran".to_owned(),
+            None => format!("is the fastest of the {among} that were run"),
         };
-        let slower = |place: usize, was: f64| {
-            let share = 1.0 - was / chosen.mean;
-            (place > chosen.place && share > DIFFERENT)
-                .then(|| format!("; the largest that fitted, {}, is {} slower", self.sizes.at(place), Fraction(share)))
-        };
-        let largest = tried.speeds.iter().rev().find_map(|(place, speed)| Some((*place, (*speed)?)));
-        let largest = largest.and_then(|(place, was)| slower(place, was)).unwrap_or_default();
-        let limit = tried.too_large.and_then(|place| Some((place, seen.one(self.choice(place, 0)).ok()?)));
-        let limit = limit.map(|(place, probe)| format!("; {} {}", self.sizes.at(place), too_large_because(probe))).unwrap_or_default();
-        let runs = chosen.speeds.len();
-        let over = if runs > 1 { format!(" over {runs} runs") } else { String::new() };
-        format!("batch size {size} {is}: {} {unit}{over}{largest}{limit}", speed(chosen.mean))
+        let runs = race.speeds(place).len();
+        let over = if runs > 1 { format!(" over {}", counted(runs, "run")) } else { " in one run".to_owned() };
+        let largest = self.largest(end, place).unwrap_or_default();
+        let own = speed(race.speed(place).unwrap_or_default());
+        format!("batch size {} {is}: {own} {}{over}{largest}", self.sizes.at(place), self.unit(race, place))
+    }
+
+    /// How much slower the largest size that was run is, where that is shown and counts.
+    fn largest(&self, end: &End, place: usize) -> Option<String> {
+        let largest = *end.standings.places.last()?;
+        let estimate = end.standings.compare(place, largest).filter(|estimate| estimate.high < 1.0 && estimate.ratio < 1.0 - WORTH)?;
+        let [slower, least, most] = [estimate.ratio, estimate.high, estimate.low].map(|ratio| Fraction(1.0 - ratio));
+        Some(format!("; the largest that was run, {}, is {slower} slower (95 %: {least} to {most})", self.sizes.at(largest)))
+    }
+
+    fn why_not(&self, race: &Race<'_, Self>, end: &End) -> String {
+        let sizes = listed(end.alike.iter().map(|place| self.sizes.at(*place)));
+        let smallest = end.alike.first().copied().unwrap_or_default();
+        let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
+        let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
+        let spread = Fraction(end.standings.spread().unwrap_or_default());
+        format!(
+            "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size vary by {spread} (standard deviation); {} takes the least memory",
+            self.unit(race, smallest),
+            self.sizes.at(smallest)
+        )
+    }
+
+    fn limit(&self, race: &Race<'_, Self>) -> String {
+        let limit = self.too_large(race).and_then(|place| Some((place, self.first_probe(race, place)?)));
+        limit.map(|(place, probe)| format!("; {} {}", self.sizes.at(place), too_large_because(probe))).unwrap_or_default()
     }
 }
 

@@ -105,7 +105,7 @@ impl LargestBatch {
             }
         };
         let grid_trials = too_large.map_or(self.sizes.count(), |place| place + 1).max(fits.map_or(0, |place| place + 1)) as u64;
-        Found { chosen, why, warnings, notes: Vec::new(), grid_trials, grid_trial_seconds: None }
+        Found { chosen, why, warnings, grid_trials, ..Found::default() }
     }
 
     fn why(&self, seen: &Seen<'_>, place: usize, too_large: Option<usize>) -> String {

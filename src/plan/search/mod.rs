@@ -9,6 +9,7 @@ mod best_throughput_batch;
 mod largest_batch;
 #[cfg(test)]
 mod oracle;
+mod race;
 mod seen;
 mod sizes;
 mod successive_halving;
@@ -113,6 +114,9 @@ pub enum Ask {
 pub struct Recommendation {
     /// The value of each searched key. Some trial with exactly these completed; `None` if none that could be chosen did.
     pub chosen: Option<Vec<(String, Value)>>,
+    /// Those that were run and cannot be told apart from the fastest: the chosen one, which takes the least, and the others. Empty where the choice is
+    /// as fast as any that was run.
+    pub alike: Vec<Vec<(String, Value)>>,
     /// In one sentence.
     pub why: String,
     /// All probes, in the order in which they were given.
@@ -190,8 +194,10 @@ pub fn strategy(search: &Search, given: &Given) -> Box<dyn Strategy> {
 }
 
 /// What a strategy found, before its cost is added up.
+#[derive(Default)]
 struct Found {
     chosen: Option<Vec<(String, Value)>>,
+    alike: Vec<Vec<(String, Value)>>,
     why: String,
     warnings: Vec<Warning>,
     notes: Vec<String>,
@@ -218,8 +224,8 @@ fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choic
         grid_trials: found.grid_trials,
         grid_seconds: found.grid_trial_seconds.or(mean).map(|mean| mean * found.grid_trials as f64),
     };
-    let Found { chosen, why, warnings, notes, .. } = found;
-    Ask::Done(Box::new(Recommendation { chosen, why, evidence: probes.to_vec(), cost, warnings, notes }))
+    let Found { chosen, alike, why, warnings, notes, .. } = found;
+    Ask::Done(Box::new(Recommendation { chosen, alike, why, evidence: probes.to_vec(), cost, warnings, notes }))
 }
 
 /// The values of a choice on a page: `train.batch_size 8, data.num_workers 2`.
@@ -230,4 +236,13 @@ pub fn told(values: &[(String, Value)]) -> String {
 /// The same in a sentence: `train.batch_size = 8, data.num_workers = 2`.
 fn spelled(values: &[(String, Value)]) -> String {
     values.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
+}
+
+/// Numbers in a sentence: `64, 96 and 128`.
+fn listed(numbers: impl Iterator<Item = u64>) -> String {
+    let all: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    match all.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => all.concat(),
+    }
 }

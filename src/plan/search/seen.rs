@@ -84,18 +84,6 @@ pub(super) fn pooled_deviation<'v>(groups: impl IntoIterator<Item = &'v [f64]>) 
     (freedom > 0).then(|| (squares / freedom as f64).sqrt())
 }
 
-/// The same as a share of each group's mean.
-pub(super) fn relative_deviation(groups: &[Vec<f64>]) -> Option<f64> {
-    let shares: Vec<Vec<f64>> = groups
-        .iter()
-        .filter_map(|group| {
-            let mean = mean(group)?;
-            Some(group.iter().map(|value| value / mean).collect())
-        })
-        .collect();
-    pooled_deviation(shares.iter().map(Vec::as_slice))
-}
-
 /// What chance alone makes two means of so many runs differ by, most of the time: two standard errors of their difference.
 pub(super) fn chance(deviation: f64, runs: usize) -> f64 {
     2.0 * deviation * (2.0 / runs.max(1) as f64).sqrt()
@@ -110,8 +98,6 @@ mod tests {
         assert_eq!(pooled_deviation([&[1.0, 3.0][..], &[7.0][..]]), Some(2_f64.sqrt()));
         assert_eq!(pooled_deviation([&[1.0, 3.0][..], &[10.0, 12.0][..]]), Some(2_f64.sqrt()));
         assert_eq!(pooled_deviation([&[1.0][..], &[][..]]), None);
-        let relative = relative_deviation(&[vec![99.0, 101.0], vec![990.0, 1010.0]]).unwrap();
-        assert!((relative - 0.01 * 2_f64.sqrt()).abs() < 1e-12, "{relative}");
         assert_eq!(chance(0.01, 2), 0.02);
     }
 }

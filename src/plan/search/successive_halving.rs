@@ -153,7 +153,7 @@ impl SuccessiveHalving {
                 (None, format!("no setting completed with a `{}`", self.metric.name()))
             }
         };
-        Found { chosen, why, warnings, notes: Vec::new(), grid_trials, grid_trial_seconds: mean(&seconds) }
+        Found { chosen, why, warnings, grid_trials, grid_trial_seconds: mean(&seconds), ..Found::default() }
     }
 
     /// The best of the last round in which some setting completed that did not fail in a longer one; if there is none, of any.

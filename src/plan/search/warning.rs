@@ -34,6 +34,12 @@ pub enum Warning {
         difference: f64,
         spread: f64,
     },
+    /// Several values may be the fastest.
+    CannotTell,
+    /// Between these neighbours among the values that were run a faster one may lie: the speed was rising there.
+    NotRunBetween {
+        gaps: Vec<(u64, u64)>,
+    },
     /// Nothing was run twice, so nothing is known of the spread.
     OneRunEach,
     /// The most workers that were tried were slower than the chosen number.
@@ -92,6 +98,16 @@ impl fmt::Display for Warning {
                 Fraction(*difference),
                 Fraction(*spread)
             ),
+            Self::CannotTell => {
+                write!(
+                    f,
+                    "several values may be the fastest, and the one that takes the least is proposed; more `repeats` would tell more of them apart"
+                )
+            }
+            Self::NotRunBetween { gaps } => {
+                let gaps: Vec<String> = gaps.iter().map(|(low, high)| format!("between {low} and {high}")).collect();
+                write!(f, "nothing {} was run, and it may be faster there; with more `repeats` more values are tried", gaps.join(" and "))
+            }
             Self::OneRunEach => {
                 write!(f, "each trial ran once, so nothing is known of how far two runs of the same differ; set `repeats` to 2 or more")
             }

@@ -1,22 +1,21 @@
-//! `workers`: 0, 1, 2, 4, … loader workers while data is waited for and more of them help; then the fewest that do as well.
-
-use std::collections::BTreeMap;
+//! `workers`: 0, 1, 2, 4, … loader workers while data is waited for and more of them help; then a [`Race`] of the numbers that may be the fastest.
 
 use super::{
-    Ask, Choice, Found, Probe, Strategy, Warning, answer,
-    seen::{Seen, chance, mean, relative_deviation},
-    warning::{End, speed},
+    Ask, Choice, Found, Probe, Strategy, Warning, answer, listed,
+    race::{End, Race, Values, WORTH, allowed},
+    seen::{Seen, mean},
+    warning::{self, speed},
 };
 use crate::units::{Fraction, counted};
 
-/// A step that brings less than this share is not worth its workers (`docs/measurement.md`, "Tuning").
-const WORTH: f64 = 0.03;
-/// Numbers tried between the last ones of the rise, at most.
-const MOST_REFINED: usize = 3;
-/// Numbers that are repeated, at most.
-const MOST_CONTENDERS: usize = 3;
+/// A search may take so many trials, even if that is more than a quarter of the grid: 0 to 8 workers by doubling, and three repeats.
+const LEAST: u64 = 8;
+/// So many numbers in a row that bring too little end the rise.
+const MOST_FLAT: usize = 2;
+/// The next number of the rise is this many times the one before at most.
+const LARGEST_STEP: u64 = 4;
 
-/// The search for the number of loader workers.
+/// The search for the number of loader workers. A place is a number of workers.
 pub(super) struct Workers {
     pub(super) most: u64,
     /// Share of the window that may be waited for data.
@@ -25,35 +24,6 @@ pub(super) struct Workers {
     pub(super) cores: u64,
     pub(super) gpus: u64,
 }
-
-/// What a number of workers showed.
-#[derive(Clone, Debug, Default)]
-struct Shown {
-    speeds: Vec<f64>,
-    waits: Vec<f64>,
-    /// Whether all its runs completed with a speed.
-    is_whole: bool,
-}
-
-impl Shown {
-    fn of(probes: &[&Probe]) -> Self {
-        let completed = probes.iter().filter(|probe| probe.completed());
-        let speeds: Vec<f64> = completed.clone().filter_map(|probe| probe.speed()).collect();
-        let waits = completed.filter_map(|probe| probe.data_wait_fraction.filter(|wait| wait.is_finite())).collect();
-        Self { is_whole: speeds.len() == probes.len(), speeds, waits }
-    }
-
-    fn speed(&self) -> Option<f64> {
-        mean(&self.speeds).filter(|_| self.is_whole)
-    }
-
-    fn waits_at_most(&self, share: f64) -> bool {
-        mean(&self.waits).is_some_and(|wait| wait <= share)
-    }
-}
-
-/// By number of workers.
-type Tried = BTreeMap<u64, Shown>;
 
 impl Strategy for Workers {
     fn keys(&self) -> Vec<String> {
@@ -65,143 +35,165 @@ impl Strategy for Workers {
     }
 }
 
+impl Values for Workers {
+    fn choice(&self, place: usize, repeat: u64) -> Choice {
+        Choice::new([("data.num_workers", place as u64)], repeat)
+    }
+
+    fn number(&self, place: usize) -> f64 {
+        place as f64
+    }
+
+    fn up_to(&self, number: f64) -> usize {
+        (number.max(0.0) as u64).min(self.most) as usize
+    }
+
+    fn speed(&self, probe: &Probe) -> Option<f64> {
+        probe.speed().filter(|_| probe.completed())
+    }
+
+    fn rises_to(&self, race: &Race<'_, Self>, place: usize) -> Option<usize> {
+        mean_wait(race, place).map(|wait| needed(place as u64, wait) as usize)
+    }
+
+    /// Without any wait for data training is faster by the wait, and more workers bring no more than that.
+    fn most_gain(&self, race: &Race<'_, Self>, place: usize) -> Option<f64> {
+        mean_wait(race, place).map(|wait| wait / (1.0 - wait))
+    }
+}
+
+fn wait(probe: &Probe) -> Option<f64> {
+    probe.data_wait_fraction.filter(|wait| (0.0..1.0).contains(wait))
+}
+
+fn mean_wait(race: &Race<'_, Workers>, place: usize) -> Option<f64> {
+    mean(&race.probes(place).filter_map(wait).collect::<Vec<f64>>())
+}
+
+/// How many would end the wait if each loads as much as one of these.
+fn needed(workers: u64, wait: f64) -> u64 {
+    (workers as f64 / (1.0 - wait)).ceil() as u64
+}
+
 impl Workers {
     fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
-        let mut tried = Tried::new();
-        self.rise(seen, &mut tried)?;
-        self.refine(seen, &mut tried)?;
-        let repeated = self.repeat(seen, &tried)?;
-        Ok(self.found(seen, &tried, &repeated))
+        let mut race = Race::new(self, seen, self.repeats, allowed(self.most + 1, self.repeats, LEAST));
+        self.rise(&mut race)?;
+        let end = race.finish()?;
+        Ok(self.found(&race, &end))
     }
 
-    fn run_once(&self, seen: &Seen<'_>, workers: u64, tried: &mut Tried) -> Result<(), Vec<Choice>> {
-        let probe = seen.one(Choice::new([("data.num_workers", workers)], 0))?;
-        tried.insert(workers, Shown::of(&[probe]));
-        Ok(())
-    }
-
-    /// Doubles until data is hardly waited for, or a step brings too little.
-    fn rise(&self, seen: &Seen<'_>, tried: &mut Tried) -> Result<(), Vec<Choice>> {
-        let mut last: Option<f64> = None;
-        let mut workers = 0;
+    /// Doubles, or where the wait shows that more are needed goes up to those, until data is hardly waited for or two steps bring too little.
+    fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<Choice>> {
+        let (mut workers, mut flat) = (0, 0);
         loop {
-            self.run_once(seen, workers, tried)?;
-            let shown = tried.get(&workers).cloned().unwrap_or_default();
-            let Some(speed) = shown.speed() else { return Ok(()) };
+            let before = race.best();
+            let probe = race.look(workers as usize)?;
+            let Some(speed) = self.speed(probe) else { return Ok(()) };
             // The first worker only takes over what training did itself; what loading in parallel brings is seen from the second on.
-            let is_worth = workers <= 1 || last.is_none_or(|last| speed >= last * (1.0 + WORTH));
-            if shown.waits_at_most(self.wait) || !is_worth || workers >= self.most {
+            let is_worth = workers <= 1 || before.is_none_or(|before| speed >= before * (1.0 + WORTH));
+            flat = if is_worth { 0 } else { flat + 1 };
+            let has_enough = wait(probe).is_some_and(|wait| wait <= self.wait);
+            if has_enough || flat == MOST_FLAT || workers >= self.most {
                 return Ok(());
             }
-            last = Some(speed);
-            workers = (workers * 2).max(1).min(self.most);
+            workers = self.next(workers, wait(probe));
         }
     }
 
-    /// Between the last two: where the last brought nothing there may be a better one in the middle; then the fewest that do as well.
-    fn refine(&self, seen: &Seen<'_>, tried: &mut Tried) -> Result<(), Vec<Choice>> {
-        let mut rest = MOST_REFINED;
-        let last_two: Vec<u64> = tried.keys().rev().take(2).copied().collect();
-        if let [high, low] = last_two[..]
-            && high - low > 1
-            && Self::fewest(tried, self.wait).is_some_and(|fewest| fewest <= low)
-        {
-            self.run_once(seen, low + (high - low) / 2, tried)?;
-            rest -= 1;
-        }
-        for _ in 0..rest {
-            let Some(fewest) = Self::fewest(tried, self.wait) else { break };
-            let Some(fewer) = tried.range(..fewest).next_back().map(|(workers, _)| *workers).filter(|fewer| fewest - fewer > 1) else { break };
-            self.run_once(seen, fewer + (fewest - fewer) / 2, tried)?;
-        }
-        Ok(())
+    /// As many as would end the wait, within two and four times as many.
+    fn next(&self, workers: u64, wait: Option<f64>) -> u64 {
+        let needed = wait.map_or(0, |wait| needed(workers, wait));
+        needed.clamp(2 * workers, LARGEST_STEP * workers).clamp(1, self.most.max(1))
     }
 
-    /// The fewest workers that are as fast as any; of these, where some wait little enough for data, the fewest that do.
-    fn fewest(tried: &Tried, wait: f64) -> Option<u64> {
-        let best = tried.values().filter_map(Shown::speed).reduce(f64::max)?;
-        let fast: Vec<(&u64, &Shown)> = tried.iter().filter(|(_, shown)| shown.speed().is_some_and(|speed| speed >= best / (1.0 + WORTH))).collect();
-        let patient = fast.iter().find(|(_, shown)| shown.waits_at_most(wait));
-        patient.or(fast.first()).map(|(workers, _)| **workers)
-    }
-
-    /// The likely choice and those nearest to it in speed, run again in turns.
-    fn repeat(&self, seen: &Seen<'_>, tried: &Tried) -> Result<Tried, Vec<Choice>> {
-        let mut left = tried.clone();
-        loop {
-            let Some(fewest) = Self::fewest(&left, self.wait) else { return Ok(Tried::new()) };
-            let speed_of = |workers: u64| left.get(&workers).and_then(Shown::speed).unwrap_or_default();
-            let mut others: Vec<u64> =
-                left.iter().filter(|(workers, shown)| **workers != fewest && shown.is_whole).map(|(workers, _)| *workers).collect();
-            others.sort_by(|one, other| speed_of(*other).total_cmp(&speed_of(*one)));
-            let contenders: Vec<u64> = [fewest].into_iter().chain(others).take(MOST_CONTENDERS).collect();
-            let run = |workers: &u64, repeat| Choice::new([("data.num_workers", *workers)], repeat);
-            let probes = seen.all((0..self.repeats).flat_map(|repeat| contenders.iter().map(move |workers| run(workers, repeat))).collect())?;
-            let shown = |index: usize| Shown::of(&probes.iter().skip(index).step_by(contenders.len()).copied().collect::<Vec<_>>());
-            let repeated: Tried = contenders.iter().enumerate().map(|(index, workers)| (*workers, shown(index))).collect();
-            if repeated.values().all(|shown| shown.is_whole) {
-                return Ok(repeated);
-            }
-            left.retain(|workers, _| repeated.get(workers).is_none_or(|shown| shown.is_whole));
-        }
-    }
-
-    fn found(&self, seen: &Seen<'_>, tried: &Tried, repeated: &Tried) -> Found {
-        let mut warnings: Vec<Warning> = seen.without("samples_per_second", Probe::speed).into_iter().collect();
-        let notes = vec![self.rules_of_thumb(tried)];
+    fn found(&self, race: &Race<'_, Self>, end: &End) -> Found {
+        let mut warnings: Vec<Warning> = race.seen.without("samples_per_second", Probe::speed).into_iter().collect();
+        let mut notes = vec![self.rules_of_thumb(race)];
         let grid_trials = (self.most + 1).saturating_mul(self.repeats);
-        let chosen = Self::fewest(repeated, self.wait).and_then(|workers| Some((workers, repeated.get(&workers)?)));
-        let Some((workers, shown)) = chosen else {
+        let Some(place) = end.proposed() else {
             warnings.push(Warning::NothingFitted { smallest: "that without workers".to_owned() });
             let why = "no number of workers completed with a speed".to_owned();
-            return Found { chosen: None, why, warnings, notes, grid_trials, grid_trial_seconds: None };
+            return Found { why, warnings, notes, grid_trials, ..Found::default() };
         };
-        warnings.extend(self.warnings(tried, repeated, workers, shown));
-        let values = Choice::new([("data.num_workers", workers)], 0).values;
-        Found { chosen: Some(values), why: self.why(tried, workers, shown), warnings, notes, grid_trials, grid_trial_seconds: None }
+        warnings.extend(self.warnings(race, end, place));
+        let first = race
+            .left_out()
+            .map(|place| format!("the first trial, with {}, also filled the page cache: its speed is not counted", counted(place, "worker")));
+        notes.extend(first);
+        let why = match end.choice {
+            Some(place) => self.why(race, end, place),
+            None => self.why_not(race, end),
+        };
+        let values = |place: &usize| self.choice(*place, 0).values;
+        let alike = end.alike.iter().map(values).collect();
+        Found { chosen: Some(values(&place)), alike, why, warnings, notes, grid_trials, grid_trial_seconds: None }
     }
 
-    fn warnings(&self, tried: &Tried, repeated: &Tried, workers: u64, shown: &Shown) -> Vec<Warning> {
+    fn warnings(&self, race: &Race<'_, Self>, end: &End, place: usize) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        let own = shown.speed().unwrap_or_default();
-        let slower = |known: &Tried| known.iter().next_back().and_then(|(most, shown)| Some((*most, 1.0 - shown.speed()? / own)));
-        if let Some((most, slower)) = slower(tried).filter(|(most, slower)| *most > workers && *slower >= WORTH) {
-            warnings.push(Warning::MoreWorkersSlower { workers: most, chosen: workers, slower });
+        let most = end.standings.places.last().copied().filter(|most| *most > place);
+        let slower = most.and_then(|most| Some((most, end.standings.compare(place, most)?)));
+        if let Some((most, estimate)) = slower.filter(|(_, estimate)| estimate.high < 1.0 && estimate.ratio <= 1.0 - WORTH) {
+            warnings.push(Warning::MoreWorkersSlower { workers: most as u64, chosen: place as u64, slower: 1.0 - estimate.ratio });
         }
-        let groups: Vec<Vec<f64>> = repeated.values().map(|shown| shown.speeds.clone()).collect();
-        let by_chance = relative_deviation(&groups).map(|spread| chance(spread, shown.speeds.len()));
-        let others =
-            repeated.iter().filter(|(other, _)| **other != workers).filter_map(|(other, shown)| Some((*other, (shown.speed()? / own - 1.0).abs())));
-        match (others.min_by(|one, other| one.1.total_cmp(&other.1)), by_chance) {
-            (_, None) => warnings.push(Warning::OneRunEach),
-            (Some((other, difference)), Some(spread)) if difference < spread => {
-                let name = |workers: u64| counted(workers as usize, "worker");
-                warnings.push(Warning::WithinSpread { chosen: name(workers), other: name(other), difference, spread });
-            }
-            _ => {}
-        }
-        if workers == self.most && !shown.waits_at_most(self.wait) {
-            warnings.push(Warning::EndOfRange { key: "data.num_workers".to_owned(), value: workers.to_string(), end: End::Highest });
+        warnings.extend((end.standings.spread().is_none() && !self.is_enough(race, place)).then_some(Warning::OneRunEach));
+        warnings.extend((!end.alike.is_empty()).then_some(Warning::CannotTell));
+        let gaps: Vec<(u64, u64)> = end.gaps.iter().map(|(low, high)| (*low as u64, *high as u64)).collect();
+        warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
+        if place as u64 == self.most && mean_wait(race, place).is_none_or(|wait| wait > self.wait) {
+            warnings.push(Warning::EndOfRange { key: "data.num_workers".to_owned(), value: place.to_string(), end: warning::End::Highest });
         }
         warnings
     }
 
-    fn why(&self, tried: &Tried, workers: u64, shown: &Shown) -> String {
-        let speed = speed(shown.speed().unwrap_or_default());
-        let waits = mean(&shown.waits).map(|wait| format!(", data was waited for {} of the time", Fraction(wait))).unwrap_or_default();
-        let most = tried.keys().next_back().copied().unwrap_or_default();
-        let among = if workers == most { "more were not needed or not allowed" } else { "more brought less than 3 %" };
-        let number = if workers == 1 { "1 worker is".to_owned() } else { format!("{workers} workers are the fewest that are") };
-        format!("{number} as fast as any tried up to {most}: {speed} per second{waits}; {among}")
+    /// Whether more workers could bring nothing that counts.
+    fn is_enough(&self, race: &Race<'_, Self>, place: usize) -> bool {
+        self.most_gain(race, place).is_some_and(|gain| gain <= WORTH)
+    }
+
+    fn why(&self, race: &Race<'_, Self>, end: &End, place: usize) -> String {
+        let standings = &end.standings;
+        let among = standings.places.len();
+        let name = match place {
+            1 => "1 worker is".to_owned(),
+            _ => format!("{place} workers are"),
+        };
+        let fastest = standings.fastest().unwrap_or(place);
+        let estimate = standings.compare(fastest, place).filter(|estimate| estimate.low >= 1.0 / (1.0 + WORTH));
+        let is = match (fastest == place, estimate) {
+            (true, _) if among > 1 => format!("{name} the fastest of the {among} numbers that were run"),
+            (false, Some(estimate)) => format!(
+                "{name} not slower than {fastest}, the fastest of the {among} numbers that were run ({:.3} of the speed, 95 %: {:.3} to {:.3})",
+                estimate.ratio, estimate.low, estimate.high
+            ),
+            _ => format!("with {} data is hardly waited for, so that more of them bring no more", counted(place, "worker")),
+        };
+        let runs = race.speeds(place).len();
+        let over = if runs > 1 { format!("over {}", counted(runs, "run")) } else { "in one run".to_owned() };
+        let own = speed(race.speed(place).unwrap_or_default());
+        let waits = mean_wait(race, place).map(|wait| format!(", data was waited for {} of the time", Fraction(wait))).unwrap_or_default();
+        format!("{is}: {own} per second {over}{waits}")
+    }
+
+    fn why_not(&self, race: &Race<'_, Self>, end: &End) -> String {
+        let numbers = listed(end.alike.iter().map(|place| *place as u64));
+        let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
+        let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
+        let spread = Fraction(end.standings.spread().unwrap_or_default());
+        let fewest = end.alike.first().copied().unwrap_or_default();
+        format!(
+            "{numbers} workers cannot be told apart: {low} to {high} per second, and runs of one number vary by {spread} (standard deviation); \
+             {fewest} takes the fewest cores"
+        )
     }
 
     /// What people would try without a measurement, and whether it was run here.
-    fn rules_of_thumb(&self, tried: &Tried) -> String {
+    fn rules_of_thumb(&self, race: &Race<'_, Self>) -> String {
         let rules = [("cores", self.cores), ("cores / 2", self.cores / 2)];
         let of_gpus = (self.gpus > 0).then_some(("4 per GPU", self.gpus.saturating_mul(4)));
         let tell = |(rule, workers): (&str, u64)| {
-            let speed_of = tried.get(&workers).and_then(Shown::speed);
-            let seen = speed_of.map_or_else(|| "not run".to_owned(), |value| format!("{} per second", speed(value)));
+            let seen = race.speed(workers as usize).map_or_else(|| "not run".to_owned(), |value| format!("{} per second", speed(value)));
             format!("{rule} = {workers} ({seen})")
         };
         format!("rules of thumb: {}", rules.into_iter().chain(of_gpus).map(tell).collect::<Vec<_>>().join(", "))

@@ -21,6 +21,24 @@ fn sizes(search: &BestThroughputBatch) -> impl Iterator<Item = u64> {
     (0..search.sizes.count()).map(|place| search.sizes.at(place))
 }
 
+/// How much slower than the best the best of what a search names is, as a share: its choice, those that it cannot tell apart, and what it says was
+/// not run.
+fn lost(end: &Recommendation, search: &BestThroughputBatch, device: &Device) -> f64 {
+    let gaps: Vec<(u64, u64)> = end
+        .warnings
+        .iter()
+        .flat_map(|warning| match warning {
+            Warning::NotRunBetween { gaps } => gaps.clone(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let chosen: Vec<u64> = end.alike.iter().chain(&end.chosen).map(|values| values[0].1.as_u64().unwrap()).collect();
+    let fits = |size: &u64| device.fits(*size, 0.85);
+    let is_named = |size: &u64| chosen.contains(size) || gaps.iter().any(|(low, high)| (low + 1..*high).contains(size));
+    let best_of = |sizes: &mut dyn Iterator<Item = u64>| sizes.map(|size| device.curve.at(size)).fold(0.0, f64::max);
+    1.0 - best_of(&mut sizes(search).filter(fits).filter(is_named)) / best_of(&mut sizes(search).filter(fits))
+}
+
 /// A machine without a limit that matters.
 fn roomy(curve: Curve, noise: f64) -> Device {
     Device { seed: 7, curve, noise, limit: 1 << 50, fixed: 0, each: 1 }
@@ -28,31 +46,99 @@ fn roomy(curve: Curve, noise: f64) -> Device {
 
 #[test]
 fn it_is_within_the_noise_of_the_fastest_on_every_machine_and_takes_a_quarter_of_the_grid() {
-    let (mut worst, mut large) = (0.0_f64, 0);
-    for seed in 0..800 {
+    let (mut worst, mut large, mut sure) = (0.0_f64, 0, 0);
+    for seed in 0..400 {
         let device = Device::drawn(seed, 3000);
         let (multiple_of, to) = ([1, 4, 8, 32][seed as usize % 4], [64, 256, 1024, 4096][seed as usize / 4 % 4]);
         let search = search(1, to, multiple_of, 1 + seed % 3);
         let end = play(&search, &|choice| device.run(choice));
-        let fitting: Vec<u64> = sizes(&search).filter(|size| device.fits(*size, 0.85)).collect();
-        let best = fitting.iter().map(|size| device.curve.at(*size)).fold(0.0, f64::max);
         let Some(size) = size(&end) else {
-            assert!(fitting.is_empty(), "{device:?}: {end:?}");
+            assert!(sizes(&search).all(|size| !device.fits(size, 0.85)), "{device:?}: {end:?}");
             continue;
         };
-        assert!(fitting.contains(&size));
-        let lost = 1.0 - device.curve.at(size) / best;
-        let allowed = DIFFERENT + 3.0 * device.noise + 0.01;
-        assert!(lost <= allowed, "seed {seed}: {size} is {lost} slower than the best of {fitting:?}\n{device:?}\n{search:?}\n{}", end.why);
+        assert!(device.fits(size, 0.85));
+        let lost = lost(&end, &search, &device);
+        let allowed = WORTH + 3.0 * device.noise + 0.01;
+        assert!(lost <= allowed, "seed {seed}: {size} is {lost} slower than the best\n{device:?}\n{search:?}\n{}", end.why);
         worst = worst.max(lost);
         let grid = search.sizes.count() as u64;
         if grid >= SMALL_GRID as u64 {
-            assert!(end.cost.trials * ONE_IN <= grid * search.repeats, "{} trials of {grid} sizes", end.cost.trials);
+            assert!(end.cost.trials * 4 <= grid * search.repeats, "{} trials of {grid} sizes", end.cost.trials);
         }
         large += u64::from(grid >= SMALL_GRID as u64);
+        sure += u64::from(end.alike.is_empty());
         assert!(end.cost.trials <= 30, "{} trials", end.cost.trials);
     }
-    assert!(large > 200 && worst > 0.0, "{large} {worst}");
+    assert!(large > 100 && worst > 0.0 && sure > 200, "{large} {worst} {sure}");
+}
+
+#[test]
+fn sizes_that_are_equally_fast_cannot_be_told_apart_and_the_smallest_is_proposed() {
+    let mut unsure = 0;
+    for seed in 0..20 {
+        let device = Device { seed, ..roomy(Curve::Plateau(1.0), 0.05) };
+        let end = play(&search(8, 192, 8, 3), &|choice| device.run(choice));
+        if end.alike.is_empty() {
+            continue;
+        }
+        unsure += 1;
+        assert!(end.alike.len() > 1 && end.chosen.as_ref() == end.alike.first(), "{:?}", end.alike);
+        assert!(end.why.contains(" cannot be told apart: ") && end.warnings.contains(&Warning::CannotTell), "{}", end.why);
+        let named = listed(end.alike.iter().map(|values| values[0].1.as_u64().unwrap()));
+        assert!(end.why.starts_with(&format!("batch sizes {named} cannot")), "{}", end.why);
+    }
+    assert!(unsure >= 10, "{unsure} of 20");
+}
+
+#[test]
+fn a_size_that_is_the_best_is_found_and_said_to_be() {
+    for seed in 0..20 {
+        let device = Device { seed, ..roomy(Curve::Bell { peak: 64.0, width: 0.7 }, 0.005) };
+        let end = play(&search(8, 192, 8, 3), &|choice| device.run(choice));
+        assert!(size(&end).is_some_and(|size| (56..=72).contains(&size)), "{}", end.why);
+        assert!(end.alike.is_empty() && end.cost.trials <= 18, "{:?}", end.cost);
+    }
+    let end = play(&search(8, 192, 8, 3), &|choice| roomy(Curve::Bell { peak: 64.0, width: 0.7 }, 0.0).run(choice));
+    assert!(end.why.starts_with("batch size 64 is the fastest of the ") && end.why.contains(" that were run: 10.0 k samples/s over "), "{}", end.why);
+}
+
+#[test]
+fn not_slower_is_said_with_an_interval_that_ends_above_what_counts() {
+    let mut said = 0;
+    for seed in 0..300 {
+        let device = Device { noise: 0.01, ..Device::drawn(seed, 1000) };
+        let end = play(&search(8, 192, 8, 3), &|choice| device.run(choice));
+        let Some((_, rest)) = end.why.split_once(" is not slower than ") else { continue };
+        let low = rest.split_once("95 %: ").and_then(|(_, rest)| rest.split_once(" to ")).map(|(low, _)| low.parse::<f64>().unwrap());
+        assert!(low.is_some_and(|low| low >= 0.970), "{}", end.why);
+        said += 1;
+    }
+    assert!(said > 10, "{said}");
+}
+
+#[test]
+fn a_larger_size_that_was_not_run_is_not_spoken_of() {
+    // No faster for long, so the rise ends before 4096.
+    let device = roomy(Curve::Dropping { half: 1.0, from: 8.0, power: 2.0 }, 0.0);
+    let end = play(&search(1, 4096, 1, 3), &|choice| device.run(choice));
+    let run: Vec<u64> = end.evidence.iter().map(|probe| chosen(&probe.choice, "train.batch_size")).collect();
+    let largest = run.iter().max().unwrap();
+    assert!(*largest < 4096 && end.why.contains(&format!("; the largest that was run, {largest}, is ")), "{}", end.why);
+}
+
+#[test]
+fn a_search_that_an_older_version_began_goes_on() {
+    let device = roomy(Curve::Saturating(30.0), 0.02);
+    let search = search(8, 192, 8, 2);
+    let old = [(8, 0), (16, 0), (32, 0), (64, 0), (128, 0), (192, 0), (160, 0), (176, 0), (192, 1), (176, 1)];
+    for length in 0..=old.len() {
+        let begun = old[..length].iter().map(|(size, repeat)| device.run(&Choice::new([("train.batch_size", *size as u64)], *repeat)));
+        let mut probes: Vec<Probe> = begun.collect();
+        while let Ask::Run(choices) = search.ask(&probes) {
+            probes.extend(choices.iter().map(|choice| device.run(choice)));
+            assert!(probes.len() < 40);
+        }
+    }
 }
 
 #[test]
@@ -62,7 +148,7 @@ fn the_largest_is_not_taken_where_it_is_slower() {
     let end = play(&search(8, 256, 8, 2), &|choice| device.run(choice));
     let size = size(&end).unwrap();
     assert!((32..=80).contains(&size), "{size}: {}", end.why);
-    assert!(end.why.contains("; the largest that fitted, ") && end.why.contains("slower"), "{}", end.why);
+    assert!(end.why.contains("; the largest that was run, 256, is ") && end.why.contains(" slower (95 %: "), "{}", end.why);
     assert!(end.cost.trials <= 16 && end.cost.grid_trials == 64, "{:?}", end.cost);
 }
 
@@ -71,7 +157,7 @@ fn of_a_plateau_the_smallest_that_was_tried_is_chosen() {
     let device = roomy(Curve::Plateau(32.0), 0.0);
     let end = play(&search(1, 1 << 16, 1, 2), &|choice| device.run(choice));
     assert_eq!(size(&end), Some(32), "{}", end.why);
-    assert!(end.cost.trials <= 20, "no faster for long, so the rise ends: {:?}", end.cost);
+    assert!(end.cost.trials <= 21, "no faster for long, so the rise ends: {:?}", end.cost);
 }
 
 #[test]
@@ -123,7 +209,7 @@ fn the_effective_batch_is_kept_by_divisors_alone() {
         device.run(choice)
     });
     assert_eq!(size(&end), Some(16), "{}", end.why);
-    assert!(end.why.starts_with("batch size 16 is as fast as 24, which takes more memory"), "less than 1 % apart: {}", end.why);
+    assert!(end.why.starts_with("batch size 16 is not slower than 24, the fastest of the "), "less than 1 % apart: {}", end.why);
     assert!(!end.warnings.iter().any(|warning| matches!(warning, Warning::EffectiveBatch { .. })));
 }
 
@@ -136,21 +222,20 @@ fn a_quarter_of_the_grid_is_enough_for_far_apart_divisors_too() {
         let search = BestThroughputBatch { sizes, at_most: 0.85, kept: Some(effective), repeats, given: given() };
         let device = roomy(Curve::Saturating(1e3), 0.0);
         let end = play(&search, &|choice| device.run(choice));
-        assert!(end.cost.trials * ONE_IN <= count * repeats, "{} trials of {count} sizes", end.cost.trials);
+        assert!(end.cost.trials * 4 <= count * repeats, "{} trials of {count} sizes", end.cost.trials);
         assert!(end.chosen.is_some());
     }
 }
 
 #[test]
-fn what_chance_makes_of_two_is_told() {
-    let noisy = roomy(Curve::Plateau(1.0), 0.02);
-    let end = play(&search(1, 64, 1, 3), &|choice| noisy.run(choice));
-    assert!(end.warnings.iter().any(|warning| matches!(warning, Warning::WithinSpread { .. })), "{:?}", end.warnings);
+fn the_end_of_the_range_is_named_and_one_run_each_too() {
     let clear = roomy(Curve::Saturating(30.0), 0.0);
     let end = play(&search(1, 64, 1, 2), &|choice| clear.run(choice));
-    assert!(!end.warnings.iter().any(|warning| matches!(warning, Warning::WithinSpread { .. })), "{:?}", end.warnings);
+    assert!(end.alike.is_empty() && !end.warnings.contains(&Warning::OneRunEach), "{:?}", end.warnings);
     let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "64".to_owned(), end: End::Highest };
     assert!(end.warnings.contains(&highest), "{:?}", end.warnings);
+    let end = play(&search(1, 64, 1, 1), &|choice| clear.run(choice));
+    assert!(end.warnings.contains(&Warning::OneRunEach) && end.evidence.iter().all(|probe| probe.choice.repeat == 0), "{:?}", end.warnings);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        Recommendation,
+        End, Recommendation,
         oracle::{chosen, completed, noise, play},
     },
 };
@@ -48,19 +48,20 @@ fn they_are_as_fast_as_any_and_few() {
         let machine = Machine { seed, train: 1.0, load: 0.05 * (1.2_f64).powi(seed as i32 % 45), cores: 2 + seed % 15, noise };
         let most = [1, 4, 16, 40][seed as usize / 4 % 4];
         let end = play(&search(most, 1 + seed % 3), &|choice| machine.run(choice));
-        let own = machine.speed(workers(&end).unwrap());
+        let own = end.alike.iter().chain(&end.chosen).map(|values| machine.speed(values[0].1.as_u64().unwrap())).fold(0.0, f64::max);
         let best = (0..=most).map(|workers| machine.speed(workers)).fold(0.0, f64::max);
         // A step that is not worth its workers ends the rise, and two such shares may meet.
         let allowed = 2.0 * WORTH + 3.0 * noise;
         assert!(own >= best * (1.0 - allowed), "seed {seed}: {own} of {best}\n{machine:?}\n{}", end.why);
-        assert!(end.cost.trials <= 10 + 3 * 2, "{:?}", end.cost);
+        let grid = (most + 1) * (1 + seed % 3);
+        assert!(end.cost.trials <= (grid / 4).max(LEAST) && end.cost.trials <= 20, "{:?}", end.cost);
     }
 }
 
 #[test]
 fn nobody_waits_so_nothing_is_tried() {
     let end = play(&search(16, 2), &|choice| Probe { samples_per_second: Some(5.0), data_wait_fraction: Some(0.01), ..completed(choice) });
-    assert_eq!((workers(&end), end.cost.trials), (Some(0), 2));
+    assert_eq!((workers(&end), end.cost.trials), (Some(0), 1));
     assert_eq!(end.notes, ["rules of thumb: cores = 16 (not run), cores / 2 = 8 (not run), 4 per GPU = 4 (not run)"]);
 }
 
@@ -81,12 +82,61 @@ fn more_workers_that_are_slower_are_named_and_so_is_the_end_of_the_range() {
     };
     let end = play(&search(32, 2), &run);
     assert_eq!(workers(&end), Some(4), "{}", end.why);
-    assert!(end.warnings.iter().any(|warning| matches!(warning, Warning::MoreWorkersSlower { workers: 8, chosen: 4, .. })), "{:?}", end.warnings);
+    assert!(end.warnings.iter().any(|warning| matches!(warning, Warning::MoreWorkersSlower { workers: 5.., chosen: 4, .. })), "{:?}", end.warnings);
     let starved = Machine { seed: 1, train: 1.0, load: 100.0, cores: 64, noise: 0.0 };
     let end = play(&search(6, 2), &|choice| starved.run(choice));
     assert_eq!(workers(&end), Some(6));
     let highest = Warning::EndOfRange { key: "data.num_workers".to_owned(), value: "6".to_owned(), end: End::Highest };
     assert!(end.warnings.contains(&highest), "{:?}", end.warnings);
+}
+
+#[test]
+fn a_first_trial_with_a_cold_cache_is_not_averaged_in() {
+    // As fast with any number, and always some wait; but the first trial reads from the disk.
+    let run = |choice: &Choice| {
+        let is_cold = chosen(choice, "data.num_workers") == 0 && choice.repeat == 0;
+        Probe {
+            samples_per_second: Some(if is_cold { 50.0 } else { 100.0 }),
+            data_wait_fraction: Some(if is_cold { 0.6 } else { 0.1 }),
+            ..completed(choice)
+        }
+    };
+    let end = play(&search(16, 3), &run);
+    assert_eq!(workers(&end), Some(0), "{}", end.why);
+    assert!(end.why.contains(": 100 per second ") && end.why.ends_with("data was waited for 10.0 % of the time"), "{}", end.why);
+    assert!(end.notes.iter().any(|note| note.contains("with 0 workers, also filled the page cache")), "{:?}", end.notes);
+    assert_eq!(end.evidence[0].samples_per_second, Some(50.0), "it is kept as evidence");
+}
+
+#[test]
+fn numbers_that_are_equally_fast_cannot_be_told_apart_and_the_fewest_are_proposed() {
+    let mut unsure = 0;
+    for seed in 0..20 {
+        let run = |choice: &Choice| Probe {
+            samples_per_second: Some(100.0 * (1.0 + 0.05 * noise(seed, choice))),
+            data_wait_fraction: Some(0.3),
+            ..completed(choice)
+        };
+        let end = play(&search(16, 3), &run);
+        assert!(end.cost.trials <= 12, "{:?}", end.cost);
+        if end.alike.is_empty() {
+            continue;
+        }
+        unsure += 1;
+        assert!(end.chosen.as_ref() == end.alike.first() && end.why.contains(" workers cannot be told apart: "), "{}", end.why);
+    }
+    assert!(unsure >= 10, "{unsure} of 20");
+}
+
+#[test]
+fn little_wait_shows_that_more_bring_nothing() {
+    // Five workers end the wait, and the speed varies by far more than 3 %.
+    for seed in 0..20 {
+        let machine = Machine { seed, train: 1.0, load: 0.9, cores: 16, noise: 0.05 };
+        let end = play(&search(16, 3), &|choice| machine.run(choice));
+        assert!(end.evidence.iter().all(|probe| chosen(&probe.choice, "data.num_workers") <= 2), "{end:?}");
+        assert!(workers(&end).is_some_and(|workers| workers <= 1), "{}", end.why);
+    }
 }
 
 #[test]
