@@ -386,10 +386,14 @@ impl<'a, V: Values> Race<'a, V> {
         tried.windows(2).filter_map(gap).collect()
     }
 
-    /// By which power of the number the speed rises up to a place: 1, the most there is, where no run shows it.
+    /// By which power of the number the speed rises up to a place: 1, the most there is, where no run shows it. Up from the first trial of the search,
+    /// which may have been slow for another reason, nothing is taken to rise: where it matters that value has run again.
     fn slope(&self, standings: &Standings, place: usize) -> f64 {
         let far = |other: &usize| self.values.number(*other) > 0.0 && self.values.number(*other) * SPAN <= self.values.number(place);
         let before = standings.places.iter().copied().rev().find(far);
+        if before.and_then(|before| self.entries.get(&before)).is_some_and(|entry| entry.runs.is_empty()) {
+            return 0.0;
+        }
         let slope = before.and_then(|before| {
             let rise = standings.log(place)? - standings.log(before)?;
             Some(rise / (self.log_number(place) - self.log_number(before)))
@@ -411,8 +415,9 @@ impl<'a, V: Values> Race<'a, V> {
             let place = stops.unwrap_or_else(golden);
             (!self.is_close(low, last + 1)).then_some(((to - from).abs(), place))
         };
-        let gaps = [below, above].into_iter().flatten().filter_map(gap);
-        gaps.reduce(|one, other| if other.0 > one.0 { other } else { one }).map(|(_, place)| place)
+        // Of gaps that are equally wide the upper one: most curves rise.
+        let gaps = [above, below].into_iter().flatten().filter_map(gap);
+        gaps.reduce(|one, other| if other.0 > one.0 + ROUNDING { other } else { one }).map(|(_, place)| place)
     }
 }
 
