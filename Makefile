@@ -31,8 +31,8 @@ check: libtorch ## formatting, lints, tests
 check-gpu: build ## what only a GPU can show; says what it skipped
 	@scripts/check-gpu.sh $(kiln)
 
-bench: build ## the runner's and the sampler's own cost, how often verdicts are wrong, and `make bench-pytorch`, as CSVs under target/
-	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench large_runs
+bench: build ## the runner's and the sampler's own cost, how often verdicts, findings and searches are wrong, and `make bench-pytorch`, as CSVs under target/
+	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench findings --bench searches --bench large_runs
 	@benches/against-pytorch.sh
 
 bench-pytorch: libtorch ## each model's step in kiln and in PyTorch (a Python with torch: PYTHON=…)

@@ -203,7 +203,7 @@ impl<'a, V: Values> Race<'a, V> {
         self.asked += 1;
         let entry = self.entries.entry(place).or_default();
         entry.asked += 1;
-        match self.values.speed(probe).map(|value| (Run { value, seconds: None, block: Some(block) }, probe)) {
+        match self.values.speed(probe).map(|value| (Run { block: Some(block), is_disturbed: probe.is_disturbed, ..Run::of(value) }, probe)) {
             Some(run) if is_first => entry.first = Some(run),
             Some(run) => entry.runs.push(run),
             None => entry.is_out = true,
