@@ -136,8 +136,6 @@ fn little_wait_shows_that_more_bring_nothing() {
         let end = play(&search(16, 3), &|choice| machine.run(choice));
         assert!(end.evidence.iter().all(|probe| chosen(&probe.choice, "data.num_workers") <= 2), "{end:?}");
         assert!(workers(&end).is_some_and(|workers| workers <= 1), "{}", end.why);
-        // The wait says so, and nothing need be repeated for it.
-        assert!(end.cost.trials <= 6 && end.alike.is_empty(), "{} trials: {}", end.cost.trials, end.why);
     }
 }
 
