@@ -116,7 +116,7 @@ pub(super) const COLUMNS: [Column; 106] = [
     ),
     column("ecc_corrected_errors", "", "Device memory errors corrected during the attempt."),
     column("ecc_uncorrected_errors", "", "Device memory errors during the attempt that could not be corrected: its result is in doubt."),
-    column("mean_cpu_cores", "cores", "Cores the trial's process kept busy over the window."),
+    column("mean_cpu_cores", "cores", "Cores that the trial's process, and what it started, kept busy over the window."),
     column("disk_read_bytes", "B", "What the trial's process fetched from disks during the attempt; what the page cache held is not in it."),
     column("mean_disk_busy_fraction", "of 1", "Share of the window that the host's busiest disk was busy."),
     column("min_host_memory_available_bytes", "B", "Least host memory that new work could have had during the attempt."),

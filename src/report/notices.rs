@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::{
     diagnosis::Finding,
     points::{Point, pieces, points},
+    rates::Rates,
 };
 use crate::{
     plan::Outcome,
@@ -28,23 +29,42 @@ pub fn notices(table: &TrialTable, findings: &[Finding]) -> Vec<String> {
 }
 
 /// What the loader costs, where a sweep has points with `data.synthetic` and the same without: `1 - real / synthetic`
-/// (`docs/measurement.md` 6). The largest cost of all pairs.
+/// (`docs/measurement.md` 6). The largest cost of all pairs that chance does not explain.
 fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let at = axes.iter().position(|axis| axis == "data.synthetic")?;
     let others = |point: &Point<'_>| -> Vec<String> {
         point.values.iter().enumerate().filter(|(place, _)| *place != at).map(|(_, value)| value.clone()).collect()
     };
-    let rate = |point: &Point<'_>| point.statistic(|row| row.samples_per_second).map(|rate| rate.mean);
-    let of = |value: &'static str| points.iter().filter(move |point| point.values.get(at).is_some_and(|found| found == value));
-    let costs = of("false").filter_map(|real| {
-        let synthetic = of("true").find(|synthetic| others(synthetic) == others(real))?;
-        Some((1.0 - rate(real)? / rate(synthetic)?, real))
-    });
-    let (cost, worst) = costs.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let of = |value: &'static str| (0..points.len()).filter(move |place| points[*place].values.get(at).is_some_and(|found| found == value));
+    let twin = |real: usize| Some((real, of("true").find(|synthetic| others(&points[*synthetic]) == others(&points[real]))?));
+    let pairs: Vec<(usize, usize)> = of("false").filter_map(twin).collect();
+    let rates = Rates::of(points, |row| row.samples_per_second);
+    let gains = || pairs.iter().filter_map(|(real, synthetic)| Some((rates.gain(*real, *synthetic, pairs.len())?, *real)));
+    let told = gains().filter(|(gain, _)| gain.is_ahead()).max_by(|one, other| one.0.cost().0.total_cmp(&other.0.cost().0));
+    if let Some((gain, real)) = told {
+        let (cost, [least, most]) = gain.cost();
+        return Some(format!(
+            "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, interval {} to {})",
+            Fraction(cost),
+            points[real].name(axes),
+            Fraction(least),
+            Fraction(most)
+        ));
+    }
+    if let Some(most) = gains().map(|(gain, _)| gain.cost().1[1]).reduce(f64::max) {
+        return Some(format!(
+            "no cost of the input pipeline can be told from chance (1 - real / synthetic); it is {} of the speed at most",
+            Fraction(most.max(0.0))
+        ));
+    }
+    let rate = |place: usize| points[place].statistic(|row| row.samples_per_second).map(|rate| rate.mean);
+    let costs = pairs.iter().filter_map(|(real, synthetic)| Some((1.0 - rate(*real)? / rate(*synthetic)?, *real)));
+    let (cost, real) = costs.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
-        "the input pipeline costs {} of the speed ({}; 1 - real / synthetic); where that is near 0, more workers cannot help",
+        "by runs that were not repeated in turns the input pipeline costs {} of the speed ({}; 1 - real / synthetic); \
+         `sweep.repeats: 3` tells it from chance",
         Fraction(cost.max(0.0)),
-        worst.name(axes)
+        points[real].name(axes)
     ))
 }
 
@@ -136,9 +156,21 @@ mod tests {
             )
         };
         let line = said(&rows(100.0)).remove(0);
-        assert!(line.starts_with("the input pipeline costs 25.0 % of the speed (train.batch_size 8, data.synthetic false;"), "{line}");
+        let once = "by runs that were not repeated in turns the input pipeline costs";
+        assert!(line.starts_with(&format!("{once} 25.0 % of the speed (train.batch_size 8, data.synthetic false;")), "{line}");
         let line = said(&rows(180.0)).remove(0);
-        assert!(line.starts_with("the input pipeline costs 50.0 % of the speed (train.batch_size 16,"), "{line}");
+        assert!(line.starts_with(&format!("{once} 50.0 % of the speed (train.batch_size 16,")), "{line}");
+        let repeated = |synthetic: f64| {
+            let run =
+                |number: u64, block: u64, rate: f64| TrialRow { block: Some(block), ..row(number, rate * (1.0 + 0.01 * (number * 7 % 5) as f64)) };
+            let blocks =
+                (1..=4).flat_map(|block| [(run(block, block, 30.0), &["8", "false"][..]), (run(10 + block, block, synthetic), &["8", "true"][..])]);
+            said(&table(&axes, blocks.collect())).remove(0)
+        };
+        let line = repeated(40.0);
+        assert!(line.starts_with("the input pipeline costs 25.") && line.contains("1 - real / synthetic, interval 2"), "{line}");
+        let line = repeated(30.0);
+        assert!(line.starts_with("no cost of the input pipeline can be told from chance") && line.ends_with(" % of the speed at most"), "{line}");
         let lone = table(&["data.synthetic"], vec![(row(1, 30.0), &["false"][..])]);
         assert_eq!(said(&lone), Vec::<String>::new());
     }

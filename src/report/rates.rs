@@ -102,6 +102,12 @@ impl Gain {
         self.low > 1.0
     }
 
+    /// What the other point loses by not being this one, as a share: as it is, and the ends of its interval; below 0 it gains.
+    pub(super) fn cost(&self) -> (f64, [f64; 2]) {
+        let cost = |ratio: f64| 1.0 - 1.0 / ratio;
+        (cost(self.ratio), [cost(self.low), cost(self.high)])
+    }
+
     /// Whether it also is a change that counts.
     pub(super) fn is_faster(&self) -> bool {
         self.is_ahead() && self.ratio - 1.0 >= WORTH

@@ -330,11 +330,11 @@ impl Default for Sweep {
     }
 }
 
-/// In which order trials run.
+/// In which order trials run. Verdicts compare points within the blocks that `interleaved` and `shuffled` make of repeats; of `listed` ones they tell less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// All points with the first seed, then all with the second: drift hits every point alike.
+    /// All points with the first seed, then all with the second backwards, and so on in turns: drift hits every point alike.
     #[default]
     Interleaved,
     /// All seeds of the first point, then of the second.
