@@ -66,6 +66,16 @@ fn the_page_is_nvidia_smis_to_the_letter() {
 }
 
 #[test]
+fn a_patience_that_is_none_is_refused() {
+    for patience in ["soon", "0", "-3", "1e9", ""] {
+        let output = Command::new(env!("CARGO_BIN_EXE_kiln")).arg("ls").env("KILN_NVML_PATIENCE", patience).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said, format!("KILN_NVML_PATIENCE is `{patience}`; it must be a number of seconds from 0.01 to 3600, such as `10`\n"));
+    }
+}
+
+#[test]
 fn a_gpu_is_chosen_by_index_uuid_or_address() {
     for name in ["1", "GPU-5ca1ab1e-0000-4000-8000-000000000002", "00000000:0C:00.0", "0c:00.0"] {
         assert_eq!(said(&["-i", name, "--query", "name", "--format", "csv,noheader"]), "NVIDIA GeForce K2\n", "{name}");

@@ -7,6 +7,7 @@ mod part;
 
 use std::{
     io::{self, Read},
+    net::IpAddr,
     path::PathBuf,
     time::Duration,
 };
@@ -128,7 +129,9 @@ fn agent(url: &str, patience: Patience) -> Agent {
 }
 
 fn is_loopback(url: &str) -> bool {
-    ["http://127.", "http://localhost", "http://[::1]"].iter().any(|start| url.starts_with(start))
+    let Ok(url) = url.parse::<ureq::http::Uri>() else { return false };
+    let is_address = |host: &str| host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    url.host().is_some_and(|host| host.eq_ignore_ascii_case("localhost") || is_address(host))
 }
 
 struct Session<'a> {
@@ -262,4 +265,21 @@ fn content_range(response: &Response<Body>) -> Option<(u64, Option<u64>)> {
 
 fn range_total(response: &Response<Body>) -> Option<u64> {
     text(response, header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn a_host_that_only_begins_like_this_machine_is_another() {
+        for own in ["http://127.0.0.1:8080/x", "http://127.1.2.3/", "https://localhost/x", "http://LOCALHOST:1", "http://[::1]:8080/x"] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for other in
+            ["http://127.0.0.1.example.org/x", "http://localhost.example.org/", "http://example.org/127.0.0.1", "http://10.0.0.1/", "no address"]
+        {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
 }

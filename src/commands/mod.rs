@@ -144,7 +144,17 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Status::BadInput as u8 } else { 0 });
         }
     };
-    let ended = match cli.verb {
+    match crate::hardware::check_setting().map_err(Stop::bad_input).and_then(|()| perform(cli.verb)) {
+        Ok(status) => ExitCode::from(status as u8),
+        Err(stop) => {
+            let _ = writeln!(std::io::stderr(), "{}", stop.message);
+            ExitCode::from(stop.status as u8)
+        }
+    }
+}
+
+fn perform(verb: Verb) -> Result<Status, Stop> {
+    match verb {
         Verb::Check(args) => check::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
@@ -161,13 +171,6 @@ pub fn main() -> ExitCode {
         Verb::Schema(args) => schema::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Man(args) => man::run(args),
-    };
-    match ended {
-        Ok(status) => ExitCode::from(status as u8),
-        Err(stop) => {
-            let _ = writeln!(std::io::stderr(), "{}", stop.message);
-            ExitCode::from(stop.status as u8)
-        }
     }
 }
 

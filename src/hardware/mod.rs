@@ -34,7 +34,7 @@ pub use gpu_reader::{
 };
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
-pub use patient::{Patience, Which, list_devices, read_gpus, silence_of};
+pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};

@@ -44,10 +44,25 @@ impl Default for Patience {
     }
 }
 
+const SETTING: &str = "KILN_NVML_PATIENCE";
+
 /// `KILN_NVML_PATIENCE`: the seconds for which any answer of the driver is waited for; `None` if it is not set or is no such number.
 pub(super) fn setting() -> Option<Duration> {
-    static SETTING: LazyLock<Option<Duration>> = LazyLock::new(|| seconds(&std::env::var("KILN_NVML_PATIENCE").ok()?));
-    *SETTING
+    static FOUND: LazyLock<Option<Duration>> = LazyLock::new(|| seconds(&std::env::var(SETTING).ok()?));
+    *FOUND
+}
+
+/// Refuses a `KILN_NVML_PATIENCE` that would be passed over.
+///
+/// # Errors
+/// It is set, and is no number of seconds that is allowed.
+pub fn check_setting() -> Result<(), String> {
+    match std::env::var_os(SETTING) {
+        Some(text) if text.to_str().and_then(seconds).is_none() => {
+            Err(format!("{SETTING} is `{}`; it must be a number of seconds from 0.01 to 3600, such as `10`", text.to_string_lossy()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn seconds(text: &str) -> Option<Duration> {
