@@ -244,7 +244,7 @@ fn inverted(of: &Matrix) -> Option<Matrix> {
 /// The contrasts of one question before the level of its interval is known.
 #[derive(Clone, Debug)]
 pub(super) struct Analysis {
-    /// Each with its share of the level, as the wider of several contrasts; the surest reading counts.
+    /// Each with its share of the level, as several contrasts that must agree; the surest reading counts.
     readings: Vec<(f64, Vec<Contrast>)>,
     margin: f64,
     design: Design,
@@ -270,7 +270,7 @@ impl Analysis {
                 vec![(OF_MIXED, line(0.0).into_iter().chain(own).collect())]
             }
             (Design::Apart | Design::OrderUnknown | Design::ApartDisturbed, _) => {
-                vec![(1.0, line(0.0).into_iter().chain(line(CORRELATION)).chain(groups()).collect())]
+                vec![(1.0, groups().into_iter().chain(line(0.0)).chain(line(CORRELATION)).collect())]
             }
             (Design::Independent, _) => vec![(1.0, groups())],
         };
@@ -279,22 +279,27 @@ impl Analysis {
 
     /// How likely at least such a difference is where there is none.
     pub(super) fn p(&self) -> f64 {
-        let wider = |(share, reading): &(f64, Vec<Contrast>)| reading.iter().map(|contrast| contrast.p(self.margin)).fold(0.0, f64::max) / share;
-        self.readings.iter().map(wider).fold(1.0, f64::min)
+        let of_all = |(share, reading): &(f64, Vec<Contrast>)| {
+            let least_sure = reading.iter().map(|contrast| contrast.p(self.margin)).fold(0.0, f64::max);
+            let up = reading.iter().filter(|contrast| contrast.difference > 0.0).count();
+            if up == 0 || up == reading.len() { least_sure / share } else { 1.0 }
+        };
+        self.readings.iter().map(of_all).fold(1.0, f64::min)
     }
 
     /// `worth` is the least change that counts, as a share.
     pub(super) fn estimate(&self, alpha: f64, worth: f64) -> Estimate {
-        let wider = |(share, reading): &(f64, Vec<Contrast>)| {
-            let level = alpha * share;
-            let with_width = reading.iter().map(|contrast| (*contrast, contrast.half_width(level), level));
-            with_width.reduce(|one, other| if other.1 > one.1 { other } else { one })
-        };
-        let surest = self.readings.iter().filter_map(wider).reduce(|one, other| if other.1 < one.1 { other } else { one });
-        let Some((contrast, _, level)) = surest else {
-            return Estimate { ratio: f64::NAN, low: 0.0, high: f64::INFINITY, visible: None, design: self.design };
-        };
-        contrast.estimate(level, self.margin, worth, self.design)
+        let read = |(share, reading): &(f64, Vec<Contrast>)| self.read(alpha * share, reading, worth);
+        let surest = self.readings.iter().filter_map(read).reduce(|one, other| if other.high / other.low < one.high / one.low { other } else { one });
+        surest.unwrap_or(Estimate { ratio: f64::NAN, low: 0.0, high: f64::INFINITY, visible: None, design: self.design })
+    }
+
+    /// The ratio is that of the first contrast; the interval holds those of all.
+    fn read(&self, level: f64, reading: &[Contrast], worth: f64) -> Option<Estimate> {
+        let (first, widest) = (reading.first()?, reading.iter().max_by(|one, other| one.half_width(level).total_cmp(&other.half_width(level)))?);
+        let ends = reading.iter().map(|contrast| contrast.estimate(level, self.margin, worth, self.design));
+        let (low, high) = ends.fold((f64::INFINITY, 0.0_f64), |(low, high), own| (low.min(own.low), high.max(own.high)));
+        Some(Estimate { ratio: first.difference.exp(), low, high, visible: visible(widest, level, self.margin, worth), design: self.design })
     }
 }
 

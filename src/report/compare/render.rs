@@ -414,6 +414,17 @@ fn shown(metric: Metric, value: f64) -> String {
 }
 
 /// `+4.2 %`.
+/// From where on the ends of an interval lie so far apart that they say nothing.
+const FAR_APART: f64 = 4.0;
+
+fn interval([low, high]: [f64; 2]) -> String {
+    if high > FAR_APART * low { "too wide to say anything".to_owned() } else { format!("{} to {}", change(low), change(high)) }
+}
+
+fn visible(share: f64) -> String {
+    if share > 1.0 { "more than 100 %".to_owned() } else { Fraction(share).to_string() }
+}
+
 fn change(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
@@ -429,8 +440,8 @@ fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)], is_clean: b
         column("base", 90, &|_, comparison| Some(shown(metric, comparison.base))),
         column("new", 90, &|_, comparison| Some(shown(metric, comparison.new))),
         column("change", MUST_STAY, &|pair, comparison| pair.unlike.is_empty().then(|| change(comparison.ratio))),
-        column("95 % interval", 80, &|_, comparison| comparison.interval.map(|[low, high]| format!("{} to {}", change(low), change(high)))),
-        column("smallest visible", 60, &|_, comparison| comparison.visible.map(|visible| Fraction(visible).to_string())),
+        column("95 % interval", 80, &|_, comparison| comparison.interval.map(interval)),
+        column("smallest visible", 60, &|_, comparison| comparison.visible.map(visible)),
         column("n", 70, &|_, comparison| {
             let Comparison { base_runs, new_runs, .. } = comparison;
             Some(if base_runs == new_runs { base_runs.to_string() } else { format!("{base_runs} → {new_runs}") })

@@ -95,6 +95,16 @@ fn disturbance_stands_beside_the_verdict_and_can_be_left_out() {
 }
 
 #[test]
+fn an_interval_without_meaning_prints_no_large_numbers() {
+    let wild = one_after_the_other(&[100.0, 150.0, 60.0], &[110.0, 70.0, 160.0]);
+    let text = page(&wild);
+    assert!(text.contains("  too wide to say anything  ") && text.contains("  more than 100 %  "), "{text}");
+    let comparison = &wild.pairs[0].comparisons[0];
+    assert!(comparison.interval.is_some_and(|[low, high]| high > 4.0 * low), "the numbers themselves are kept: {comparison:?}");
+    assert!((comparison.ratio - comparison.new / comparison.base).abs() < 1e-12, "sides apart change as their means do: {comparison:?}");
+}
+
+#[test]
 fn energy_of_a_counter_is_not_divided_by_an_integral() {
     let side = |counter: Option<f64>, integral: Option<f64>| {
         let full =
