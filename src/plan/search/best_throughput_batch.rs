@@ -221,14 +221,15 @@ impl BestThroughputBatch {
 
     fn why_not(&self, race: &Race<'_, Self>, end: &End) -> String {
         let sizes = listed(end.alike.iter().map(|place| self.sizes.at(*place)));
-        let smallest = end.alike.first().copied().unwrap_or_default();
+        let proposed = end.proposed().unwrap_or_default();
         let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
         let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
         let spread = Fraction(end.standings.spread().unwrap_or_default());
         format!(
-            "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size vary by {spread} (standard deviation); {} takes the least memory",
-            self.unit(race, smallest),
-            self.sizes.at(smallest)
+            "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size vary by {spread} (standard deviation); {} is the smallest \
+             within 3 % of the fastest of them, as far as their speeds are known",
+            self.unit(race, proposed),
+            self.sizes.at(proposed)
         )
     }
 

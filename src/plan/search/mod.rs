@@ -114,8 +114,7 @@ pub enum Ask {
 pub struct Recommendation {
     /// The value of each searched key. Some trial with exactly these completed; `None` if none that could be chosen did.
     pub chosen: Option<Vec<(String, Value)>>,
-    /// Those that were run and cannot be told apart from the fastest: the chosen one, which takes the least, and the others. Empty where the choice is
-    /// as fast as any that was run.
+    /// Those that were run and cannot be told apart from the fastest, the chosen one among them. Empty where the choice is as fast as any that was run.
     pub alike: Vec<Vec<(String, Value)>>,
     /// In one sentence.
     pub why: String,

@@ -109,9 +109,10 @@ pub(super) struct End {
 }
 
 impl End {
-    /// The value to take.
+    /// The value to take: of those that cannot be told apart the smallest whose speed, as far as it is known, is that of the fastest within [`WORTH`].
     pub(super) fn proposed(&self) -> Option<usize> {
-        self.choice.or(self.alike.first().copied())
+        let enough = self.standings.highest() - WORTH.ln_1p() - ROUNDING;
+        self.choice.or_else(|| self.alike.iter().copied().find(|place| self.standings.log(*place).is_some_and(|log| log >= enough)))
     }
 }
 

@@ -101,7 +101,7 @@ impl fmt::Display for Warning {
             Self::CannotTell => {
                 write!(
                     f,
-                    "several values may be the fastest, and the one that takes the least is proposed; more `repeats` would tell more of them apart"
+                    "several values may be the fastest, and the one that is proposed may be slower than another; more `repeats` would tell more of them apart"
                 )
             }
             Self::NotRunBetween { gaps } => {

@@ -181,10 +181,10 @@ impl Workers {
         let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
         let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
         let spread = Fraction(end.standings.spread().unwrap_or_default());
-        let fewest = end.alike.first().copied().unwrap_or_default();
+        let proposed = end.proposed().unwrap_or_default();
         format!(
             "{numbers} workers cannot be told apart: {low} to {high} per second, and runs of one number vary by {spread} (standard deviation); \
-             {fewest} takes the fewest cores"
+             {proposed} is the smallest within 3 % of the fastest of them, as far as their speeds are known"
         )
     }
 

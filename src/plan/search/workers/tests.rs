@@ -109,7 +109,7 @@ fn a_first_trial_with_a_cold_cache_is_not_averaged_in() {
 }
 
 #[test]
-fn numbers_that_are_equally_fast_cannot_be_told_apart_and_the_fewest_are_proposed() {
+fn numbers_that_are_equally_fast_cannot_be_told_apart_and_one_of_the_fastest_is_proposed() {
     let mut unsure = 0;
     for seed in 0..20 {
         let run = |choice: &Choice| Probe {
@@ -123,7 +123,7 @@ fn numbers_that_are_equally_fast_cannot_be_told_apart_and_the_fewest_are_propose
             continue;
         }
         unsure += 1;
-        assert!(end.chosen.as_ref() == end.alike.first() && end.why.contains(" workers cannot be told apart: "), "{}", end.why);
+        assert!(end.alike.contains(end.chosen.as_ref().unwrap()) && end.why.contains(" workers cannot be told apart: "), "{}", end.why);
     }
     assert!(unsure >= 10, "{unsure} of 20");
 }
