@@ -51,9 +51,10 @@ pub(super) fn cpu_seconds_of(pids: &[u32]) -> f64 {
     pids.iter().filter_map(of).sum()
 }
 
-/// The largest resident set a live process ever had, in bytes; `None` once it has ended.
+/// The largest resident set that a live process, or one that it started and that still lives, ever had, in bytes: of a wrapper that of the program in it.
+/// `None` once it has ended.
 pub fn peak_resident_bytes(pid: u32) -> Option<u64> {
-    read(pid).map(|used| used.peak_resident_bytes)
+    family(pid).into_iter().filter_map(read).map(|used| used.peak_resident_bytes).max()
 }
 
 /// A line `Key:   1234 kB` of `/proc/<pid>/status` or `/proc/meminfo`.
@@ -132,6 +133,21 @@ pub(super) mod tests {
         assert!(own.resident_bytes > 0 && own.peak_resident_bytes >= own.resident_bytes);
         assert!(owner(std::process::id()).is_some());
         assert_eq!(read(u32::MAX), None);
+    }
+
+    #[test]
+    fn the_memory_of_a_wrapper_is_that_of_what_it_started() {
+        // It copies without end, through a buffer of so many bytes.
+        let mut wrapper = Command::new("sh").args(["-c", "dd if=/dev/zero of=/dev/null bs=50000000 & wait"]).process_group(0).spawn().unwrap();
+        let began = Instant::now();
+        let mut found = None;
+        while found.is_none_or(|bytes| bytes < 50_000_000) && began.elapsed() < Duration::from_secs(60) {
+            found = peak_resident_bytes(wrapper.id());
+            thread::yield_now();
+        }
+        let alone = read(wrapper.id()).map(|used| used.peak_resident_bytes);
+        end(&mut wrapper);
+        assert!(found.is_some_and(|bytes| bytes >= 50_000_000) && alone.is_some_and(|bytes| bytes < 20_000_000), "{found:?} {alone:?}");
     }
 
     #[test]
