@@ -19,7 +19,7 @@ impl TrialRow {
         }
         if let Some(share) = self.throttled_fraction.filter(|share| *share >= HARDLY_THROTTLED) {
             let reasons = self.throttle_reasons.as_deref().unwrap_or("no reason given");
-            if reasons.split(' ').next() != Some(POWER_CAP) {
+            if reasons.split(' ').any(|reason| reason != POWER_CAP) {
                 found.push(format!("clocks held down for {} of the window ({reasons})", Fraction(share)));
             }
         }
