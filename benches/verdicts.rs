@@ -226,6 +226,8 @@ fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Nois
             let sides = order.lay(runs, &mut random);
             let drawn = noise.draw(sides.len(), measured, &mut random);
             let jump = if order == Order::OneAfterTheOther { noise.jump() } else { 0.0 };
+            // In either direction, whatever the slowdown.
+            let jump = if random.fraction() < 0.5 { jump } else { -jump };
             let of_new = (1.0 - slowdown).ln() - jump;
             let runs: Vec<(f64, bool)> =
                 drawn.iter().zip(&sides).map(|((log, _), is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new)).collect();

@@ -4,7 +4,7 @@ use super::{
     Status, Stop, note, page_style, print, rerun,
     sources::{Source, source},
 };
-use crate::report::compare::{Compared, Comparisons, Fact, Field, Gate, Metric, Options, Page, Verdict, compare, facts, gate, word};
+use crate::report::compare::{Compared, Comparisons, Fact, Field, Gate, Metric, Options, Page, Verdict, compare, facts, gate, unsaid, word};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -186,18 +186,23 @@ fn status(found: &Comparisons, asked: &Asked) -> Status {
 
 fn answer(reason: &Reason, found: &Comparisons) -> Gate {
     let fails = |names: Vec<String>| if names.is_empty() { Gate::Pass } else { Gate::Fail(names) };
+    // What a page says nothing of is no pass.
+    let said = |names: Vec<String>| match (names.is_empty(), unsaid(found)) {
+        (true, unsaid) if !unsaid.is_empty() => Gate::CannotTell(unsaid),
+        _ => fails(names),
+    };
     let names = |holds: &dyn Fn(&Compared) -> bool| found.pairs.iter().filter(|pair| holds(pair)).map(|pair| pair.name.clone()).collect();
     match reason {
         Reason::Missing => fails(found.only_base.clone()),
         Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
         Reason::Verdict(wanted) => match Metric::of_word(wanted) {
             Some(metric) => gate(found, metric),
-            None if wanted == "not-comparable" => fails(names(&|pair| !pair.unlike.is_empty())),
+            None if wanted == "not-comparable" => said(names(&|pair| !pair.unlike.is_empty())),
             None => {
                 let is_so = |pair: &Compared| {
                     pair.comparisons.iter().any(|comparison| comparison.verdict != Verdict::NotComparable && word(comparison) == wanted)
                 };
-                fails(names(&is_so))
+                said(names(&is_so))
             }
         },
     }

@@ -163,6 +163,7 @@ mod tests {
         assert!(disturbed(", foreign_processes: 2 with 2.0 GiB"));
         assert!(!disturbed(", throttled_fraction: 0.9, throttle_reasons: sw_power_cap") && !disturbed(", throttled_fraction: 0.01"));
         assert!(disturbed(", throttled_fraction: 0.2, throttle_reasons: sw_thermal_slowdown sw_power_cap"));
+        assert!(disturbed(", throttled_fraction: 0.2, throttle_reasons: sw_power_cap hw_thermal_slowdown"));
         assert!(disturbed(", notes: 'mfu: no peak; samples_per_second: other processes kept 1.2 of 2 cores busy in the window'"));
         assert_eq!(row(", peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(), Some(7));
         assert_eq!(row(", device_uuid: g, peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(), Some(5));

@@ -35,8 +35,8 @@ fn shares(pairs: usize) -> (f64, f64) {
 /// Share of the level of a line through mixed runs: it is exact for independent noise alone, and runs come in bursts.
 const OF_MIXED: f64 = 0.95;
 
-/// A side of half as many runs as the other, or fewer, whose variance is this many times that of the other has a spread of its own.
-const OWN_SPREAD: f64 = 3.0;
+/// A side of fewer runs than the other whose variance is this many times that of the other has a spread of its own.
+const OWN_SPREAD: f64 = 2.0;
 
 /// A difference of logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -308,7 +308,7 @@ fn has_own_spread(runs: &[Placed]) -> bool {
     let [base, new] = [false, true].map(|side| Group::of(runs, side));
     let (few, many) = if base.count < new.count { (base, new) } else { (new, base) };
     let variance = |group: Group| group.squares / (group.count - 1.0);
-    2.0 * few.count <= many.count && variance(few) > OWN_SPREAD * variance(many)
+    few.count < many.count && variance(few) > OWN_SPREAD * variance(many)
 }
 
 /// The change that such runs would show with [`POWER`]: it must leave the interval of runs to come, whose spread is as unsure as that of these, and be

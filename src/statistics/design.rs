@@ -57,6 +57,8 @@ pub(super) struct Laid {
 
 /// Squared correlation of side and place, as a share of that of sides of which one follows the other, from which on the sides lie apart.
 const APART: f64 = 0.65;
+/// Fewer changes from one side to the other are no mixture.
+const FEWEST_TURNS: usize = 3;
 /// Share of the runs that must be in pairs for the order to be one of pairs.
 const PAIRED: f64 = 0.8;
 
@@ -78,7 +80,7 @@ pub(super) fn lay(sides: &Sides) -> Laid {
             let neighbours = neighbours(&all);
             match neighbours.len() {
                 many if many >= FEWEST_RUNS && 2.0 * many as f64 >= PAIRED * all.len() as f64 => (Design::Paired { pairs: many }, neighbours),
-                _ if separation(&all) >= APART => (Design::Apart, Vec::new()),
+                _ if separation(&all) >= APART || !is_mixed(&all) => (Design::Apart, Vec::new()),
                 _ => (Design::Mixed, Vec::new()),
             }
         }
@@ -125,6 +127,15 @@ fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
         place += 2;
     }
     pairs
+}
+
+/// Whether the sides follow one another often enough. Of a few stretches, each of one side, a state of the machine is soon that of a side: one run made
+/// the day after makes no mixture.
+fn is_mixed(all: &[(Run, bool)]) -> bool {
+    let turns = all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+    let of_new = all.iter().filter(|(_, is_new)| *is_new).count();
+    let fewer = of_new.min(all.len() - of_new);
+    turns >= FEWEST_TURNS.max(fewer.div_ceil(2))
 }
 
 /// Squared correlation of side and place, as a share of the most that it can be for so many runs of each.

@@ -22,13 +22,14 @@ const WORTH: f64 = 0.01;
 const FEWEST: usize = 4;
 
 impl Drift {
-    /// The trends of the runs that chance does not explain.
-    pub fn of(sides: &Sides) -> Self {
+    /// The trends of the runs that chance does not explain, as one of so many looks: among all of them one is told by chance in [`SURE`] of cases.
+    pub fn of(sides: &Sides, looks: usize) -> Self {
+        let sure = SURE / looks.max(1) as f64;
         let laid = lay(sides);
         if laid.design.is_apart() {
-            return Self { over_all: None, of_base: of_one(&sides.base), of_new: of_one(&sides.new) };
+            return Self { over_all: None, of_base: of_one(&sides.base, sure / 2.0), of_new: of_one(&sides.new, sure / 2.0) };
         }
-        let over_all = Line::through(&laid.runs).map(|line| line.drift(&laid.runs)).and_then(told);
+        let over_all = Line::through(&laid.runs).map(|line| line.drift(&laid.runs)).and_then(|found| told(found, sure));
         Self { over_all, of_base: None, of_new: None }
     }
 
@@ -37,11 +38,11 @@ impl Drift {
     }
 }
 
-fn told((change, p): (f64, f64)) -> Option<f64> {
-    (p < SURE && change.abs() >= WORTH).then(|| change.exp())
+fn told((change, p): (f64, f64), sure: f64) -> Option<f64> {
+    (p < sure && change.abs() >= WORTH).then(|| change.exp())
 }
 
-fn of_one(runs: &[Run]) -> Option<f64> {
+fn of_one(runs: &[Run], sure: f64) -> Option<f64> {
     if runs.len() < FEWEST || runs.iter().any(|run| run.seconds.is_none()) {
         return None;
     }
@@ -59,5 +60,5 @@ fn of_one(runs: &[Run]) -> Option<f64> {
         true => super::student::two_sided(slope / error, count - 2.0),
         false => f64::from(u8::from(slope == 0.0)),
     };
-    told((slope * (count - 1.0), p))
+    told((slope * (count - 1.0), p), sure)
 }

@@ -25,8 +25,8 @@ pub const POWER: f64 = 0.8;
 pub const FEWEST_RUNS: usize = 3;
 /// Correlation of successive runs that is allowed for: 0.54 was measured over sixty runs in a row (`results/verdict-spread`).
 pub const CORRELATION: f64 = 0.5;
-/// How far a machine may jump between two sessions: of sides that ran one after the other only a change beyond it is told. Chosen: the largest jump
-/// seen between sessions of one machine was 5 %.
+/// How far a machine may jump between two sessions: of sides that ran one after the other only a change beyond it is told. Chosen, and no bound: 8 % in ten
+/// minutes (`results/verdict-spread`, `verdict-plain`) and 31 % in one (`results/quickstart-2core-epyc`) were seen on rented machines.
 pub const SESSION_JUMP: f64 = 0.05;
 
 /// From this share of a side's runs on the machine was disturbed, not a run: sides that ran one after the other may have met any two machines.

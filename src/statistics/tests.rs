@@ -47,6 +47,10 @@ fn the_order_of_runs_decides_the_design() {
     assert_eq!(design("bbbbbnnnnn"), Design::Apart);
     assert_eq!(design("nnnbbb"), Design::Apart);
     assert_eq!(design("bbnnbbbnnnbb"), Design::Mixed);
+    // A run that was made again the day after is no mixture, nor are stretches of a side.
+    for order in ["bbbbnnnnnb", "bbnnnb", "bbbnnnbbb", "bbbbbnnnnnbbbbbnnnnn", "nbbbbbn"] {
+        assert_eq!(design(order), Design::Apart, "{order}");
+    }
     // One run that failed leaves its neighbour alone, and the pairs stay.
     assert_eq!(design("bnbnbbnbn"), Design::Paired { pairs: 4 });
     let unknown = question(untimed(&[1.0, 2.0, 3.0]), untimed(&[1.0, 2.0, 3.0]), Nature::Drifting);
@@ -104,14 +108,14 @@ fn a_large_change_is_told_of_sides_apart_and_a_small_one_is_not() {
 #[test]
 fn a_drift_is_seen_and_noise_is_none() {
     let drifting = |place: usize| 100.0 * (1.0 + 0.01 * place as f64 + 0.001 * (place * 7 % 5) as f64);
-    let told = |order: &str| Drift::of(&in_order(order, |place, _| drifting(place)).sides);
+    let told = |order: &str| Drift::of(&in_order(order, |place, _| drifting(place)).sides, 1);
     let apart = told("bbbbbnnnnn");
     assert!(apart.over_all.is_none());
     assert!(apart.of_base.is_some_and(|ratio| (ratio - 1.04).abs() < 0.005) && apart.of_new.is_some_and(|ratio| ratio > 1.03), "{apart:?}");
     let paired = told("bnbnbnbnbn");
     assert!(paired.over_all.is_some_and(|ratio| (ratio - 1.09).abs() < 0.01), "{paired:?}");
     let noise = in_order("bnbnbnbnbn", |place, _| 100.0 + [0.0, 3.0, -2.0, 1.0, -3.0, 2.0, 0.5, -1.0, 2.5, -2.5][place]);
-    assert!(Drift::of(&noise.sides).is_none());
+    assert!(Drift::of(&noise.sides, 1).is_none());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! A gate: whether a metric became worse anywhere. It has three answers, and "cannot tell" is not "no".
 
-use super::{Comparison, Comparisons, Metric, Verdict, word};
-use crate::units::{counted, listed};
+use super::{Compared, Comparison, Comparisons, Metric, Verdict, word};
+use crate::{
+    statistics::{MUCH_DISTURBED, Nature},
+    units::{counted, listed},
+};
 
 /// What a gate answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +41,15 @@ pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
         let comparison = pair.comparisons.iter().find(|comparison| comparison.metric == metric);
         match comparison {
             _ if !pair.unlike.is_empty() => untold.push(format!("{} (not comparable)", pair.name)),
+            _ if pair.shared > 0 => untold.push(format!("{} ({} on both sides the same)", pair.name, counted(pair.shared, "run"))),
+            Some(comparison) if !found.is_clean && is_lopsided(pair, comparison) => untold.push(format!("{} (disturbed on one side)", pair.name)),
             Some(Comparison { verdict: Verdict::Worse, .. }) => worse.push(pair.name.clone()),
             _ if pair.ends.is_some() => untold.push(format!("{} (not all its trials completed)", pair.name)),
             None => untold.push(format!("{} (no {} on both sides)", pair.name, metric.name())),
             Some(comparison) if comparison.base_missing + comparison.new_missing > 0 => {
                 untold.push(format!("{} (a run lacks `{}`)", pair.name, comparison.column));
             }
+            Some(Comparison { passed_over: Some(column), .. }) => untold.push(format!("{} (only one side has `{column}`)", pair.name)),
             Some(comparison) if !excludes_worse(comparison) => untold.push(format!("{} ({})", pair.name, word(comparison).replace('-', " "))),
             Some(_) => {}
         }
@@ -54,6 +60,21 @@ pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
         (true, false) => Gate::CannotTell(untold),
         (true, true) => Gate::Pass,
     }
+}
+
+/// Whether others disturbed so much more of one side that the difference may be theirs.
+fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
+    let [base, new] = &pair.disturbed;
+    let share = |disturbed: &Vec<String>, runs: usize| disturbed.len() as f64 / runs.max(1) as f64;
+    let apart = share(base, comparison.base_runs) - share(new, comparison.new_runs);
+    comparison.metric.nature() == Nature::Drifting && apart.abs() >= MUCH_DISTURBED
+}
+
+/// The points of which a page says nothing: none of their trials can be compared, or base alone has them.
+pub fn unsaid(found: &Comparisons) -> Vec<String> {
+    let is_unsaid = |pair: &&Compared| pair.unlike.is_empty() && (pair.comparisons.is_empty() || pair.ends.is_some());
+    let unsaid = found.pairs.iter().filter(is_unsaid).map(|pair| format!("{} (not all its trials completed with a number)", pair.name));
+    unsaid.chain(found.only_base.iter().map(|name| format!("{name} (only in base)"))).collect()
 }
 
 /// Whether the interval leaves out every change for the worse that counts.

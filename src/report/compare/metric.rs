@@ -63,6 +63,14 @@ impl Metric {
         self.columns().iter().find(is_told).map(of)
     }
 
+    /// A column that comes before the one that is compared and that the runs of one side alone have: another thing may be compared than was asked for.
+    /// Energy is the same by its counter and by its integral.
+    pub(super) fn passed_over(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
+        let has = |column: fn(&TrialRow) -> Option<f64>| [base, new].map(|rows| rows.iter().any(|row| column(row).is_some()));
+        let before = self.columns().iter().take_while(|(_, column)| has(*column) != [true, true]);
+        before.filter(|(_, column)| self != Self::Energy && has(*column) != [false, false]).map(|(name, _)| *name).next()
+    }
+
     /// A number of a row with its place in time.
     fn run(self, row: &TrialRow, value: f64) -> Run {
         // The same seed gives the same weights and batches on both sides.

@@ -14,7 +14,7 @@ mod reproduced;
 use serde::Serialize;
 
 pub use comparable::{Field, Unlike};
-pub use gate::{Gate, gate};
+pub use gate::{Gate, gate, unsaid};
 pub use metric::Metric;
 pub use record::{Fact, facts};
 pub use render::{Page, now_different, word};
@@ -67,6 +67,8 @@ pub struct Comparison {
     /// Runs that completed without it, or with one that cannot be in a ratio.
     pub base_missing: usize,
     pub new_missing: usize,
+    /// A column that comes before this one and that one side alone has.
+    pub passed_over: Option<&'static str>,
     /// The geometric mean of each side in the metric's unit.
     pub base: f64,
     pub new: f64,
@@ -98,6 +100,8 @@ pub struct Compared {
     pub ends: Option<[String; 2]>,
     /// Runs that lie far from the others of their side, with what may be the reason.
     pub outliers: Vec<String>,
+    /// Runs that both sides have: one and the same row.
+    pub shared: usize,
     /// Completed runs of each side that were disturbed, in words; left out of the numbers if that was asked for.
     pub disturbed: [Vec<String>; 2],
 }
@@ -174,14 +178,21 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
         losses_apart: apart.reduce(f64::max),
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
+        shared: pair.base.iter().filter(|old| pair.new.iter().any(|new| is_same_run(old, new))).count(),
         disturbed: Default::default(),
     }
+}
+
+fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
+    old.started_utc.is_some() && old == new
 }
 
 /// Whether two attempts of one trial learned the same; `None` where a loss is missing.
 fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
     let is_equal = |old: Option<f64>, new: Option<f64>| Some(old?.to_bits() == new?.to_bits());
     match (is_equal(old.train_loss, new.train_loss), is_equal(old.valid_loss, new.valid_loss)) {
+        // One of them was not evaluated.
+        (Some(_), None) if old.valid_loss.is_some() != new.valid_loss.is_some() => Some(false),
         (Some(train), valid) => Some(train && valid.unwrap_or(true)),
         (None, valid) => valid,
     }
@@ -211,6 +222,7 @@ struct Measured {
     column: &'static str,
     sides: Sides,
     missing: [usize; 2],
+    passed_over: Option<&'static str>,
 }
 
 impl Measured {
@@ -218,7 +230,9 @@ impl Measured {
         let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
         let (column, [base, new]) = metric.of_both(&rows[0], &rows[1])?;
         let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
-        (!base.is_empty() && !new.is_empty()).then_some(Self { place, metric, column, sides: Sides { base, new, nature: metric.nature() }, missing })
+        let passed_over = metric.passed_over(&rows[0], &rows[1]);
+        let sides = Sides { base, new, nature: metric.nature() };
+        (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self { place, metric, column, sides, missing, passed_over })
     }
 
     /// Whether all runs of both sides have one and the same number: chance has no part in it.
@@ -236,9 +250,10 @@ fn fill(pairs: &[Pair<'_>], compared: &mut [Compared]) {
     let is_told = |one: &&Measured| compared[one.place].unlike.is_empty() && one.sides.has_enough();
     let told: Vec<usize> = measured.iter().enumerate().filter(|(_, one)| is_told(one)).map(|(place, _)| place).collect();
     let found = estimates(&questions(told.iter().map(|place| &measured[*place]).collect()));
+    let looks = told.iter().filter(|place| measured[**place].metric == Metric::Throughput).count();
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
     told.into_iter().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for (Measured { place, metric, column, sides, missing }, estimate) in measured.into_iter().zip(estimate_of) {
+    for (Measured { place, metric, column, sides, missing, passed_over }, estimate) in measured.into_iter().zip(estimate_of) {
         let middle = |runs: &[statistics::Run]| statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>());
         let (Some(base), Some(new)) = (middle(&sides.base), middle(&sides.new)) else { continue };
         let verdict = match &estimate {
@@ -254,13 +269,14 @@ fn fill(pairs: &[Pair<'_>], compared: &mut [Compared]) {
             new_runs: sides.new.len(),
             base_missing: missing[0],
             new_missing: missing[1],
+            passed_over,
             base,
             new,
             ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
             interval: estimate.map(|estimate| [estimate.low, estimate.high]).filter(|[_, high]| high.is_finite()),
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
-            drift: estimate.filter(|_| metric.nature() == statistics::Nature::Drifting).map(|_| Drift::of(&sides)).unwrap_or_default(),
+            drift: estimate.filter(|_| metric.nature() == statistics::Nature::Drifting).map(|_| Drift::of(&sides, looks)).unwrap_or_default(),
         });
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
     let again = format!("`kiln compare --rerun {base} {new}` runs both in turns");
     if apart > 0 {
         said.push(format!(
-            "order: {}the two sides ran one after the other, and a machine changes by up to {jump} between sessions: only more than that is told; {again}",
+            "order: {}the two sides ran one after the other: only a change beyond {jump} is told, and machines were seen to change by more; {again}",
             part(apart)
         ));
     }
@@ -40,6 +40,14 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
     if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
         let pairs = if least == most { counted(*most, "pair") } else { format!("{least} to {most} pairs") };
         said.push(format!("order: {}the two sides ran in turns; {pairs} of neighbouring runs are compared", part(paired.len())));
+    }
+    let mixed = of(&|design| design == Design::Mixed);
+    if mixed > 0 {
+        said.push(format!("order: {}the runs of both sides are mixed in time, not in pairs; a line through time is taken out", part(mixed)));
+    }
+    let shared: usize = found.pairs.iter().map(|pair| pair.shared).sum();
+    if shared > 0 {
+        said.push(format!("order: {} in both tables: one and the same, at the same moment; no gate passes for that", counted(shared, "run")));
     }
     said.extend(drifts(timed()));
     said

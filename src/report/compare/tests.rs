@@ -104,6 +104,79 @@ fn an_interval_without_meaning_prints_no_large_numbers() {
     assert!((comparison.ratio - comparison.new / comparison.base).abs() < 1e-12, "sides apart change as their means do: {comparison:?}");
 }
 
+/// Both sides in turns, five runs each.
+fn in_turns(base: &[f64], new: &[f64]) -> [TrialTable; 2] {
+    [timed(rates(1, base), 0, 2), timed(rates(1, new), 1, 2)]
+}
+
+const STEADY: [f64; 5] = [100.0, 100.4, 99.7, 100.2, 99.9];
+
+#[test]
+fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
+    let [base, other] = in_turns(&STEADY, &STEADY);
+    let same = compare(&base, &base, &Options::default()).unwrap();
+    assert_eq!((same.pairs[0].shared, same.pairs[0].comparisons[0].verdict), (5, Verdict::Same));
+    assert!(matches!(gate(&same, Metric::Throughput), Gate::CannotTell(_)));
+    assert!(page(&same).contains("order: 5 runs in both tables: one and the same"), "{}", page(&same));
+    let rerun = compare(&base, &other, &Options::default()).unwrap();
+    assert_eq!((rerun.pairs[0].shared, gate(&rerun, Metric::Throughput)), (0, Gate::Pass));
+}
+
+#[test]
+fn a_gate_cannot_tell_where_one_side_alone_was_disturbed() {
+    let [mut base, new] = in_turns(&STEADY, &STEADY);
+    for row in &mut base.rows {
+        (row.fixed.throttled_fraction, row.fixed.throttle_reasons) = (Some(0.95), Some("hw_thermal_slowdown".into()));
+    }
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    assert_eq!(found.pairs[0].comparisons[0].verdict, Verdict::Same);
+    assert!(matches!(gate(&found, Metric::Throughput), Gate::CannotTell(why) if why[0].contains("disturbed on one side")));
+}
+
+#[test]
+fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
+    let [mut base, mut new] = in_turns(&STEADY, &STEADY);
+    for (row, other) in base.rows.iter_mut().zip(&mut new.rows) {
+        (row.fixed.train_loss, row.fixed.valid_loss) = (Some(1.0), Some(1.2));
+        (other.fixed.train_loss, other.fixed.valid_loss) = (Some(1.0), None);
+    }
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    let loss = found.pairs[0].comparisons.iter().find(|comparison| comparison.metric == Metric::Loss).unwrap();
+    assert_eq!((loss.column, loss.passed_over, loss.verdict), ("train_loss", Some("valid_loss"), Verdict::Same));
+    assert!(matches!(gate(&found, Metric::Loss), Gate::CannotTell(why) if why[0].contains("only one side has `valid_loss`")));
+    assert_eq!((found.pairs[0].losses, found.pairs[0].equal_losses), (5, 0), "half of the losses are not equal losses");
+}
+
+#[test]
+fn a_page_that_says_nothing_of_a_point_is_no_pass() {
+    let [base, mut new] = in_turns(&STEADY, &STEADY);
+    assert_eq!(unsaid(&compare(&base, &new, &Options::default()).unwrap()), Vec::<String>::new());
+    new.rows.iter_mut().for_each(|row| row.fixed.outcome = Outcome::Oom);
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    assert_eq!(unsaid(&found).len(), 1, "{found:?}");
+}
+
+#[test]
+fn noise_of_many_points_is_no_drift() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut told = 0;
+    for _ in 0..60 {
+        let mut side = |first: u64| {
+            let mut all = rates(1, &[]);
+            for point in 0..12_u64 {
+                let noise: Vec<f64> = (0..5).map(|_| 100.0 * (0.03 * normal(&mut random)).exp()).collect();
+                let mut rows = timed(rates(1 + 10 * point, &noise), first, 2).rows;
+                rows.iter_mut().for_each(|row| row.axes = vec![(8 + point).to_string()]);
+                all.rows.extend(rows);
+            }
+            all
+        };
+        let (base, new) = (side(0), side(1));
+        told += usize::from(page(&compare(&base, &new, &Options::default()).unwrap()).contains("drift: "));
+    }
+    assert!(told <= 8, "{told} of 60 pages");
+}
+
 #[test]
 fn energy_of_a_counter_is_not_divided_by_an_integral() {
     let side = |counter: Option<f64>, integral: Option<f64>| {
