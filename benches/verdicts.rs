@@ -97,7 +97,7 @@ impl Noise {
     }
 
     /// So many runs in a row: the logarithm of each, and whether it was disturbed.
-    fn draw(self, count: usize, measured: &[Vec<(f64, bool)>; 3], random: &mut SplitMix64) -> Vec<(f64, bool)> {
+    fn draw(self, count: usize, measured: &[Vec<(f64, bool)>; 3], comparison: usize, random: &mut SplitMix64) -> Vec<(f64, bool)> {
         let sign = if random.fraction() < 0.5 { -1.0 } else { 1.0 };
         let mut state = normal(random);
         let mut each = |place: usize| match self {
@@ -121,8 +121,8 @@ impl Noise {
         };
         if let Self::Measured(place) = self {
             let measured = &measured[place as usize];
-            // As they were made, from a place drawn for each comparison.
-            let first = (random.fraction() * (measured.len() - count + 1) as f64) as usize;
+            // As they were made, each stretch as often as every other.
+            let first = comparison % (measured.len() - count + 1);
             return measured[first..first + count].to_vec();
         }
         (0..count).map(|place| (each(place), false)).collect()
@@ -222,12 +222,12 @@ fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Nois
         let mut slower_by_test = [0_usize; TESTS.len()];
         let mut any_by_test = [0_usize; TESTS.len()];
         let comparisons = if slowdown == 0.0 { WITHOUT } else { COMPARISONS };
-        for _ in 0..comparisons {
+        for comparison in 0..comparisons {
             let sides = order.lay(runs, &mut random);
-            let drawn = noise.draw(sides.len(), measured, &mut random);
+            let drawn = noise.draw(sides.len(), measured, comparison, &mut random);
             let jump = if order == Order::OneAfterTheOther { noise.jump() } else { 0.0 };
             // In either direction, whatever the slowdown.
-            let jump = if random.fraction() < 0.5 { jump } else { -jump };
+            let jump = if jump > 0.0 && random.fraction() < 0.5 { -jump } else { jump };
             let of_new = (1.0 - slowdown).ln() - jump;
             let runs: Vec<(f64, bool)> =
                 drawn.iter().zip(&sides).map(|((log, _), is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new)).collect();
@@ -276,7 +276,9 @@ fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Nois
         // Of sixty runs there are too few stretches for a share of slowdowns found.
         let is_weak =
             slowdown > 0.0 && !matches!(noise, Noise::Measured(_)) && order != Order::OneAfterTheOther && runs[0].min(runs[1]) >= RUNS_FOR_POWER;
-        if is_false || is_weak && best_slower - share(counts[0]) > MOST_LESS {
+        // Of shuffles that put one side after the other nothing is told, by design.
+        let in_reach = best_slower * (1.0 - share(counts[4]));
+        if is_false || is_weak && in_reach - share(counts[0]) > MOST_LESS {
             faults.push(line.clone());
         }
         let _ = writeln!(text, "{line}");
