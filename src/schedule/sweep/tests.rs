@@ -63,9 +63,10 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials: Vec<Trial> = [0, 0, 1, 1].iter().enumerate().map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat)).collect();
-    // A child that ends once it has seen another one start, so that they must overlap.
+    // A child that ends once as many have started on the other GPU as on its own, so that they must overlap.
     let lines = "echo \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
-        while [ $(cat $run/trials/*/1/device | wc -l) -lt 2 ]; do sleep 0.01; done";
+        own=$(cat $run/trials/*/1/device | grep -c -- \"$CUDA_VISIBLE_DEVICES\")\n\
+        while [ $(cat $run/trials/*/1/device | wc -l) -lt $((2 * own)) ]; do sleep 0.01; done";
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
