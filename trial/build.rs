@@ -17,7 +17,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 11] = [
+    const SOURCES: [&str; 12] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
@@ -29,6 +29,7 @@ mod libtorch {
         "scaler.cpp",
         "probe.cpp",
         "replicas.cpp",
+        "recorder.cpp",
     ];
 
     pub(super) fn build() {
@@ -52,6 +53,8 @@ mod libtorch {
             .opt_level(2)
             .warnings(false)
             .define("_GLIBCXX_USE_CXX11_ABI", "1")
+            // libtorch was built with it, and some of its headers have other members without.
+            .define("NDEBUG", None)
             .include(libtorch.join("include"))
             .include(libtorch.join("include/torch/csrc/api/include"))
             .include(folder)

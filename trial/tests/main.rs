@@ -13,6 +13,8 @@ mod amp;
 mod checkpoint;
 mod engine;
 mod loader;
+#[cfg(feature = "libtorch")]
+mod operators;
 mod parity;
 mod replicas;
 mod transposed;

@@ -23,13 +23,13 @@ const STEPS: u64 = 20;
 /// Relative; f32 sums in different orders, twenty times over.
 const TOLERANCE: f64 = 1e-4;
 
-struct Reference {
-    name: &'static str,
+pub(crate) struct Reference {
+    pub(crate) name: &'static str,
     model: &'static str,
     train: &'static str,
     data: &'static str,
-    batch: fn(u64) -> HostBatch,
-    input: InputShape,
+    pub(crate) batch: fn(u64) -> HostBatch,
+    pub(crate) input: InputShape,
 }
 
 const TEXT: &str = "kind: generated, sampling: contiguous";
@@ -119,6 +119,11 @@ const SEQ2SEQ_ADAFACTOR: Reference =
     Reference { name: "seq2seq-adafactor", train: "batch_size: 4, clip_norm: 1.0, optimizer: {kind: adafactor, learning_rate: 1.0e-3}", ..SEQ2SEQ };
 
 const PANEL_DIRECTION: Reference = Reference { name: "panel-lstm-direction", batch: directions, ..PANEL_LSTM };
+
+/// One for each kind of model and each optimizer.
+pub(crate) fn all_references() -> [Reference; 8] {
+    [GPT, LSTM, MLP, RESNET18, RESNET50, PANEL_LSTM, SEQ2SEQ, SEQ2SEQ_ADAFACTOR]
+}
 
 /// FNV-1a.
 fn stream(name: &str) -> SplitMix64 {
@@ -230,7 +235,7 @@ fn pairs(step: u64) -> HostBatch {
 /// With two threads, as the tables were made. One thread sums in another order, and in the narrow ResNet-50 that decides which of two
 /// nearly equal values a pool or a rectifier lets through: gradients then differ by a
 /// hundredth in some steps, and after twenty by 7e-3 instead of 5e-7.
-fn file(reference: &Reference, engine: Engine) -> TrialFile {
+pub(crate) fn file(reference: &Reference, engine: Engine) -> TrialFile {
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{{}}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
           measure: {{}}, engine: {}, device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}",

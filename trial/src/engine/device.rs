@@ -66,6 +66,15 @@ impl EngineDevice {
         self.kind == ChildDevice::Cuda
     }
 
+    /// Whether operations take the ways that are meant for CUDA: it is a GPU, or they are forced.
+    pub(crate) fn takes_cuda_branches(&self) -> bool {
+        #[cfg(feature = "libtorch")]
+        if self.engine == Engine::Libtorch && super::libtorch::cuda_branches_forced() {
+            return true;
+        }
+        self.is_cuda()
+    }
+
     /// Which of the CUDA devices it is; `None` on the CPU.
     pub(super) fn cuda(&self) -> Option<usize> {
         self.is_cuda().then_some(self.ordinal)
@@ -122,6 +131,12 @@ impl EngineDevice {
     }
 }
 
+/// To be called once by each thread that computes beside the one that opened the device.
+pub(crate) fn begin_thread() {
+    #[cfg(feature = "libtorch")]
+    super::libtorch::warn_once();
+}
+
 fn open_flex(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> {
     if kind == ChildDevice::Cuda {
         return Err(TrialError::Bad("`run.engine` flex computes on the CPU only; set `run.devices` to cpu, or `run.engine` to libtorch".to_owned()));
@@ -137,6 +152,7 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64, ordinal: usize) -> Result<
         super::cuda::load()?;
         refuse_too_few(ordinal)?;
     }
+    super::libtorch::warn_once();
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
     super::libtorch::allow_tf32(false)?;
     match kind {

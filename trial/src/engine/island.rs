@@ -19,6 +19,7 @@ use burn::{
 };
 use burn_tch::TchTensor;
 
+use super::error_from_text;
 use super::libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, Saved, biased_attention, conv_norm, forward, lstm};
 use crate::error::TrialError;
 
@@ -79,6 +80,7 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
             vec![inputs[0].clone()]
         }
         Operation::CausalAttention { .. } | Operation::MaxPool => vec![inputs[0].clone(), output.clone()],
+        Operation::Relu => vec![output.clone()],
         Operation::Embedding | Operation::Dropout { .. } | Operation::Residual | Operation::CrossEntropy { .. } => Vec::new(),
     }
 }
@@ -152,6 +154,13 @@ fn around<const N: usize, const D: usize>(inputs: [Input; N], run: impl FnOnce(&
     } else {
         Tensor::from_primitive::<LibTorch>(run(&inputs.map(Input::into_plain), false).output)
     }
+}
+
+/// The `count` largest values of each row, the largest first, and their columns; both [rows, count]. Part of no graph.
+pub(super) fn largest(x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
+    let found = Input::from(x).into_plain().tensor.f_topk(count as i64, -1, true, true);
+    let (values, columns) = or_panic(found.map_err(|error| error_from_text(&error.to_string())));
+    (Tensor::from_primitive::<LibTorch>(TchTensor::new(values)), Tensor::from_primitive::<LibTorch>(TchTensor::new(columns)))
 }
 
 const ON_LIBTORCH: &str = "an operation of the engine libtorch gets tensors of libtorch";

@@ -31,6 +31,16 @@ unsafe extern "C" {
     fn kiln_flags(flags: *mut c_int) -> c_int;
     fn kiln_allow_tf32(is_allowed: c_int) -> c_int;
     fn kiln_keep_host_memory();
+    fn kiln_cuda_branches_forced() -> c_int;
+    fn kiln_force_cuda_branches(is_forced: c_int);
+    fn kiln_warn_once();
+    #[cfg(test)]
+    fn kiln_warn(text: *const c_char);
+    #[cfg(test)]
+    fn kiln_warnings_told() -> c_int;
+    #[cfg(test)]
+    fn kiln_cudnn_attention_allowed() -> c_int;
+    fn kiln_attention_kernels() -> c_int;
 
     fn kiln_linear(x: Handle, w: Handle, b: Handle, products: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_linears(x: Handle, weights: *const Handle, count: c_int, products: c_int, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
@@ -49,6 +59,7 @@ unsafe extern "C" {
     fn kiln_embedding(table: Handle, indices: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_layer_norm(x: Handle, weight: Handle, bias: Handle, epsilon: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_relu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_dropout(x: Handle, probability: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_residual(stream: Handle, branch: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_cross_entropy(logits: Handle, targets: Handle, reuse: c_int, smoothing: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
@@ -216,6 +227,7 @@ pub(super) enum Operation {
         epsilon: f64,
     },
     Gelu,
+    Relu,
     Dropout {
         probability: f64,
     },
@@ -255,6 +267,7 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
             Operation::Embedding => kiln_embedding(input(0), indices, out_place, saved),
             Operation::LayerNorm { epsilon } => kiln_layer_norm(input(0), input(1), input(2), epsilon, out_place, saved),
             Operation::Gelu => kiln_gelu(input(0), out_place, saved),
+            Operation::Relu => kiln_relu(input(0), out_place, saved),
             Operation::Dropout { probability } => kiln_dropout(input(0), probability, out_place, saved),
             Operation::Residual => kiln_residual(input(0), input(1), out_place, saved),
             Operation::CrossEntropy { reuse, smoothing } => kiln_cross_entropy(input(0), indices, c_int::from(reuse), smoothing, out_place, saved),
@@ -435,7 +448,7 @@ pub(crate) struct Group {
     pub(crate) first: Vec<Tensor>,
     /// Second moments of AdamW, or Adafactor's means along the axis before the last.
     pub(crate) second: Vec<Tensor>,
-    /// One-element f32 step counters: AdamW's one per parameter, Adafactor's one on the host.
+    /// One-element f32 step counters beside the parameters: AdamW's one per parameter, Adafactor's one.
     pub(crate) steps: Vec<Tensor>,
 }
 
@@ -510,7 +523,7 @@ pub(crate) struct Adafactor {
 }
 
 /// One Adafactor update, in place, of all parameters of the group, whose gradients are written over; none if `found`, one f32 on the
-/// device, is 1, and then this waits for the device.
+/// device, is 1. Does not wait.
 pub(crate) fn adafactor(group: &Group, with: Adafactor, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients, &group.first, &group.second])?;
     let Some(steps) = group.steps.first() else { return Ok(()) };
@@ -621,15 +634,67 @@ pub(crate) fn allow_tf32(is_allowed: bool) -> Result<(), TrialError> {
     checked(unsafe { kiln_allow_tf32(c_int::from(is_allowed)) })
 }
 
+/// Whether this thread takes the ways that are meant for CUDA on the CPU too, as far as the CPU has them: `KILN_CUDA_BRANCHES=1` in the
+/// environment, or [`force_cuda_branches`].
+pub(crate) fn cuda_branches_forced() -> bool {
+    // SAFETY: a call without pointers.
+    unsafe { kiln_cuda_branches_forced() != 0 }
+}
+
+/// Makes this thread take them, or no longer: for tests of what a machine without a GPU can show of them. What is built while they are
+/// forced goes on to take them.
+pub fn force_cuda_branches(is_forced: bool) {
+    // SAFETY: a call without pointers.
+    unsafe { kiln_force_cuda_branches(c_int::from(is_forced)) }
+}
+
+/// From now on this thread tells each of libtorch's warnings once in this process: some would come with every step.
+pub(super) fn warn_once() {
+    // SAFETY: a call without pointers.
+    unsafe { kiln_warn_once() }
+}
+
+/// The kernels of attention that have run in this process, by libtorch's names for them.
+pub(crate) fn attention_kernels() -> Vec<&'static str> {
+    const NAMES: [&str; 4] = ["math", "flash", "efficient", "cudnn"];
+    // SAFETY: a call without pointers.
+    let ran = unsafe { kiln_attention_kernels() };
+    NAMES.into_iter().enumerate().filter(|(bit, _)| ran >> bit & 1 == 1).map(|(_, name)| name).collect()
+}
+
 /// From now on host memory that tensors give back stays with the process, for the next ones.
 pub(super) fn keep_host_memory() {
     // SAFETY: a call without pointers; it sets two numbers of the C library's allocator.
     unsafe { kiln_keep_host_memory() }
 }
 
+/// Whether libtorch may choose cuDNN's attention the next time.
+#[cfg(test)]
+pub(super) fn cudnn_attention_allowed() -> bool {
+    // SAFETY: a call without pointers.
+    unsafe { kiln_cudnn_attention_allowed() != 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_that_comes_with_every_step_is_told_once() {
+        std::thread::spawn(|| {
+            warn_once();
+            // SAFETY: NUL-terminated texts that live through the call, and a call without pointers.
+            let told = |text: &CStr| unsafe {
+                kiln_warn(text.as_ptr());
+                kiln_warnings_told()
+            };
+            let first = told(c"weights are not part of a single piece of memory (a test)");
+            assert_eq!(told(c"weights are not part of a single piece of memory (a test)"), first);
+            assert_eq!(told(c"another one (a test)"), first + 1);
+        })
+        .join()
+        .unwrap();
+    }
 
     /// On the CPU the switch is there and does nothing.
     #[test]

@@ -20,10 +20,13 @@ pub mod libtorch;
 #[cfg(feature = "libtorch")]
 pub(crate) mod probe;
 #[cfg(feature = "libtorch")]
+pub mod recorder;
+#[cfg(feature = "libtorch")]
 pub(crate) mod replicas;
 #[cfg(feature = "libtorch")]
 pub(crate) mod scaler;
 
+pub(crate) use device::begin_thread;
 pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries, library_files};
 pub use guard::{error_from_text, guard, guard_result};

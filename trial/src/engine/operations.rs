@@ -116,6 +116,8 @@ pub struct Arithmetic {
     #[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "flex computes in f32"))]
     products: Products,
     training: bool,
+    /// Whether it takes the ways that are meant for CUDA.
+    on_cuda: bool,
 }
 
 impl Arithmetic {
@@ -125,7 +127,12 @@ impl Arithmetic {
             let text = format!("`train.precision` {} needs `run.engine` libtorch; flex computes in f32", precision.name());
             return Err(TrialError::Bad(text));
         }
-        Ok(Self { engine, products: Products::of(precision), training: true })
+        Ok(Self { engine, products: Products::of(precision), training: true, on_cuda: false })
+    }
+
+    /// The same as it is done on CUDA: one layer of an LSTM at a time where there is dropout between them, and masks in eights.
+    pub fn on_cuda(self, on_cuda: bool) -> Self {
+        Self { on_cuda, ..self }
     }
 
     /// The same without dropout.
@@ -259,11 +266,12 @@ impl Arithmetic {
             }
             (bias, mask) => bias.or(mask)?,
         };
-        Some(match self.products {
+        let sum = match self.products {
             Products::OfWeights => sum,
             Products::Bf16 => sum.cast(burn::tensor::DType::BF16),
             Products::F16 => sum.cast(burn::tensor::DType::F16),
-        })
+        };
+        Some(if self.on_cuda { in_eights(sum) } else { sum })
     }
 
     /// Attention of a sequence to itself, scores not scaled. qkv [batch, time, 3 × inner]: queries, keys and values side by side; out
@@ -320,6 +328,24 @@ impl Arithmetic {
         weights.matmul(by_head(values)).swap_dims(1, 2).reshape([batch, time, inner])
     }
 
+    /// The larger of each value and 0.
+    pub fn relu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return island(Operation::Relu, [x.into()], None);
+        }
+        activation::relu(x)
+    }
+
+    /// The `count` largest values of each row of x [rows, columns], the largest first, and their columns; both [rows, count]. Part of no graph.
+    pub fn largest(self, x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
+        #[cfg(feature = "libtorch")]
+        if self.is_fused() {
+            return super::island::largest(x, count);
+        }
+        x.topk_with_indices(count, 1)
+    }
+
     /// Gaussian error linear unit, by the error function.
     pub fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         #[cfg(feature = "libtorch")]
@@ -358,8 +384,9 @@ impl Arithmetic {
         let state = state.unwrap_or_else(|| zero_state(&x, layers));
         let mut x = x;
         let (mut hidden, mut cell) = (Vec::new(), Vec::new());
-        for (at, group) in layers.chunks(self.layers_at_once()).enumerate() {
-            let first = at * self.layers_at_once();
+        let at_once = self.layers_at_once(dropout);
+        for (at, group) in layers.chunks(at_once).enumerate() {
+            let first = at * at_once;
             if first > 0 {
                 x = self.dropout(x, dropout);
             }
@@ -371,18 +398,23 @@ impl Arithmetic {
         (x, LstmState { hidden: Tensor::cat(hidden, 0), cell: Tensor::cat(cell, 0) })
     }
 
-    fn layers_at_once(self) -> usize {
+    /// One where cuDNN would drop values between layers: it keeps a state of its own for that, which libtorch makes anew after each seed,
+    /// and reads from the device.
+    fn layers_at_once(self, dropout: f64) -> usize {
         #[cfg(feature = "libtorch")]
-        if self.is_fused() {
+        if self.is_fused() && !(self.on_cuda && self.training && dropout > 0.0) {
             return 4;
         }
+        let _ = dropout;
         1
     }
 
     fn lstm_group(self, x: Tensor<3>, layers: &[LstmWeights], states: [Tensor<3>; 2], dropout: f64) -> (Tensor<3>, [Tensor<3>; 2]) {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {
-            let with = LstmSettings { dropout: if self.training { dropout } else { 0.0 }, products: self.products };
+            // Behind the last layer of a group it is dropped outside.
+            let between = if self.training && layers.len() > 1 { dropout } else { 0.0 };
+            let with = LstmSettings { dropout: between, products: self.products };
             let four = |layer: &LstmWeights| -> [Input; 4] {
                 [layer.input.clone().into(), layer.state.clone().into(), layer.input_bias.clone().into(), layer.state_bias.clone().into()]
             };
@@ -505,6 +537,18 @@ fn zero_state(x: &Tensor<3>, layers: &[LstmWeights]) -> LstmState {
     LstmState { hidden: zeros(), cell: zeros() }
 }
 
+/// The same values in rows that begin at every eighth place, which is how libtorch's fused attention reads a mask: otherwise each layer
+/// would make such a copy for itself, and keep it for its backward pass.
+#[cfg(feature = "libtorch")]
+fn in_eights(mask: Tensor<4>) -> Tensor<4> {
+    let [batch, heads, time, seen] = mask.dims();
+    if seen % 8 == 0 {
+        return mask;
+    }
+    let whole = Tensor::zeros([batch, heads, time, seen.next_multiple_of(8)], (&mask.device(), mask.dtype()));
+    whole.slice_assign([0..batch, 0..heads, 0..time, 0..seen], mask).narrow(3, 0, seen)
+}
+
 /// The tensor outside any graph.
 fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     if tensor.is_autodiff() { tensor.detach().inner() } else { tensor }
@@ -517,6 +561,10 @@ mod tests {
     use burn::tensor::{DType, Device, Gradients, TensorData};
 
     use super::*;
+    use crate::engine::{
+        libtorch::force_cuda_branches,
+        recorder::{Operator, record_operators},
+    };
 
     /// Reads the gradient of one leaf.
     type Leaf<'a> = &'a dyn Fn(&Gradients) -> Vec<f32>;
@@ -747,6 +795,111 @@ mod tests {
         for vector in [b, gain, shift] {
             assert_eq!(vector.grad(&gradients).unwrap().dtype(), DType::F32);
         }
+    }
+
+    #[test]
+    fn the_largest_values_of_a_row_come_first_with_their_columns() {
+        for engine in [Engine::Libtorch, Engine::Flex] {
+            let x = Tensor::<2>::from_data([[0.5, 3.0, -1.0, 2.0], [7.0, 0.0, 8.0, -2.0]], &device(engine).inner());
+            let (values, columns) = arithmetic(engine).largest(x, 3);
+            assert_eq!(numbers(values), [3.0, 2.0, 0.5, 8.0, 7.0, 0.0], "{engine:?}");
+            assert_eq!(columns.into_data().iter::<i64>().collect::<Vec<_>>(), [1, 3, 0, 2, 0, 1], "{engine:?}");
+        }
+    }
+
+    /// Operators by name of a pass over two layers of an LSTM with states of more rows than the batch has.
+    fn lstm_operators(with: Arithmetic, dropout: f64) -> Vec<Operator> {
+        let state = |salt: usize| plain(values([2, 3, 3], salt, Engine::Libtorch));
+        let before = LstmState { hidden: state(6), cell: state(7) }.of_rows(2);
+        let layers = [4, 3].map(|inputs| LstmWeights {
+            input: values([12, inputs], 2, Engine::Libtorch),
+            state: values([12, 3], 3, Engine::Libtorch),
+            input_bias: values([12], 4, Engine::Libtorch),
+            state_bias: values([12], 5, Engine::Libtorch),
+        });
+        let x = values([2, 5, 4], 1, Engine::Libtorch);
+        record_operators(|| Ok(with.lstm(x, &layers, Some(before), dropout))).unwrap().1
+    }
+
+    fn count(operators: &[Operator], name: &str) -> usize {
+        operators.iter().filter(|operator| operator.name == name).count()
+    }
+
+    /// cuDNN refuses states that lie scattered ("rnn: hx is not contiguous").
+    #[test]
+    fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
+        let operators = lstm_operators(arithmetic(Engine::Libtorch), 0.0);
+        let lstm = operators.iter().find(|operator| operator.name == "aten::lstm").unwrap();
+        assert_eq!(
+            lstm.inputs[1..3].iter().map(|state| (state.shape.as_slice(), state.is_contiguous)).collect::<Vec<_>>(),
+            [(&[2_i64, 2, 3][..], true); 2]
+        );
+    }
+
+    #[test]
+    fn on_cuda_no_dropout_is_left_to_cudnn() {
+        let cpu = arithmetic(Engine::Libtorch);
+        let dropped = |operators: &[Operator]| count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout");
+        let found = |with: Arithmetic, dropout: f64| {
+            let operators = lstm_operators(with, dropout);
+            (count(&operators, "aten::lstm"), count(&operators, "aten::dropout"), dropped(&operators))
+        };
+        assert_eq!(found(cpu, 0.5), (1, 1, 1), "in one operator, which drops between its layers");
+        assert_eq!(found(cpu.on_cuda(true), 0.5), (2, 0, 1), "layer by layer, dropped between them");
+        assert_eq!(found(cpu.on_cuda(true), 0.0), (1, 0, 0));
+        assert_eq!(found(cpu.on_cuda(true).evaluating(), 0.5), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
+        let with = arithmetic(Engine::Libtorch).on_cuda(true);
+        let mask = Tensor::<4>::zeros([2, 1, 1, 13], &Device::libtorch());
+        let (q, kv) = (values([2, 3, 8], 1, Engine::Libtorch), values([2, 13, 16], 2, Engine::Libtorch));
+        let with_layer = |added: &AddedToScores| {
+            force_cuda_branches(true);
+            let recorded = record_operators(|| Ok(with.attention_to(q.clone(), kv.clone(), added, 2, 0.0)));
+            force_cuda_branches(false);
+            recorded.unwrap().1
+        };
+        let of_mask = |operators: &[Operator]| -> Vec<String> {
+            let widths = [vec![2, 1, 1, 13], vec![2, 2, 3, 13], vec![2, 2, 1, 13]];
+            let takes_it = |operator: &&Operator| operator.inputs.iter().any(|input| widths.contains(&input.shape));
+            let copies =
+                operators.iter().filter(|operator| ["aten::copy_", "aten::clone", "aten::constant_pad_nd"].contains(&operator.name.as_str()));
+            copies.filter(takes_it).map(|operator| operator.name.clone()).collect()
+        };
+        let added = with.added_to_scores(None, Some(mask.clone()));
+        assert_eq!(of_mask(&with_layer(&added)), Vec::<String>::new());
+        // As it would be without the layout.
+        let scattered = AddedToScores { bias: None, mask: None, sum: Some(mask) };
+        assert!(of_mask(&with_layer(&scattered)).contains(&"aten::constant_pad_nd".to_owned()));
+        let (laid_out, plain) = (with_layer_result(with, &q, &kv, &added), with_layer_result(with, &q, &kv, &scattered));
+        assert_eq!(laid_out, plain);
+    }
+
+    fn with_layer_result(with: Arithmetic, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
+        force_cuda_branches(true);
+        let out = with.attention_to(q.clone(), kv.clone(), added, 2, 0.0);
+        force_cuda_branches(false);
+        numbers(out)
+    }
+
+    /// cuDNN drops in sixteenths and plans each shape anew.
+    #[test]
+    fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay() {
+        let qkv = values([2, 6, 24], 1, Engine::Libtorch);
+        // The switch is the process's, and other tests turn it too.
+        let allowed = |with: Arithmetic, qkv: Tensor<3>, dropout: f64, expected: bool| {
+            (0..1000).any(|_| {
+                drop(with.causal_attention(qkv.clone(), 2, dropout));
+                crate::engine::libtorch::cudnn_attention_allowed() == expected
+            })
+        };
+        let with = arithmetic(Engine::Libtorch);
+        for (dropout, expected) in [(0.0, true), (0.125, true), (0.1, false)] {
+            assert!(allowed(with, qkv.clone(), dropout, expected), "dropout {dropout}");
+        }
+        assert!(allowed(with.evaluating(), plain(qkv), 0.0, false), "generation and evaluation meet new lengths");
     }
 
     #[test]

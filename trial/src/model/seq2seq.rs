@@ -2,9 +2,11 @@
 //! learned bias by relative position, ReLU feed-forward blocks; one token table for encoder, decoder and head. Shapes, arithmetic and
 //! initial values as in T5 (Raffel et al. 2020, arXiv 1910.10683; Mesh TensorFlow's `transformer_layers`).
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use burn::{
     module::{Module, Param},
-    tensor::{Bool, Int, Tensor, activation},
+    tensor::{Bool, Device, Int, Tensor},
 };
 use kiln::catalog;
 
@@ -75,7 +77,26 @@ struct Positions {
     max_distance: usize,
     /// Whether what comes after is seen too.
     both_ways: bool,
+    #[module(skip)]
+    kept: KeptPlaces,
 }
+
+/// What was last made on the device for biases by position, so that shapes that come again cost no copy from the host.
+#[derive(Clone, Debug, Default)]
+struct KeptPlaces(Arc<Mutex<Places>>);
+
+#[derive(Debug, Default)]
+struct Places {
+    /// The bucket of each distance, from −`reach` on to `reach`, where there is one.
+    of_distance: Option<(usize, Tensor<1, Int>)>,
+    /// Buckets [queries, keys] by (first, queries, keys), those last asked for at the end.
+    of_shape: Vec<([usize; 3], Tensor<2, Int>)>,
+}
+
+/// Shapes that are kept. Batches of pairs are padded to a few lengths.
+const MOST_SHAPES: usize = 16;
+/// The first reach.
+const LEAST_REACH: usize = 256;
 
 /// Prompts and the responses so far, as they go in.
 #[derive(Clone, Debug)]
@@ -289,7 +310,7 @@ impl FeedForward {
 
     /// x [batch, time, width], and so is the result.
     fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
-        let hidden = activation::relu(self.widening.forward(with.rms_norm(x.clone(), self.norm.val()), with)); // [batch, time, hidden]
+        let hidden = with.relu(self.widening.forward(with.rms_norm(x.clone(), self.norm.val()), with)); // [batch, time, hidden]
         let branch = self.projection.forward(with.dropout(hidden, self.dropout), with);
         with.residual(x, with.dropout(branch, self.dropout))
     }
@@ -302,6 +323,7 @@ impl Positions {
             table: init.normal(name, [buckets, heads], 1.0 / (shape.d_model as f64).sqrt()),
             max_distance: shape.relative_max_distance as usize,
             both_ways,
+            kept: KeptPlaces::default(),
         }
     }
 
@@ -309,16 +331,44 @@ impl Positions {
     fn bias(&self, first: usize, queries: usize, keys: usize, with: Arithmetic) -> Tensor<3> {
         let table = self.table.val();
         let device = if table.is_autodiff() { table.device().inner() } else { table.device() };
-        let [buckets, _] = table.dims();
-        // From the key that is farthest behind to the one that is farthest ahead: one number per distance goes to the device.
-        let farthest_behind = first + queries - 1;
-        let of_distance: Vec<i64> =
-            (0..farthest_behind + keys).map(|at| bucket(at as i64 - farthest_behind as i64, buckets, self.max_distance, self.both_ways)).collect();
-        let of_distance = Tensor::<1, Int>::from_data(of_distance.as_slice(), &device);
-        let places = |count: usize| Tensor::<1, Int>::arange(0..count as i64, &device);
-        let at = places(keys).unsqueeze_dim::<2>(0) - places(queries).unsqueeze_dim::<2>(1) + (queries as i64 - 1); // [queries, keys]
-        let found = of_distance.select(0, at.reshape([queries * keys])).reshape([queries, keys]);
+        let found = self.buckets([first, queries, keys], &device);
         with.embedding(table, found).permute([2, 0, 1])
+    }
+
+    /// The bucket of each pair of places [queries, keys]; from the host to the device only where distances are farther than ever before.
+    fn buckets(&self, shape: [usize; 3], device: &Device) -> Tensor<2, Int> {
+        let mut kept = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.of_shape.iter().position(|(known, _)| *known == shape) {
+            let found = kept.of_shape.remove(at);
+            kept.of_shape.push(found.clone());
+            return found.1;
+        }
+        let [first, queries, keys] = shape;
+        let (reach, of_distance) = self.of_distance(&mut kept, (first + queries).max(keys), device);
+        let places = |count: usize| Tensor::<1, Int>::arange(0..count as i64, device);
+        let at = places(keys).unsqueeze_dim::<2>(0) - places(queries).unsqueeze_dim::<2>(1) + (reach as i64 - first as i64); // [queries, keys]
+        let found = of_distance.select(0, at.reshape([queries * keys])).reshape([queries, keys]);
+        // A search that writes asks for each length once.
+        if queries > 1 {
+            kept.of_shape.push((shape, found.clone()));
+            let too_many = kept.of_shape.len().saturating_sub(MOST_SHAPES);
+            kept.of_shape.drain(..too_many);
+        }
+        found
+    }
+
+    /// The bucket of each distance from −reach to reach, and the reach, which is at least `needed`.
+    fn of_distance(&self, kept: &mut Places, needed: usize, device: &Device) -> (usize, Tensor<1, Int>) {
+        if let Some((reach, known)) = kept.of_distance.as_ref().filter(|(reach, _)| *reach >= needed) {
+            return (*reach, known.clone());
+        }
+        let reach = needed.next_power_of_two().max(LEAST_REACH);
+        let [buckets, _] = self.table.dims();
+        let distances = -(reach as i64)..=reach as i64;
+        let of_distance: Vec<i64> = distances.map(|distance| bucket(distance, buckets, self.max_distance, self.both_ways)).collect();
+        let of_distance = Tensor::<1, Int>::from_data(of_distance.as_slice(), device);
+        kept.of_distance = Some((reach, of_distance.clone()));
+        (reach, of_distance)
     }
 }
 

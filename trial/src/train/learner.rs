@@ -138,8 +138,8 @@ impl Learner {
         let CpuThreads::Count(threads) = train.cpu_threads else {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
         };
-        let arithmetic = Arithmetic::new(file.engine, train.precision)?;
         let device = EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
+        let arithmetic = Arithmetic::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
         device.set_precision(train.precision)?;
         let init = Init { seed: train.seed, device: device.with_gradients() };
         let work = guard_result(|| match &file.model {
@@ -185,6 +185,14 @@ impl Learner {
         match &self.work {
             Work::Training { network, .. } => network.as_ref().map_or(0, |network| network.num_params() as u64),
             Work::Products { .. } => 0,
+        }
+    }
+
+    /// Where each parameter's first element lies in the device's memory, for tests; nothing for engine flex.
+    pub fn parameter_addresses(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Training { updater, .. } => updater.parameter_addresses(),
+            Work::Products { .. } => Vec::new(),
         }
     }
 

@@ -20,6 +20,8 @@ use super::{
     training::{Ending, Measured},
 };
 use crate::TrialError;
+#[cfg(feature = "libtorch")]
+use crate::engine;
 
 /// A trial that came to its end.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,6 +140,9 @@ impl Trained<'_> {
             result.allocator_retries = Some(peaks.retries);
         }
         result.copied_from = self.copying.from.map(str::to_owned);
+        if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
+            note(result, "sdpa_backend", kernels);
+        }
         if let Some(reason) = &self.copying.note {
             note(result, "pin_memory", reason.clone());
         }
@@ -187,6 +192,17 @@ impl Trained<'_> {
         let reason = self.clock_failure.unwrap_or("the training ended before the times of its last steps were read");
         format!("steps were not all timed on this device ({reason}); see samples_per_second")
     }
+}
+
+/// Which of libtorch's kernels computed attention on the GPU: it chooses by shapes and device, and they differ in speed. `None` on the CPU, and
+/// where there was no attention.
+fn attention_kernels(is_gpu: bool) -> Option<String> {
+    #[cfg(feature = "libtorch")]
+    if is_gpu || engine::libtorch::cuda_branches_forced() {
+        return Some(engine::libtorch::attention_kernels().join(", ")).filter(|kernels| !kernels.is_empty());
+    }
+    let _ = is_gpu;
+    None
 }
 
 fn note(result: &mut TrialResult, column: &str, reason: String) {

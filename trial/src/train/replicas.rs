@@ -4,7 +4,12 @@
 //! update they are summed over the replicas; then all make the same update, and their parameters stay equal to the bit. The first
 //! replica is the one that is evaluated, sampled and saved. Waits for the devices: only where [`Trainee`] says so.
 
-use std::{path::Path, thread};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
+};
 
 use super::{
     DeviceBatch, Learner,
@@ -16,7 +21,13 @@ use super::{
 };
 #[cfg(feature = "libtorch")]
 use crate::engine::cuda;
-use crate::{TrialError, data::HostBatch, engine::error_from_text, error::panic_text, model::Memory};
+use crate::{
+    TrialError,
+    data::HostBatch,
+    engine::{self, error_from_text},
+    error::panic_text,
+    model::Memory,
+};
 
 /// Replicas that learn together.
 pub(super) struct Parallel {
@@ -24,12 +35,49 @@ pub(super) struct Parallel {
     replicas: Vec<Learner>,
     /// Batches of the round under way, one per replica, in their order.
     round: Vec<DeviceBatch>,
-    /// Each from a thread of its own, so that no device waits for the launches of another's work. On the CPU they would draw from one
-    /// generator.
-    in_threads: bool,
+    /// One for each replica but the first, so that no device waits for the launches of another's work. None on the CPU, where all would draw
+    /// from one generator.
+    lanes: Vec<Lane>,
     clock: ExchangeClock,
     /// Of each step since they were last taken.
     exchanges: Vec<Option<(Moment, Moment)>>,
+}
+
+/// A thread for one replica's passes. It lives as long as the training: libtorch keeps cuDNN's plans by thread, and would make them anew
+/// in a new one.
+struct Lane {
+    passes: Sender<Pass>,
+    ended: Receiver<(Learner, Result<(), TrialError>)>,
+}
+
+/// One forward and backward pass, and who makes it.
+struct Pass {
+    learner: Learner,
+    batch: DeviceBatch,
+    step: u64,
+    micro: u64,
+    total_targets: u64,
+}
+
+impl Lane {
+    fn start() -> Self {
+        let ((passes, asked), (answer, ended)) = (channel::<Pass>(), channel());
+        // It ends when `passes` is dropped.
+        thread::spawn(move || {
+            engine::begin_thread();
+            asked.into_iter().map(Pass::make).try_for_each(|made| answer.send(made))
+        });
+        Self { passes, ended }
+    }
+}
+
+impl Pass {
+    /// Gives the learner back whatever happens.
+    fn make(self) -> (Learner, Result<(), TrialError>) {
+        let Self { mut learner, batch, step, micro, total_targets } = self;
+        let made = catch_unwind(AssertUnwindSafe(|| learner.micro_step(batch, step, micro, total_targets)));
+        (learner, made.unwrap_or_else(|payload| Err(error_from_text(&panic_text(&*payload)))))
+    }
 }
 
 /// Where the time of an exchange is read.
@@ -75,13 +123,14 @@ impl Moment {
 impl Parallel {
     /// `replicas` are at least one, alike to the bit.
     pub(super) fn new(replicas: Vec<Learner>) -> Self {
-        let in_threads = replicas.iter().any(Learner::is_on_cuda);
-        let clock = match in_threads {
+        let on_cuda = replicas.iter().any(Learner::is_on_cuda);
+        let clock = match on_cuda {
             #[cfg(feature = "libtorch")]
             true => ExchangeClock::Devices(replicas.len()),
             _ => ExchangeClock::Host,
         };
-        Self { replicas, round: Vec::new(), in_threads, clock, exchanges: Vec::new() }
+        let lanes = if on_cuda { lanes(replicas.len()) } else { Vec::new() };
+        Self { replicas, round: Vec::new(), lanes, clock, exchanges: Vec::new() }
     }
 
     fn first(&mut self) -> &mut Learner {
@@ -94,19 +143,37 @@ impl Parallel {
 
     /// Forward and backward of the round's batches, of which `first_micro` is the first replica's.
     fn run_round(&mut self, step: u64, first_micro: u64, total_targets: u64) -> Result<(), TrialError> {
-        let work = |(replica, (batch, micro)): (&mut Learner, (DeviceBatch, u64))| replica.micro_step(batch, step, micro, total_targets);
-        let mut parts = self.replicas.iter_mut().zip(self.round.drain(..).zip(first_micro..));
-        if !self.in_threads {
-            return parts.try_for_each(work);
+        let mut batches = self.round.drain(..).zip(first_micro..);
+        if self.lanes.is_empty() {
+            let mut parts = self.replicas.iter_mut().zip(batches);
+            return parts.try_for_each(|(replica, (batch, micro))| replica.micro_step(batch, step, micro, total_targets));
         }
-        thread::scope(|scope| {
-            let own = parts.next();
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
-            let ended = own.map_or(Ok(()), work);
-            let join = |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap_or_else(|payload| Err(error_from_text(&panic_text(&*payload))));
-            others.into_iter().map(join).fold(ended, Result::and)
-        })
+        let own = batches.next();
+        let others = self.replicas.split_off(1).into_iter().zip(batches).zip(&self.lanes);
+        let passing: Vec<&Lane> = others
+            .map(|((learner, (batch, micro)), lane)| {
+                let sent = lane.passes.send(Pass { learner, batch, step, micro, total_targets });
+                sent.map(|()| lane).map_err(|_| lane_is_gone())
+            })
+            .collect::<Result<_, _>>()?;
+        let first = &mut self.replicas[0];
+        let mut ended = own.map_or(Ok(()), |(batch, micro)| first.micro_step(batch, step, micro, total_targets));
+        for lane in passing {
+            let (learner, made) = lane.ended.recv().map_err(|_| lane_is_gone())?;
+            self.replicas.push(learner);
+            ended = ended.and(made);
+        }
+        ended
     }
+}
+
+/// One for each replica but the first, which computes in the thread of the training.
+fn lanes(replicas: usize) -> Vec<Lane> {
+    (1..replicas).map(|_| Lane::start()).collect()
+}
+
+fn lane_is_gone() -> TrialError {
+    TrialError::Failed("the thread of one of the trial's devices has ended; this is a fault of kiln, please report it".to_owned())
 }
 
 impl Trainee for Parallel {

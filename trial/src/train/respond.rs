@@ -14,8 +14,16 @@ pub(crate) trait Responder {
     /// Adds a token to each row. Waits. The likeliest next one of each.
     fn likeliest(&mut self, tokens: &[u32]) -> Result<Vec<u32>, TrialError>;
 
-    /// Adds a token to each row. Waits. Logarithms of the next token's probabilities, row after row.
-    fn log_probabilities(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrialError>;
+    /// Adds a token to each row. Waits. Of each row the `most` likeliest next tokens, or as many as there are, the likeliest first.
+    fn continuations(&mut self, tokens: &[u32], most: usize) -> Result<Vec<Vec<Continuation>>, TrialError>;
+}
+
+/// A token that may come next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Continuation {
+    pub(crate) token: u32,
+    /// The logarithm of its probability.
+    pub(crate) log_probability: f32,
 }
 
 /// How responses are written.
@@ -88,14 +96,13 @@ impl Writing {
         let mut open: Vec<usize> = (0..prompts).collect();
         let mut latest = vec![self.start; prompts];
         for written in 1..=self.most {
-            let all = model.log_probabilities(&latest)?;
-            let vocabulary = all.len() / latest.len().max(1);
+            let all = model.continuations(&latest, self.candidates())?;
             let (mut rows, mut still_open, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
             let mut first_row = 0;
             for prompt in open {
                 let search = &mut searches[prompt];
                 let count = search.running.len();
-                let going = search.go_on(self, &all[first_row * vocabulary..(first_row + count) * vocabulary], written);
+                let going = search.go_on(self, &all[first_row..first_row + count], written);
                 if !going.is_empty() {
                     still_open.push(prompt);
                     rows.extend(going.iter().map(|(beam, _)| first_row + beam));
@@ -111,6 +118,13 @@ impl Writing {
             (open, latest) = (still_open, tokens);
         }
         Ok(searches.into_iter().map(|search| search.best(self.end)).collect())
+    }
+}
+
+impl Writing {
+    /// Continuations that are looked at: enough beams are left even if all the best ones end.
+    fn candidates(&self) -> usize {
+        2 * self.beams
     }
 }
 
@@ -137,14 +151,14 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Takes in the log-probabilities [beams, vocabulary] of what follows each running beam. Out: which beam each one that runs on
-    /// comes from, and its new token; none once no better response is to be expected.
+    /// Takes in what may follow each running beam. Out: which beam each one that runs on comes from, and its new token; none once no better
+    /// response is to be expected.
     ///
     /// As many candidates are looked at as leave enough beams even if all the best ones end here; one that ends counts only among the
     /// best.
-    fn go_on(&mut self, with: &Writing, log_probabilities: &[f32], written: usize) -> Vec<(usize, u32)> {
+    fn go_on(&mut self, with: &Writing, continuations: &[Vec<Continuation>], written: usize) -> Vec<(usize, u32)> {
         let is_last = written == with.most;
-        let candidates = self.candidates(log_probabilities, 2 * with.beams);
+        let candidates = self.candidates(continuations, with.candidates());
         let (mut running, mut going) = (Vec::new(), Vec::new());
         for (rank, (beam, token, score)) in candidates.into_iter().enumerate() {
             let tokens = || self.running[beam].tokens.iter().copied().chain([token]).collect();
@@ -164,20 +178,14 @@ impl Search {
     }
 
     /// The likeliest continuations over all beams, the likeliest first: beam, token, sum of log-probabilities.
-    fn candidates(&self, log_probabilities: &[f32], count: usize) -> Vec<(usize, u32, f32)> {
-        let vocabulary = (log_probabilities.len() / self.running.len().max(1)).max(1);
-        let mut all: Vec<(usize, u32, f32)> = Vec::new();
-        for (beam, (running, following)) in self.running.iter().zip(log_probabilities.chunks(vocabulary)).enumerate() {
-            let scored = following.iter().enumerate().map(|(token, value)| (beam, token as u32, value + running.score));
-            all.extend(scored.filter(|(_, _, score)| !score.is_nan()));
-        }
-        let by_score =
-            |one: &(usize, u32, f32), other: &(usize, u32, f32)| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1));
-        if count < all.len() {
-            all.select_nth_unstable_by(count, by_score);
-            all.truncate(count);
-        }
-        all.sort_by(by_score);
+    fn candidates(&self, continuations: &[Vec<Continuation>], count: usize) -> Vec<(usize, u32, f32)> {
+        let of_beam = |(beam, (running, following)): (usize, (&Beam, &Vec<Continuation>))| {
+            let scored = following.iter().map(|next| (beam, next.token, next.log_probability + running.score));
+            scored.filter(|(_, _, score)| !score.is_nan()).collect::<Vec<_>>()
+        };
+        let mut all: Vec<(usize, u32, f32)> = self.running.iter().zip(continuations).enumerate().flat_map(of_beam).collect();
+        all.sort_by(|one, other| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1)));
+        all.truncate(count);
         all
     }
 
@@ -242,8 +250,15 @@ mod tests {
             Ok(self.add(tokens).into_iter().map(highest).collect())
         }
 
-        fn log_probabilities(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrialError> {
-            Ok(self.add(tokens).into_iter().flatten().map(f32::ln).collect())
+        fn continuations(&mut self, tokens: &[u32], most: usize) -> Result<Vec<Vec<Continuation>>, TrialError> {
+            let ranked = |shares: [f32; 4]| {
+                let mut all: Vec<Continuation> =
+                    (0..).zip(shares).map(|(token, share)| Continuation { token, log_probability: share.ln() }).collect();
+                all.sort_by(|one, other| other.log_probability.total_cmp(&one.log_probability));
+                all.truncate(most);
+                all
+            };
+            Ok(self.add(tokens).into_iter().map(ranked).collect())
         }
     }
 

@@ -7,7 +7,7 @@ use burn::{
 
 use super::{
     learner::on_host,
-    respond::{Responder, Writing},
+    respond::{Continuation, Responder, Writing},
 };
 use crate::{
     TrialError,
@@ -80,10 +80,18 @@ impl Responder for Responding<'_> {
         })
     }
 
-    fn log_probabilities(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrialError> {
+    /// What is copied from the device are these few, not all of the vocabulary.
+    fn continuations(&mut self, tokens: &[u32], most: usize) -> Result<Vec<Vec<Continuation>>, TrialError> {
         guard_result(|| {
             let found = activation::log_softmax(self.go_on(tokens)?, 1);
-            Ok(on_host(found.try_into_data())?.iter::<f32>().collect())
+            let [_, known] = found.dims();
+            let most = most.min(known);
+            let (values, places) = self.with.largest(found, most); // [rows, most]
+            let values: Vec<f32> = on_host(values.try_into_data())?.iter().collect();
+            let places: Vec<i64> = on_host(places.try_into_data())?.iter().collect();
+            let continuation = |(value, place): (&f32, &i64)| Continuation { token: *place as u32, log_probability: *value };
+            let row = |(values, places): (&[f32], &[i64])| values.iter().zip(places).map(continuation).collect();
+            Ok(values.chunks(most.max(1)).zip(places.chunks(most.max(1))).map(row).collect())
         })
     }
 }

@@ -1,13 +1,127 @@
-// Causal attention as libtorch chooses it for the device (flash on CUDA and on the CPU, else plain), its backward taken from
-// libtorch's autograd; and attention with a bias that is learned. Apart from the other operations because the autograd headers take
-// long to compile.
+// Causal attention by libtorch's fused kernels, each with its own backward operator where kiln knows it, else through libtorch's
+// autograd; and attention with a bias that is learned. Apart from the other operations because the autograd headers take long to
+// compile.
+#include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <atomic>
+#include <cmath>
 
 #include "shim.h"
 
 namespace {
 
+using at::SDPBackend;
+
+// Which kernels have run in this process, one bit each by libtorch's number.
+std::atomic<int> ran{0};
+
+SDPBackend remember(SDPBackend backend) {
+  ran |= 1 << static_cast<int>(backend);
+  return backend;
+}
+
+// cuDNN plans its attention anew for each shape and keeps every plan, and it drops in sixteenths: it may serve where shapes stay and the
+// probability is a whole number of them. The switch is read by the next choice.
+void allow_cudnn(bool shapes_stay, double dropout) {
+  auto sixteenths = dropout * 16;
+  at::globalContext().setSDPUseCuDNN(shapes_stay && sixteenths == std::floor(sixteenths));
+}
+
+// One call of a fused kernel, and what its backward operator reads. Queries, keys and values are [batch, heads, time, head_dim].
+struct Attention {
+  SDPBackend backend;
+  Tensor queries, keys, values, mask;  // the mask [batch, heads, time, time'], or undefined
+  double dropout;
+  bool is_causal;
+  std::optional<double> scale;
+  Tensor output, log_sum, sums_of_queries, sums_of_keys, seed, offset;
+  int64_t longest_queries = 0, longest_keys = 0;
+
+  // Whether the kernel that libtorch chooses has a backward operator which is called here as libtorch's own formula calls it. Flash wants
+  // heads of whole eights, and on some devices narrow ones for its backward.
+  static bool is_known(SDPBackend backend, const Tensor &queries, bool has_mask) {
+    auto width = queries.size(3);
+    switch (backend) {
+      case SDPBackend::flash_attention: return queries.is_cpu() ? !has_mask : width % 8 == 0 && width <= 192;
+      case SDPBackend::cudnn_attention: return !has_mask && width % 8 == 0 && width <= 128;
+      case SDPBackend::efficient_attention: return width % 8 == 0;
+      default: return false;
+    }
+  }
+
+  void run(bool save) {
+    if (backend == SDPBackend::flash_attention && queries.is_cpu()) {
+      std::tie(output, log_sum) = at::_scaled_dot_product_flash_attention_for_cpu(queries, keys, values, dropout, is_causal, {}, scale);
+    } else if (backend == SDPBackend::flash_attention) {
+      std::tie(output, log_sum, sums_of_queries, sums_of_keys, std::ignore, std::ignore, seed, offset, std::ignore) =
+          at::_scaled_dot_product_flash_attention(queries, keys, values, dropout, is_causal, /*return_debug_mask=*/false, scale);
+    } else if (backend == SDPBackend::cudnn_attention) {
+      std::tie(output, log_sum, sums_of_queries, sums_of_keys, std::ignore, std::ignore, seed, offset, std::ignore) =
+          at::_scaled_dot_product_cudnn_attention(queries, keys, values, {}, /*compute_log_sumexp=*/save, dropout, is_causal, false, scale);
+    } else {
+      auto bias = mask.defined() ? std::optional<Tensor>(mask) : std::nullopt;
+      std::tie(output, log_sum, seed, offset) =
+          at::_scaled_dot_product_efficient_attention(queries, keys, values, bias, /*compute_log_sumexp=*/save, dropout, is_causal, scale);
+    }
+    longest_queries = queries.size(2), longest_keys = keys.size(2);
+  }
+
+  // Gradients of queries, keys and values, and with `of_mask` the mask's.
+  std::vector<Tensor> backward(const Tensor &gradient, bool of_mask) const {
+    if (backend == SDPBackend::efficient_attention) {
+      auto [q, k, v, m] = at::_scaled_dot_product_efficient_attention_backward(gradient, queries, keys, values, mask, output, log_sum, seed, offset,
+                                                                              dropout, {true, true, true, of_mask}, is_causal, scale);
+      return {q, k, v, m};
+    }
+    std::tuple<Tensor, Tensor, Tensor> found;
+    if (backend == SDPBackend::cudnn_attention) {
+      found = at::_scaled_dot_product_cudnn_attention_backward(gradient, queries, keys, values, output, log_sum, seed, offset, {}, sums_of_queries,
+                                                               sums_of_keys, longest_queries, longest_keys, dropout, is_causal, scale);
+    } else if (queries.is_cpu()) {
+      found = at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, queries, keys, values, output, log_sum, dropout, is_causal, {}, scale);
+    } else {
+      found = at::_scaled_dot_product_flash_attention_backward(gradient, queries, keys, values, output, log_sum, sums_of_queries, sums_of_keys,
+                                                               longest_queries, longest_keys, dropout, is_causal, seed, offset, scale);
+    }
+    auto [q, k, v] = found;
+    return {q, k, v};
+  }
+};
+
+// Parts [batch, heads, time, head_dim] side by side as they came in, [batch, time, parts × heads × head_dim]: one copy each.
+Tensor joined(at::ArrayRef<Tensor> parts) {
+  auto &first = parts[0];
+  auto batch = first.size(0), heads = first.size(1), time = first.size(2), width = first.size(3), count = (int64_t)parts.size();
+  auto together = at::empty({batch, time, count, heads, width}, first.options());
+  for (int64_t part = 0; part < count; part++) together.select(2, part).copy_(parts[part].transpose(1, 2));
+  return together.view({batch, time, count * heads * width});
+}
+
+// By its own backward operator.
+struct SavedDirect : Saved {
+  Attention attention;
+  bool is_self = true, has_bias = false;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto &queries = attention.queries;
+    auto batch = queries.size(0), heads = queries.size(1), time = queries.size(2), width = queries.size(3);
+    auto by_head = gradient.to(queries.scalar_type()).view({batch, time, heads, width}).transpose(1, 2);
+    auto of_parts = attention.backward(by_head, has_bias);
+    std::vector<Tensor> found;
+    if (is_self) {
+      found = {joined({of_parts[0], of_parts[1], of_parts[2]})};
+    } else {
+      found = {joined({of_parts[0]}), joined({of_parts[1], of_parts[2]})};
+    }
+    if (has_bias) found.push_back(of_parts[3].sum({0}, false, at::kFloat));
+    return found;
+  }
+};
+
+// By libtorch's autograd.
 struct SavedAttention : Saved {
   Tensor leaf, output;
 
@@ -17,12 +131,17 @@ struct SavedAttention : Saved {
   }
 };
 
-Tensor attend(const Tensor &qkv, int64_t heads, double dropout) {
+// qkv [batch, time, 3 × width] as queries, keys and values [batch, heads, time, head_dim].
+std::vector<Tensor> split_by_head(const Tensor &qkv, int64_t heads) {
   auto batch = qkv.size(0), time = qkv.size(1), width = qkv.size(2) / 3;
-  auto by_head = [&](const Tensor &part) { return part.view({batch, time, heads, width / heads}).transpose(1, 2); };  // [batch, heads, time, head_dim]
   auto parts = qkv.split(width, 2);
-  auto mixed = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), {}, dropout, /*is_causal=*/true);
-  return mixed.transpose(1, 2).reshape({batch, time, width});
+  for (auto &part : parts) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
+  return parts;
+}
+
+// [batch, heads, time, head_dim] as [batch, time, heads × head_dim].
+Tensor side_by_side(const Tensor &mixed) {
+  return mixed.transpose(1, 2).reshape({mixed.size(0), mixed.size(2), mixed.size(1) * mixed.size(3)});
 }
 
 // Queries, keys and values [batch, time, heads × head_dim] as parts of one tensor, or of two.
@@ -101,11 +220,18 @@ struct SavedFused : Saved {
 };
 
 Tensor fused(const Parts &parts, const std::optional<Tensor> &mask, double dropout) {
-  auto all_heads = mask;
-  if (mask.has_value()) all_heads = mask->expand({parts.queries.size(0), parts.heads, parts.queries.size(1), parts.keys.size(1)});
-  auto mixed = at::scaled_dot_product_attention(parts.by_head(parts.queries), parts.by_head(parts.keys), parts.by_head(parts.values), all_heads,
-                                                dropout, /*is_causal=*/false, /*scale=*/1.0);
+  auto mixed = at::scaled_dot_product_attention(parts.by_head(parts.queries), parts.by_head(parts.keys), parts.by_head(parts.values), mask, dropout,
+                                                /*is_causal=*/false, /*scale=*/1.0);
   return together(mixed, parts.queries.size(0), parts.heads);
+}
+
+// The memory-efficient kernel reads a mask in eights: a view of one whose rows are so long, or a copy that is.
+Tensor aligned(const Tensor &mask) {
+  bool is_aligned = mask.stride(-1) == 1;
+  for (int64_t axis = 0; axis + 1 < mask.dim(); axis++) is_aligned = is_aligned && mask.stride(axis) % 8 == 0;
+  if (is_aligned) return mask;
+  auto width = mask.size(-1);
+  return at::constant_pad_nd(mask, {0, 8 - width % 8}).narrow(-1, 0, width);
 }
 
 }  // namespace
@@ -115,15 +241,33 @@ extern "C" {
 // qkv [batch, time, 3 × width], queries, keys and values side by side; out [batch, time, width].
 int kiln_causal_attention(Tensor *qkv, int64_t heads, double dropout, Tensor **out, Saved **saved) {
   return guarded([&] {
+    allow_cudnn(/*shapes_stay=*/saved != nullptr, dropout);
+    auto parts = split_by_head(*qkv, heads);
+    auto choice = (SDPBackend)at::_fused_sdp_choice(parts[0], parts[1], parts[2], {}, dropout, /*is_causal=*/true);
+    remember(choice);
+    if (Attention::is_known(choice, parts[0], false)) {
+      c10::NoGradGuard no_grad;
+      auto state = std::make_unique<SavedDirect>();
+      state->attention = Attention{choice, parts[0], parts[1], parts[2], {}, dropout, /*is_causal=*/true, {}};
+      state->attention.run(saved != nullptr);
+      give(out, side_by_side(state->attention.output));
+      keep(saved, std::move(state));
+      return;
+    }
     c10::AutoGradMode gradients(saved != nullptr);
     auto state = std::make_unique<SavedAttention>();
     state->leaf = qkv->detach();
     if (saved != nullptr) state->leaf.set_requires_grad(true);
-    state->output = attend(state->leaf, heads, dropout);
+    auto leaves = split_by_head(state->leaf, heads);
+    state->output = side_by_side(at::scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], {}, dropout, /*is_causal=*/true));
     give(out, state->output.detach());
     keep(saved, std::move(state));
   });
 }
+
+// The kernels of attention that have run in this process, one bit each by libtorch's number: 0 products and softmax, 1 flash, 2 memory
+// efficient, 3 cuDNN.
+int kiln_attention_kernels() { return ran; }
 
 // Attention whose scores are not scaled. `first` holds queries, keys and values side by side [batch, time, 3 × inner], or with `second`
 // the queries [batch, time, inner] alone and `second` keys and values [batch, time', 2 × inner]; out [batch, time, inner]. `mask`
@@ -132,7 +276,7 @@ int kiln_causal_attention(Tensor *qkv, int64_t heads, double dropout, Tensor **o
 // for products and softmax one by one, 2 for libtorch's own attention.
 int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias, int64_t heads, double dropout, int way, Tensor **out, Saved **saved) {
   return guarded([&] {
-    if (way == 1 || (way == 0 && !first->is_cuda())) {
+    if (way == 1 || (way == 0 && !takes_cuda_branches(*first))) {
       c10::NoGradGuard no_grad;
       auto state = std::make_unique<SavedPlain>();
       Parts parts(*first, second, heads);
@@ -142,11 +286,31 @@ int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias,
       keep(saved, std::move(state));
       return;
     }
+    allow_cudnn(/*shapes_stay=*/false, dropout);
+    auto added = mask == nullptr ? std::nullopt : std::optional<Tensor>(mask->detach().to(first->scalar_type()));
+    {
+      c10::NoGradGuard no_grad;
+      Parts parts(*first, second, heads);
+      auto queries = parts.by_head(parts.queries), keys = parts.by_head(parts.keys), values = parts.by_head(parts.values);
+      Tensor spread;  // A view: no layer has a mask of its own.
+      if (added.has_value()) spread = aligned(*added).expand({queries.size(0), heads, queries.size(2), keys.size(2)});
+      auto seen = spread.defined() ? std::optional<Tensor>(spread) : std::nullopt;
+      auto choice = (SDPBackend)at::_fused_sdp_choice(queries, keys, values, seen, dropout, /*is_causal=*/false, /*scale=*/1.0);
+      remember(choice);
+      if (way == 0 && queries.is_cuda() && Attention::is_known(choice, queries, spread.defined())) {
+        auto state = std::make_unique<SavedDirect>();
+        state->attention = Attention{choice, queries, keys, values, spread, dropout, /*is_causal=*/false, /*scale=*/1.0};
+        state->attention.run(saved != nullptr);
+        state->is_self = second == nullptr, state->has_bias = bias != 0;
+        give(out, side_by_side(state->attention.output));
+        keep(saved, std::move(state));
+        return;
+      }
+    }
     c10::AutoGradMode gradients(saved != nullptr);
     auto state = std::make_unique<SavedFused>();
     state->leaves.push_back(first->detach());
     if (second != nullptr) state->leaves.push_back(second->detach());
-    auto added = mask == nullptr ? std::nullopt : std::optional<Tensor>(mask->detach().to(first->scalar_type()));
     if (bias != 0) state->leaves.push_back(*added);
     state->has_bias = bias != 0;
     if (saved != nullptr)

@@ -1,16 +1,22 @@
-// Convolution with what follows it in a residual network, and pooling, by libtorch's own kernels (cuDNN on CUDA). Their backward pass
-// is libtorch's autograd over a graph of these operations, which is freed with it.
-#include "graph.h"
+// Convolution with what follows it in a residual network, and pooling, by libtorch's own kernels of both directions (cuDNN on CUDA).
+#include <ATen/Context.h>
+
+#include "shim.h"
 
 namespace {
 
-// Channels side by side: on the CPU twice as fast as channel after channel, on CUDA what tensor cores want in half precision. The
+// Channels side by side: on the CPU twice as fast as channel after channel, on CUDA what tensor cores want (half precision and TF32). The
 // weights themselves, and their gradients, stay as they are everywhere else, where kernels walk them side by side.
-Tensor laid_out(const Tensor &tensor) {
-  bool is_faster = tensor.is_cpu() || tensor.scalar_type() != at::kFloat;
+bool is_side_by_side(const Tensor &tensor, at::ScalarType kind) {
+  return tensor.is_cpu() || kind != at::kFloat || at::globalContext().allowTF32CuDNN();
+}
+
+// In the dtype and the layout of the convolution, by one copy or none.
+Tensor laid_out(const Tensor &tensor, at::ScalarType kind) {
   // Not contiguous(): of one channel it leaves the strides as they are, kernels read from them that channels come first, and so does
   // the convolution's output.
-  return is_faster ? tensor.to(tensor.options(), /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::ChannelsLast) : tensor;
+  auto format = is_side_by_side(tensor, kind) ? std::optional<at::MemoryFormat>(at::MemoryFormat::ChannelsLast) : std::nullopt;
+  return tensor.to(tensor.options().dtype(kind), /*non_blocking=*/false, /*copy=*/false, format);
 }
 
 // A strided 1 x 1 convolution looks at every stride-th place alone. With few channels, side by side, the gradient of its weights as
@@ -21,19 +27,45 @@ bool must_be_thinned(const Tensor &image, const Tensor &filter, int64_t stride, 
   return image.is_cpu() && stride > 1 && padding == 0 && filter.size(2) == 1 && filter.size(3) == 1 && filter.size(1) < FEWEST_CHANNELS;
 }
 
-Tensor convolution(Tensor image, const Tensor &filter, int64_t stride, int64_t padding) {
-  if (must_be_thinned(image, filter, stride, padding)) {
-    image = image.slice(2, 0, std::nullopt, stride).slice(3, 0, std::nullopt, stride);
-    stride = 1;
-  }
-  return at::conv2d(laid_out(image), laid_out(filter), {}, {stride, stride}, {padding, padding});
-}
+struct SavedConvolution : Saved {
+  Tensor image, filter;                   // as the convolution read them
+  Tensor made, scale, offset;             // the convolution's output; the norm's gain and shift in f32
+  Tensor running_mean, running_variance;  // [channels]
+  Tensor mean, deviation, reserve;        // what the norm keeps of its batch
+  Tensor output;                          // what the rectifier, if there is one, gave
+  int64_t norm, stride, padding;
+  bool training, relu, has_residual, of_input, thinned;
+  std::vector<int64_t> input_sizes;  // of x, before it was thinned
+  at::ScalarType input_kind, weight_kind, gain_kind, residual_kind;
+  int64_t given_stride;
 
-struct SavedConvolution : SavedGraph {
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto found = SavedGraph::backward(gradient.contiguous(output.suggest_memory_format()));
-    found[1] = found[1].contiguous();
+    auto of_output = gradient.to(output.scalar_type()).contiguous(output.suggest_memory_format());
+    auto of_sum = relu ? at::threshold_backward(of_output, output, 0) : of_output;
+    auto [of_made, of_scale, of_offset] =
+        at::_batch_norm_impl_index_backward(norm, made, of_sum, scale, running_mean, running_variance, mean, deviation, training, /*eps=*/1e-5,
+                                            {true, true, true}, reserve);
+    auto [of_image, of_filter, none] = at::convolution_backward(of_made, image, filter, at::OptionalIntArrayRef(), {stride, stride}, {padding, padding},
+                                                                {1, 1}, /*transposed=*/false, {0, 0}, /*groups=*/1, {of_input, true, false});
+    Tensor of_x;
+    if (of_input && thinned) {
+      auto whole = at::zeros(input_sizes, of_image.options());
+      whole.slice(2, 0, std::nullopt, given_stride).slice(3, 0, std::nullopt, given_stride).copy_(of_image);
+      of_x = whole.to(input_kind);
+    } else if (of_input) {
+      of_x = of_image.to(input_kind);
+    }
+    std::vector<Tensor> found = {of_x, of_filter.to(weight_kind).contiguous(), of_scale.to(gain_kind), of_offset.to(gain_kind)};
+    if (has_residual) found.push_back(of_sum.to(residual_kind));
     return found;
+  }
+};
+
+struct SavedMaxPool : Saved {
+  Tensor input, places;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    return {at::max_pool2d_with_indices_backward(gradient.to(input.scalar_type()), input, {3, 3}, {2, 2}, {1, 1}, {1, 1}, /*ceil_mode=*/false, places)};
   }
 };
 
@@ -47,42 +79,49 @@ extern "C" {
 int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tensor *residual, Tensor *running_mean, Tensor *running_variance,
                    int64_t stride, int64_t padding, int relu, int training, int products, int of_input, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::AutoGradMode mode(saved != nullptr);
-    auto graph = std::make_unique<SavedConvolution>();
-    auto leaf = [&](Tensor *tensor, bool needs_gradient) {
-      graph->inputs.push_back(tensor->detach().set_requires_grad(saved != nullptr && needs_gradient));
-      return graph->inputs.back();
-    };
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedConvolution>();
     auto kind = product_kind(products, *weight);
-    auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
-    // One after the other: the order of a call's arguments is nobody's promise.
-    auto image = leaf(x, of_input);
-    auto filter = leaf(weight, true);
-    auto scale = leaf(gain, true);
-    auto offset = leaf(shift, true);
-    auto made = convolution(cast(image), cast(filter), stride, padding);
-    auto f32 = [](const Tensor &tensor) { return tensor.to(at::kFloat); };
-    auto normed = at::batch_norm(made, f32(scale), f32(offset), *running_mean, *running_variance, training != 0, /*momentum=*/0.1, /*eps=*/1e-5,
-                                 /*cudnn_enabled=*/true);
+    auto image = *x;
+    state->thinned = must_be_thinned(image, *weight, stride, padding);
+    state->given_stride = stride;
+    if (state->thinned) {
+      image = image.slice(2, 0, std::nullopt, stride).slice(3, 0, std::nullopt, stride);
+      stride = 1;
+    }
+    state->image = laid_out(image, kind), state->filter = laid_out(*weight, kind);
+    state->made = at::convolution(state->image, state->filter, {}, {stride, stride}, {padding, padding}, {1, 1}, /*transposed=*/false, {0, 0}, 1);
+    state->scale = gain->to(at::kFloat), state->offset = shift->to(at::kFloat);
+    state->running_mean = *running_mean, state->running_variance = *running_variance;
+    Tensor normed;
+    std::tie(normed, state->mean, state->deviation, state->reserve, state->norm) =
+        at::_batch_norm_impl_index(state->made, state->scale, state->offset, *running_mean, *running_variance, training != 0, /*momentum=*/0.1,
+                                   /*eps=*/1e-5, /*cudnn_enabled=*/true);
     // Nobody else has the norm's output, so both may write over it, as PyTorch's models do.
-    if (residual != nullptr) normed = normed.add_(cast(leaf(residual, true)));
+    if (residual != nullptr) normed = normed.add_(residual->to(kind));
     if (relu) normed = normed.relu_();
-    give(out, normed.detach());
+    give(out, normed);
     if (saved == nullptr) return;
-    graph->output = normed;
-    keep(saved, std::move(graph));
+    state->output = normed;
+    state->stride = stride, state->padding = padding;
+    state->training = training != 0, state->relu = relu != 0, state->has_residual = residual != nullptr, state->of_input = of_input != 0;
+    state->input_sizes = x->sizes().vec();
+    state->input_kind = x->scalar_type(), state->weight_kind = weight->scalar_type(), state->gain_kind = gain->scalar_type();
+    if (residual != nullptr) state->residual_kind = residual->scalar_type();
+    keep(saved, std::move(state));
   });
 }
 
 // The largest of each 3 × 3 piece, every second one: [batch, channels, height, width] to half its height and width.
 int kiln_max_pool(Tensor *x, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::AutoGradMode mode(saved != nullptr);
-    auto graph = std::make_unique<SavedGraph>();
-    graph->inputs.push_back(x->detach().set_requires_grad(saved != nullptr));
-    graph->output = at::max_pool2d(graph->inputs[0], {3, 3}, {2, 2}, {1, 1});
-    give(out, graph->output.detach());
-    if (saved != nullptr) keep(saved, std::move(graph));
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedMaxPool>();
+    Tensor largest;
+    std::tie(largest, state->places) = at::max_pool2d_with_indices(*x, {3, 3}, {2, 2}, {1, 1});
+    state->input = *x;
+    give(out, largest);
+    keep(saved, std::move(state));
   });
 }
 }

@@ -83,6 +83,12 @@ struct SavedGelu : Saved {
   std::vector<Tensor> backward(const Tensor &gradient) override { return {at::gelu_backward(as_kind(gradient, input.scalar_type()), input)}; }
 };
 
+struct SavedRelu : Saved {
+  Tensor output;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override { return {at::threshold_backward(as_kind(gradient, output.scalar_type()), output, 0)}; }
+};
+
 struct SavedDropout : Saved {
   Tensor mask;  // bool on CUDA, else the factor itself
   double scale;
@@ -100,6 +106,15 @@ struct SavedResidual : Saved {
 };
 
 constexpr int64_t IGNORED = -100;
+
+// In f32. With `reuse` the memory of f32 logits is written over.
+Tensor log_softmax(const Tensor &logits, bool reuse) {
+  // On CUDA one kernel reads narrow numbers and writes f32, where libtorch has it.
+  if (takes_cuda_branches(logits) && logits.scalar_type() != at::kFloat) return at::log_softmax(logits, -1, at::kFloat);
+  auto values = as_kind(logits, at::kFloat);
+  bool own = reuse || !values.is_same(logits);
+  return own && values.is_contiguous() ? at::_log_softmax_out(values, values, -1, false) : at::_log_softmax(values, -1, false);
+}
 
 struct SavedCrossEntropy : Saved {
   Tensor log_probabilities, targets;  // [n, classes] f32, [n]
@@ -233,13 +248,24 @@ int kiln_gelu(Tensor *x, Tensor **out, Saved **saved) {
   });
 }
 
+// The larger of each value and 0.
+int kiln_relu(Tensor *x, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedRelu>();
+    state->output = at::relu(*x);
+    give(out, state->output);
+    keep(saved, std::move(state));
+  });
+}
+
 // Zeroes each value with `probability` and scales the rest; draws from the device's generator.
 int kiln_dropout(Tensor *x, double probability, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     auto state = std::make_unique<SavedDropout>();
     state->scale = 1.0 / (1.0 - probability);
-    if (x->is_cuda()) {
+    if (takes_cuda_branches(*x)) {
       auto [dropped, mask] = at::native_dropout(*x, probability, true);
       give(out, dropped);
       state->mask = mask;
@@ -269,9 +295,7 @@ int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
 int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smoothing, Tensor **out, Saved **saved) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto values = as_kind(*logits, at::kFloat);
-    bool own = reuse || !values.is_same(*logits);
-    auto log_probabilities = own && values.is_contiguous() ? at::_log_softmax_out(values, values, -1, false) : at::_log_softmax(values, -1, false);
+    auto log_probabilities = log_softmax(*logits, reuse != 0);
     auto loss = at::nll_loss(log_probabilities, *targets, {}, at::Reduction::Sum, IGNORED).reshape({1});
     if (smoothing > 0) {
       auto counted = targets->ne(IGNORED).to(at::kFloat);

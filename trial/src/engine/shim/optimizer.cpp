@@ -1,5 +1,5 @@
 // Updates of all parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
-// update leaves everything as it was. Nothing here waits for the device but Adafactor with `found`.
+// update leaves everything as it was. Nothing here waits for the device.
 #include <cmath>
 
 #include "shim.h"
@@ -7,13 +7,11 @@
 namespace {
 std::optional<Tensor> optional(Tensor *tensor) { return tensor == nullptr ? std::nullopt : std::optional<Tensor>(*tensor); }
 
-// Mean of the squares along an axis, in f32.
-Tensor mean_square(const Tensor &values, int64_t axis) {
-  return at::linalg_vector_norm(values, 2, {axis}, /*keepdim=*/false, at::kFloat).square_().div_(values.size(axis));
+// All numbers become 0 where `made` holds 0, also those that are infinite or none.
+void leave_out(std::vector<Tensor> &updates, const Tensor &made) {
+  for (auto &update : updates) update.nan_to_num_(0, 0, 0);
+  at::_foreach_mul_(updates, made);
 }
-
-// Exponential mean: `moving` keeps this share of itself.
-void move(Tensor moving, Tensor latest, double kept) { moving.mul_(kept).add_(latest, 1.0 - kept); }
 }  // namespace
 
 extern "C" {
@@ -46,30 +44,80 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
 
 // Adafactor in place, without its own step sizes: `rows` and `columns` are the f32 means of the squared gradient along the last axis and
 // the one before it; a parameter of one axis has the means themselves in `rows`, and nothing in `columns`. `steps` is a one-element f32
-// counter on the host. Gradients are written over.
+// counter beside the parameters. Gradients are written over.
 int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tensor **columns, Tensor *steps, int count, double rate,
                    double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    if (count == 0 || (found != nullptr && found->item<float>() != 0)) return;
-    steps->add_(1);
-    auto kept = 1.0 - std::pow(steps->item<double>(), -decay_rate);
-    for (int at = 0; at < count; at++) {
-      auto update = gradients[at]->to(at::kFloat);
-      auto &moving = *rows[at];
-      if (update.dim() >= 2) {
-        move(moving, mean_square(update, -1).add_(epsilon), kept);
-        move(*columns[at], mean_square(update, -2).add_(epsilon), kept);
-        update.mul_(moving.div(moving.mean({-1}, /*keepdim=*/true)).rsqrt_().unsqueeze(-1)).mul_(columns[at]->rsqrt().unsqueeze(-2));
-      } else {
-        move(moving, update.square().add_(epsilon), kept);
-        update.mul_(moving.rsqrt());
-      }
-      auto size = at::linalg_vector_norm(update).div_(std::sqrt((double)update.numel()));
-      update.mul_(at::clamp_min(size.div_(clip_threshold), 1.0).reciprocal_());
-      if (decay != 0) parameters[at]->mul_(1.0 - rate * decay);
-      parameters[at]->add_(update, -rate);
+    if (count == 0) return;
+    // 1 where the update is made, 0 where it is left out.
+    auto made = found == nullptr ? Tensor() : at::rsub(found->reshape({}), 1.0);
+    if (found == nullptr) {
+      steps->add_(1.0);
+    } else {
+      steps->add_(made);
     }
+    // The share of the latest squares in their means.
+    auto moved = steps->pow(-decay_rate);
+    if (made.defined()) moved = at::nan_to_num(moved, 0, 0, 0).mul_(made);
+    auto kept = at::rsub(moved, 1.0);
+
+    std::vector<Tensor> updates, matrices, vectors;
+    for (auto &gradient : listed(gradients, count)) updates.push_back(gradient.to(at::kFloat));
+    if (made.defined()) leave_out(updates, made);
+    // Means of squares, first those of matrices along both axes, then those of vectors.
+    std::vector<Tensor> moving, latest, of_rows, of_columns, of_vectors;
+    std::vector<at::Scalar> lengths;
+    for (int at = 0; at < count; at++) {
+      if (updates[at].dim() < 2) continue;
+      matrices.push_back(updates[at]), of_rows.push_back(*rows[at]), of_columns.push_back(*columns[at]);
+      for (int64_t axis : {-1, -2}) {
+        latest.push_back(at::linalg_vector_norm(updates[at], 2, {axis}, /*keepdim=*/false, at::kFloat));
+        lengths.push_back(updates[at].size(axis));
+        moving.push_back(axis == -1 ? *rows[at] : *columns[at]);
+      }
+    }
+    if (!latest.empty()) {
+      at::_foreach_mul_(latest, latest);
+      at::_foreach_div_(latest, lengths);
+    }
+    for (int at = 0; at < count; at++)
+      if (updates[at].dim() < 2) vectors.push_back(updates[at]), of_vectors.push_back(*rows[at]);
+    if (!vectors.empty()) {
+      for (auto &square : at::_foreach_mul(vectors, vectors)) latest.push_back(square);
+      moving.insert(moving.end(), of_vectors.begin(), of_vectors.end());
+    }
+    at::_foreach_add_(latest, epsilon);
+    at::_foreach_mul_(moving, kept);
+    at::_foreach_mul_(latest, moved);
+    at::_foreach_add_(moving, latest);
+
+    if (!matrices.empty()) {
+      std::vector<Tensor> by_row;
+      for (auto &means : of_rows) by_row.push_back(means.div(means.mean({-1}, /*keepdim=*/true)));
+      at::_foreach_rsqrt_(by_row);
+      auto by_column = at::_foreach_rsqrt(of_columns);
+      for (size_t at = 0; at < matrices.size(); at++) matrices[at].mul_(by_row[at].unsqueeze(-1)).mul_(by_column[at].unsqueeze(-2));
+    }
+    if (!vectors.empty()) at::_foreach_mul_(vectors, at::_foreach_rsqrt(of_vectors));
+
+    // The root mean square of an update, of which `clip_threshold` is the most, becomes the factor of its length.
+    auto factors = at::_foreach_norm(updates, 2);
+    std::vector<at::Scalar> largest;
+    for (auto &update : updates) largest.push_back(std::sqrt((double)update.numel()) * clip_threshold);
+    at::_foreach_div_(factors, largest);
+    at::_foreach_clamp_min_(factors, 1.0);
+    at::_foreach_reciprocal_(factors);
+    at::_foreach_mul_(factors, rate);
+    at::_foreach_mul_(updates, factors);
+    auto changed = listed(parameters, count);
+    if (made.defined()) leave_out(updates, made);
+    if (decay != 0 && made.defined()) {
+      at::_foreach_mul_(changed, at::rsub(made.mul(rate * decay), 1.0));
+    } else if (decay != 0) {
+      at::_foreach_mul_(changed, 1.0 - rate * decay);
+    }
+    at::_foreach_sub_(changed, updates);
   });
 }
 

@@ -1,6 +1,22 @@
 // LSTM layers by libtorch's own kernels (cuDNN on CUDA). Their backward pass is libtorch's autograd over a graph of this one
 // operation, which is freed with it.
+#include <ATen/detail/CUDAHooksInterface.h>
+
 #include "graph.h"
+
+namespace {
+
+const int64_t CUDNN_LSTM = 2;  // cudnnRNNMode_t
+
+// cuDNN reads all weights from one piece of memory. Where they lie apart libtorch warns and makes that piece in each forward pass; here it
+// is made without the warning, and the weights become views of it.
+void lay_together(std::vector<Tensor> &weights, const Tensor &x, int64_t hidden, int64_t layers) {
+  if (!x.is_cuda() || !at::detail::getCUDAHooks().compiledWithCuDNN()) return;
+  c10::NoGradGuard no_grad;
+  at::_cudnn_rnn_flatten_weight(weights, 4, x.size(-1), CUDNN_LSTM, hidden, /*proj_size=*/0, layers, /*batch_first=*/true, /*bidirectional=*/false);
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -19,7 +35,11 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, do
       used.push_back(cast(leaves.back()));
     }
     std::vector<Tensor> weights(used.begin() + 1, used.end());
-    auto [output, h, c] = at::lstm(used[0], {cast(*hidden), cast(*cell)}, weights, /*has_biases=*/true, /*num_layers=*/(count - 1) / 4, dropout,
+    int64_t layers = (count - 1) / 4;
+    lay_together(weights, used[0], hidden->size(2), layers);
+    // Of states of some of the rows cuDNN wants a copy.
+    auto state_before = [&](const Tensor &tensor) { return cast(tensor).contiguous(); };
+    auto [output, h, c] = at::lstm(used[0], {state_before(*hidden), state_before(*cell)}, weights, /*has_biases=*/true, layers, dropout,
                                    /*train=*/saved != nullptr, /*bidirectional=*/false, /*batch_first=*/true);
     give(out, output.detach());
     give(last_hidden, h.detach().to(at::kFloat));

@@ -6,12 +6,41 @@
 #include <malloc.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
 
 #include "shim.h"
 
 namespace {
 thread_local std::string last_error;
+// The environment forces them in the whole process.
+thread_local bool cuda_branches_forced = [] {
+  auto text = std::getenv("KILN_CUDA_BRANCHES");
+  return text != nullptr && std::strcmp(text, "1") == 0;
+}();
+
+// Tells each of libtorch's warnings once: some come with every step.
+struct Once : c10::WarningHandler {
+  std::mutex mutex;
+  std::set<std::string> told;
+
+  void process(const c10::Warning &warning) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!told.insert(warning.msg()).second) return;
+    }
+    c10::WarningHandler::process(warning);
+  }
+};
+Once &once() {
+  static Once handler;
+  return handler;
 }
+}  // namespace
+
+bool takes_cuda_branches(const Tensor &tensor) { return tensor.is_cuda() || cuda_branches_forced; }
 
 int kiln_failed(const char *text) {
   last_error = text;
@@ -21,6 +50,26 @@ int kiln_failed(const char *text) {
 extern "C" {
 
 const char *kiln_error() { return last_error.c_str(); }
+
+// Whether this thread takes the ways that are meant for CUDA on the CPU too, as far as the CPU has them.
+int kiln_cuda_branches_forced() { return cuda_branches_forced; }
+
+void kiln_force_cuda_branches(int is_forced) { cuda_branches_forced = is_forced != 0; }
+
+// From now on this thread tells each warning of libtorch once in this process.
+void kiln_warn_once() { c10::WarningUtils::set_warning_handler(&once()); }
+
+// How many were told, for tests.
+int kiln_warnings_told() {
+  std::lock_guard<std::mutex> lock(once().mutex);
+  return (int)once().told.size();
+}
+
+// Whether cuDNN's attention may be chosen, for tests.
+int kiln_cudnn_attention_allowed() { return at::globalContext().userEnabledCuDNNSDP(); }
+
+// One warning, as libtorch's operations give them, for tests.
+void kiln_warn(const char *text) { TORCH_WARN(text); }
 
 // figures: allocated now, allocated peak, reserved now, reserved peak, retries, out-of-memory count.
 int kiln_allocator(int device, int64_t *figures) {

@@ -19,6 +19,9 @@ struct Saved {
 
 int kiln_failed(const char *text);
 
+// Whether an operation takes the way that is meant for CUDA: it computes there, or kiln_force_cuda_branches() was called on this thread.
+bool takes_cuda_branches(const Tensor &tensor);
+
 // Runs `work`, catching what libtorch throws.
 template <typename Work>
 int guarded(Work work) {

@@ -88,7 +88,8 @@ impl Fused {
         let found = Collected::<tch::Tensor>::gradients(network, gradients)?;
         // Operations that hold a parameter give its gradient in its own format, those between them may not.
         let terms = found.tensors.into_iter().zip(self.parameters());
-        let terms: Vec<tch::Tensor> = terms.map(|(gradient, parameter)| laid_out_as(parameter, gradient.to_kind(self.kind))).collect();
+        let of_kind = |gradient: tch::Tensor| if gradient.kind() == self.kind { gradient } else { gradient.to_kind(self.kind) };
+        let terms: Vec<tch::Tensor> = terms.map(|(gradient, parameter)| laid_out_as(parameter, of_kind(gradient))).collect();
         if self.gradients.is_empty() {
             self.gradients = terms;
             return Ok(());
@@ -150,6 +151,10 @@ impl Fused {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn parameter_addresses(&self) -> Vec<usize> {
+        self.parameters().map(|parameter| parameter.data_ptr() as usize).collect()
     }
 
     /// The parameters in the order of `paths`.
@@ -228,7 +233,7 @@ impl Group {
                 self.first.push(zeros(rows));
                 self.second.push(zeros(columns));
                 if self.steps.is_empty() {
-                    self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, tch::Device::Cpu)));
+                    self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, parameter.device())));
                 }
             }
         }

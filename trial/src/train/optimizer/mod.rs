@@ -75,6 +75,15 @@ impl Updater {
         }
     }
 
+    /// Where each parameter's first element lies; nothing for engine flex.
+    pub(super) fn parameter_addresses(&self) -> Vec<usize> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.parameter_addresses(),
+            Self::Plain(_) => Vec::new(),
+        }
+    }
+
     /// Adds the gradients of one backward pass of the loss [`Updater::scaled`].
     pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
         match self {

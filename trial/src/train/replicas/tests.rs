@@ -86,20 +86,36 @@ fn replicas_that_come_apart_are_found_by_name() {
     }
 }
 
+/// As on CUDA; on the CPU without dropout, which all threads would draw from one generator.
+fn in_threads(engine: Engine) -> Parallel {
+    let mut parallel = parallel(engine, 0.0);
+    parallel.lanes = lanes(parallel.replicas.len());
+    parallel
+}
+
 #[test]
 fn threads_give_what_one_thread_gives_and_their_errors_come_out() {
     for engine in engines() {
-        let mut one_by_one = parallel(engine, 0.0);
-        let mut at_once = Parallel { in_threads: true, ..parallel(engine, 0.0) };
+        let (mut one_by_one, mut at_once) = (parallel(engine, 0.0), in_threads(engine));
         for parallel in [&mut one_by_one, &mut at_once] {
+            for _ in 0..2 {
+                round(parallel, [1, 2]);
+                parallel.update(0.01).unwrap();
+            }
             round(parallel, [1, 2]);
         }
         assert_eq!(gradients(&one_by_one), gradients(&at_once), "{engine:?}");
+        assert_eq!(one_by_one.take_losses().unwrap(), at_once.take_losses().unwrap(), "{engine:?}");
         for parallel in [&mut one_by_one, &mut at_once] {
             let batches = [1, 2].map(|number| parallel.replicas[0].to_device(&batch(number)).unwrap());
             parallel.round.extend(batches);
             let error = parallel.run_round(7, 0, 0).unwrap_err().to_string();
             assert!(error.contains("step 7 has no target"), "{engine:?}: {error}");
+            // The replicas are all there again, and go on.
+            assert_eq!(parallel.replicas.len(), 2);
+            round(parallel, [1, 2]);
+            parallel.update(0.01).unwrap();
+            parallel.check().unwrap();
         }
     }
 }

@@ -1,0 +1,179 @@
+//! The operators that a piece of work asks of libtorch (`shim/recorder.cpp`), for tests and for counts beside PyTorch's. In comes work, out
+//! come its operators in their order, with what went in. Costs nothing where nothing is recorded.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, c_char, c_int},
+    ptr,
+};
+
+use super::libtorch::checked;
+use crate::error::TrialError;
+
+unsafe extern "C" {
+    fn kiln_begin_recording() -> c_int;
+    fn kiln_end_recording(text: *mut *const c_char) -> c_int;
+}
+
+/// One operator that was called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// As libtorch names it, such as `aten::addmm`.
+    pub name: String,
+    /// Which of the operators of that name; often nothing.
+    pub overload: String,
+    /// How many operators it was called from within; 0 for those that are asked for directly.
+    pub depth: usize,
+    /// Whether a device computes for it: it makes more than a view, and calls no other that does.
+    pub is_work: bool,
+    /// The tensors that went in, those in lists included.
+    pub inputs: Vec<OperatorInput>,
+}
+
+/// A tensor that went into an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorInput {
+    /// As libtorch names its kind of number, such as `Float`.
+    pub kind: String,
+    /// Such as `cpu` or `cuda:0`.
+    pub device: String,
+    /// Of its first element; 0 if it has no memory of its own.
+    pub address: usize,
+    pub shape: Vec<i64>,
+    /// Whether its values lie one after the other.
+    pub is_contiguous: bool,
+}
+
+/// What makes another look at memory that is there, or memory without values: no device computes for it.
+const WITHOUT_WORK: [&str; 37] = [
+    "_has_compatible_shallow_copy_type",
+    "_reshape_alias",
+    "_unsafe_view",
+    "alias",
+    "as_strided",
+    "chunk",
+    "detach",
+    "detach_",
+    "diagonal",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "expand",
+    "expand_as",
+    "lift_fresh",
+    "narrow",
+    "new_empty",
+    "new_empty_strided",
+    "permute",
+    "requires_grad_",
+    "reshape",
+    "resize_",
+    "resolve_conj",
+    "resolve_neg",
+    "result_type",
+    "select",
+    "slice",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "t",
+    "to",
+    "transpose",
+    "unbind",
+    "unsqueeze",
+    "unflatten",
+    "view",
+];
+
+fn makes_values(name: &str) -> bool {
+    let short = name.rsplit("::").next().unwrap_or(name);
+    !WITHOUT_WORK.contains(&short)
+}
+
+/// Runs `work` and tells which operators this thread asked of libtorch meanwhile. Not to be nested.
+///
+/// Errors: those of `work`.
+pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Result<(R, Vec<Operator>), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_begin_recording() })?;
+    let given = super::guard_result(work);
+    let mut text = ptr::null();
+    // SAFETY: `text` is a place; the text lives until this thread's next recording ends.
+    checked(unsafe { kiln_end_recording(&raw mut text) })?;
+    // SAFETY: on success it is a NUL-terminated text.
+    let operators = read(&unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    Ok((given?, operators))
+}
+
+/// How often each operator that is work was called, by its name.
+pub fn work_by_name(operators: &[Operator]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for operator in operators.iter().filter(|operator| operator.is_work) {
+        *counts.entry(operator.name.as_str()).or_default() += 1;
+    }
+    counts
+}
+
+fn read(text: &str) -> Vec<Operator> {
+    let mut operators: Vec<Operator> = text.lines().filter_map(line).collect();
+    // From the last to the first: at each depth, whether there was work below it since an operator of that depth.
+    let mut below: Vec<bool> = Vec::new();
+    for operator in operators.iter_mut().rev() {
+        below.resize(below.len().max(operator.depth + 2), false);
+        let has_work_inside = std::mem::take(&mut below[operator.depth + 1]);
+        operator.is_work = !has_work_inside && makes_values(&operator.name);
+        below[operator.depth] |= has_work_inside || operator.is_work;
+    }
+    operators
+}
+
+fn line(line: &str) -> Option<Operator> {
+    let mut cells = line.split('\t');
+    let depth = cells.next()?.parse().ok()?;
+    let (name, overload) = (cells.next()?.to_owned(), cells.next()?.to_owned());
+    Some(Operator { name, overload, depth, is_work: false, inputs: cells.filter_map(input).collect() })
+}
+
+fn input(cell: &str) -> Option<OperatorInput> {
+    let mut words = cell.split(' ');
+    let (kind, device) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let address = words.next()?.parse().ok()?;
+    let is_contiguous = words.next()? == "1";
+    Some(OperatorInput { kind, device, address, is_contiguous, shape: words.filter_map(|word| word.parse().ok()).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_told_in_their_order_with_what_went_in() {
+        let (a, b) =
+            (tch::Tensor::ones([2, 3], (tch::Kind::Float, tch::Device::Cpu)), tch::Tensor::ones([4, 3], (tch::Kind::Float, tch::Device::Cpu)));
+        let (product, operators) = record_operators(|| Ok(a.linear(&b, None::<&tch::Tensor>))).unwrap();
+        assert_eq!(product.size(), [2, 4]);
+        assert_eq!((operators[0].name.as_str(), operators[0].depth, operators[0].is_work), ("aten::linear", 0, false));
+        let shapes: Vec<&[i64]> = operators[0].inputs.iter().map(|input| input.shape.as_slice()).collect();
+        assert_eq!(shapes, [[2, 3], [4, 3]]);
+        assert_eq!(operators[0].inputs[0].address, a.data_ptr() as usize);
+        assert_eq!((operators[0].inputs[1].kind.as_str(), operators[0].inputs[1].device.as_str()), ("Float", "cpu"));
+        assert_eq!(work_by_name(&operators), BTreeMap::from([("aten::mm", 1)]));
+        let (_, nothing) = record_operators(|| Ok(())).unwrap();
+        assert_eq!(nothing, []);
+    }
+
+    #[test]
+    fn a_recording_ends_with_the_work_even_if_that_fails() {
+        let bad = tch::Tensor::ones([2, 3], (tch::Kind::Float, tch::Device::Cpu));
+        assert!(record_operators(|| Ok(bad.mm(&bad))).is_err());
+        assert_eq!(record_operators(|| Ok(bad.relu())).unwrap().1[0].name, "aten::relu");
+    }
+
+    #[test]
+    fn an_operator_is_work_if_it_makes_values_and_no_other_makes_them_for_it() {
+        let text = "0\taten::to\tdtype\n1\taten::_to_copy\t\n2\taten::empty_strided\t\n2\taten::copy_\t\n0\taten::mm\t\n1\taten::resolve_conj\t\n\
+            0\taten::view\t\n0\taten::add\tTensor";
+        let work: Vec<String> = read(text).into_iter().filter(|operator| operator.is_work).map(|operator| operator.name).collect();
+        assert_eq!(work, ["aten::copy_", "aten::mm", "aten::add"]);
+    }
+}
