@@ -179,9 +179,9 @@ pub struct Loader {
     /// Whether workers live across epochs; otherwise each epoch starts new ones.
     #[serde(default = "yes")]
     pub persistent_workers: bool,
-    /// Whether batches go to a GPU through page-locked host memory, so that the host need not wait for the copy. No effect on the CPU.
+    /// Whether batches go to a GPU through page-locked host memory, so that the host need not wait for the copy; `auto` does so. No effect on the CPU.
     #[serde(default)]
-    pub pin_memory: bool,
+    pub pin_memory: PinMemory,
     /// Whether one batch is made once and trained on again and again: the speed without the loader. Its losses tell nothing of the data.
     #[serde(default)]
     pub synthetic: bool,
@@ -232,6 +232,37 @@ impl NumWorkers {
     }
 }
 
+/// Whether host memory of batches is page-locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PinMemory {
+    Asked(bool),
+    Auto(Auto),
+}
+
+impl PinMemory {
+    /// On a GPU.
+    pub fn is_wanted(self) -> bool {
+        self != Self::Asked(false)
+    }
+}
+
+impl Default for PinMemory {
+    fn default() -> Self {
+        Self::Auto(Auto::Auto)
+    }
+}
+
+impl JsonSchema for PinMemory {
+    fn schema_name() -> Cow<'static, str> {
+        "PinMemory".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "boolean"}, {"const": "auto"}]})
+    }
+}
+
 impl Default for NumWorkers {
     fn default() -> Self {
         Self::Count(0)
@@ -278,7 +309,13 @@ fn yes() -> bool {
 
 impl Default for Loader {
     fn default() -> Self {
-        Self { num_workers: NumWorkers::default(), prefetch: prefetch(), persistent_workers: yes(), pin_memory: false, synthetic: false }
+        Self {
+            num_workers: NumWorkers::default(),
+            prefetch: prefetch(),
+            persistent_workers: yes(),
+            pin_memory: PinMemory::default(),
+            synthetic: false,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::TrialId;
 use crate::{
-    catalog::{Data, Model},
+    catalog::{Data, Model, data::PinMemory},
     spec::Train,
 };
 
@@ -52,11 +52,15 @@ impl Identity {
     }
 }
 
-/// Without its paths, and without a stride that says what is so anyway. That validation has a file of its own stays.
+/// Without its paths, and without a stride that says what is so anyway. That validation has a file of its own stays. What nobody
+/// writes of `pin_memory` was `false` once and is `auto` now: the ids of old files stay, so the two have one id.
 fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(data)?;
     if let Value::Object(map) = &mut value {
         map.shift_remove("path");
+        if data.loader().is_some_and(|loader| loader.pin_memory != PinMemory::Asked(true)) {
+            map.shift_remove("pin_memory");
+        }
         if let Data::SftJsonl(own) = data {
             map.shift_remove("tokenizer");
             if own.valid_path.is_some() {
@@ -266,6 +270,14 @@ mod tests {
         assert_eq!(different.len(), all.len(), "{all:?}");
     }
 
+    /// An old file that says nothing of it keeps its id, and so does one that says `false`.
+    #[test]
+    fn pinned_memory_tells_trials_apart_only_where_it_is_asked_for() {
+        let id = |pinned: &str| plain("{kind: gpt}", &format!("{{kind: wikitext2{pinned}}}"), "{steps: 10}");
+        let [unsaid, auto, no, yes] = ["", ", pin_memory: auto", ", pin_memory: false", ", pin_memory: true"].map(id);
+        assert!(unsaid == auto && auto == no && no != yes, "{unsaid} {auto} {no} {yes}");
+    }
+
     #[test]
     fn canonical_json_has_one_way_to_write_a_value() {
         assert_eq!(canonical(&json!({"b": 1.0, "a": [0.5, 1e-7, "é\n"], "c": -0.0})), r#"{"a":[0.5,1e-7,"é\n"],"b":1,"c":0}"#);
@@ -283,7 +295,13 @@ mod tests {
                 "sft-jsonl" => json!({"kind": kind, "path": "p", "tokenizer": "t", "valid_fraction": 0.1}),
                 _ => json!({"kind": kind}),
             };
-            serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap()
+            let mut value = serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap();
+            // It has become `auto` since, which has the same id.
+            if let Some(pinned) = value.get_mut("pin_memory") {
+                assert_eq!(pinned.take(), json!("auto"));
+                *pinned = json!(false);
+            }
+            value
         };
         let train = |key: &str, kind: &str| {
             serde_json::to_value(serde_json::from_value::<Train>(json!({key: {"kind": kind}})).unwrap()).unwrap()[key].clone()

@@ -21,13 +21,14 @@ use crate::{
 };
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
-pub(super) const IGNORED_BY_MATMUL: [&str; 11] = [
+pub(super) const IGNORED_BY_MATMUL: [&str; 12] = [
     "epochs",
     "grad_accumulation",
     "optimizer",
     "learning_rate_schedule",
     "clip_norm",
     "label_smoothing",
+    "cudnn_benchmark",
     "evaluate",
     "target",
     "early_stop",

@@ -83,6 +83,9 @@ pub struct Train {
     /// Share of each target that all classes, or all tokens, share in the training loss; validation is without.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub label_smoothing: f64,
+    /// Whether cuDNN tries its convolutions and keeps the fastest for each shape; the first steps of a shape then take longer, and results may
+    /// differ in their last digits from run to run. No effect on the CPU.
+    pub cudnn_benchmark: bool,
     /// Seed of weights, order, dropout; repeats use seed, seed + 1, ….
     #[schemars(range(min = 0, max = 4_294_967_295_u64))]
     pub seed: u64,
@@ -116,6 +119,7 @@ impl Default for Train {
             initial_weights: None,
             clip_norm: None,
             label_smoothing: 0.0,
+            cudnn_benchmark: false,
             seed: 1,
             evaluate: Evaluate::default(),
             target: None,

@@ -151,6 +151,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         Shape::Choice(_) if known.path == "model.reads" => return None,
         Shape::Choice(words) => words.into_iter().find(|word| now != word)?,
         Shape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
+        Shape::Any(_) if known.path == "data.pin_memory" => "true".to_owned(),
         Shape::Any(_) => "3".to_owned(),
         Shape::Map(_) | Shape::Tagged(_) | Shape::List(_) | Shape::Free | Shape::Anything => return None,
     };

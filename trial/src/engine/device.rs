@@ -80,6 +80,18 @@ impl EngineDevice {
         self.is_cuda().then_some(self.ordinal)
     }
 
+    /// Whether cuDNN tries its convolutions on the first of each shape. On the CPU the switch is there and does nothing.
+    ///
+    /// Errors: libtorch's words.
+    pub fn set_cudnn_benchmark(&self, is_wanted: bool) -> Result<(), TrialError> {
+        #[cfg(feature = "libtorch")]
+        if self.engine == Engine::Libtorch {
+            return super::libtorch::set_cudnn_benchmark(is_wanted);
+        }
+        let _ = is_wanted;
+        Ok(())
+    }
+
     /// Seeds the generator that dropout draws from.
     ///
     /// Errors: the device failed.

@@ -4,7 +4,7 @@
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
 use burn::tensor::{Device, Element, Int, Tensor, TensorData};
-use kiln::spec::Engine;
+use kiln::{catalog::data::PinMemory, spec::Engine};
 
 use super::EngineDevice;
 use crate::error::TrialError;
@@ -22,11 +22,12 @@ pub(crate) struct HostCopy {
 }
 
 impl HostCopy {
-    /// `pin_memory` is `data.pin_memory`; without a GPU there is nothing to copy to, and a note says so.
-    pub(crate) fn new(device: &EngineDevice, pin_memory: bool) -> Self {
+    /// `pin_memory` is `data.pin_memory`; without a GPU there is nothing to copy to, and a note says so to who asked for it.
+    pub(crate) fn new(device: &EngineDevice, pin_memory: PinMemory) -> Self {
         let to = device.cuda();
-        let note = (pin_memory && to.is_none()).then(|| "no effect on the CPU, which reads batches where they are".to_owned());
-        Self { device: device.plain().clone(), engine: device.engine, to, pinned: pin_memory && to.is_some(), note }
+        let is_in_vain = pin_memory == PinMemory::Asked(true) && to.is_none();
+        let note = is_in_vain.then(|| "no effect on the CPU, which reads batches where they are".to_owned());
+        Self { device: device.plain().clone(), engine: device.engine, to, pinned: pin_memory.is_wanted() && to.is_some(), note }
     }
 
     /// The kind of host memory that batches are copied from: `pinned` or `pageable`; `None` where none is copied to a device.
@@ -96,7 +97,7 @@ mod tests {
         if cfg!(feature = "libtorch") { vec![Engine::Libtorch, Engine::Flex] } else { vec![Engine::Flex] }
     }
 
-    fn on_cpu(engine: Engine, pin_memory: bool) -> HostCopy {
+    fn on_cpu(engine: Engine, pin_memory: PinMemory) -> HostCopy {
         HostCopy::new(&EngineDevice::open(engine, ChildDevice::Cpu, 1).unwrap(), pin_memory)
     }
 
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn numbers_arrive_in_their_shapes_on_each_engine() {
         for engine in engines() {
-            let mut copy = on_cpu(engine, false);
+            let mut copy = on_cpu(engine, PinMemory::default());
             assert_eq!(tokens(&mut copy), TOKENS, "{engine:?}");
             let pixels = copy.numbers(&[0.5, -1.0, 2.0, 0.25], [1, 2, 2, 1]).unwrap();
             assert_eq!(pixels.dims(), [1, 2, 2, 1]);
@@ -122,7 +123,7 @@ mod tests {
     fn the_host_may_write_over_what_it_gave() {
         for engine in engines() {
             let mut values = vec![1.0_f32; 100];
-            let copied = on_cpu(engine, false).numbers(&values, [100]).unwrap();
+            let copied = on_cpu(engine, PinMemory::default()).numbers(&values, [100]).unwrap();
             values.fill(2.0);
             assert!(copied.into_data().iter::<f32>().all(|value| value == 1.0), "{engine:?}");
         }
@@ -131,10 +132,11 @@ mod tests {
     #[test]
     fn on_the_cpu_pin_memory_changes_nothing_and_a_note_says_so() {
         for engine in engines() {
-            let (mut with, mut without) = (on_cpu(engine, true), on_cpu(engine, false));
-            assert_eq!(tokens(&mut with), tokens(&mut without));
+            let [mut with, mut without, mut auto] =
+                [PinMemory::Asked(true), PinMemory::Asked(false), PinMemory::default()].map(|asked| on_cpu(engine, asked));
+            assert_eq!([tokens(&mut with), tokens(&mut auto)], [tokens(&mut without), tokens(&mut without)]);
             assert_eq!((with.copied_from(), without.copied_from()), (None, None));
-            assert_eq!((with.note().is_some(), without.note()), (true, None));
+            assert_eq!((with.note().is_some(), without.note(), auto.note()), (true, None, None));
         }
     }
 
@@ -144,7 +146,7 @@ mod tests {
         if tch::Cuda::is_available() {
             return; // Pinned memory works there; `scripts/check-gpu.sh` looks at it.
         }
-        let mut copy = HostCopy { pinned: true, ..on_cpu(Engine::Libtorch, false) };
+        let mut copy = HostCopy { pinned: true, ..on_cpu(Engine::Libtorch, PinMemory::default()) };
         assert_eq!(tokens(&mut copy), TOKENS);
         assert!(!copy.pinned && copy.note().unwrap().contains("pinned memory failed"), "{:?}", copy.note());
     }

@@ -30,6 +30,7 @@ unsafe extern "C" {
     fn kiln_reset_allocator_peaks(device: c_int) -> c_int;
     fn kiln_flags(flags: *mut c_int) -> c_int;
     fn kiln_allow_tf32(is_allowed: c_int) -> c_int;
+    fn kiln_cudnn_benchmark(is_wanted: c_int) -> c_int;
     fn kiln_keep_host_memory();
     fn kiln_cuda_branches_forced() -> c_int;
     fn kiln_force_cuda_branches(is_forced: c_int);
@@ -632,6 +633,12 @@ pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
 pub(crate) fn allow_tf32(is_allowed: bool) -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
     checked(unsafe { kiln_allow_tf32(c_int::from(is_allowed)) })
+}
+
+/// Whether cuDNN tries its convolutions on the first of each shape.
+pub(super) fn set_cudnn_benchmark(is_wanted: bool) -> Result<(), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_cudnn_benchmark(c_int::from(is_wanted)) })
 }
 
 /// Whether this thread takes the ways that are meant for CUDA on the CPU too, as far as the CPU has them: `KILN_CUDA_BRANCHES=1` in the

@@ -141,6 +141,7 @@ impl Learner {
         let device = EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
         let arithmetic = Arithmetic::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
         device.set_precision(train.precision)?;
+        device.set_cudnn_benchmark(train.cudnn_benchmark)?;
         let init = Init { seed: train.seed, device: device.with_gradients() };
         let work = guard_result(|| match &file.model {
             catalog::Model::Matmul(shape) => {
@@ -158,7 +159,7 @@ impl Learner {
                 Ok(Work::Training { network: Some(Box::new(network)), updater })
             }
         })?;
-        let pin_memory = file.data.loader().is_some_and(|loader| loader.pin_memory);
+        let pin_memory = file.data.loader().map(|loader| loader.pin_memory).unwrap_or_default();
         let host_copy = HostCopy::new(&device, pin_memory);
         Ok(Self {
             device,

@@ -109,6 +109,11 @@ int kiln_allow_tf32(int is_allowed) {
   });
 }
 
+// Whether cuDNN tries its convolutions on the first of each shape, and keeps the fastest.
+int kiln_cudnn_benchmark(int is_wanted) {
+  return guarded([&] { at::globalContext().setBenchmarkCuDNN(is_wanted != 0); });
+}
+
 // Memory that tensors on the CPU give back stays with the process: the system would hand it out again in the next step, page by
 // page, zeroed. Blocks above 32 MiB, the most that glibc ever raises this threshold to by itself, still come and go, so the peak
 // is nearly what it was.

@@ -456,6 +456,11 @@ fn of_loader(kind: &str, file: &str) -> Vec<Case> {
     ]
 }
 
+/// Whether cuDNN was to try its convolutions.
+fn tries_convolutions(left: &Left) -> bool {
+    left.measured("flags").contains(r#""cudnn_benchmark":"true""#)
+}
+
 /// Whether the row notes that pinned memory has no effect.
 fn pins(left: &Left) -> bool {
     left.notes().contains("pin_memory: no effect on the CPU")
@@ -501,6 +506,8 @@ fn of_training() -> Vec<Case> {
             "data.valid_fraction=0.5",
         ]),
         of("label_smoothing", [AS_IT_IS, "0.2"], LOSSES),
+        // What it does is a GPU's matter; here, that libtorch's switch is set and recorded.
+        of("cudnn_benchmark", [AS_IT_IS, "true"], Shows::Holds(|one, other| !tries_convolutions(one) && tries_convolutions(other))),
         // With updates that change nothing the validation loss stalls at once.
         of("early_stop.patience", ["7", "2"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["8", "3"]))
             .with(&["train.evaluate.every=1", "train.optimizer.learning_rate=1.0e-30"]),
