@@ -3,6 +3,7 @@
 # In: $LIBTORCH (a libtorch or torch folder of your own), else a Python that already has torch 2.11, else pip.
 # KILN_LIBTORCH=cpu|cuda chooses the flavour that pip fetches; without it, cuda where an NVIDIA driver is found.
 # KILN_PYTHON names the Python to ask (default python3). Safe to run again, to run twice at once, and to kill.
+# `libtorch.sh fetch cpu|cuda` only fetches that flavour with pip into .libtorch; what the build links stays as it is.
 set -euo pipefail
 
 VERSION=2.11.0
@@ -87,11 +88,41 @@ tell_progress() {
 
 fetch_cuda() { pip_install --target "$1" "torch==$VERSION"; }
 
+# Fetches a flavour with pip, unless it is there.
+fetch() {
+  local flavour=$1 folder=$home/$1-$VERSION
+  [ ! -e "$folder/torch" ] || return 0
+  check_pip
+  case $flavour in
+    cpu) say "fetching torch $VERSION with pip, CPU flavour: about 540 MB to download, 640 MB on disk, a minute or two" ;;
+    cuda) say "fetching torch $VERSION with pip, CUDA flavour: about 2.5 GB to download, 4.7 GB on disk, several minutes" ;;
+  esac
+  local partial=$home/partial.$$ started=$SECONDS
+  mkdir -p "$partial/tmp"
+  tell_progress "$partial" 9>&- &
+  local ticker=$!
+  trap 'kill "$ticker" 2>/dev/null || true' EXIT
+  # A pip that outlives this script does not hold the lock. Its downloads lie where their size is told.
+  TMPDIR=$partial/tmp "fetch_$flavour" "$partial" 9>&-
+  kill "$ticker" 2>/dev/null || true
+  trap - EXIT
+  rm -rf "$partial/tmp"
+  is_usable "$partial/torch" || fail "pip's torch $VERSION lacks the libraries that kiln links; see $partial"
+  rm -rf "$folder"
+  mv -T "$partial" "$folder"
+  say "ready after $((SECONDS - started)) s: $(du -sh "$folder" | cut -f1) in .libtorch/$flavour-$VERSION"
+}
+
 main() {
+  case "${1:-}/${2:-}" in
+    / | fetch/cpu | fetch/cuda) ;;
+    *) fail "got \`$*\`; it takes nothing, or \`fetch cpu\`, or \`fetch cuda\`" ;;
+  esac
   mkdir -p "$home"
   exec 9>"$home/lock"
   flock -n 9 || { say "waiting for another fetch (\`fuser $home/lock\` names it)"; flock 9; }
   rm -rf "$home"/partial.* "$home"/torch.next.*
+  if [ "${1:-}" = fetch ]; then fetch "$2"; return; fi
 
   if [ -n "${LIBTORCH:-}" ]; then
     case $LIBTORCH in /*) ;; *) fail "LIBTORCH is \`$LIBTORCH\`; give its whole path, because builds start in other folders" ;; esac
@@ -111,27 +142,9 @@ main() {
       point_to "$found"
       return
     fi
-    check_pip
-    case $flavour in
-      cpu) say "fetching torch $VERSION with pip, CPU flavour: about 540 MB to download, 640 MB on disk, a minute or two" ;;
-      cuda) say "fetching torch $VERSION with pip, CUDA flavour: about 2.5 GB to download, 4.7 GB on disk, several minutes" ;;
-    esac
-    local partial=$home/partial.$$ started=$SECONDS
-    mkdir -p "$partial/tmp"
-    tell_progress "$partial" 9>&- &
-    local ticker=$!
-    trap 'kill "$ticker" 2>/dev/null || true' EXIT
-    # A pip that outlives this script does not hold the lock. Its downloads lie where their size is told.
-    TMPDIR=$partial/tmp "fetch_$flavour" "$partial" 9>&-
-    kill "$ticker" 2>/dev/null || true
-    trap - EXIT
-    rm -rf "$partial/tmp"
-    is_usable "$partial/torch" || fail "pip's torch $VERSION lacks the libraries that kiln links; see $partial"
-    rm -rf "${chosen%/torch}"
-    mv -T "$partial" "${chosen%/torch}"
-    say "ready after $((SECONDS - started)) s: $(du -sh "${chosen%/torch}" | cut -f1) in .libtorch/$flavour-$VERSION"
+    fetch "$flavour"
   fi
   [ "$flavour" = cuda ] || add_stand_in "$chosen"
   point_to "$flavour-$VERSION/torch"
 }
-main
+main "$@"
