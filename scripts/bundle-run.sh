@@ -24,6 +24,11 @@ lib=$(torch_lib)
 wanted=$(sed -n 's/^needs torch \([^,]*\),.*/\1/p' "$here/ABOUT")
 found=$(sed -n "s/^__version__ = ['\"]\([^'\"+]*\).*/\1/p" "$lib/../version.py" 2>/dev/null || true)
 [ -z "$found" ] || [ "$found" = "$wanted" ] || fail "$lib is torch $found; this bundle was built for $wanted, and libtorch's C++ interface changes between versions"
-export LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# What pip's torch loads of NVIDIA's packages by itself in Python: some of those libraries look for others by their bare names.
+search=$lib
+for folder in "$lib"/../../nvidia/*/lib; do
+  [ ! -d "$folder" ] || search=$search:$(cd "$folder" && pwd)
+done
+export LD_LIBRARY_PATH=$search${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export KILN_DATA=${KILN_DATA:-$here/data}
 exec "$here/kiln" "$@"

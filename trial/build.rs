@@ -21,6 +21,7 @@ mod libtorch {
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
+        "nvrtc.cpp",
         "operations.cpp",
         "attention.cpp",
         "recurrent.cpp",

@@ -16,6 +16,8 @@ pub enum Finding {
     Build(Build),
     /// What the CUDA driver and libtorch's CUDA part say.
     Cuda(Cuda),
+    /// Whether kernels can be compiled for the GPUs of one kind; none where there is no GPU or no NVRTC with libtorch.
+    Nvrtc(Nvrtc),
     /// One matrix product that was compared with the same product in f64 on the CPU.
     Product(Product),
     /// Last line.
@@ -100,6 +102,19 @@ pub struct CudaDevice {
     pub uuid: String,
     /// Such as `9.0`.
     pub compute_capability: String,
+}
+
+/// NVRTC, by which cuDNN and libtorch compile kernels while a trial runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Nvrtc {
+    /// Such as `sm_90`.
+    pub architecture: String,
+    /// CUDA's version, such as `13.0`.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// NVRTC's words where a small kernel did not compile.
+    #[serde(default)]
+    pub fault: Option<String>,
 }
 
 /// A square product of random factors, TF32 off.

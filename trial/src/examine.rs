@@ -41,9 +41,9 @@ fn build() -> Build {
 
 #[cfg(feature = "libtorch")]
 mod on_libtorch {
-    use std::{io::Write, time::Instant};
+    use std::{collections::BTreeSet, io::Write, time::Instant};
 
-    use kiln::record::examination::{Finding, Product};
+    use kiln::record::examination::{Finding, Nvrtc, Product};
     use tch::{Cuda, Device, Kind, Tensor};
 
     use super::say;
@@ -62,13 +62,29 @@ mod on_libtorch {
         }
         let cuda = engine::probe::cuda();
         let devices = cuda.devices;
+        let capabilities: BTreeSet<String> =
+            cuda.driver.iter().flat_map(|driver| &driver.devices).map(|device| device.compute_capability.clone()).collect();
         say(out, &Finding::Cuda(cuda))?;
         if !quick {
+            for capability in capabilities.iter().filter(|_| devices > 0) {
+                if let Some(found) = nvrtc(capability) {
+                    say(out, &Finding::Nvrtc(found))?;
+                }
+            }
             for at in 0..devices {
                 products(&format!("cuda:{at}"), Device::Cuda(at as usize), out)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether NVRTC compiles for GPUs of this compute capability (`9.0`); `None` where libtorch brought none along.
+    fn nvrtc(capability: &str) -> Option<Nvrtc> {
+        let library = engine::nvrtc::library()?;
+        let architecture = format!("sm_{}", capability.replace('.', ""));
+        let version = engine::nvrtc::version(&library).ok().map(|version| version.cuda);
+        let fault = engine::nvrtc::compile(&library, &architecture).err().map(|error| error.to_string());
+        Some(Nvrtc { architecture, version, fault })
     }
 
     fn products(name: &str, device: Device, out: &mut impl Write) -> Result<(), TrialError> {

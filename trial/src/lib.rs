@@ -17,6 +17,7 @@ pub mod train;
 
 pub mod calibrate;
 pub mod examine;
+mod flavour;
 
 /// burn as this package is built with it: a model of one's own needs the same.
 pub use burn;

@@ -14,7 +14,7 @@ use kiln::{
     record::message::exit_status,
 };
 
-use crate::{calibrate, error::TrialError, examine, model::Registry, train};
+use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, train};
 
 const HELP: &str = "\
 The child process of one kiln trial: trains what FILE says and writes steps.csv, epochs.csv and trial.json into its folder.
@@ -37,6 +37,8 @@ enum Request {
     Run(PathBuf),
     Calibrate(Vec<String>),
     Examine(Vec<String>),
+    /// Not in the help: `make check-cuda-flavour` alone asks for it.
+    CheckFlavour(Vec<String>),
 }
 
 /// Runs the program with this process's arguments; `registry` has the models that `model.kind` custom can name.
@@ -47,6 +49,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Ok(Request::Run(path)) => run(&path, &registry),
         Ok(Request::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
         Ok(Request::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
+        Ok(Request::CheckFlavour(rest)) => answered(flavour::check(&rest, io::stdout())),
         Err(reason) => refuse(reason),
     };
     ExitCode::from(u8::try_from(status).unwrap_or(1))
@@ -57,6 +60,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
     match arguments.first().and_then(|first| first.to_str()) {
         Some("--calibrate") => return Ok(Request::Calibrate(rest())),
         Some("--examine") => return Ok(Request::Examine(rest())),
+        Some("--check-cuda-flavour") => return Ok(Request::CheckFlavour(rest())),
         _ => {}
     }
     let [argument] = arguments.as_slice() else {

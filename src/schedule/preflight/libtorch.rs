@@ -10,7 +10,7 @@ use super::{
 use crate::{
     record::{
         Check,
-        examination::{Build, CudaDriver, Libtorch, Product},
+        examination::{Build, CudaDriver, Libtorch, Nvrtc, Product},
     },
     schedule::devices::is_hidden_on_purpose,
     units::Seconds,
@@ -32,6 +32,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         checks.push(cuda(libtorch, answer, facts));
         checks.extend(cuda_version(libtorch, answer, facts));
         checks.extend(cudnn(libtorch));
+        checks.extend(answer.nvrtc.iter().map(nvrtc));
         checks.extend(capabilities(libtorch, facts));
         checks.extend(order(answer, facts));
     }
@@ -296,6 +297,20 @@ fn cudnn(libtorch: &Libtorch) -> Option<Check> {
         Some(version) => Check::ok("cudnn", version.clone()),
         None => Check::warning("cudnn", "this libtorch has CUDA but no cuDNN", "take a libtorch with cuDNN: pip's `torch` brings it along"),
     })
+}
+
+/// Whether kernels compile while a trial runs. Most operations need none of those, so trials can run without.
+fn nvrtc(found: &Nvrtc) -> Check {
+    const NAME: &str = "nvrtc";
+    let version = found.version.as_deref().unwrap_or("of unknown version");
+    match &found.fault {
+        None => Check::ok(NAME, format!("{version}, compiles for {}", found.architecture)),
+        Some(fault) => Check::warning(
+            NAME,
+            format!("{version}, does not compile for {}: {}", found.architecture, fault.lines().next().unwrap_or(fault)),
+            "operations whose kernels are compiled while a trial runs, cuDNN's attention among them, will fail: `KILN_LIBTORCH=cuda make libtorch build` fetches all of libtorch's libraries",
+        ),
+    }
 }
 
 /// Whether libtorch has code for each GPU.

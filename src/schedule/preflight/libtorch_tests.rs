@@ -65,6 +65,26 @@ fn a_cuda_half_that_does_not_load_is_named_with_the_library_it_lacks() {
 }
 
 #[test]
+fn a_kernel_that_does_not_compile_is_a_warning_with_nvrtcs_words() {
+    let with = |fault: Option<&str>| {
+        found("nvrtc", |_, answer| {
+            let fault = fault.map(str::to_owned);
+            answer.nvrtc = vec![Nvrtc { architecture: "sm_90".into(), version: Some("13.0".into()), fault }];
+        })
+    };
+    let good = with(None);
+    assert_eq!((good.state, good.evidence.as_str()), (State::Ok, "13.0, compiles for sm_90"));
+    let bad = with(Some("nvrtcCompileProgram: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: failed to open libnvrtc-builtins.so.13.0.\nmore"));
+    assert_eq!(bad.state, State::Warning);
+    assert!(
+        bad.evidence.ends_with(
+            "does not compile for sm_90: nvrtcCompileProgram: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: failed to open libnvrtc-builtins.so.13.0."
+        ),
+        "{bad:?}"
+    );
+}
+
+#[test]
 fn a_device_count_of_0_has_its_cause() {
     let with = |code: i32, visible: Option<&str>| {
         found("cuda", |facts, answer| {

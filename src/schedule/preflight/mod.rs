@@ -169,6 +169,7 @@ mod tests {
             program: PathBuf::from("/opt/kiln/kiln-trial"),
             build: Some(Build { kiln_examination: 1, kiln_trial: "0.1.0".to_owned(), engines, libtorch: Some(libtorch) }),
             cuda: Some(Cuda { driver: Some(CudaDriver { name: "CUDA_SUCCESS".to_owned(), ..CudaDriver::default() }), devices: 1, fault: None }),
+            nvrtc: Vec::new(),
             products: vec![product("cpu"), product("cuda:0")],
             fault: None,
             is_done: true,

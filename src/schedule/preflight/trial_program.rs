@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
-use crate::record::examination::{Build, Cuda, EXAMINATION, Finding, Product};
+use crate::record::examination::{Build, Cuda, EXAMINATION, Finding, Nvrtc, Product};
 
 /// What the child said.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,7 @@ pub struct Answer {
     pub program: PathBuf,
     pub build: Option<Build>,
     pub cuda: Option<Cuda>,
+    pub nvrtc: Vec<Nvrtc>,
     pub products: Vec<Product>,
     /// Why it said no more.
     pub fault: Option<Fault>,
@@ -147,6 +148,7 @@ fn take_findings(answer: &mut Answer, said: &str) -> Option<u32> {
             Ok(Finding::Build(build)) if build.kiln_examination > EXAMINATION => return Some(build.kiln_examination),
             Ok(Finding::Build(build)) => answer.build = Some(build),
             Ok(Finding::Cuda(cuda)) => answer.cuda = Some(cuda),
+            Ok(Finding::Nvrtc(nvrtc)) => answer.nvrtc.push(nvrtc),
             Ok(Finding::Product(product)) => answer.products.push(product),
             Ok(Finding::Done) => answer.is_done = true,
             Ok(Finding::Unknown) | Err(_) => {}

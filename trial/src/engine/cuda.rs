@@ -3,10 +3,12 @@
 //! CUDA from the CPU in these matters is here and in the shim.
 
 use std::{
-    ffi::{CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     fmt,
-    path::Path,
+    io::{self, Write},
+    path::{Path, PathBuf},
     ptr::{self, NonNull},
+    sync::OnceLock,
 };
 
 use tch::Tensor;
@@ -14,6 +16,7 @@ use tch::Tensor;
 use super::{
     error_from_text, facts,
     libtorch::{Handle, checked},
+    nvrtc,
 };
 use crate::error::TrialError;
 
@@ -24,6 +27,7 @@ struct CEvent {
 
 unsafe extern "C" {
     fn kiln_load_cuda(path: *const c_char, is_real: *mut c_int) -> c_int;
+    fn kiln_cuda_symbol(at: c_int, name: *mut *const c_char, file: *mut *const c_char) -> c_int;
     fn kiln_copy(values: *const c_void, count: i64, is_float: c_int, device: c_int, pinned: c_int, out: *mut Handle) -> c_int;
     fn kiln_seed(device: c_int, seed: u64) -> c_int;
     fn kiln_record_moment(devices: c_int, moment: *mut *mut CEvent) -> c_int;
@@ -33,7 +37,7 @@ unsafe extern "C" {
 
 /// Why this process has no CUDA half of libtorch; each text names the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoCuda {
+pub(crate) enum NoCuda {
     /// The flavour has none: the file is not there, or it is an empty stand-in.
     CpuOnly(String),
     /// The file is there and cannot be loaded, most often because a library that it needs is missing.
@@ -49,12 +53,61 @@ impl From<NoCuda> for TrialError {
     }
 }
 
-/// Loads the `libtorch_cuda.so` that lies beside the libtorch of this process; without it libtorch computes on the CPU only. To
-/// be called before libtorch is asked for anything: it remembers that there was no CUDA.
-pub(super) fn load() -> Result<(), NoCuda> {
+/// Loads the `libtorch_cuda.so` that lies beside the libtorch of this process, after the compiler of kernels that came with it;
+/// without it libtorch computes on the CPU only. To be called before libtorch is asked for anything: it remembers that there was
+/// no CUDA.
+pub(crate) fn load() -> Result<(), NoCuda> {
+    let folder = folder();
+    compiler_notes(&folder);
+    load_from(&folder)
+}
+
+/// As [`load`], but without the compiler of kernels, which then does not find its own parts: the counter-proof of a check.
+pub(crate) fn load_without_compiler() -> Result<(), NoCuda> {
+    load_from(&folder())
+}
+
+/// The folder of this process's libtorch; empty where it is not known.
+fn folder() -> PathBuf {
     let files = facts::library_files();
-    let folder = files.get("libtorch_cpu").and_then(|path| Path::new(path).parent()).unwrap_or(Path::new(""));
-    load_from(folder)
+    files.get("libtorch_cpu").and_then(|path| Path::new(path).parent()).map(Path::to_owned).unwrap_or_default()
+}
+
+/// Loads NVRTC, once in this process; what of it could not be loaded. A trial can do without, so its standard error says so and it goes on.
+fn compiler_notes(folder: &Path) -> &'static [String] {
+    static NOTES: OnceLock<Vec<String>> = OnceLock::new();
+    NOTES.get_or_init(|| {
+        let notes = nvrtc::load(folder);
+        for note in &notes {
+            // Where standard error is closed nobody is there to read it.
+            let _ = writeln!(io::stderr(), "kiln-trial: {note}");
+        }
+        notes
+    })
+}
+
+/// A function of libtorch's CUDA half that is looked up by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    /// As the compiler writes it.
+    pub(crate) name: String,
+    /// The library that has it; `None` where none has.
+    pub(crate) file: Option<String>,
+}
+
+/// All functions that this program looks up by name, each looked up now.
+pub(crate) fn symbols() -> Vec<Symbol> {
+    let text = |text: *const c_char| {
+        // SAFETY: the shim gives null, or a NUL-terminated text that lives as long as the program or the library that it names.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    };
+    let look_up = |at| {
+        let (mut name, mut file) = (ptr::null(), ptr::null());
+        // SAFETY: two places.
+        (unsafe { kiln_cuda_symbol(at, &raw mut name, &raw mut file) } == 0)
+            .then(|| Symbol { name: text(name).unwrap_or_default(), file: text(file) })
+    };
+    (0..).map_while(look_up).collect()
 }
 
 fn load_from(folder: &Path) -> Result<(), NoCuda> {
@@ -195,6 +248,19 @@ mod tests {
         }
         let error = copy(&[1_i64], Route { to: None, pinned: true }).unwrap_err().to_string();
         assert!(error.contains("pin"), "{error}");
+    }
+
+    #[test]
+    fn functions_looked_up_by_name_are_libtorchs_and_a_cpu_flavour_has_none_of_them() {
+        let symbols = symbols();
+        let names: std::collections::BTreeSet<&str> = symbols.iter().map(|symbol| symbol.name.as_str()).collect();
+        assert_eq!(names.len(), symbols.len(), "{symbols:?}");
+        for part in ["4nccl10all_reduce", "4cuda9warp_size", "9CUDAGraphC1Eb", "13capture_begin", "6replayEv"] {
+            assert!(names.iter().any(|name| name.starts_with("_Z") && name.contains(part)), "{part}: {symbols:?}");
+        }
+        // kiln's own stand-ins for two of burn-tch's functions are hidden, and must not be taken for libtorch's.
+        let has_none = symbols.iter().all(|symbol| symbol.file.is_none());
+        assert!(has_none || facts::library_files().contains_key("libtorch_cuda"), "{symbols:?}");
     }
 
     #[test]

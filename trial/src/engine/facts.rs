@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs};
 use super::libtorch::{Asking, library_version};
 
 /// Libraries whose version decides numbers or speed: their name here and the start of their file's name.
-const WATCHED: [(&str, &str); 10] = [
+const WATCHED: [(&str, &str); 12] = [
     ("libtorch_cpu", "libtorch_cpu."),
     ("libtorch_cuda", "libtorch_cuda."),
     ("libc10", "libc10."),
@@ -15,12 +15,14 @@ const WATCHED: [(&str, &str); 10] = [
     ("cublas_lt", "libcublasLt."),
     ("nccl", "libnccl."),
     ("cudart", "libcudart"),
+    ("nvrtc_builtins", "libnvrtc-builtins"),
+    ("nvrtc", "libnvrtc"),
     ("openmp", "libgomp"),
     ("mkl", "libmkl_core."),
 ];
 
 /// Versions by name, of the libraries that are in this process now, by their own words: `libtorch` and `libtorch_build` (CUDA
-/// version and commit it was built from), `cudnn`, `cublas`, `nccl`, `cudart`. A library that tells none has its file's name.
+/// version and commit it was built from), `cudnn`, `cublas`, `nccl`, `cudart`, `nvrtc`. A library that tells none has its file's name.
 /// Some are loaded with CUDA only, so they are there once the device is open.
 pub fn libraries() -> BTreeMap<String, String> {
     let burn = ("burn".to_owned(), "0.22.1".to_owned());
@@ -85,6 +87,7 @@ fn version_of(name: &str, path: &str) -> String {
         "cublas" => library_version(path, c"cublasGetProperty", Asking::InParts).map(|number| parts(number, 10_000, 100)),
         "nccl" => library_version(path, c"ncclGetVersion", Asking::Written).map(nccl),
         "cudart" => library_version(path, c"cudaRuntimeGetVersion", Asking::Written).map(cuda),
+        "nvrtc" => super::nvrtc::version(std::path::Path::new(path)).ok().map(|version| version.cuda),
         _ => None,
     };
     answered.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path).to_owned())
@@ -140,9 +143,13 @@ mod tests {
                     7f02-7f03 r-xp 00000000 00:1b 13 /opt/nvidia/lib/libcudnn.so.9\n\
                     7f04-7f05 rw-p 00000000 00:00 0 \n\
                     7f06-7f07 r-xp 00000000 00:1b 14 /usr/lib/libm.so.6\n\
-                    7f08-7f09 r-xp 00000000 00:1b 15 /opt/nvidia/lib/libcudnn_graph.so.9\n";
+                    7f08-7f09 r-xp 00000000 00:1b 15 /opt/nvidia/lib/libcudnn_graph.so.9\n\
+                    7f0a-7f0b r-xp 00000000 00:1b 16 /opt/nvidia/lib/libnvrtc.so.13\n\
+                    7f0c-7f0d r-xp 00000000 00:1b 17 /opt/nvidia/lib/libnvrtc-builtins.so.13.0\n";
         let found = mapped(maps);
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.len(), 4);
+        assert_eq!(found["nvrtc"], "/opt/nvidia/lib/libnvrtc.so.13");
+        assert_eq!(found["nvrtc_builtins"], "/opt/nvidia/lib/libnvrtc-builtins.so.13.0");
         assert_eq!(found["libtorch_cpu"], "/opt/torch/lib/libtorch_cpu.so");
         assert_eq!(found["cudnn"], "/opt/nvidia/lib/libcudnn.so.9");
     }

@@ -18,6 +18,8 @@ mod island;
 #[cfg(feature = "libtorch")]
 pub mod libtorch;
 #[cfg(feature = "libtorch")]
+pub(crate) mod nvrtc;
+#[cfg(feature = "libtorch")]
 pub(crate) mod probe;
 #[cfg(feature = "libtorch")]
 pub mod recorder;

@@ -138,6 +138,7 @@ mod tests {
         let build = build();
         assert_eq!(build.loaded.as_deref(), Some(build.compiled.as_str()));
         assert!(build.path.is_some_and(|path| path.ends_with("/libtorch_cpu.so")));
-        assert_eq!(build.cuda.is_some(), !build.architectures.is_empty());
+        // PyTorch 2.11 with CUDA leaves the list empty; one without CUDA cannot have any.
+        assert!(build.cuda.is_some() || build.architectures.is_empty());
     }
 }

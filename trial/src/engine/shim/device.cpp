@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <stdexcept>
 
 #include "shim.h"
+#include "symbols.h"
 
 // burn-tch names these two so that a program linked against CUDA's flavour cannot start without it. Answered here, hidden from
 // every library, they tie the program to neither flavour; kiln_load_cuda takes what lies there when a trial wants it.
@@ -21,8 +23,6 @@ __attribute__((visibility("hidden"))) int warp_size() { return 0; }
 
 namespace {
 at::Device cuda(int device) { return at::Device(at::kCUDA, (c10::DeviceIndex)device); }
-// A function that libtorch_cuda.so has; the empty library that lets a CPU flavour be linked has none.
-const char *const CUDA_SYMBOL = "_ZN2at4cuda9warp_sizeEv";
 }  // namespace
 
 extern "C" {
@@ -33,8 +33,20 @@ int kiln_load_cuda(const char *path, int *is_real) {
   return guarded([&] {
     auto library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) throw std::runtime_error(dlerror());
-    *is_real = dlsym(library, CUDA_SYMBOL) != nullptr;
+    *is_real = dlsym(library, cuda_symbol::WARP_SIZE) != nullptr;
   });
+}
+
+// The functions that are looked up by name, by their position from 0: 1 past the last one, else 0 with the function's name and where it
+// is, as the places that use it look it up. file: null where there is no such function.
+int kiln_cuda_symbol(int at, const char **name, const char **file) {
+  if (at < 0 || (size_t)at >= std::size(cuda_symbol::ALL)) return 1;
+  *name = cuda_symbol::ALL[at];
+  *file = nullptr;
+  auto found = dlsym(RTLD_DEFAULT, *name);
+  Dl_info place;
+  if (found != nullptr) *file = dladdr(found, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : "";
+  return 0;
 }
 
 // Seeds the generator of one CUDA device, or of the CPU if `device` is negative, and of no other.

@@ -6,12 +6,11 @@
 #include <stdexcept>
 
 #include "shim.h"
+#include "symbols.h"
 
 namespace {
-// torch::cuda::nccl::all_reduce of torch/csrc/cuda/nccl.h: the sum of the inputs, one on each device, into the outputs. Its operation 0
-// is the sum. Empty lists of streams and communicators mean each device's current stream, and communicators that libtorch keeps.
-const char *const ALL_REDUCE =
-    "_ZN5torch4cuda4nccl10all_reduceERKSt6vectorIN2at6TensorESaIS4_EERS6_iRKS2_ISt8optionalIN3c104cuda10CUDAStreamEESaISE_EERKS2_IPvSaISJ_EE";
+// torch::cuda::nccl::all_reduce: the sum of the inputs, one on each device, into the outputs. Its operation 0 is the sum. Empty lists
+// of streams and communicators mean each device's current stream, and communicators that libtorch keeps.
 using Anything = std::vector<void *>;  // An empty list looks alike whatever it is a list of.
 using AllReduce = void (*)(const std::vector<Tensor> &, std::vector<Tensor> &, int32_t, const Anything &, const Anything &);
 
@@ -23,7 +22,7 @@ void all_reduce_on_cpu(const std::vector<Tensor> &inputs, std::vector<Tensor> &o
 }
 
 AllReduce all_reduce_on_cuda() {
-  auto found = dlsym(RTLD_DEFAULT, ALL_REDUCE);
+  auto found = dlsym(RTLD_DEFAULT, cuda_symbol::ALL_REDUCE);
   if (found == nullptr) throw std::runtime_error("the CUDA half of this libtorch has no torch::cuda::nccl::all_reduce, which sums gradients over GPUs");
   return (AllReduce)found;
 }
