@@ -7,10 +7,10 @@ kiln := $(target)/release/kiln
 # make has a CXX of its own, g++, where nobody names one.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test test-all check check-gpu bench bench-pytorch libtorch browser build bundle install uninstall clean
+.PHONY: help sweep test test-all check check-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
 sweep: ## run EXPERIMENT (experiments/quickstart.yaml), with ARGS for `kiln run`
 	@scripts/announce.sh $(EXPERIMENT) $(kiln)
@@ -30,6 +30,9 @@ check: libtorch ## formatting, lints, tests
 
 check-gpu: build ## what only a GPU can show; says what it skipped
 	@scripts/check-gpu.sh $(kiln)
+
+check-cuda-flavour: build ## what the CUDA flavour of libtorch shows without a GPU; fetches it (2.5 GB, 4.7 GB on disk), writes a table under target/
+	@scripts/check-cuda-flavour.sh $(target)/release/kiln-trial $(target)/cuda-flavour.csv
 
 bench: build ## the runner's and the sampler's own cost, how often verdicts, findings and searches are wrong, and `make bench-pytorch`, as CSVs under target/
 	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench findings --bench searches --bench large_runs
