@@ -26,18 +26,18 @@ pub(crate) const CHANGED: &str = "changed";
 
 const ONE_TRIAL: &str = "train: {steps: 10}\nmeasure: {sample_interval: 100ms}";
 
-fn scenario(name: &str) -> Scenario {
+pub(crate) fn scenario(name: &str) -> Scenario {
     Scenario::read(&Path::new("tests/scenarios").join(format!("{name}.yaml"))).unwrap()
 }
 
 /// An experiment of so many trials, with batch sizes from 1 on and these keys under `run`.
-fn sweep(keys: &str, trials: usize) -> Place {
+pub(crate) fn sweep(keys: &str, trials: usize) -> Place {
     let batches: Vec<String> = (1..=trials).map(|batch| batch.to_string()).collect();
     Place::with(&format!("{ONE_TRIAL}\nrun: {{require_idle_device: false, {keys}}}\nsweep: {{grid: {{train.batch_size: [{}]}}}}", batches.join(", ")))
 }
 
 /// `kiln run` with this driver, which has all the time to answer that a busy machine may need.
-fn kiln_on(place: &Place, scenario: &Scenario, more: &[&str]) -> Command {
+pub(crate) fn kiln_on(place: &Place, scenario: &Scenario, more: &[&str]) -> Command {
     let library = install(place.path("x.yaml").parent().unwrap(), scenario).unwrap();
     let mut kiln = place.kiln(&[&["run", "x.yaml", "--progress", "plain"], more].concat());
     kiln.env("KILN_NVML_LIB", library).env("KILN_NVML_PATIENCE", "60");
@@ -45,7 +45,7 @@ fn kiln_on(place: &Place, scenario: &Scenario, more: &[&str]) -> Command {
     kiln
 }
 
-fn ended(kiln: &mut Command) -> Ended {
+pub(crate) fn ended(kiln: &mut Command) -> Ended {
     end_of(kiln.spawn().unwrap())
 }
 
@@ -61,8 +61,8 @@ fn run(place: &Place, scenario: &Scenario, child: &str) -> Ended {
 }
 
 /// A trial with a measured window of some looks at its devices.
-struct Sampled {
-    row: Row,
+pub(crate) struct Sampled {
+    pub(crate) row: Row,
     window_seconds: f64,
     /// What the longest look took.
     slowest_seconds: f64,
@@ -80,7 +80,7 @@ impl Sampled {
     }
 
     /// The device drew so much all the time.
-    fn drew(&self, watts: f64) {
+    pub(crate) fn drew(&self, watts: f64) {
         let found = |column| number(&self.row, column);
         assert!((found("mean_power_watts") - watts).abs() < 1e-6, "{:?}", self.row);
         let joules = watts * self.window_seconds;
@@ -93,22 +93,28 @@ impl Sampled {
 
 /// One trial on the first device of a scenario, which changes in the middle of the measured window.
 fn sampled(name: &str) -> Sampled {
-    let place = sweep("devices: [0]", 1);
-    let mut kiln = kiln_on(&place, &scenario(name), &[]);
+    sampled_on(&scenario(name), FIRST, "0", None)
+}
+
+/// One trial on the device of this UUID, which `run.devices` names by `device` and `CUDA_VISIBLE_DEVICES` by `visible`.
+pub(crate) fn sampled_on(scenario: &Scenario, uuid: &str, device: &str, visible: Option<&str>) -> Sampled {
+    let place = sweep(&format!("devices: [{device}]"), 1);
+    let mut kiln = kiln_on(&place, scenario, &[]);
+    kiln.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
     let ended = ended(kiln.env("SCRIPTED_CHILD", "sampled").env("SCRIPTED_CHILD_MAKES", place.path(CHANGED)));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let mut rows = place.rows();
     assert_eq!(rows.len(), 1);
-    assert_eq!((rows[0]["outcome"].as_str(), rows[0]["device_uuid"].as_str()), ("completed", FIRST));
+    assert_eq!((rows[0]["outcome"].as_str(), rows[0]["device_uuid"].as_str()), ("completed", uuid));
     Sampled::of(&place, rows.remove(0))
 }
 
-fn number(row: &Row, column: &str) -> f64 {
+pub(crate) fn number(row: &Row, column: &str) -> f64 {
     row[column].parse().unwrap_or_else(|_| unreachable!("`{column}` is `{}`: {}", row[column], row["notes"]))
 }
 
 /// The column is empty, and the notes say why in these words.
-fn is_absent(row: &Row, column: &str, why: &str) {
+pub(crate) fn is_absent(row: &Row, column: &str, why: &str) {
     assert_eq!(row[column], "", "{column}");
     let note = row["notes"].split("; ").find(|note| note.starts_with(&format!("{column}: ")));
     assert!(note.is_some_and(|note| note.contains(why)), "{column}: {}", row["notes"]);
@@ -132,13 +138,6 @@ fn a_plain_gpu_fills_the_row() {
         assert_eq!((row["throttle_reasons"].as_str(), row["throttled_fraction"].as_str()), ("", "0.0"), "{name}");
         assert!(others.is_empty() || row["foreign_processes"] == others, "{name}: {}", row["foreign_processes"]);
     }
-}
-
-#[test]
-fn a_gpu_in_pieces_has_no_utilization() {
-    let row = &sampled("h100-mig").row;
-    is_absent(row, "mean_gpu_utilization", "NVML gives no utilization while MIG is on");
-    assert!((number(row, "mean_power_watts") - 412.0).abs() < 1e-6);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod fuzz;
 mod hardware_scenarios;
 mod imports;
 mod ls;
+mod mig;
 mod nvml;
 mod oom;
 mod plan;

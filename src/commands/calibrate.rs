@@ -103,15 +103,15 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
 }
 
 fn chosen(asked: &str, offer: &Offer) -> Result<Target, Stop> {
-    let is_asked = |gpu: &&DeviceFacts| gpu.uuid == asked || asked.parse() == Ok(gpu.index);
+    let is_asked = |gpu: &&DeviceFacts| gpu.is_named(asked) || asked.parse() == Ok(gpu.index);
     match asked {
         "cpu" => return Ok(Target::Cpu),
         "auto" if offer.visible.is_empty() => return Ok(Target::Cpu),
         "auto" => return Ok(Target::Gpus(offer.visible.to_vec())),
         _ => {}
     }
-    if asked.parse::<u32>().is_err() && !asked.starts_with("GPU-") {
-        return Err(Stop::bad_input(format!("`--device {asked}` is no device; give `cpu`, `auto`, an index or a UUID (`GPU-…`)")));
+    if asked.parse::<u32>().is_err() && !["GPU-", "MIG-"].iter().any(|start| asked.starts_with(start)) {
+        return Err(Stop::bad_input(format!("`--device {asked}` is no device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, `MIG-…`)")));
     }
     offer.visible.iter().find(is_asked).map(|gpu| Target::Gpus(vec![gpu.clone()])).ok_or_else(|| {
         let listed: Vec<String> = offer.visible.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();

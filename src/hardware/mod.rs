@@ -33,7 +33,7 @@ pub use gpu_reader::{
     lost, power_now_watts,
 };
 pub use host::HostFacts;
-pub use nvml::{DeviceFacts, GpuProcess, Nvml, NvmlAbsent, NvmlFault, ProcessList};
+pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};

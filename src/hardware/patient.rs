@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Absence, DeviceFacts, Gpu, Nvml, Reading,
-    nvml::{absence, facts, told},
+    nvml::{absence, facts, instances, told},
 };
 
 /// How long a device is waited for, unless `KILN_NVML_PATIENCE` says otherwise. Everything of one takes less than half a second
@@ -179,18 +179,32 @@ pub fn silence_of(gpu: &Gpu) -> Option<&str> {
     }
 }
 
-/// Every GPU by its index: its facts, or why it cannot be used.
+/// Why a GPU in MIG mode is no device for CUDA.
+const NO_INSTANCE: &str = "MIG is on and no instance was made (`sudo nvidia-smi mig -cgi 0 -C` makes one)";
+
+/// Every GPU by its index: its facts, or why it cannot be used. A GPU that is cut into MIG instances is not there itself, because no
+/// process gets all of it: its instances are, each with the GPU's index.
 pub fn list_devices(nvml: Nvml, patience: &Patience) -> Vec<(u32, Result<DeviceFacts, Absence>)> {
     let Some(count) = patience.wait(move || nvml.device_count()) else { return vec![(0, Err(patience.silence()))] };
     let indices: Vec<u32> = (0..count).collect();
     let listed = patience.each(indices.clone(), move |index| device(&nvml, index));
-    indices.into_iter().zip(listed.into_iter().map(|found| found.unwrap_or_else(|| Err(patience.silence())))).collect()
+    let each = |(index, found): (u32, Option<Result<Vec<DeviceFacts>, Absence>>)| match found.unwrap_or_else(|| Err(patience.silence())) {
+        Ok(devices) => devices.into_iter().map(|device| (index, Ok(device))).collect(),
+        Err(absence) => vec![(index, Err(absence))],
+    };
+    indices.into_iter().zip(listed).flat_map(each).collect()
 }
 
-fn device(nvml: &Nvml, index: u32) -> Result<DeviceFacts, Absence> {
+/// The GPU, or its instances.
+fn device(nvml: &Nvml, index: u32) -> Result<Vec<DeviceFacts>, Absence> {
     let device = nvml.library().device_by_index(index).map_err(|error| absence(&error))?;
     device.uuid().map_err(|error| absence(&error))?;
-    facts(index, &device).ok_or(Absence::NotFound)
+    let board = facts(index, &device).ok_or(Absence::NotFound)?;
+    match instances(nvml, &board, &device) {
+        Some(instances) if instances.is_empty() => Err(Absence::Other(NO_INSTANCE.to_owned())),
+        Some(instances) => Ok(instances),
+        None => Ok(vec![board]),
+    }
 }
 
 #[cfg(test)]

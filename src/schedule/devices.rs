@@ -65,6 +65,14 @@ pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Of
     let choice = choose(wanted, engine, offer)?;
     let (Choice::FirstIdle(found) | Choice::All(found)) = &choice else { return Ok(choice) };
     let each = each.max(1) as usize;
+    if let Some(instance) = found.iter().find(|device| device.instance.is_some())
+        && each > 1
+    {
+        let uuid = &instance.uuid;
+        return Err(format!(
+            "`run.devices_per_trial` is {each}, but CUDA shows a process no more than one MIG instance, and {uuid} is one; try `--set run.devices_per_trial=1`, or name whole GPUs with `--device`"
+        ));
+    }
     if found.len() < each {
         let listed: Vec<String> = found.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
         let (have, there) = (counted(found.len(), "GPU"), listed.join(", "));
@@ -95,7 +103,12 @@ fn nothing_visible(offer: Offer) -> String {
     match (offer.devices.is_empty(), offer.absence) {
         (false, _) => match offer.visible {
             Some(text) if !is_hidden_on_purpose(Some(text)) => {
-                format!("`CUDA_VISIBLE_DEVICES={text}` names none of {} here", counted(offer.devices.len(), "GPU"))
+                let instances: Vec<&str> =
+                    offer.devices.iter().filter(|device| device.instance.is_some()).map(|device| device.uuid.as_str()).collect();
+                match instances.as_slice() {
+                    [] => format!("`CUDA_VISIBLE_DEVICES={text}` names none of {} here", counted(offer.devices.len(), "GPU")),
+                    there => format!("`CUDA_VISIBLE_DEVICES={text}` names none of the devices here; MIG instances are {}", there.join(", ")),
+                }
             }
             _ => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         },
@@ -107,7 +120,7 @@ fn nothing_visible(offer: Offer) -> String {
 fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFacts, String> {
     let found = visible.iter().find(|device| match id {
         DeviceId::Index(index) => device.index == *index,
-        DeviceId::Uuid(uuid) => device.uuid == *uuid,
+        DeviceId::Uuid(uuid) => device.is_named(uuid),
     });
     found.cloned().ok_or_else(|| {
         let wanted = match id {
@@ -125,13 +138,15 @@ fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFa
     })
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; like CUDA, it ends at the first entry that is no device.
+/// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves, in its order; like CUDA, it ends at the first entry that is no
+/// device, and takes the first instance of a GPU that is cut into some. UUIDs of GPUs may be cut short, those of instances not.
 pub fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFacts> {
     let Some(visible) = visible else { return devices.to_vec() };
     let find = |entry: &str| {
         devices.iter().find(|device| match entry.parse::<u32>() {
             Ok(index) => device.index == index,
-            Err(_) => entry.starts_with("GPU-") && device.uuid.starts_with(entry),
+            Err(_) if entry.starts_with("GPU-") => device.board_uuid().starts_with(entry),
+            Err(_) => entry.starts_with("MIG-") && device.is_named(entry),
         })
     };
     visible.split(',').map_while(|entry| find(entry.trim())).cloned().collect()
@@ -159,7 +174,7 @@ pub(super) fn busy(device: &DeviceFacts, processes: &ProcessList, utilization: O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::instruments::GpuProcess;
+    use crate::schedule::instruments::{GpuProcess, InstanceFacts};
 
     fn gpus() -> Vec<DeviceFacts> {
         let gpu = |index: u32| DeviceFacts {
@@ -212,6 +227,63 @@ mod tests {
         assert_eq!(chosen("all", Some("GPU-1,-1,0"), &gpus()), Ok(vec![1]));
         assert!(chosen("[0]", Some("1"), &gpus()).is_err());
         assert!(chosen("all", Some(""), &gpus()).unwrap_err().contains("hides every GPU"));
+    }
+
+    /// GPU 0 is cut into two instances, GPU 1 is whole.
+    fn one_in_pieces() -> Vec<DeviceFacts> {
+        let instance = |id: u32| DeviceFacts {
+            uuid: format!("MIG-{id}b"),
+            instance: Some(InstanceFacts { board_uuid: "GPU-0a".into(), gpu_instance: id, compute_instance: 0 }),
+            ..gpus()[0].clone()
+        };
+        vec![instance(1), instance(2), gpus()[1].clone()]
+    }
+
+    fn uuids(wanted: &str, visible: Option<&str>) -> Result<Vec<String>, String> {
+        let (wanted, devices): (Devices, _) = (serde_yaml::from_str(wanted).unwrap(), one_in_pieces());
+        let offer = Offer { devices: &devices, unusable: &[], absence: None, visible };
+        choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
+            Choice::Cpu { notice } => notice.into_iter().collect(),
+            Choice::FirstIdle(found) | Choice::All(found) => found.into_iter().map(|device| device.uuid).collect(),
+        })
+    }
+
+    #[test]
+    fn a_mig_instance_is_a_device_by_either_of_its_names_and_by_those_of_its_gpu() {
+        let of = |wanted: &str, visible: Option<&str>| uuids(wanted, visible).unwrap();
+        assert_eq!(of("all", None), ["MIG-1b", "MIG-2b", "GPU-1a"]);
+        assert_eq!(of("[MIG-2b]", None), ["MIG-2b"]);
+        assert_eq!(of("[MIG-GPU-0a/2/0, 1]", None), ["MIG-2b", "GPU-1a"]);
+        assert_eq!((of("[0]", None), of("[GPU-0a]", None)), (vec!["MIG-1b".to_owned()], vec!["MIG-1b".to_owned()]), "as CUDA takes the first one");
+        assert_eq!(of("auto", Some("MIG-2b")), ["MIG-2b"]);
+        assert_eq!(of("all", Some("MIG-2b,MIG-1b")), ["MIG-2b", "MIG-1b"]);
+        assert_eq!(of("all", Some("MIG-GPU-0a/2/0")), ["MIG-2b"]);
+        assert_eq!(of("all", Some("0,GPU-1")), ["MIG-1b", "GPU-1a"]);
+        assert_eq!(of("all", Some("GPU-0,MIG-9,1")), ["MIG-1b"], "it ends at what is no device");
+    }
+
+    #[test]
+    fn an_instance_that_is_not_there_is_refused_with_those_that_are() {
+        let refused = uuids("[MIG-7]", None).unwrap_err();
+        assert_eq!(refused, "`run.devices` names MIG-7: there are 0 (MIG-1b), 0 (MIG-2b), 1 (GPU-1a)");
+        let refused = uuids("[MIG-1b]", Some("MIG-2b")).unwrap_err();
+        assert_eq!(refused, "`run.devices` names MIG-1b: there are 0 (MIG-2b)", "hidden ones are not there");
+        for wrong in ["MIG-7", "MIG-1", "MIG-GPU-0a/1/1", "MIG-GPU-9/1/0", "MIG-"] {
+            let refused = uuids("all", Some(wrong)).unwrap_err();
+            assert!(refused.contains("names none of the devices here; MIG instances are MIG-1b, MIG-2b"), "{wrong}: {refused}");
+        }
+    }
+
+    #[test]
+    fn instances_are_not_joined_for_one_trial() {
+        let chosen = |visible: &str| {
+            let devices = one_in_pieces();
+            let offer = Offer { devices: &devices, unusable: &[], absence: None, visible: Some(visible) };
+            choose_each(&Devices::Named(DeviceName::All), Engine::Libtorch, 2, offer)
+        };
+        let refused = chosen("MIG-1b,MIG-2b").unwrap_err();
+        assert!(refused.contains("no more than one MIG instance, and MIG-1b is one"), "{refused}");
+        assert!(chosen("1").unwrap_err().contains("a trial may use 1 GPU: 1 (GPU-1a)"));
     }
 
     #[test]

@@ -49,9 +49,47 @@ pub struct DeviceFacts {
     pub power_limit_watts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<String>,
+    /// The GPU that a MIG instance is a part of, and where; `None` for a whole GPU.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceFacts>,
     /// `enabled` or `disabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_mode: Option<String>,
+}
+
+/// Where a MIG instance belongs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InstanceFacts {
+    /// UUID of the whole GPU.
+    pub board_uuid: String,
+    pub gpu_instance: u32,
+    pub compute_instance: u32,
+}
+
+impl DeviceFacts {
+    /// UUID of the GPU that has the power, the clocks and the temperature: that of the device itself, unless it is a MIG instance.
+    pub fn board_uuid(&self) -> &str {
+        self.instance.as_ref().map_or(&self.uuid, |instance| &instance.board_uuid)
+    }
+
+    /// Whether a whole UUID names it: its own, that of its GPU (CUDA then takes the GPU's first instance), or the older
+    /// `MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>`.
+    pub fn is_named(&self, uuid: &str) -> bool {
+        self.uuid == uuid || self.board_uuid() == uuid || self.instance.as_ref().is_some_and(|instance| instance.older_name() == uuid)
+    }
+}
+
+impl InstanceFacts {
+    /// As drivers before R470 named it, and CUDA still understands.
+    pub fn older_name(&self) -> String {
+        format!("MIG-{}/{}/{}", self.board_uuid, self.gpu_instance, self.compute_instance)
+    }
+}
+
+impl From<hardware::MigInstance> for InstanceFacts {
+    fn from(found: hardware::MigInstance) -> Self {
+        Self { board_uuid: found.board_uuid, gpu_instance: found.gpu_instance, compute_instance: found.compute_instance }
+    }
 }
 
 impl From<hardware::DeviceFacts> for DeviceFacts {
@@ -60,6 +98,7 @@ impl From<hardware::DeviceFacts> for DeviceFacts {
         Self {
             index: found.index,
             mig_profile: found.mig_profile().map(str::to_owned),
+            instance: found.instance.map(InstanceFacts::from),
             uuid: found.uuid,
             name: found.name.into_value().unwrap_or_else(|| "NVIDIA GPU".to_owned()),
             memory_total_bytes: found.memory_total_bytes.into_value(),
@@ -239,9 +278,20 @@ impl Instruments {
         }
     }
 
-    /// The host, and these GPUs.
+    /// The GPUs that these devices are, or are parts of; each once.
+    fn boards(&self, uuids: &[String]) -> Vec<String> {
+        let board =
+            |uuid: &String| self.devices.iter().find(|device| device.uuid == *uuid).map_or(uuid.clone(), |device| device.board_uuid().to_owned());
+        let mut boards: Vec<String> = uuids.iter().map(board).collect();
+        boards.sort();
+        boards.dedup();
+        boards
+    }
+
+    /// The host, and these GPUs. A MIG instance is on its GPU's page.
     fn snapshots(&self, devices: &[String]) -> Vec<Snapshot> {
-        let read = devices.iter().filter_map(|device| self.ask_of(device, read_device));
+        let boards = self.boards(devices);
+        let read = boards.iter().filter_map(|device| self.ask_of(device, read_device));
         std::iter::once(host_snapshot(&self.host)).chain(read).collect()
     }
 
@@ -309,7 +359,7 @@ impl Instruments {
             is_system_nvml: self.is_system_nvml,
             results: request.results,
             trials: request.trials,
-            uuids: uuids.to_vec(),
+            uuids: self.boards(uuids),
             privacy,
             patience: &self.patience,
         };

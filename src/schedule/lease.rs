@@ -112,7 +112,8 @@ pub(super) fn first_idle(devices: &[DeviceFacts], count: usize, terms: &Terms) -
 }
 
 fn take_one(device: &DeviceFacts, terms: &Terms) -> Result<Lease, Refusal> {
-    let path = terms.folder.join(format!("{}.lock", device.uuid));
+    // The older name of a MIG instance has slashes in it.
+    let path = terms.folder.join(format!("{}.lock", device.uuid.replace('/', "_")));
     let broken = |error: io::Error| Refusal::Broken(format!("{}: {error}; name another folder in `KILN_LOCKS`", path.display()));
     make_folder(terms.folder).map_err(broken)?;
     let lock = match lock_file(&path, terms.who).map_err(broken)? {

@@ -19,7 +19,7 @@ pub(super) struct Here {
     pub(super) host_id: Option<String>,
     pub(super) boot_id: Option<String>,
     pub(super) cpu_model: Option<String>,
-    /// UUIDs.
+    /// UUIDs. A MIG instance gets a new one when it is made again, so its GPU stands for it.
     pub(super) gpus: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Here {
             host_id: instruments.host_id(),
             boot_id: host::boot_id().into_value(),
             cpu_model: instruments.cpu_name(),
-            gpus: instruments.devices().into_iter().map(|device| device.uuid).collect(),
+            gpus: instruments.devices().iter().map(|device| device.board_uuid().to_owned()).collect(),
         }
     }
 }
@@ -63,7 +63,9 @@ pub(super) fn made_elsewhere(launches: &[Launch], here: &Here) -> Option<String>
 fn difference(launch: &Launch, here: &Here) -> Option<String> {
     let is_here = here.boot_id.as_deref().is_some_and(|boot| boot == launch.anchor.boot_id);
     let listed = launch.devices.as_array().into_iter().flatten();
-    let shares_gpu = listed.filter_map(|device| device["uuid"].as_str()).any(|uuid| here.gpus.iter().any(|gpu| gpu == uuid));
+    let shares_gpu = listed
+        .filter_map(|device| device["board_uuid"].as_str().or_else(|| device["uuid"].as_str()))
+        .any(|uuid| here.gpus.iter().any(|gpu| gpu == uuid));
     if is_here || shares_gpu {
         return None;
     }

@@ -134,7 +134,7 @@ impl Pattern {
     pub(super) fn allowed(self) -> &'static str {
         match self {
             Self::RunName => "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first",
-            Self::DeviceUuid => "a UUID such as `GPU-…`",
+            Self::DeviceUuid => "a UUID such as `GPU-…` or `MIG-…`",
             Self::Sha256 => "64 hexadecimal digits in small letters, as `sha256sum` writes them",
             Self::Unknown => "text",
         }

@@ -12,8 +12,11 @@ use super::fields::Fields;
 use crate::hardware::{
     Absence, Nvml, Reading,
     nvml::{
+        board_of,
+        calls::gpu_instance_id,
         field_ids::{MEMORY_TEMPERATURE, POWER_AVERAGE, POWER_INSTANT, SCOPE_GPU},
         gpm::{GpmLook, GpmSeries},
+        is_instance,
         raw::{FieldValue, ask, field_values, version_of},
         told,
     },
@@ -80,6 +83,9 @@ pub(super) struct Open {
 pub(super) struct OpenDevice {
     nvml: Nvml,
     handle: Device<'static>,
+    /// The whole GPU, where the device is a MIG instance of it.
+    board: Option<Device<'static>>,
+    is_instance: bool,
     is_mig: bool,
     gpm: Option<GpmSeries>,
     /// When and how many bytes had been received and transmitted.
@@ -90,15 +96,27 @@ pub(super) struct OpenDevice {
 
 impl Open {
     pub(super) fn new(nvml: Nvml, handle: Device<'static>) -> Self {
-        let is_mig = handle.mig_mode().is_ok_and(|mode| mode.current == 1);
+        let (board, is_instance) = (board_of(&handle), is_instance(&handle));
+        let whole = board.as_ref().unwrap_or(&handle);
+        let is_mig = is_instance || whole.mig_mode().is_ok_and(|mode| mode.current == 1);
         let mut lasting = BTreeMap::new();
-        let gpm =
-            GpmSeries::open(&nvml, &handle).map_err(|absence| if absence.is_lasting() { lasting.insert("gpm", absence.to_string()) } else { None });
+        let mut gpm = GpmSeries::open(&nvml, whole, instance_with_gpm(&nvml, &handle))
+            .map_err(|absence| if absence.is_lasting() { lasting.insert("gpm", absence.to_string()) } else { None })
+            .ok();
         if is_mig {
             lasting.insert("utilization", "NVML gives no utilization while MIG is on".to_owned());
         }
-        let pcie_bytes_per_second = pcie_most(handle.max_pcie_link_gen().ok(), handle.max_pcie_link_width().ok());
-        Self { device: OpenDevice { nvml, handle, is_mig, gpm: gpm.ok(), pcie_before: None, pcie_bytes_per_second }, lasting }
+        if is_instance {
+            for field in WHOLE_BOARD_ONLY {
+                lasting.insert(field, "NVML counts the whole board's, not a MIG instance's".to_owned());
+            }
+            if instance_with_gpm(&nvml, &handle).is_none() {
+                gpm = None;
+                lasting.insert("gpm", "the chip counts a GPU instance, of which this device is a part only".to_owned());
+            }
+        }
+        let pcie_bytes_per_second = pcie_most(whole.max_pcie_link_gen().ok(), whole.max_pcie_link_width().ok());
+        Self { device: OpenDevice { nvml, handle, board, is_instance, is_mig, gpm, pcie_before: None, pcie_bytes_per_second }, lasting }
     }
 
     /// What a reader of the values should know.
@@ -108,9 +126,23 @@ impl Open {
     }
 }
 
-/// Reads one group into the tick.
+/// Fields that NVML has of the whole GPU alone, and that would be taken for the work of a MIG instance.
+const WHOLE_BOARD_ONLY: [&str; 6] =
+    ["pcie_receive_bytes_per_second", "pcie_transmit_bytes_per_second", "gpm_pcie", "gpm_nvlink", "encoder_utilization", "decoder_utilization"];
+
+/// The GPU instance whose counters are those of this MIG instance; `None` for a whole GPU, and where the GPU instance is cut further
+/// (`1c.3g.40gb` in its name).
+fn instance_with_gpm(nvml: &Nvml, device: &Device<'_>) -> Option<u32> {
+    let is_cut_further = device.name().is_ok_and(|name| name.rsplit_once(" MIG ").is_some_and(|(_, profile)| profile.contains("c.")));
+    (is_instance(device) && !is_cut_further).then(|| gpu_instance_id(nvml, device).into_value()).flatten()
+}
+
+/// Reads one group into the tick. What a MIG instance has of its own is asked of it, the rest of its GPU.
 pub(super) fn read(group: Group, open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
-    let device = &open.handle;
+    let device = match group {
+        Group::Utilization | Group::Memory | Group::Codec => &open.handle,
+        _ => open.board.as_ref().unwrap_or(&open.handle),
+    };
     match group {
         Group::Utilization => {
             let rates = fields.read("utilization", || told(device.utilization_rates()));
@@ -166,13 +198,13 @@ fn batch(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     let asked: Vec<(u32, u32)> = wanted.iter().map(|(id, _)| (*id, SCOPE_GPU)).collect();
     let asked_at = Instant::now();
     let mut answers: BTreeMap<&str, FieldValue> = BTreeMap::new();
-    let found = if asked.is_empty() { Vec::new() } else { field_values(&open.nvml, &open.handle, &asked) };
+    let found = if asked.is_empty() { Vec::new() } else { field_values(&open.nvml, open.board.as_ref().unwrap_or(&open.handle), &asked) };
     for ((_, name), answer) in wanted.iter().zip(found) {
         answers.extend(fields.keep(name, answer).map(|value| (*name, value)));
     }
     let count = |name: &str| answers.get(name).and_then(|value| value.unsigned());
     let thousandth = |name: &str| count(name).map(|value| value as f64 / 1e3);
-    tick.energy_joules = thousandth("energy_joules").or_else(|| energy(&open.handle, fields));
+    tick.energy_joules = thousandth("energy_joules").or_else(|| energy(open.board.as_ref().unwrap_or(&open.handle), fields));
     tick.power_watts = thousandth("power_average");
     tick.power_instant_watts = thousandth("power_instant_watts");
     // A board without a sensor there answers 0.
@@ -247,6 +279,8 @@ fn reasons(nvml: &Nvml, device: &Device<'_>) -> Reading<u64> {
 /// Metrics of nvml.h (`NVML_GPM_METRIC_…`): SM active, SM occupancy, any tensor core, DRAM bandwidth (percent each), then PCIe to and
 /// from the device, NVLink to and from it (MiB/s each).
 const METRICS: [u32; 8] = [2, 3, 5, 10, 21, 20, 60, 61];
+/// So many of them a MIG instance has of its own; traffic is the board's.
+const OWN_METRICS: usize = 4;
 
 fn gpm(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     let Some(series) = &mut open.gpm else {
@@ -256,7 +290,8 @@ fn gpm(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
     if fields.is_absent("gpm") {
         return;
     }
-    let metrics = match series.look(&open.handle, &METRICS) {
+    let wanted = if open.is_instance { &METRICS[..OWN_METRICS] } else { &METRICS };
+    let metrics = match series.look(open.board.as_ref().unwrap_or(&open.handle), wanted) {
         GpmLook::NotYet => return,
         GpmLook::Metrics(metrics) => metrics,
         GpmLook::Absent(absence) => {

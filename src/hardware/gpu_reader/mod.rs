@@ -17,7 +17,7 @@ use nvml_wrapper::{Device, error::NvmlError};
 
 use super::{
     Absence, Nvml, ProcessList,
-    nvml::absence,
+    nvml::{absence, board_of},
     sampler::{EVERYTHING, GpuTick},
 };
 use fields::Fields;
@@ -152,9 +152,11 @@ pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
     is_lost(&why).then(|| why.to_string())
 }
 
-/// What a device draws at this moment, in watts, or over the last second where the driver has no more. Two calls, which may hang.
+/// What a device (for a MIG instance its whole GPU) draws at this moment, in watts, or over the last second where the driver has no
+/// more. A few calls, which may hang.
 pub fn power_now_watts(nvml: &Nvml, uuid: &str) -> Option<f64> {
     let device = open(nvml, uuid).ok()?;
+    let device = board_of(&device).unwrap_or(device);
     let instant = groups::instant_power_watts(nvml, &device);
     instant.or_else(|| device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3))
 }

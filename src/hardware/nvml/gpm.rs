@@ -22,6 +22,8 @@ const NEAREST: Duration = Duration::from_millis(100);
 /// The looks at one device.
 pub(in crate::hardware) struct GpmSeries {
     nvml: Nvml,
+    /// Of the device's GPU instances the one that is looked at; `None` is the whole device.
+    instance: Option<u32>,
     earlier: Buffer,
     later: Buffer,
     /// When `earlier` was filled.
@@ -39,14 +41,14 @@ pub(in crate::hardware) enum GpmLook {
 }
 
 impl GpmSeries {
-    /// Makes the buffers, if the device has GPM.
-    pub(in crate::hardware) fn open(nvml: &Nvml, device: &Device<'_>) -> Result<Self, Absence> {
+    /// Makes the buffers, if the device has GPM. `instance` is a GPU instance (MIG) of it.
+    pub(in crate::hardware) fn open(nvml: &Nvml, device: &Device<'_>, instance: Option<u32>) -> Result<Self, Absence> {
         if !is_supported(nvml, device)? {
             return Err(Absence::NotSupported);
         }
         // SAFETY: the structure is plain numbers and pointers that only NVML follows, for which zero is a value.
         let request: Box<nvmlGpmMetricsGet_t> = Box::new(unsafe { mem::zeroed() });
-        Ok(Self { nvml: *nvml, earlier: Buffer::new(nvml)?, later: Buffer::new(nvml)?, filled: None, request })
+        Ok(Self { nvml: *nvml, instance, earlier: Buffer::new(nvml)?, later: Buffer::new(nvml)?, filled: None, request })
     }
 
     /// Looks at the device and says what happened since the look before, by metric number (`nvmlGpmMetricId_t`).
@@ -54,7 +56,7 @@ impl GpmSeries {
         if self.filled.is_some_and(|at| at.elapsed() < NEAREST) {
             return GpmLook::NotYet;
         }
-        if let Err(absence) = self.later.fill(&self.nvml, device) {
+        if let Err(absence) = self.later.fill(&self.nvml, device, self.instance) {
             return GpmLook::Absent(absence);
         }
         let had_one = self.filled.replace(Instant::now()).is_some();
@@ -125,10 +127,13 @@ impl Buffer {
         if sample.is_null() { Err(Absence::Code(20)) } else { Ok(Self(sample)) }
     }
 
-    fn fill(&mut self, nvml: &Nvml, device: &Device<'_>) -> Result<(), Absence> {
-        let buffer = self.0;
-        // SAFETY: the buffer is the library's own and in use by this thread alone.
-        let filled = ask(device, nvml.library().lib().nvmlGpmSampleGet.as_ref(), (), |function, handle, ()| unsafe { function(handle, buffer) });
+    fn fill(&mut self, nvml: &Nvml, device: &Device<'_>, instance: Option<u32>) -> Result<(), Absence> {
+        let (buffer, library) = (self.0, nvml.library().lib());
+        // SAFETY, twice: the buffer is the library's own and in use by this thread alone.
+        let filled = match instance {
+            Some(id) => ask(device, library.nvmlGpmMigSampleGet.as_ref(), (), |function, handle, ()| unsafe { function(handle, id, buffer) }),
+            None => ask(device, library.nvmlGpmSampleGet.as_ref(), (), |function, handle, ()| unsafe { function(handle, buffer) }),
+        };
         match filled {
             Reading::Value(()) => Ok(()),
             Reading::Absent(absence) => Err(absence),

@@ -81,6 +81,17 @@ pub struct DeviceFacts {
     pub is_mig: Reading<bool>,
     /// Whether its memory corrects errors now.
     pub is_ecc_enabled: Reading<bool>,
+    /// `None` for a whole GPU.
+    pub instance: Option<MigInstance>,
+}
+
+/// Where a MIG instance belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigInstance {
+    /// UUID of the GPU that it is a part of.
+    pub board_uuid: String,
+    pub gpu_instance: u32,
+    pub compute_instance: u32,
 }
 
 impl DeviceFacts {
@@ -205,7 +216,7 @@ impl Nvml {
     }
 
     pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
-        told(self.device(uuid).and_then(|device| device.temperature(TemperatureSensor::Gpu))).map(f64::from)
+        told(self.device(uuid).and_then(|device| board_of(&device).unwrap_or(device).temperature(TemperatureSensor::Gpu))).map(f64::from)
     }
 
     /// Name of a process, as the driver knows it.
@@ -220,11 +231,53 @@ impl Nvml {
             return by_uuid;
         }
         let count = self.library.device_count()?;
+        let is_it = |device: &Device<'static>| device.uuid().is_ok_and(|found| found == uuid);
+        let instance = |board: &Device<'static>| {
+            let most = board.mig_device_count().unwrap_or(0);
+            (0..most).filter_map(|index| board.mig_device_by_index(index).ok()).find(is_it)
+        };
         (0..count)
             .filter_map(|index| self.library.device_by_index(index).ok())
-            .find(|device| device.uuid().is_ok_and(|found| found == uuid))
+            .find_map(|device| if is_it(&device) { Some(device) } else { instance(&device) })
             .ok_or(NvmlError::NotFound)
     }
+}
+
+/// The GPU that a MIG instance is a part of; `None` for a whole GPU.
+pub(super) fn board_of(device: &Device<'static>) -> Option<Device<'static>> {
+    if is_instance(device) { device.mig_parent_device().ok() } else { None }
+}
+
+/// Whether a handle is that of a MIG instance.
+pub(super) fn is_instance(device: &Device<'_>) -> bool {
+    device.mig_is_mig_device_handle().unwrap_or(false)
+}
+
+/// The instances of a GPU that is cut into some; `None` where it is not, and where this user may not see them.
+pub(super) fn instances(nvml: &Nvml, board: &DeviceFacts, device: &Device<'static>) -> Option<Vec<DeviceFacts>> {
+    if board.is_mig.value() != Some(&true) {
+        return None;
+    }
+    let most = device.mig_device_count().ok()?;
+    let mut found = Vec::new();
+    for index in 0..most {
+        match device.mig_device_by_index(index) {
+            Ok(instance) => found.extend(instance_facts(nvml, board, &instance)),
+            // Indices have gaps.
+            Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Its own name and memory; what only the whole GPU has is that one's.
+fn instance_facts(nvml: &Nvml, board: &DeviceFacts, device: &Device<'_>) -> Option<DeviceFacts> {
+    let (gpu_instance, compute_instance) =
+        (calls::gpu_instance_id(nvml, device).into_value()?, calls::compute_instance_id(nvml, device).into_value()?);
+    let instance = MigInstance { board_uuid: board.uuid.clone(), gpu_instance, compute_instance };
+    let own = facts(board.index, device)?;
+    Some(DeviceFacts { uuid: own.uuid, name: own.name, memory_total_bytes: own.memory_total_bytes, instance: Some(instance), ..board.clone() })
 }
 
 /// `None` for a device that has no UUID: it could not be named.
@@ -238,6 +291,7 @@ pub(super) fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
         power_limit_watts: told(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3),
         is_mig: told(device.mig_mode()).map(|mode| mode.current == 1),
         is_ecc_enabled: told(device.is_ecc_enabled()).map(|mode| mode.currently_enabled),
+        instance: None,
     })
 }
 

@@ -146,7 +146,7 @@ fn mig(gpu: &GpuFacts) -> Option<Check> {
             "reset the GPU (`sudo nvidia-smi -r`) before you measure",
         ));
     }
-    Some(match (is_on, gpu.mig_uuids.len()) {
+    Some(match (is_on, gpu.mig_instances.len()) {
         (false, _) => Check::ok(NAME, "off"),
         (true, 0) => Check::problem(
             NAME,
@@ -155,7 +155,7 @@ fn mig(gpu: &GpuFacts) -> Option<Check> {
         ),
         (true, count) => Check::warning(
             NAME,
-            format!("on, with {}: a trial gets the first one, not the whole GPU, and the driver tells no utilization", counted(count, "instance")),
+            format!("on, with {}: a trial gets one instance, not the whole GPU, and the driver tells no utilization", counted(count, "instance")),
             "turn it off (`sudo nvidia-smi -mig 0`) to measure the whole GPU",
         ),
     })
@@ -315,7 +315,7 @@ mod tests {
     use crate::{
         hardware::{GpuProcess, Reading},
         record::State,
-        schedule::preflight::gpu::tests::healthy,
+        schedule::preflight::gpu::{MigName, tests::healthy},
     };
 
     fn known<T>(value: T) -> Reading<T> {
@@ -385,7 +385,10 @@ mod tests {
             ),
             (
                 "mig",
-                |gpu| (gpu.is_mig, gpu.is_mig_pending, gpu.mig_uuids) = (known(true), known(true), vec!["MIG-5".into()]),
+                |gpu| {
+                    (gpu.is_mig, gpu.is_mig_pending, gpu.mig_instances) =
+                        (known(true), known(true), vec![MigName { uuid: "MIG-5".into(), place: None }])
+                },
                 State::Warning,
                 "with 1 instance:",
             ),

@@ -1,6 +1,18 @@
 //! What the checks look at of one GPU: the part of the typed model that decides whether it can be trusted with a trial.
 
-use crate::hardware::{Absence, Gpu, ProcessList, Reading, gpu::Activity, silence_of};
+use crate::hardware::{
+    Absence, Gpu, ProcessList, Reading,
+    gpu::{Activity, MigDevice},
+    silence_of,
+};
+
+/// A MIG instance by its names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigName {
+    pub uuid: String,
+    /// GPU instance and compute instance, by which older drivers name it.
+    pub place: Option<(u64, u64)>,
+}
 
 /// One GPU, as far as it is checked. Powers in milliwatts, temperatures in °C, as the model has them.
 #[derive(Clone, Debug)]
@@ -20,7 +32,7 @@ pub struct GpuFacts {
     pub compute_mode: Reading<u64>,
     pub is_mig: Reading<bool>,
     pub is_mig_pending: Reading<bool>,
-    pub mig_uuids: Vec<String>,
+    pub mig_instances: Vec<MigName>,
     pub is_ecc: Reading<bool>,
     pub is_ecc_pending: Reading<bool>,
     /// Uncorrected errors since the driver loaded.
@@ -69,7 +81,7 @@ impl GpuFacts {
             compute_mode: gpu.modes.compute.clone(),
             is_mig: gpu.modes.mig.current.clone(),
             is_mig_pending: gpu.modes.mig.pending.clone(),
-            mig_uuids: gpu.mig_devices.iter().filter_map(|device| device.uuid.value().cloned()).collect(),
+            mig_instances: gpu.mig_devices.iter().filter_map(mig_name).collect(),
             is_ecc: gpu.modes.ecc.current.clone(),
             is_ecc_pending: gpu.modes.ecc.pending.clone(),
             uncorrected_errors: gpu.ecc.uncorrected_volatile.total.clone(),
@@ -114,6 +126,11 @@ impl GpuFacts {
     }
 }
 
+fn mig_name(device: &MigDevice) -> Option<MigName> {
+    let place = device.gpu_instance_id.value().copied().zip(device.compute_instance_id.value().copied());
+    Some(MigName { uuid: device.uuid.value()?.clone(), place })
+}
+
 /// A GPU that may not be opened or fell off the bus answers every question with one reason.
 fn lost(gpu: &Gpu) -> Option<Absence> {
     if let Some(silence) = silence_of(gpu) {
@@ -148,7 +165,7 @@ pub(super) mod tests {
             compute_mode: known(0),
             is_mig: known(false),
             is_mig_pending: known(false),
-            mig_uuids: Vec::new(),
+            mig_instances: Vec::new(),
             is_ecc: known(true),
             is_ecc_pending: known(true),
             uncorrected_errors: known(0),

@@ -1,8 +1,13 @@
 //! `CUDA_VISIBLE_DEVICES`: what it leaves of the GPUs that are there, and the mistakes people make in it. From its text and the
 //! GPUs to one check. CUDA ends at the first entry that names no device, and shows none at all if one is named twice.
 
-use super::{facts::Facts, gpu::GpuFacts};
-use crate::record::Check;
+use std::collections::BTreeSet;
+
+use super::{
+    facts::Facts,
+    gpu::{GpuFacts, MigName},
+};
+use crate::{record::Check, units::counted};
 
 /// The check of `CUDA_VISIBLE_DEVICES`.
 pub(in crate::schedule) const NAME: &str = "visible-devices";
@@ -25,10 +30,13 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// The positions of the GPUs that the variable leaves.
+/// The positions of the GPUs that the variable leaves, whole or a MIG instance of them.
 pub(super) fn seen(facts: &Facts) -> Vec<usize> {
     match &facts.environment.cuda_visible_devices {
-        Some(text) => text.split(',').map_while(|entry| find(entry.trim(), &facts.gpus).ok()).collect(),
+        Some(text) => {
+            let places: BTreeSet<usize> = text.split(',').map_while(|entry| Some(find(entry.trim(), &facts.gpus).ok()?.gpu)).collect();
+            places.into_iter().collect()
+        }
         None => (0..facts.gpus.len()).collect(),
     }
 }
@@ -47,19 +55,32 @@ fn visible(text: &str, facts: &Facts) -> Check {
     let mut seen = Vec::new();
     for entry in text.split(',') {
         match find(entry.trim(), gpus) {
-            Ok(place) if seen.contains(&place) => return twice(text, &gpus[place]),
-            Ok(place) => seen.push(place),
+            Ok(named) if seen.contains(&named) => return twice(text, &gpus[named.gpu]),
+            Ok(named) => seen.push(named),
             Err(why) => return wrong(text, &why, &seen, gpus),
         }
     }
     leaves(text, &seen, facts)
 }
 
-/// The position of the GPU that an entry names.
-fn find(entry: &str, gpus: &[GpuFacts]) -> Result<usize, String> {
+/// What an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Named {
+    /// Position of the GPU.
+    gpu: usize,
+    /// Position of the MIG instance in it; `None` is the GPU, or its first instance.
+    instance: Option<usize>,
+}
+
+fn find(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
+    let whole = |gpu| Named { gpu, instance: None };
     if let Ok(index) = entry.parse::<u64>() {
         let last = gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
-        return gpus.iter().position(|gpu| gpu.index == index).ok_or_else(|| format!("there is no GPU {index}; the last one is GPU {last}"));
+        return gpus
+            .iter()
+            .position(|gpu| gpu.index == index)
+            .map(whole)
+            .ok_or_else(|| format!("there is no GPU {index}; the last one is GPU {last}"));
     }
     if entry.is_empty() {
         return Err("an entry is empty".to_owned());
@@ -73,7 +94,7 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<usize, String> {
     let is_uuid = entry.len() > 4 && entry.starts_with("GPU-");
     let named: Vec<usize> = (0..gpus.len()).filter(|at| is_uuid && gpus[*at].uuid.as_ref().is_some_and(|uuid| uuid.starts_with(entry))).collect();
     match named.as_slice() {
-        [one] => Ok(*one),
+        [one] => Ok(whole(*one)),
         [] if is_uuid => Err(format!("no GPU here has the UUID {entry}")),
         [] => Err(format!("`{entry}` is no index and no UUID (`GPU-…` or `MIG-…`)")),
         _ => Err(format!("`{entry}` is the beginning of several UUIDs")),
@@ -81,14 +102,19 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<usize, String> {
 }
 
 /// `MIG-<uuid>`, or the older `MIG-GPU-<uuid of the GPU>/<instance>/<instance>`.
-fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<usize, String> {
-    if let Some(at) = gpus.iter().position(|gpu| gpu.mig_uuids.iter().any(|uuid| uuid == entry)) {
-        return Ok(at);
+fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
+    let is_it = |gpu: &GpuFacts, instance: &MigName| {
+        let older = gpu.uuid.as_ref().zip(instance.place).map(|(board, (gpu, compute))| format!("MIG-{board}/{gpu}/{compute}"));
+        instance.uuid == entry || older.is_some_and(|older| older == entry)
+    };
+    let found = gpus.iter().enumerate().find_map(|(gpu, facts)| Some((gpu, facts.mig_instances.iter().position(|instance| is_it(facts, instance))?)));
+    if let Some((gpu, instance)) = found {
+        return Ok(Named { gpu, instance: Some(instance) });
     }
     let parent = entry.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-")).and_then(|rest| rest.split('/').next());
     let owner = parent.and_then(|parent| gpus.iter().position(|gpu| gpu.uuid.as_deref() == Some(parent)));
     match (owner, parent) {
-        (Some(at), _) if gpus[at].is_mig.value() == Some(&true) => Ok(at),
+        (Some(at), _) if gpus[at].is_mig.value() == Some(&true) => Err(format!("{} has no instance {entry}", gpus[at].words())),
         (Some(at), _) => Err(format!("{entry} is an instance of {}, which is not in MIG mode", gpus[at].words())),
         (None, Some(_)) => Err(format!("{entry} is an instance of a GPU that is not here")),
         (None, None) => Err(format!("no GPU here has the MIG instance {entry}; instances get new UUIDs when they are made again")),
@@ -99,17 +125,29 @@ fn twice(text: &str, gpu: &GpuFacts) -> Check {
     Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}` names {} twice; CUDA then shows no device at all", gpu.words()), "name each GPU once")
 }
 
-fn wrong(text: &str, why: &str, seen: &[usize], gpus: &[GpuFacts]) -> Check {
+fn wrong(text: &str, why: &str, seen: &[Named], gpus: &[GpuFacts]) -> Check {
     let left = match seen {
         [] => "no GPU is visible".to_owned(),
-        some => format!("only {} is visible", some.iter().map(|at| gpus[*at].words()).collect::<Vec<_>>().join(", ")),
+        some => format!("only {} is visible", some.iter().map(|named| gpus[named.gpu].words()).collect::<Vec<_>>().join(", ")),
     };
-    let have: Vec<String> = gpus.iter().map(|gpu| format!("{} = {}", gpu.index, gpu.uuid.as_deref().unwrap_or("unknown"))).collect();
+    let names = |gpu: &GpuFacts| {
+        let own = format!("{} = {}", gpu.index, gpu.uuid.as_deref().unwrap_or("unknown"));
+        let instances: Vec<&str> = gpu.mig_instances.iter().map(|instance| instance.uuid.as_str()).collect();
+        if instances.is_empty() { own } else { format!("{own} with {}", instances.join(" and ")) }
+    };
+    let have: Vec<String> = gpus.iter().map(names).collect();
     Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"), format!("name what is there: {}", have.join(", ")))
 }
 
-fn leaves(text: &str, seen: &[usize], facts: &Facts) -> Check {
-    let shown = format!("`CUDA_VISIBLE_DEVICES={text}` leaves {} of {} GPUs", seen.len(), facts.gpus.len());
+fn leaves(text: &str, seen: &[Named], facts: &Facts) -> Check {
+    let instances = seen.iter().filter(|named| named.instance.is_some()).count();
+    let wholes = format!("{} of {} GPUs", seen.len() - instances, facts.gpus.len());
+    let left = match (instances, seen.len() - instances) {
+        (0, _) => wholes,
+        (some, 0) => counted(some, "MIG instance"),
+        (some, _) => format!("{wholes} and {}", counted(some, "MIG instance")),
+    };
+    let shown = format!("`CUDA_VISIBLE_DEVICES={text}` leaves {left}");
     if text.contains(' ') {
         return Check::warning(
             NAME,
@@ -181,10 +219,20 @@ mod tests {
     fn instances_of_a_gpu_in_mig_mode_are_found() {
         let mig = |facts: &mut Facts| {
             facts.gpus[1].is_mig = Reading::Value(true);
-            facts.gpus[1].mig_uuids = vec!["MIG-5".into()];
+            let instance = |number: u64| MigName { uuid: format!("MIG-{number}"), place: Some((number, 0)) };
+            facts.gpus[1].mig_instances = vec![instance(5), instance(6)];
         };
-        assert_eq!(with("MIG-5", mig).0, State::Ok);
-        assert_eq!(with("MIG-GPU-1aaaaaaa-0000-0000-0000-000000000000/1/0", mig).0, State::Ok);
+        assert_eq!(with("MIG-5", mig), (State::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5` leaves 1 MIG instance".to_owned()));
+        assert_eq!(with("MIG-5,MIG-6", mig), (State::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5,MIG-6` leaves 2 MIG instances".to_owned()));
+        assert_eq!(with("0,MIG-6", mig), (State::Ok, "`CUDA_VISIBLE_DEVICES=0,MIG-6` leaves 1 of 2 GPUs and 1 MIG instance".to_owned()));
+        let older = "MIG-GPU-1aaaaaaa-0000-0000-0000-000000000000";
+        assert_eq!(with(&format!("{older}/6/0"), mig).0, State::Ok);
+        for (text, words) in
+            [(format!("{older}/6/1"), "has no instance"), (format!("MIG-6,{older}/6/0"), "twice"), ("MIG-7".into(), "no GPU here has")]
+        {
+            let (state, evidence) = with(&text, mig);
+            assert!(state == State::Problem && evidence.contains(words), "{text}: {evidence}");
+        }
     }
 
     #[test]

@@ -235,6 +235,7 @@ mod tests {
             compute_capability: Reading::absent("not asked"),
             power_limit_watts: Reading::Value(700.0),
             is_mig: Reading::absent("not asked"),
+            instance: None,
             is_ecc_enabled: Reading::absent("not asked"),
         }
     }
