@@ -17,7 +17,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 12] = [
+    const SOURCES: [&str; 13] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
