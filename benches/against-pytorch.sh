@@ -1,63 +1,144 @@
 #!/usr/bin/env bash
-# kiln's training step against eager PyTorch's, on the CPU: each model of step-speed-models.json in f32, amp-bf16 and bf16, with the same
-# shapes, batches, threads and optimizer. Five rounds of process runs, kiln and PyTorch in turn, five blocks of steps each: one CSV row
-# per block. Prints the ratio of medians over the runs (PyTorch's time / kiln's; above 1 kiln is faster) and its spread over the rounds.
-# Says that it skipped the table where $PYTHON (default python3) has no torch; nothing else of kiln needs it.
+# kiln's training step against PyTorch's, eager and through torch.compile: each model of a file of cases with the same shapes, batches, threads
+# and optimizer. Rounds of process runs, the programs in turn, five blocks of steps each: one CSV row per block. Prints the ratios of medians
+# over the runs (PyTorch's time / kiln's; above 1 kiln is faster) with their spread over the rounds, and the most memory of each program.
+# Where $PYTHON (default python3) has no torch it says that it skipped the table; nothing else of kiln needs it.
 #
-#   benches/against-pytorch.sh [TABLE.csv]     MODELS="gpt lstm" PRECISIONS=f32 ROUNDS=1 THREADS=1 choose less
+#   benches/against-pytorch.sh [TABLE.csv]     choose less, or other things, by variables:
+#
+#   MODELS="gpt lstm"       cases of the file (default: all but those that begin with tiny-)
+#   PRECISIONS=f32          of f32 tf32 bf16 amp-bf16 amp-f16 (default: f32 amp-bf16 bf16; on cuda amp-bf16 tf32)
+#   PROGRAMS="kiln eager"   of kiln eager compile
+#   ROUNDS=1 THREADS=1      rounds (5), threads on the CPU (all cores)
+#   DEVICE=cuda             cpu, or the first GPU that is visible
+#   CASES=FILE              benches/step-speed-models.json; on cuda benches/step-speed-real.json
+#   PEAK_TFLOPS=800         the device's peak, for kiln's MFU; without it TFLOP/s alone are printed
+#   STEP_SPEED=PROGRAM      a built step-speed, word by line; otherwise cargo builds it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
-models=${MODELS:-gpt lstm panel-lstm seq2seq seq2seq-adafactor resnet18 resnet50 mlp}
-precisions=${PRECISIONS:-f32 amp-bf16 bf16}
+device=${DEVICE:-cpu}
+case $device in
+  cpu) cases=benches/step-speed-models.json precisions="f32 amp-bf16 bf16" ;;
+  cuda) cases=benches/step-speed-real.json precisions="amp-bf16 tf32" ;;
+  *) echo "against-pytorch.sh: DEVICE is \`$device\`; it must be cpu or cuda" >&2; exit 2 ;;
+esac
+cases=${CASES:-$cases}
+precisions=${PRECISIONS:-$precisions}
+programs=${PROGRAMS:-kiln eager compile}
 rounds=${ROUNDS:-5}
 threads=${THREADS:-$(nproc)}
 table=${1:-${CARGO_TARGET_DIR:-target}/against-pytorch.csv}
+NOTHING_COMPILED=4
 
-"$python" -c 'import torch' 2>/dev/null || { echo "skipped: speed against PyTorch (\`$python\` has no torch; PYTHON=… names one that has 2.11)"; exit 0; }
-if ! "$python" -c 'import transformers' 2>/dev/null; then
-  echo "skipped: seq2seq (\`$python\` has no transformers, whose T5 it is held against)"
-  models=$(tr ' ' '\n' <<< "$models" | grep -v '^seq2seq' | xargs)
+wants() { [[ " $programs " == *" $1 "* ]]; }
+for program in $programs; do
+  [[ $program =~ ^(kiln|eager|compile)$ ]] || { echo "against-pytorch.sh: PROGRAMS names \`$program\`; there are kiln, eager and compile" >&2; exit 2; }
+done
+all=$(sed -n 's/^  "\([^"]*\)": {$/\1/p' "$cases")
+models=${MODELS:-$(grep -v '^tiny-' <<< "$all" | xargs)}
+for model in $models; do
+  grep -qx "$model" <<< "$all" || { echo "against-pytorch.sh: $cases has no case \`$model\`; there are $(xargs <<< "$all")" >&2; exit 2; }
+done
+if wants eager || wants compile; then
+  "$python" -c 'import torch' 2>/dev/null || { echo "skipped: speed against PyTorch (\`$python\` has no torch; PYTHON=… names one that has 2.11)"; exit 0; }
+  if ! "$python" -c 'import transformers' 2>/dev/null; then
+    t5=$("$python" -c 'import json, sys; print(*[name for name, case in json.load(open(sys.argv[1])).items() if "pairs" in case])' "$cases")
+    echo "skipped: $t5 (\`$python\` has no transformers, whose T5 they are held against)"
+    for name in $t5; do models=$(tr ' ' '\n' <<< "$models" | grep -vx "$name" | xargs); done
+  fi
 fi
-cargo build --quiet --release -p kiln-trial --example step-speed
-step_speed=${CARGO_TARGET_DIR:-target}/release/examples/step-speed
+step_speed=()
+if [ -n "${STEP_SPEED:-}" ]; then
+  mapfile -t step_speed <<< "$STEP_SPEED"
+elif wants kiln; then
+  cargo build --quiet --workspace --release --example step-speed
+  step_speed=("${CARGO_TARGET_DIR:-target}/release/examples/step-speed")
+fi
 
 run() {
   case $1 in
-    kiln) "$step_speed" "${@:2}" ;;
-    pytorch) "$python" benches/pytorch_models.py "${@:2}" ;;
+    kiln) "${step_speed[@]}" "$cases" "${@:2}" "$device" ;;
+    # It knows no formula for FLOPs.
+    *) "$python" benches/pytorch_models.py "$1" "$cases" "${@:2}" "$device" | sed 's/$/,/' ;;
   esac
 }
 
-echo "kiln_table,program,model,precision,threads,round,block,step_seconds,cpu_seconds,loss" > "$table"
+echo "kiln_table,program,device,model,precision,threads,round,block,step_seconds,cpu_seconds,loss,peak_memory_bytes,step_flops" > "$table"
+read -ra order <<< "$programs"
+declare -A left_out=()
+failed=()
 for round in $(seq "$rounds"); do
-  # Whoever runs second finds a warmer machine: the two take turns at that.
-  order=(kiln pytorch)
-  if (( round % 2 == 0 )); then order=(pytorch kiln); fi
   for model in $models; do
     for precision in $precisions; do
       for program in "${order[@]}"; do
-        run "$program" "$model" "$precision" "$threads" | sed "s|^|step-speed/1,$program,$model,$precision,$threads,$round,|" >> "$table"
+        [ -z "${left_out[$program $model $precision]:-}" ] || continue
+        status=0
+        lines=$(run "$program" "$model" "$precision" "$threads") || status=$?
+        if [ "$program" = compile ] && [ $status -eq $NOTHING_COMPILED ]; then
+          left_out[$program $model $precision]=yes
+          echo "left out: $model in $precision through torch.compile, which compiles nothing of it"
+          continue
+        fi
+        if [ $status -ne 0 ]; then
+          # The other cases are still worth their time.
+          failed+=("$program $model $precision: status $status")
+          left_out[$program $model $precision]=yes
+          continue
+        fi
+        sed "s|^|step-speed/2,$program,$device,$model,$precision,$threads,$round,|" <<< "$lines" >> "$table"
       done
     done
   done
+  # Whoever runs after another finds a warmer machine: they take turns at that.
+  order=("${order[@]:1}" "${order[0]}")
 done
 
-"$python" - "$table" <<'PY'
+"$python" - "$table" "${PEAK_TFLOPS:-}" <<'PY'
 import collections, csv, statistics, sys
-runs, losses = collections.defaultdict(list), {}
+
+runs, losses, peaks, flops = collections.defaultdict(list), {}, {}, {}
 for row in csv.DictReader(open(sys.argv[1])):
     case = row["model"], row["precision"]
     runs[case, row["program"], row["round"]].append(float(row["step_seconds"]))
     losses[case, row["program"]] = float(row["loss"])
-print("model              precision  kiln [s/step]  PyTorch [s/step]  ratio (its rounds)      last losses")
+    peaks[case, row["program"]] = max(int(row["peak_memory_bytes"]), peaks.get((case, row["program"]), 0))
+    if row["step_flops"]:
+        flops[case] = int(row["step_flops"])
+peak = float(sys.argv[2]) if sys.argv[2] else None
+PROGRAMS = ("kiln", "eager", "compile")
+
+
+def ratio(medians, program):
+    """PyTorch's time by kiln's, and the lowest and highest of the rounds."""
+    if not medians["kiln"] or not medians[program]:
+        return "-"
+    rounds = [medians[program][at] / medians["kiln"][at] for at in medians["kiln"] if at in medians[program]]
+    whole = statistics.median(medians[program].values()) / statistics.median(medians["kiln"].values())
+    return f"{whole:.3f} ({min(rounds):.3f} to {max(rounds):.3f})"
+
+
+def of_each(values, form):
+    return " ".join(form(values[program]) if program in values else "-" for program in PROGRAMS)
+
+
+heads = ("seconds per step: kiln, eager, compile", "eager / kiln (its rounds)", "compile / kiln (its rounds)", "GiB: each", "TFLOP/s")
+print(f"{'model':18} {'precision':9} {heads[0]:40} {heads[1]:25} {heads[2]:27} {heads[3]:18} {heads[4]:16} last losses")
 for case in dict.fromkeys(case for case, _ in losses):
     rounds = sorted({key[2] for key in runs if key[0] == case})
-    ours, theirs = ([statistics.median(runs[case, program, round]) for round in rounds] for program in ("kiln", "pytorch"))
-    ratios = [their / our for our, their in zip(ours, theirs)]
-    our, their = statistics.median(ours), statistics.median(theirs)
-    spread = f"{their / our:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-    print(f"{case[0]:18} {case[1]:9} {our:14.4f} {their:17.4f}  {spread:23} {losses[case, 'kiln']:.3f} {losses[case, 'pytorch']:.3f}")
+    medians = {
+        program: {at: statistics.median(runs[case, program, at]) for at in rounds if (case, program, at) in runs} for program in PROGRAMS
+    }
+    seconds = {program: statistics.median(found.values()) for program, found in medians.items() if found}
+    rate = flops[case] / seconds["kiln"] / 1e12 if case in flops and "kiln" in seconds else None
+    share = f" mfu {rate / peak:.3f}" if rate and peak else ""
+    memory = of_each({program: peaks[case, program] for program in seconds}, lambda value: f"{value / 2**30:.2f}")
+    print(
+        f"{case[0]:18} {case[1]:9} {of_each(seconds, lambda value: f'{value:.5f}'):40} {ratio(medians, 'eager'):25} {ratio(medians, 'compile'):27} "
+        f"{memory:18} {(f'{rate:.3f}' if rate else '-') + share:16} {of_each({program: losses[case, program] for program in seconds}, lambda value: f'{value:.3f}')}"
+    )
 print(f"written to {sys.argv[1]}")
 PY
+for case in ${failed[@]+"${failed[@]}"}; do echo "against-pytorch.sh: failed: $case" >&2; done
+[ ${#failed[@]} -eq 0 ]

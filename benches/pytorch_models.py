@@ -1,7 +1,8 @@
-"""Speed of one optimizer step of kiln's models in eager PyTorch: fused optimizers and attention, channels last, autocast for amp-bf16.
+"""Speed of one optimizer step of kiln's models in PyTorch: fused optimizers and attention, channels last, autocast for mixed precision.
 
-pytorch_models.py MODEL PRECISION THREADS; MODEL names a case of step-speed-models.json. Prints, for each of five blocks of steps, its
-number, seconds and CPU seconds of one step, and the loss after it. Counterpart of trial/examples/step-speed.rs.
+pytorch_models.py eager|compile CASES MODEL PRECISION THREADS DEVICE; MODEL names a case of the file CASES, such as step-speed-models.json,
+`compile` puts the model through torch.compile. Prints, for each of five blocks of steps, its number, seconds and CPU seconds of one step, the
+loss after it, and the most memory so far. Counterpart of trial/examples/step-speed.rs.
 """
 
 import contextlib
@@ -16,6 +17,11 @@ import torch.nn.functional as F
 from torch import nn
 
 WARM_UP_STEPS, BLOCKS = 3, 5
+# A model that is still being compiled after so many steps is compiled anew in each, and is measured so.
+MOST_WARM_UP_STEPS = 40
+# Exit status, for against-pytorch.sh.
+NOTHING_COMPILED = 4
+PRECISIONS = ("f32", "tf32", "bf16", "amp-bf16", "amp-f16")
 
 
 # Language models: tokens [rows, time] to logits [rows, time, vocabulary] ---------------------------------------------------------
@@ -53,7 +59,7 @@ class Gpt(nn.Module):
             self.head.weight = self.token_table.weight
 
     def forward(self, tokens):
-        x = self.token_table(tokens) + self.position_table(torch.arange(tokens.shape[1]))
+        x = self.token_table(tokens) + self.position_table(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.final_norm(x))
@@ -231,23 +237,36 @@ def optimizer(parameters, kind, rate, keys):
 
 
 class Training:
-    def __init__(self, case, precision):
+    def __init__(self, case, precision, device, is_compiled):
         kind = case["model"]["kind"]
+        self.device = device
         self.model = MODELS[kind](case["model"], case.get("images") or case.get("panel"))
         self.format = torch.bfloat16 if precision == "bf16" else torch.float32
-        self.model.to(self.format)
-        self.autocast = torch.autocast("cpu", dtype=torch.bfloat16) if precision == "amp-bf16" else contextlib.nullcontext()
+        self.model.to(device, self.format)
+        if device == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        narrow = {"amp-bf16": torch.bfloat16, "amp-f16": torch.float16}.get(precision)
+        self.autocast = torch.autocast(device, dtype=narrow) if narrow else contextlib.nullcontext()
+        # Without it, scaling and unscaling are the identity.
+        self.scaler = torch.amp.GradScaler(device, enabled=precision == "amp-f16")
         keys = dict(case["train"]["optimizer"])
         self.optimizer = optimizer(self.model.parameters(), keys.pop("kind"), keys.pop("learning_rate"), keys)
         self.clip_norm = case["train"]["clip_norm"]
+        self.forward = torch.compile(self.model) if is_compiled else self.model
+
+    def to_device(self, values):
+        values = values.to(self.device, non_blocking=True)
+        return values.to(self.format) if values.is_floating_point() else values
 
     def step(self, inputs, targets):
-        inputs = [values.to(self.format) if values.is_floating_point() else values for values in inputs]
+        inputs, targets = [self.to_device(values) for values in inputs], targets.to(self.device, non_blocking=True)
         with self.autocast:
-            loss = self.loss(self.model(*inputs), targets)
-        loss.backward()
+            loss = self.loss(self.forward(*inputs), targets)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
         nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
@@ -256,23 +275,77 @@ class Training:
             return F.mse_loss(outputs.float(), targets)
         return F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten())
 
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_bytes(self):
+        """Of the allocator since the warm-up; on the CPU of the whole process, its compiling included."""
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated()
+        status = pathlib.Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def compiled_graphs():
+    from torch._dynamo.utils import counters
+
+    return counters["stats"]["unique_graphs"]
+
+
+def warm_up(training, case, is_compiled):
+    """Steps until three in a row have compiled nothing."""
+    quiet = 0
+    for step in range(MOST_WARM_UP_STEPS):
+        before = compiled_graphs() if is_compiled else 0
+        training.step(*on_host(batch(case, step % WARM_UP_STEPS), training.device))
+        quiet = quiet + 1 if not is_compiled or compiled_graphs() == before else 0
+        if quiet == WARM_UP_STEPS:
+            break
+    if is_compiled and compiled_graphs() == 0:
+        # PyTorch 2.11 takes no nn.LSTM, and falls back to eager for the whole model around one.
+        print("torch.compile compiled nothing of this model: its time would be that of eager PyTorch", file=sys.stderr)
+        sys.exit(NOTHING_COMPILED)
+    training.wait()
+    if training.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def on_host(made, device):
+    """Page-locked for a GPU, as a loader with `pin_memory` gives them."""
+    inputs, targets = made
+    return made if device == "cpu" else (tuple(values.pin_memory() for values in inputs), targets.pin_memory())
+
+
+def arguments():
+    usage = "usage: pytorch_models.py eager|compile CASES MODEL PRECISION THREADS DEVICE"
+    if len(sys.argv) != 7 or sys.argv[1] not in ("eager", "compile"):
+        sys.exit(usage)
+    program, cases, name, precision, threads, device = sys.argv[1:]
+    cases = json.loads(pathlib.Path(cases).read_text())
+    if name not in cases:
+        sys.exit(f"no model `{name}`; there are {', '.join(cases)}")
+    if precision not in PRECISIONS or device not in ("cpu", "cuda"):
+        sys.exit(f"{usage}; PRECISION is one of {', '.join(PRECISIONS)}, DEVICE cpu or cuda")
+    return program == "compile", cases[name], precision, int(threads), device
+
 
 def main():
-    name, precision, threads = sys.argv[1:4]
-    case = json.loads(pathlib.Path(__file__).with_name("step-speed-models.json").read_text())[name]
-    torch.set_num_threads(int(threads))
+    is_compiled, case, precision, threads, device = arguments()
+    torch.set_num_threads(threads)
     torch.manual_seed(1)
-    training, steps = Training(case, precision), case["block_steps"]
-    for step in range(WARM_UP_STEPS):
-        training.step(*batch(case, step))
+    training, steps = Training(case, precision, device, is_compiled), case["block_steps"]
+    warm_up(training, case, is_compiled)
     for block in range(BLOCKS):
         first = WARM_UP_STEPS + block * steps
-        batches = [batch(case, step) for step in range(first, first + steps)]
+        batches = [on_host(batch(case, step), device) for step in range(first, first + steps)]
+        training.wait()
         started, cpu_started = time.perf_counter(), time.process_time()
         for one in batches:
             loss = training.step(*one)
+        training.wait()
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
-        print(f"{block + 1},{seconds / steps:.6f},{cpu_seconds / steps:.6f},{loss.item():.4f}")
+        print(f"{block + 1},{seconds / steps:.6f},{cpu_seconds / steps:.6f},{loss.item():.4f},{training.peak_bytes()}")
 
 
 main()

@@ -1,13 +1,14 @@
-//! Speed of one optimizer step of kiln's models on the CPU, for `benches/against-pytorch.sh`: the counterpart of
-//! `benches/pytorch_models.py`.
+//! Speed of one optimizer step of kiln's models, for `benches/against-pytorch.sh`: the counterpart of `benches/pytorch_models.py`.
 //!
-//! `step-speed MODEL PRECISION THREADS`; MODEL names a case of `benches/step-speed-models.json`. Prints, for each of five blocks of
-//! steps, its number, seconds and CPU seconds of one step (CPU time is less shaken by a busy machine), and the loss after it.
+//! `step-speed CASES MODEL PRECISION THREADS DEVICE`; MODEL names a case of the file CASES, such as `benches/step-speed-models.json`. Prints,
+//! for each of five blocks of steps, its number, seconds and CPU seconds of one step (CPU time is less shaken by a busy machine), the loss
+//! after it, the most memory so far, and the model FLOPs of one step (empty where there is no formula).
 
 use std::{
     collections::BTreeMap,
     env,
     error::Error,
+    fs,
     io::{self, Write},
     time::Instant,
 };
@@ -15,7 +16,7 @@ use std::{
 use kiln::{
     catalog::{
         InputShape,
-        data::{ImageShape, PanelShape},
+        data::{ImageShape, PairCounts, PairShape, PanelShape},
     },
     plan::TrialFile,
 };
@@ -52,30 +53,50 @@ struct Lengths {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [model, precision, threads] = &arguments[..] else {
-        return Err("usage: step-speed MODEL PRECISION THREADS".into());
+    let [cases, model, precision, threads, device] = &arguments[..] else {
+        return Err("usage: step-speed CASES MODEL PRECISION THREADS DEVICE".into());
     };
-    let mut cases: BTreeMap<String, Case> = serde_json::from_str(include_str!("../../benches/step-speed-models.json"))?;
+    let mut cases: BTreeMap<String, Case> = serde_json::from_str(&fs::read_to_string(cases).map_err(|error| format!("{cases}: {error}"))?)?;
     let case = cases.remove(model).ok_or_else(|| format!("no model `{model}`; there are {:?}", cases.keys()))?;
-    let file = case.trial_file(precision, threads.parse()?)?;
+    let file = case.trial_file(precision, threads.parse()?, device)?;
     let rate = case.train["optimizer"]["learning_rate"].as_f64().ok_or("a case without a learning rate")?;
+    let flops = file.model.flops_per_sample(case.counted_shape()).map(|flops| flops * file.train.batch_size);
+    let flops = flops.map(|flops| flops.to_string()).unwrap_or_default();
     let mut learner = Learner::build(&file, case.input_shape())?;
     for step in 0..WARM_UP_STEPS {
         train(&mut learner, step, &case.batch(step), rate)?;
     }
+    // The first losses are not measured, and the peak is that of the steps after them.
+    learner.take_losses()?;
+    learner.wait()?;
+    learner.reset_allocator_peaks();
     for block in 0..BLOCKS {
         let first = WARM_UP_STEPS + block * case.block_steps;
         let batches: Vec<_> = (first..first + case.block_steps).map(|step| (step, case.batch(step))).collect();
+        learner.wait()?;
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
         for (step, batch) in &batches {
             train(&mut learner, *step, batch, rate)?;
         }
+        learner.wait()?;
         let steps = case.block_steps as f64;
         let (seconds, cpu) = (started.elapsed().as_secs_f64() / steps, (cpu_seconds() - cpu_started) / steps);
         let losses = learner.take_losses()?;
-        writeln!(io::stdout(), "{},{seconds:.6},{cpu:.6},{:.4}", block + 1, losses[losses.len() - 1])?;
+        let (loss, peak) = (losses[losses.len() - 1], peak_bytes(&learner)?);
+        writeln!(io::stdout(), "{},{seconds:.6},{cpu:.6},{loss:.4},{peak},{flops}", block + 1)?;
     }
     Ok(())
+}
+
+/// Of the allocator since the warm-up; on the CPU of the whole process.
+fn peak_bytes(learner: &Learner) -> Result<u64, Box<dyn Error>> {
+    if let Some(stats) = learner.allocator() {
+        return Ok(stats.peak_allocated_bytes);
+    }
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("/proc/self/status has no VmHWM")?;
+    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kibibytes * 1024)
 }
 
 fn train(learner: &mut Learner, step: usize, batch: &HostBatch, rate: f64) -> Result<(), TrialError> {
@@ -90,20 +111,43 @@ fn cpu_seconds() -> f64 {
 }
 
 impl Case {
-    fn trial_file(&self, precision: &str, threads: u64) -> Result<TrialFile, serde_json::Error> {
-        let mut train = self.train.clone();
+    fn trial_file(&self, precision: &str, threads: u64, device: &str) -> Result<TrialFile, serde_json::Error> {
+        let (mut train, mut data) = (self.train.clone(), self.data.clone());
+        // As PyTorch's side; no effect on the CPU.
+        data["pin_memory"] = true.into();
         train["precision"] = precision.into();
         train["cpu_threads"] = threads.into();
         train["steps"] = 1.into();
         serde_json::from_value(json!({
-            "kiln_trial": 1, "trial": "0123456789", "attempt": 1, "model": self.model, "data": self.data, "train": train, "measure": {},
-            "engine": "libtorch", "device": "cpu", "folder": "/", "run_anchor_nanoseconds": 0,
+            "kiln_trial": 1, "trial": "0123456789", "attempt": 1, "model": self.model, "data": data, "train": train, "measure": {},
+            "engine": "libtorch", "device": device, "folder": "/", "run_anchor_nanoseconds": 0,
         }))
     }
 
     /// `None` for a language model: its vocabulary is a key of its own.
     fn input_shape(&self) -> Option<InputShape> {
         self.images.map(InputShape::Images).or(self.panel.map(InputShape::Panel))
+    }
+
+    /// The same for the number of FLOPs, which of prompts and responses counts what is no padding.
+    fn counted_shape(&self) -> Option<InputShape> {
+        let Some(Lengths { prompt_len, response_len }) = self.pairs else { return self.input_shape() };
+        let rows = number(&self.train, "batch_size");
+        let lengths = |longest: usize| (0..rows).map(move |row| row_length(row, longest) as u64);
+        let sum_of = |longest: usize, value: fn(u64) -> u64| lengths(longest).map(value).sum::<u64>();
+        let products = lengths(prompt_len).zip(lengths(response_len)).map(|(prompt, response)| prompt * response).sum();
+        let train = PairCounts {
+            rows: rows as u64,
+            prompt_tokens: sum_of(prompt_len, |length| length),
+            response_tokens: sum_of(response_len, |length| length),
+            prompt_squares: sum_of(prompt_len, |length| length * length),
+            response_squares: sum_of(response_len, |length| length * length),
+            prompt_response_products: products,
+            cut_prompts: 0,
+            cut_responses: 0,
+            unknown_tokens: 0,
+        };
+        Some(InputShape::Pairs(PairShape { vocabulary: number(&self.model, "vocabulary") as u64, train }))
     }
 
     /// Numbers without meaning, the same in the Python script.
@@ -151,10 +195,14 @@ fn number(section: &Value, key: &str) -> usize {
 
 /// Tokens of each row and its length, `filler` behind them: each row of four is an eighth shorter than the one before.
 fn padded(step: usize, rows: usize, longest: usize, bound: u64, filler: i64) -> (Vec<i64>, Vec<i64>) {
-    let lengths: Vec<usize> = (0..rows).map(|row| longest - row % 4 * (longest / 8)).collect();
+    let lengths: Vec<usize> = (0..rows).map(|row| row_length(row, longest)).collect();
     let counts = counter(step, rows, longest).enumerate();
     let tokens = counts.map(|(at, count)| if at % longest < lengths[at / longest] { 2 + (count % bound) as i64 } else { filler });
     (tokens.collect(), lengths.iter().map(|length| *length as i64).collect())
+}
+
+fn row_length(row: usize, longest: usize) -> usize {
+    longest - row % 4 * (longest / 8)
 }
 
 /// Row after row.
