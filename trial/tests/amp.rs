@@ -13,7 +13,7 @@ use kiln::{
 use kiln_trial::{Registry, train};
 
 use crate::{
-    common::rows,
+    common::{device_of, rows},
     form::{by_form, is_long},
 };
 
@@ -82,7 +82,8 @@ fn losses(model: &str, precision: &str, steps: usize) -> (Vec<f64>, Option<u64>)
          data: {{{data}}}, train: {{batch_size: 8, steps: {steps}, precision: {precision}, cpu_threads: 1, clip_norm: 1.0, \
          label_smoothing: {label_smoothing}, \
          optimizer: {{kind: adamw, learning_rate: {learning_rate:?}}}, learning_rate_schedule: {{kind: cosine, warmup_steps: {warmup_steps}}}}}, \
-         measure: {{}}, engine: libtorch, device: cpu, folder: {}, run_anchor_nanoseconds: 0}}",
+         measure: {{}}, engine: libtorch, device: {}, folder: {}, run_anchor_nanoseconds: 0}}",
+        device_of("libtorch"),
         folder.path().display()
     );
     let file: TrialFile = serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -1,9 +1,9 @@
 //! kiln's models against PyTorch's: the same weights and batches give the same losses and gradients. The tables come from
 //! `tests/reference/reference.py`, which nothing here runs.
 
-use std::{fs, path::Path};
+use std::fs;
 
-use crate::common::engines;
+use crate::common::{device_of, engines, in_repository, is_cuda};
 use kiln::{
     catalog::{
         InputShape,
@@ -22,6 +22,10 @@ use kiln_trial::{
 const STEPS: u64 = 20;
 /// Relative; f32 sums in different orders, twenty times over.
 const TOLERANCE: f64 = 1e-4;
+/// The same on a GPU, whose kernels sum in orders of their own. Not yet seen on one.
+const TOLERANCE_ON_CUDA: f64 = 1e-3;
+/// Of the narrow ResNet-50, where the order of sums decides which of two nearly equal values gets through (see [`file`]).
+const TOLERANCE_OF_RESNET50_ON_CUDA: f64 = 3e-2;
 
 pub(crate) struct Reference {
     pub(crate) name: &'static str,
@@ -238,18 +242,27 @@ fn pairs(step: u64) -> HostBatch {
 pub(crate) fn file(reference: &Reference, engine: Engine) -> TrialFile {
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{}}}, data: {{{}}}, train: {{{}, steps: {STEPS}, cpu_threads: 2}},
-          measure: {{}}, engine: {}, device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}",
+          measure: {{}}, engine: {}, device: {}, folder: /nowhere, run_anchor_nanoseconds: 0}}",
         reference.model,
         reference.data,
         reference.train,
         engine.name(),
+        device_of(engine.name()),
     );
     serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
+fn tolerance(reference: &Reference) -> f64 {
+    match reference.name {
+        _ if !is_cuda() => TOLERANCE,
+        "resnet50" => TOLERANCE_OF_RESNET50_ON_CUDA,
+        _ => TOLERANCE_ON_CUDA,
+    }
+}
+
 /// The rows of a table of the folder of references, without its head.
 pub(crate) fn table(name: &str) -> Vec<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/reference").join(name);
+    let path = in_repository("tests/reference").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
@@ -280,7 +293,7 @@ fn agrees(reference: &Reference, engine: Engine) {
     for (row, (loss, norm)) in steps.iter().zip(losses.iter().zip(&norms)) {
         let wanted: Vec<f64> = row[1..].iter().map(|cell| cell.parse().unwrap()).collect();
         let off = (loss / wanted[0] - 1.0).abs().max((norm / wanted[1] - 1.0).abs());
-        assert!(off < TOLERANCE, "{} on {engine:?}, step {}: {loss} {norm}, PyTorch {wanted:?}", reference.name, row[0]);
+        assert!(off < tolerance(reference), "{} on {engine:?}, step {}: {loss} {norm}, PyTorch {wanted:?}", reference.name, row[0]);
     }
 }
 
@@ -296,7 +309,12 @@ fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
         let found = norm(gradients.iter().filter(|(path, _)| *path == row[0]));
         let wanted: f64 = row[1].parse().unwrap();
         // Of its own norm, and never finer than f32 resolves the whole gradient.
-        assert!((found - wanted).abs() < TOLERANCE * wanted.max(1e-2 * whole), "{}, `{}`: {found}, PyTorch {wanted}", reference.name, row[0]);
+        assert!(
+            (found - wanted).abs() < tolerance(reference) * wanted.max(1e-2 * whole),
+            "{}, `{}`: {found}, PyTorch {wanted}",
+            reference.name,
+            row[0]
+        );
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::atomic::AtomicBool};
 
 use crate::{
-    common::{rows, write_pairs},
+    common::{device_of, rows, write_pairs},
     form::is_long,
 };
 use kiln::{
@@ -75,7 +75,8 @@ fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
         "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: {{batch_size: {batch_size}, \
          grad_accumulation: {accumulation}, steps: {STEPS}, clip_norm: {clip_norm}, cpu_threads: 1, {optimizer}, evaluate: {{every: 3, batch_multiple: {devices}}}, \
          checkpoint: {{every_steps: 1000, after: last}}}}, measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 2}}, \
-         engine: {engine}, device: cpu, devices_per_trial: {devices}, folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
+         engine: {engine}, device: {}, devices_per_trial: {devices}, folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
+        device_of(engine),
         place.display(),
         place.join("checkpoint").display()
     );

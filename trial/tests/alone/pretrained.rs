@@ -48,8 +48,9 @@ fn run_on(devices: u64, folder: &Path, [engine, model, data, train]: [&str; 4]) 
     let attempt = tempfile::tempdir_in(folder).unwrap();
     let text = format!(
         "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: {{cpu_threads: 1, {train}}},
-          measure: {{warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}}, engine: {engine}, device: cpu, devices_per_trial: {devices}, folder: {},
+          measure: {{warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}}, engine: {engine}, device: {}, devices_per_trial: {devices}, folder: {},
           checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
+        common::device_of(engine),
         attempt.path().display(),
         folder.join("checkpoint").display()
     );
@@ -61,7 +62,7 @@ fn run_on(devices: u64, folder: &Path, [engine, model, data, train]: [&str; 4]) 
 }
 
 fn engines() -> Vec<&'static str> {
-    if cfg!(feature = "libtorch") { vec!["libtorch", "flex"] } else { vec!["flex"] }
+    common::engines().iter().map(|engine| engine.name()).collect()
 }
 
 /// The key that begins with a file, and updates that change nothing.
@@ -105,9 +106,11 @@ fn a_training_begins_where_the_parameters_of_another_one_ended() {
             let (file, loss) = trained(folder.path(), engine, case);
             let [model, data] = case;
             let again = run(folder.path(), [engine, model, data, &unchanged(&file)]);
-            assert_eq!(again.valid_loss(), loss, "{engine} {model}");
-            let on_two = run_on(2, folder.path(), [engine, model, data, &unchanged(&file)]);
-            assert_eq!(on_two.valid_loss(), loss, "{engine} {model}, two devices");
+            assert!(common::is_same(again.valid_loss(), loss), "{engine} {model}: {}, before {loss}", again.valid_loss());
+            if common::device_of(engine) == "cpu" {
+                let on_two = run_on(2, folder.path(), [engine, model, data, &unchanged(&file)]);
+                assert_eq!(on_two.valid_loss(), loss, "{engine} {model}, two devices");
+            }
             if engine == "libtorch" {
                 let narrow = run(folder.path(), [engine, model, data, &format!("precision: bf16, {}", unchanged(&file))]).valid_loss();
                 assert!((narrow / loss - 1.0).abs() < 0.02, "{model}: {narrow} in bf16, {loss} in f32");
@@ -144,7 +147,7 @@ fn running_statistics_are_those_of_the_file() {
 fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
     let folder = tempfile::tempdir().unwrap();
     common::write_pairs(folder.path());
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/reference");
+    let reference = common::in_repository("tests/reference");
     let data = format!("{{kind: sft-jsonl, path: {0}/rows.jsonl, tokenizer: {0}/tokenizer.json}}", folder.path().display());
     let expected: f64 = fs::read_to_string(reference.join("seq2seq-pretrained.csv")).unwrap().lines().nth(1).unwrap().parse().unwrap();
     let theirs = reference.join("seq2seq-pretrained.safetensors");
@@ -165,7 +168,7 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
         for file in [&theirs, &older] {
             let left = run(folder.path(), [engine, T5, &data, &unchanged(file)]);
             let loss = left.valid_loss();
-            assert!((loss / expected - 1.0).abs() < 1e-5, "{engine}: {loss}, there {expected}");
+            assert!((loss / expected - 1.0).abs() < 1e-5 * common::slack(), "{engine}: {loss}, there {expected}");
         }
     }
 

@@ -2,12 +2,15 @@
 //!
 //! Every training here and in the tests computes with one thread (`cpu_threads: 1`). Threads of several trainings at once wait for
 //! each other, and libtorch's number of threads is one for the whole process: a test that asks for more also slows its neighbours.
+//!
+//! `KILN_TEST_DEVICE=cuda` lets engine libtorch compute on a GPU (`scripts/check-gpu.sh`); what only the CPU or engine flex can show is left out
+//! there by name. `KILN_TEST_FILES` and `KILN_TEST_PROGRAMS` say where the repository's files and the programs lie when the tests have travelled.
 #![allow(dead_code, reason = "each test executable uses a part of these")]
 
 pub(crate) mod attempts;
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -29,16 +32,63 @@ pub(crate) fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{{shape}, seq_len: {SEQ_LEN}, {with}}}, data: {{kind: generated}},
           train: {{batch_size: 4, steps: 1, cpu_threads: 1, optimizer: {{kind: adamw, learning_rate: 1.0e-2}}}}, measure: {{}},
-          engine: {}, device: cpu, folder: {}, run_anchor_nanoseconds: 0}}",
+          engine: {}, device: {}, folder: {}, run_anchor_nanoseconds: 0}}",
         engine.name(),
+        device_of(engine.name()),
         PathBuf::from("/nowhere").display()
     );
     serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The engines that this build has.
+/// Whether engine libtorch computes on a GPU here.
+pub(crate) fn is_cuda() -> bool {
+    match env::var("KILN_TEST_DEVICE").as_deref() {
+        Err(env::VarError::NotPresent) | Ok("" | "cpu") => false,
+        Ok("cuda") => true,
+        other => panic!("KILN_TEST_DEVICE is {other:?}; it must be cpu or cuda"),
+    }
+}
+
+/// The device of an engine's trials; flex has the CPU alone.
+pub(crate) fn device_of(engine: &str) -> &'static str {
+    if engine == "libtorch" && is_cuda() { "cuda" } else { "cpu" }
+}
+
+/// How much wider the tolerances of f32 are that were set on the CPU: a GPU's kernels sum in an order of their own. Not yet seen on one.
+pub(crate) fn slack() -> f64 {
+    if is_cuda() { 10.0 } else { 1.0 }
+}
+
+/// Whether two numbers of the same training are the same: to the bit on the CPU. On a GPU gradients are added with atomics, in another order
+/// each time, and a hundred updates magnify what that changes in the last bits; state that is lost shows as a tenth and more.
+pub(crate) fn is_same(found: f64, expected: f64) -> bool {
+    found.to_bits() == expected.to_bits() || (is_cuda() && (found / expected - 1.0).abs() < 0.02)
+}
+
+/// The same for lists.
+pub(crate) fn are_same(found: &[f64], expected: &[f64]) -> bool {
+    found.len() == expected.len() && found.iter().zip(expected).all(|(found, expected)| is_same(*found, *expected))
+}
+
+/// A file of the repository.
+pub(crate) fn in_repository(path: &str) -> PathBuf {
+    let root = env::var_os("KILN_TEST_FILES").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), PathBuf::from);
+    root.join(path)
+}
+
+/// A program that was built with the tests.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_kiln-trial")).with_file_name(name);
+    env::var_os("KILN_TEST_PROGRAMS").map_or(beside, |folder| PathBuf::from(folder).join(name))
+}
+
+/// The engines that this build has; on a GPU the one that can use it.
 pub(crate) fn engines() -> &'static [Engine] {
-    if cfg!(feature = "libtorch") { &[Engine::Libtorch, Engine::Flex] } else { &[Engine::Flex] }
+    match cfg!(feature = "libtorch") {
+        true if is_cuda() => &[Engine::Libtorch],
+        true => &[Engine::Libtorch, Engine::Flex],
+        false => &[Engine::Flex],
+    }
 }
 
 /// The same in the long form. In the short form one of them, by `turn`.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{images, pairs, panels, program::write_program, weights};
+use crate::common::in_repository;
 
 /// What an experiment file may name by a relative path.
 const NAMED: [&str; 4] = ["base", "trained.safetensors", "one", "two"];
@@ -79,9 +80,4 @@ impl Files {
 /// The child of `tests/scripted_child`.
 pub(crate) fn scripted_child() -> PathBuf {
     in_repository("tests/scripted_child/child.sh")
-}
-
-/// A file of the repository.
-fn in_repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }

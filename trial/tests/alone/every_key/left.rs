@@ -18,7 +18,7 @@ use kiln_trial::{model::Registry, train};
 use serde_json::Value;
 
 use super::files::{Files, scripted_child};
-use crate::common::alone_with_the_generator;
+use crate::common::{alone_with_the_generator, program};
 
 /// What carries out the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,7 +75,7 @@ impl Setting {
     }
 
     fn run_programs(&self, folder: &Path, files: &Files) -> Output {
-        let program = Path::new(env!("CARGO_BIN_EXE_kiln-trial")).with_file_name("kiln");
+        let program = program("kiln");
         assert!(program.exists(), "{} is not built; `make test` builds it", program.display());
         let mut kiln = Command::new(program);
         kiln.args(["run", "x.yaml"]).args(self.sets.iter().flat_map(|set| ["--set", set]));
