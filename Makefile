@@ -7,7 +7,7 @@ kiln := $(target)/release/kiln
 # make has a CXX of its own, g++, where nobody names one.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test test-all check check-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
+.PHONY: help sweep test test-all check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -28,8 +28,11 @@ check: libtorch ## formatting, lints, tests
 	cargo clippy --workspace --release --all-targets -- -D warnings
 	@scripts/test.sh short
 
-check-gpu: build ## what only a GPU can show; says what it skipped
-	@scripts/check-gpu.sh $(kiln)
+check-gpu: build ## what only a GPU can show, in parts, with tables and logs as one archive (ARGS for scripts/check-gpu.sh)
+	@scripts/check-gpu.sh --kiln $(kiln) $(ARGS)
+
+rehearse-gpu: build ## every part of check-gpu on the CPU with tiny sizes, to find mistakes of the check itself
+	@scripts/check-gpu.sh --rehearse --kiln $(kiln) $(ARGS)
 
 check-cuda-flavour: build ## what the CUDA flavour of libtorch shows without a GPU; fetches it (2.5 GB, 4.7 GB on disk), writes a table under target/
 	@scripts/check-cuda-flavour.sh $(target)/release/kiln-trial $(target)/cuda-flavour.csv
@@ -38,7 +41,7 @@ bench: build ## the runner's and the sampler's own cost, how often verdicts, fin
 	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench findings --bench searches --bench large_runs
 	@benches/against-pytorch.sh
 
-bench-pytorch: libtorch ## each model's step in kiln and in PyTorch (a Python with torch: PYTHON=…)
+bench-pytorch: libtorch ## each model's step in kiln, in PyTorch and through torch.compile (a Python with torch: PYTHON=…, DEVICE=cuda)
 	@benches/against-pytorch.sh
 
 libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)

@@ -29,6 +29,10 @@ fn experiments_and_fragments() -> Vec<PathBuf> {
     let (mut all, fragments) = (files("experiments"), files("experiments/base"));
     assert!(all.len() >= 4 && !fragments.is_empty());
     all.extend(fragments);
+    // What scripts/check-gpu.sh runs.
+    let of_the_gpu_check = files("tests/experiments/gpu");
+    assert!(of_the_gpu_check.len() >= 10);
+    all.extend(of_the_gpu_check);
     all.push(root().join("tests/experiments/wikitext2-short.yaml"));
     all
 }

@@ -109,7 +109,9 @@ fn the_schema_describes_every_section() {
 fn good_files_validate_and_their_first_line_names_the_schema_for_editors() {
     let validator = validator();
     let kept = fs::canonicalize(root().join("docs/experiment.schema.json")).unwrap();
-    for (folder, least) in [("experiments", 4), ("experiments/base", 1), ("tests/experiments", 1), ("tests/experiments/good", 4)] {
+    for (folder, least) in
+        [("experiments", 4), ("experiments/base", 1), ("tests/experiments", 1), ("tests/experiments/good", 4), ("tests/experiments/gpu", 10)]
+    {
         let files = files(folder);
         assert!(files.len() >= least, "{folder}: {files:?}");
         for path in files {

@@ -1,0 +1,60 @@
+"""The command line of check-gpu.sh. See __init__.py."""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from check_gpu import parts, runner
+from check_gpu.setting import Setting
+
+
+def has_gpu():
+    if any(pathlib.Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg")):
+        return True
+    return bool(shutil.which("nvidia-smi")) and subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
+
+
+def arguments(home):
+    parser = argparse.ArgumentParser(
+        prog="check-gpu.sh", description="What only a GPU can show, in parts. Parts that passed before are not run again unless they are named."
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run, passed before or not; all of them if none is named")
+    parser.add_argument("--rehearse", action="store_true", help="run every part on the CPU with tiny sizes, to find mistakes of the check itself")
+    parser.add_argument("--list", action="store_true", help="print the parts with their time limits, and end")
+    parser.add_argument("--results", type=pathlib.Path, help="the folder of logs, tables and outcomes (default: check-gpu-results, or -rehearsal)")
+    parser.add_argument("--kiln", type=pathlib.Path, help="the program kiln (default: of the bundle, or target/release/kiln)")
+    parser.add_argument("--seconds", type=int, help="start no part after this time, and cut the last one short, so that a summary and an archive are made within it")
+    parser.add_argument("--run-part", metavar="PART", help=argparse.SUPPRESS)
+    found = parser.parse_args()
+    unknown = [name for name in found.parts if name not in parts.BY_NAME]
+    if unknown:
+        parser.error(f"no part {', '.join(unknown)}; there are {' '.join(parts.BY_NAME)}")
+    is_bundle = (home / "ABOUT").is_file()
+    found.kiln = found.kiln or (home / "run.sh" if is_bundle else runner.target_folder(home) / "release" / "kiln")
+    name = "check-gpu-rehearsal" if found.rehearse else "check-gpu-results"
+    found.results = found.results or (home if is_bundle else runner.target_folder(home)) / name
+    return found
+
+
+def main():
+    home = pathlib.Path(__file__).resolve().parents[2]
+    asked = arguments(home)
+    if asked.list:
+        for part in parts.ALL:
+            print(f"{part.name:22} {part.seconds:4} s  {part.about}")
+        return 0
+    if not asked.rehearse and not has_gpu():
+        print("check-gpu: no NVIDIA GPU found, so nothing is checked; --rehearse runs every part on the CPU with tiny sizes", file=sys.stderr)
+        return 3
+    if not asked.kiln.is_file():
+        print(f"check-gpu: there is no {asked.kiln}; `make build` makes kiln, and --kiln names another one", file=sys.stderr)
+        return 2
+    setting = Setting(home, asked.results.resolve(), asked.kiln.resolve(), asked.rehearse)
+    if asked.run_part:
+        return runner.run_here(setting, parts.BY_NAME[asked.run_part])
+    return runner.run_all(setting, [parts.BY_NAME[name] for name in asked.parts], asked.seconds)
+
+
+sys.exit(main())

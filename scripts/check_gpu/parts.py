@@ -1,0 +1,66 @@
+"""The parts, in the order of what matters most in half an hour with a GPU: does it run at all, then how fast, then what happens when it is disturbed."""
+
+import dataclasses
+from collections.abc import Callable
+
+from check_gpu import disturbances, machine, programs, trials
+from check_gpu.setting import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    name: str
+    # The longest it may take, on a GPU and in the rehearsal.
+    seconds: int
+    about: str
+    run: Callable[[Setting], None]
+    rehearsal_seconds: int = 90
+
+
+def gpt(precision):
+    return trials.trial_part("gpt", f"gpt-{precision}", f"train.precision={precision}")
+
+
+ALL = [
+    # The first ten minutes.
+    Part("versions", 60, "versions of everything, for whoever reads the results", machine.versions, 300),
+    Part("doctor", 120, "kiln doctor: no problem, every product right", machine.doctor),
+    Part("examine", 120, "kiln-trial --examine: CUDA and cuDNN as loaded", machine.examine),
+    Part("snapshot", 90, "kiln snapshot beside nvidia-smi -q, -q -x, --query-gpu at one moment", machine.snapshot, 300),
+    Part("gpt-f32", 120, "30 steps of a GPT", gpt("f32")),
+    Part("gpt-amp-bf16", 120, "the same in mixed precision", gpt("amp-bf16")),
+    Part("lstm-dropout", 120, "an LSTM with dropout 0.2, in f32 and amp-bf16", trials.trial_part("lstm-dropout")),
+    Part("resnet50", 150, "a ResNet-50 in amp-bf16", trials.trial_part("resnet50")),
+    Part("seq2seq", 150, "a T5 in amp-bf16 with Adafactor, answering prompts greedily and by beams", trials.trial_part("seq2seq")),
+    Part("gpt-amp-f16", 120, "the GPT with gradient scaling", gpt("amp-f16")),
+    Part("tests-parity", 180, "losses and gradients of PyTorch on the CPU, in f32", programs.test_part("suite", "parity", ["parity::"]), 300),
+    Part("copies", 120, "pageable and page-locked copies: the same losses", trials.trial_part("copies")),
+    Part("calibrate", 120, "kiln calibrate: the peak of matrix products", trials.calibrate),
+    Part("mfu", 180, "GPT-2 124M, batch 12: the share of that peak", trials.mfu),
+    Part("gpt-tf32", 120, "the GPT in TF32", trials.tf32),
+    Part("gpt-bf16", 120, "the GPT in bf16", gpt("bf16")),
+    Part("resnet18", 120, "a ResNet-18 in f32", trials.trial_part("resnet18")),
+    Part("panel-lstm", 120, "an LSTM of price panels in amp-bf16", trials.trial_part("panel-lstm")),
+    Part("mlp", 120, "an MLP over text, which writes one", trials.trial_part("mlp")),
+    Part("shakespeare", 120, "a character GPT on tiny Shakespeare", trials.trial_part("shakespeare")),
+    Part("wikitext2", 150, "the 28 M GPT on WikiText-2", trials.trial_part("wikitext2")),
+    Part("chatlm", 150, "a T5 on real prompts", trials.trial_part("chatlm")),
+    Part("tests-precision", 180, "precisions against f32, gradient scaling", programs.test_part("suite", "precision", ["amp::", "engine::"])),
+    Part("tests-checkpoint", 240, "killed trials go on from their checkpoints", programs.test_part("suite", "checkpoint", ["checkpoint::"])),
+    # Ten to twenty.
+    Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", "kiln eager compile"), 300),
+    Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
+    Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
+    Part("speed-lstm-650", 240, "an LSTM of 650, batch 20 × 35", programs.speed_part("lstm-650", "tiny-lstm"), 150),
+    Part("speed-t5-small", 300, "T5-small, batch 16 × 256, Adafactor", programs.speed_part("t5-small", "tiny-t5"), 150),
+    Part("products", 120, "matrix products of 8,192", trials.trial_part("products")),
+    # Twenty to thirty.
+    Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder),
+    Part("memory-limit", 120, "run.memory_limit", disturbances.memory_limit),
+    Part("kill-and-resume", 240, "a killed child, a killed runner, and the rest of the sweep", disturbances.kill_and_resume),
+    Part("watch", 150, "kiln watch beside a running trial", machine.watch),
+    Part("tests-suite", 300, "the other tests of whole trials", programs.test_part("suite", "suite", [])),
+    Part("tests-alone", 300, "the tests that draw random numbers", programs.test_part("alone", "alone", [])),
+]
+
+BY_NAME = {part.name: part for part in ALL}

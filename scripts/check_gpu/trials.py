@@ -1,0 +1,219 @@
+"""Parts that run experiments of tests/experiments/gpu: each model and precision, copies, products, MFU."""
+
+import dataclasses
+import math
+import shutil
+
+from check_gpu import generated
+from check_gpu.setting import Checks, Failed, Skipped
+from check_gpu.tables import Expected, Run, check_mfu, check_run
+
+# What every rehearsal has: few steps, no waiting.
+TINY = ("train.steps=10", "train.cpu_threads=1", "measure.warmup_steps=2")
+TINY_GPT = ("model.d_model=32", "model.num_layers=1", "model.num_heads=2", "model.seq_len=32", "train.batch_size=4")
+TINY_TEXT = ("data.characters=20000", "data.num_workers=1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """An experiment file, and what its sizes become in the rehearsal."""
+
+    experiment: str
+    tiny: tuple
+    trials: int = 1
+    sets: tuple = ()
+    expected: dict = dataclasses.field(default_factory=dict)
+    # In the rehearsal: fewer trials, because the CPU refuses one, and what ten steps of a tiny model need not show.
+    tiny_trials: int | None = None
+    tiny_expected: dict = dataclasses.field(default_factory=dict)
+    # The folder of data, under KILN_DATA, without which it cannot run.
+    data: str | None = None
+
+
+TRIALS = {
+    "gpt": Trial("gpt", TINY_GPT + TINY_TEXT),
+    "lstm-dropout": Trial("lstm", ("model.d_model=16", "model.hidden=16", "model.seq_len=8", "train.batch_size=4") + TINY_TEXT, trials=2),
+    "panel-lstm": Trial("panel-lstm", ("model.hidden=16", "model.symbol_width=4", "model.num_layers=2", "train.batch_size=8"), expected={"learns": False}),
+    "mlp": Trial("mlp", ("model.hidden=32", "model.seq_len=16", "train.batch_size=8", "data.characters=20000")),
+    "resnet50": Trial(
+        "resnet50",
+        ("model.width=2", "data.images=80", "data.valid_images=10", "data.image_size=32", "data.num_workers=1", "train.batch_size=8"),
+        expected={"learns": False},
+    ),
+    "resnet18": Trial(
+        "resnet18", ("model.width=4", "data.images=80", "data.valid_images=10", "data.image_size=16", "data.num_workers=1", "train.batch_size=8",
+                     "train.optimizer.learning_rate=0.01"),
+        tiny_expected={"learns": False},
+    ),
+    "seq2seq": Trial(
+        "seq2seq",
+        ("model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
+         "model.vocabulary=63", "data.num_workers=1", "train.batch_size=4", "train.evaluate.generate.rows=4", "train.evaluate.generate.max_tokens=6"),
+        trials=2,
+    ),
+    "shakespeare": Trial(
+        "shakespeare",
+        ("model.d_model=32", "model.num_layers=1", "model.num_heads=2", "model.seq_len=16", "train.batch_size=4", "data.num_workers=1",
+         "train.sample.tokens=10", "train.learning_rate_schedule.warmup_steps=2"),
+        data="tinyshakespeare",
+    ),
+    "wikitext2": Trial(
+        "wikitext2",
+        ("model.d_model=8", "model.num_layers=1", "model.num_heads=2", "model.seq_len=64", "model.vocabulary=256", "data.tokenizer=byte",
+         "train.batch_size=32", "data.num_workers=1"),
+        data="wikitext-2", expected={"learns": False},
+    ),
+    "chatlm": Trial(
+        "chatlm",
+        ("model.d_model=8", "model.d_kv=4", "model.d_ff=16", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
+         "data.num_workers=1", "data.train_rows=60", "data.valid_rows=8", "train.batch_size=4", "train.evaluate.generate.rows=4",
+         "train.evaluate.generate.max_tokens=4"),
+        data="chatlm-mini-chinese", expected={"learns": False},
+    ),
+    "copies": Trial(
+        "copies", ("model.width=2", "data.images=80", "data.valid_images=8", "data.image_size=16", "data.num_workers=1", "train.batch_size=8"),
+        trials=2, expected={"learns": False},
+    ),
+    "products": Trial(
+        "products", ("model.size=64", "sweep.grid.train.precision=[f32, bf16]"), trials=3, tiny_trials=2, expected={"trains": False, "copies": False}
+    ),
+    "gpt2-124m": Trial(
+        "gpt2-124m", TINY_GPT + ("model.vocabulary=64", "data.characters=20000"), expected={"learns": False}
+    ),
+}
+
+
+def sweep(setting, name, trial, *more, status=0, **environment):
+    """Runs an experiment from its beginning; the run with its tables."""
+    sets = (*trial.sets, *((*TINY, *trial.tiny) if setting.is_rehearsal else ()), *more)
+    results = setting.folder("runs", name)
+    command = [str(setting.kiln), "run", str(setting.experiment(trial.experiment)), "--fresh", "--results", str(results), "--progress", "plain"]
+    command += ["--device", "cpu"] if setting.is_rehearsal else []
+    setting.run([*command, *(word for one in sets for word in ("--set", one))], folder=work(setting), status=status, **environment)
+    run = Run(results, f"gpu-{trial.experiment}")
+    keep_table(setting, name, run)
+    return run
+
+
+def keep_table(setting, name, run):
+    shutil.copyfile(run.folder / "trials.csv", setting.folder("tables") / f"{name}.csv")
+
+
+def work(setting):
+    """The folder that relative paths of experiments start from, with the data that they name."""
+    place = setting.folder("generated")
+    if not (place / "pairs" / "tokenizer.json").exists():
+        generated.pairs(place / "pairs", 300 if setting.is_rehearsal else 2000)
+    if not (place / "panel" / "S00.csv").exists():
+        generated.panel(place / "panel", 3 if setting.is_rehearsal else 20, 240 if setting.is_rehearsal else 1500)
+    return place
+
+
+def expected(setting, trial):
+    count = trial.tiny_trials if setting.is_rehearsal and trial.tiny_trials else trial.trials
+    return Expected(setting.device, count, **(trial.expected | (trial.tiny_expected if setting.is_rehearsal else {})))
+
+
+def trial_part(name, label=None, *more):
+    """A part that runs a trial and holds its tables to what must be."""
+
+    def part(setting):
+        trial = TRIALS[name]
+        if trial.data and not (setting.data / trial.data).is_dir():
+            raise Skipped(f"{setting.data} has no {trial.data}/")
+        checks = Checks()
+        run = sweep(setting, label or name, trial, *more)
+        check_run(checks, run, expected(setting, trial))
+        EXTRA.get(name, lambda *_: None)(setting, checks, run)
+        checks.done()
+
+    return part
+
+
+def tf32(setting):
+    """The CPU has no TF32: the rehearsal holds kiln to its refusal."""
+    trial = TRIALS["gpt"]
+    if not setting.is_rehearsal:
+        return trial_part("gpt", "gpt-tf32", "train.precision=tf32")(setting)
+    setting.note("tf32 needs a GPU: the rehearsal checks that it is refused on the CPU with status 2")
+    command = [str(setting.kiln), "run", str(setting.experiment(trial.experiment)), "--device", "cpu", "--set", "train.precision=tf32"]
+    return setting.run([*command, "--results", str(setting.folder("runs", "gpt-tf32"))], folder=work(setting), status=2)
+
+
+def check_responses(setting, checks, run):
+    """Both ways of generating wrote an answer to each prompt that was asked for."""
+    wanted = 4 if setting.is_rehearsal else 16
+    for row in run.last_rows():
+        path = run.attempt(row) / "responses.jsonl"
+        found = len(path.read_text().splitlines()) if path.exists() else 0
+        checks.that(found == wanted, f"trial {row['trial']}: {found} responses, expected {wanted}")
+        checks.that(0 <= row.number("valid_chrf") <= 1, f"trial {row['trial']}: valid_chrf is {row['valid_chrf']!r}: {row['notes']}")
+
+
+def check_sample(_, checks, run):
+    for row in run.last_rows():
+        path = run.attempt(row) / "sample.txt"
+        checks.that(path.exists() and path.stat().st_size > 0, f"trial {row['trial']} wrote no text: {row['notes']}")
+
+
+def check_copies(setting, checks, run):
+    """The same batches: the same losses, whichever memory they come from."""
+    losses = {}
+    for row in run.last_rows():
+        pinned = row["data.pin_memory"]
+        losses[pinned] = [step.number("loss") for step in run.steps(row)]
+        if setting.is_rehearsal:
+            continue
+        wanted, found = ("pinned" if pinned == "true" else "pageable"), run.result(row).get("copied_from")
+        checks.that(found == wanted, f"pin_memory {pinned}: copied from {found}, expected {wanted}: {row['notes']}")
+    if setting.is_rehearsal:
+        setting.note("a CPU copies nothing: which memory batches come from is not checked")
+    checks.that(sorted(losses) == ["false", "true"], f"values of data.pin_memory: {sorted(losses)}")
+    for step, (one, other) in enumerate(zip(*losses.values(), strict=True), 1):
+        # Kernels that add with atomics differ in their last bits from run to run.
+        checks.that(math.isclose(one, other, rel_tol=0 if setting.is_rehearsal else 1e-2), f"step {step}: losses {one} and {other}")
+
+
+def check_products(setting, checks, run):
+    for row in run.last_rows():
+        rate = row.number("window_flops") / row.number("window_seconds")
+        setting.note(f"matmul {row['precision']}: {rate / 1e12:.3f} TFLOP/s")
+        checks.that(rate > 0, f"{row['precision']}: no rate of products")
+
+
+EXTRA = {
+    "seq2seq": check_responses, "chatlm": check_responses, "mlp": check_sample, "shakespeare": check_sample, "copies": check_copies,
+    "products": check_products,
+}
+
+
+def calibrate(setting):
+    """The peak of matrix products, which MFU is measured by; it lies in the cache beside the results."""
+    command = [str(setting.kiln), "calibrate"]
+    command += ["--device", "cpu", "--cpu-threads", "1"] if setting.is_rehearsal else []
+    said = setting.run(command)
+    checks = Checks()
+    wanted = ("f32", "amp-bf16", "amp-f16") if setting.is_rehearsal else ("f32", "tf32", "amp-bf16", "amp-f16")
+    for precision in wanted:
+        checks.that(any(precision in line.split() for line in said.splitlines()), f"calibrate tells nothing of {precision}")
+    checks.that(peaks(setting).exists(), f"{peaks(setting)} was not written")
+    checks.done()
+
+
+def peaks(setting):
+    return setting.folder("cache") / "kiln" / "peaks.json"
+
+
+def mfu(setting):
+    if not peaks(setting).exists():
+        calibrate(setting)
+    trial = TRIALS["gpt2-124m"]
+    run = sweep(setting, "mfu", trial)
+    checks = Checks()
+    check_run(checks, run, dataclasses.replace(expected(setting, trial), copies=False))
+    rows = run.last_rows()
+    if not rows:
+        raise Failed("no row")
+    check_mfu(checks, rows[0], setting.device)
+    setting.note(f"GPT-2 124M {rows[0]['precision']}, batch {rows[0]['batch_size']}: {rows[0]['tokens_per_second']} tokens/s, mfu {rows[0]['mfu']}")
+    checks.done()
