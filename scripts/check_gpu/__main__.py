@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from check_gpu import parts, runner
-from check_gpu.setting import Setting
+from check_gpu.setting import Failed, Setting
 
 
 def has_gpu():
@@ -23,7 +23,7 @@ def arguments(home):
     parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run, passed before or not; all of them if none is named")
     parser.add_argument("--rehearse", action="store_true", help="run every part on the CPU with tiny sizes, to find mistakes of the check itself")
     parser.add_argument("--list", action="store_true", help="print the parts with their time limits, and end")
-    parser.add_argument("--results", type=pathlib.Path, help="the folder of logs, tables and outcomes (default: check-gpu-results, or -rehearsal)")
+    parser.add_argument("--results", type=pathlib.Path, help="the folder of logs, tables and outcomes (default: check-gpu-results; a rehearsal begins anew in check-gpu-rehearsal)")
     parser.add_argument("--kiln", type=pathlib.Path, help="the program kiln (default: of the bundle, or target/release/kiln)")
     parser.add_argument("--seconds", type=int, help="start no part after this time, and cut the last one short, so that a summary and an archive are made within it")
     parser.add_argument("--run-part", metavar="PART", help=argparse.SUPPRESS)
@@ -33,8 +33,12 @@ def arguments(home):
         parser.error(f"no part {', '.join(unknown)}; there are {' '.join(parts.BY_NAME)}")
     is_bundle = (home / "ABOUT").is_file()
     found.kiln = found.kiln or (home / "run.sh" if is_bundle else runner.target_folder(home) / "release" / "kiln")
-    name = "check-gpu-rehearsal" if found.rehearse else "check-gpu-results"
-    found.results = found.results or (home if is_bundle else runner.target_folder(home)) / name
+    if not found.results:
+        name = "check-gpu-rehearsal" if found.rehearse else "check-gpu-results"
+        found.results = (home if is_bundle else runner.target_folder(home)) / name
+        if found.rehearse and not found.list:
+            # What passed last week says nothing of today's check.
+            shutil.rmtree(found.results, ignore_errors=True)
     return found
 
 
@@ -54,7 +58,11 @@ def main():
     setting = Setting(home, asked.results.resolve(), asked.kiln.resolve(), asked.rehearse)
     if asked.run_part:
         return runner.run_here(setting, parts.BY_NAME[asked.run_part])
-    return runner.run_all(setting, [parts.BY_NAME[name] for name in asked.parts], asked.seconds)
+    try:
+        return runner.run_all(setting, [parts.BY_NAME[name] for name in asked.parts], asked.seconds)
+    except Failed as fault:
+        print(f"check-gpu: {fault}", file=sys.stderr)
+        return 1
 
 
 sys.exit(main())

@@ -23,17 +23,17 @@ def gpt(precision):
 
 ALL = [
     # The first ten minutes.
-    Part("versions", 60, "versions of everything, for whoever reads the results", machine.versions, 300),
+    Part("versions", 60, "versions of everything, for whoever reads the results", machine.versions),
     Part("doctor", 120, "kiln doctor: no problem, every product right", machine.doctor),
     Part("examine", 120, "kiln-trial --examine: CUDA and cuDNN as loaded", machine.examine),
-    Part("snapshot", 90, "kiln snapshot beside nvidia-smi -q, -q -x, --query-gpu at one moment", machine.snapshot, 300),
+    Part("snapshot", 90, "kiln snapshot beside nvidia-smi -q, -q -x, --query-gpu at one moment", machine.snapshot),
     Part("gpt-f32", 120, "30 steps of a GPT", gpt("f32")),
     Part("gpt-amp-bf16", 120, "the same in mixed precision", gpt("amp-bf16")),
     Part("lstm-dropout", 120, "an LSTM with dropout 0.2, in f32 and amp-bf16", trials.trial_part("lstm-dropout")),
     Part("resnet50", 150, "a ResNet-50 in amp-bf16", trials.trial_part("resnet50")),
     Part("seq2seq", 150, "a T5 in amp-bf16 with Adafactor, answering prompts greedily and by beams", trials.trial_part("seq2seq")),
     Part("gpt-amp-f16", 120, "the GPT with gradient scaling", gpt("amp-f16")),
-    Part("tests-parity", 180, "losses and gradients of PyTorch on the CPU, in f32", programs.test_part("suite", "parity", ["parity::"]), 300),
+    Part("tests-parity", 180, "losses and gradients of PyTorch on the CPU, in f32", programs.test_part("suite", "parity", ["parity::"])),
     Part("copies", 120, "pageable and page-locked copies: the same losses", trials.trial_part("copies")),
     Part("calibrate", 120, "kiln calibrate: the peak of matrix products", trials.calibrate),
     Part("mfu", 180, "GPT-2 124M, batch 12: the share of that peak", trials.mfu),
@@ -48,7 +48,7 @@ ALL = [
     Part("tests-precision", 180, "precisions against f32, gradient scaling", programs.test_part("suite", "precision", ["amp::", "engine::"])),
     Part("tests-checkpoint", 240, "killed trials go on from their checkpoints", programs.test_part("suite", "checkpoint", ["checkpoint::"])),
     # Ten to twenty.
-    Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", "kiln eager compile"), 300),
+    Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", "kiln eager compile"), 240),
     Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
     Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
     Part("speed-lstm-650", 240, "an LSTM of 650, batch 20 × 35", programs.speed_part("lstm-650", "tiny-lstm"), 150),

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 
 from check_gpu.setting import Checks, Failed
@@ -111,7 +112,12 @@ def chosen_programs(setting, case, rehearsed):
     if case.startswith("t5") and setting.run([python, "-c", "import importlib.util as u; print(bool(u.find_spec('transformers')))"]).strip() != "True":
         setting.note("no transformers: kiln alone")
         return "kiln"
-    return rehearsed if setting.is_rehearsal else "kiln eager compile"
+    wanted = rehearsed if setting.is_rehearsal else "kiln eager compile"
+    # torch.compile makes C++ on the CPU, and a launcher in C for each kernel on a GPU.
+    if "compile" in wanted and not any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "gcc", "cc"))):
+        setting.note("no C++ compiler for torch.compile: kiln and eager alone")
+        return "kiln eager"
+    return wanted
 
 
 def choices(setting, name, programs):

@@ -3,6 +3,7 @@
 A part's outcome lies in `parts/NAME.json` of the results, its log in `logs/NAME.txt`. A part that passed is not run again unless it is named.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -44,7 +45,7 @@ class Outcome:
 
 
 def target_folder(home):
-    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or home / "target")
+    return home / (os.environ.get("CARGO_TARGET_DIR") or "target")
 
 
 def run_here(setting, part):
@@ -70,6 +71,8 @@ def run_all(setting, named, seconds):
     chosen = named or parts.ALL
     build = build_of(setting)
     print(f"check-gpu: {len(chosen)} parts on {setting.device}, build {build}, results in {setting.results}", file=sys.stderr)
+    with contextlib.redirect_stdout(sys.stderr):
+        setting.build()
     outcomes = []
     for part in chosen:
         before = read_outcome(setting, part)
