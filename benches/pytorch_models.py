@@ -318,8 +318,8 @@ def on_host(made, device):
 
 
 def arguments():
-    usage = "usage: pytorch_models.py eager|compile CASES MODEL PRECISION THREADS DEVICE"
-    if len(sys.argv) != 7 or sys.argv[1] not in ("eager", "compile"):
+    usage = "usage: pytorch_models.py eager|compile|operators CASES MODEL PRECISION THREADS DEVICE"
+    if len(sys.argv) != 7 or sys.argv[1] not in ("eager", "compile", "operators"):
         sys.exit(usage)
     program, cases, name, precision, threads, device = sys.argv[1:]
     cases = json.loads(pathlib.Path(cases).read_text())
@@ -327,15 +327,39 @@ def arguments():
         sys.exit(f"no model `{name}`; there are {', '.join(cases)}")
     if precision not in PRECISIONS or device not in ("cpu", "cuda"):
         sys.exit(f"{usage}; PRECISION is one of {', '.join(PRECISIONS)}, DEVICE cpu or cuda")
-    return program == "compile", cases[name], precision, int(threads), device
+    return program, cases[name], precision, int(threads), device
+
+
+def print_operators(training, case):
+    """Of one step, as `step-speed --count-operators` reads them: depth and name, each before those that it calls."""
+    from torch.profiler import ProfilerActivity, profile
+
+    one = on_host(batch(case, WARM_UP_STEPS), training.device)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        training.step(*one)
+
+    def tell(event, depth):
+        is_operator = event.name.startswith("aten::")
+        if is_operator:
+            print(f"{depth}\t{event.name}")
+        for called in sorted(event.cpu_children, key=lambda child: child.time_range.start):
+            tell(called, depth + is_operator)
+
+    outermost = [event for event in recorded.events() if event.cpu_parent is None]
+    for event in sorted(outermost, key=lambda event: event.time_range.start):
+        tell(event, 0)
 
 
 def main():
-    is_compiled, case, precision, threads, device = arguments()
+    program, case, precision, threads, device = arguments()
+    is_compiled = program == "compile"
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     training, steps = Training(case, precision, device, is_compiled), case["block_steps"]
     warm_up(training, case, is_compiled)
+    if program == "operators":
+        print_operators(training, case)
+        return
     for block in range(BLOCKS):
         first = WARM_UP_STEPS + block * steps
         batches = [on_host(batch(case, step), device) for step in range(first, first + steps)]

@@ -3,6 +3,9 @@
 //! `step-speed CASES MODEL PRECISION THREADS DEVICE`; MODEL names a case of the file CASES, such as `benches/step-speed-models.json`. Prints,
 //! for each of five blocks of steps, its number, seconds and CPU seconds of one step (CPU time is less shaken by a busy machine), the loss
 //! after it, the most memory so far, and the model FLOPs of one step (empty where there is no formula).
+//!
+//! With `--operators` at the end it prints how many of libtorch's operators that compute one step asks for instead; `step-speed --count-operators`
+//! counts those of lines with depth and name on standard input (`benches/operators.sh`).
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +26,10 @@ use kiln::{
 use kiln_trial::{
     TrialError,
     data::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
-    engine::IGNORED_TARGET,
+    engine::{
+        IGNORED_TARGET,
+        recorder::{count_work, record_operators},
+    },
     train::Learner,
 };
 use serde::Deserialize;
@@ -31,6 +37,7 @@ use serde_json::{Value, json};
 
 const WARM_UP_STEPS: usize = 3;
 const BLOCKS: usize = 5;
+const USAGE: &str = "usage: step-speed CASES MODEL PRECISION THREADS DEVICE [--operators], or step-speed --count-operators";
 
 /// One model with its batches and how it is trained; `model`, `data` and `train` as in a trial file.
 #[derive(Deserialize)]
@@ -53,8 +60,15 @@ struct Lengths {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [cases, model, precision, threads, device] = &arguments[..] else {
-        return Err("usage: step-speed CASES MODEL PRECISION THREADS DEVICE".into());
+    if arguments == ["--count-operators"] {
+        writeln!(io::stdout(), "{}", count_work(&io::read_to_string(io::stdin())?))?;
+        return Ok(());
+    }
+    let ([cases, model, precision, threads, device], rest) = arguments.split_first_chunk().ok_or(USAGE)?;
+    let counts_operators = match rest {
+        [] => false,
+        [option] if option == "--operators" => true,
+        _ => return Err(USAGE.into()),
     };
     let mut cases: BTreeMap<String, Case> = serde_json::from_str(&fs::read_to_string(cases).map_err(|error| format!("{cases}: {error}"))?)?;
     let case = cases.remove(model).ok_or_else(|| format!("no model `{model}`; there are {:?}", cases.keys()))?;
@@ -65,6 +79,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut learner = Learner::build(&file, case.input_shape())?;
     for step in 0..WARM_UP_STEPS {
         train(&mut learner, step, &case.batch(step), rate)?;
+    }
+    if counts_operators {
+        let batch = case.batch(WARM_UP_STEPS);
+        let ((), operators) = record_operators(|| train(&mut learner, WARM_UP_STEPS, &batch, rate))?;
+        writeln!(io::stdout(), "{}", operators.iter().filter(|operator| operator.is_work).count())?;
+        return Ok(());
     }
     // The first losses are not measured, and the peak is that of the steps after them.
     learner.take_losses()?;

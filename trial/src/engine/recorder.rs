@@ -105,6 +105,13 @@ pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Resu
     Ok((given?, operators))
 }
 
+/// How many of the operators are work, of lines with an operator's depth and name between tabs, each operator before those that it calls: of
+/// another program's recording.
+pub fn count_work(lines: &str) -> usize {
+    let whole: String = lines.lines().map(|line| format!("{line}\t\n")).collect();
+    read(&whole).iter().filter(|operator| operator.is_work).count()
+}
+
 /// How often each operator that is work was called, by its name.
 pub fn work_by_name(operators: &[Operator]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
@@ -175,5 +182,6 @@ mod tests {
             0\taten::view\t\n0\taten::add\tTensor";
         let work: Vec<String> = read(text).into_iter().filter(|operator| operator.is_work).map(|operator| operator.name).collect();
         assert_eq!(work, ["aten::copy_", "aten::mm", "aten::add"]);
+        assert_eq!(count_work("0\taten::to\n1\taten::_to_copy\n2\taten::copy_\n0\taten::t\n"), 1);
     }
 }

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# How many operators that compute one training step asks of libtorch, in kiln and in eager PyTorch, for each case of step-speed-models.json:
+# one CSV row for each model and precision. Views and tensors without values do not count, and of an operator that calls others these count.
+#
+#   benches/operators.sh [TABLE.csv]     MODELS="gpt lstm" PRECISIONS=f32 choose less; PYTHON names a Python with torch 2.11
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+cases=benches/step-speed-models.json
+table=${1:-${CARGO_TARGET_DIR:-target}/operators.csv}
+"$python" -c 'import torch, transformers' 2>/dev/null || { echo "operators.sh: \`$python\` has no torch or no transformers; PYTHON=… names one that has both" >&2; exit 3; }
+cargo build --quiet --workspace --release --example step-speed
+step_speed=${CARGO_TARGET_DIR:-target}/release/examples/step-speed
+all=$(sed -n 's/^  "\([^"]*\)": {$/\1/p' "$cases" | grep -v '^tiny-' | xargs)
+{
+  echo "kiln_table,model,precision,kiln_operators,pytorch_operators"
+  for model in ${MODELS:-$all}; do
+    for precision in ${PRECISIONS:-f32 amp-bf16}; do
+      case=("$cases" "$model" "$precision" 1 cpu)
+      kiln=$("$step_speed" "${case[@]}" --operators)
+      pytorch=$("$python" benches/pytorch_models.py operators "${case[@]}" | "$step_speed" --count-operators)
+      echo "operators/1,$model,$precision,$kiln,$pytorch"
+    done
+  done
+} | tee "$table"
