@@ -55,7 +55,7 @@ browser: ## find or install a Chromium for the tests of the report's page (KILN_
 build: libtorch
 	@scripts/build.sh
 
-bundle: ## a folder for a GPU host that has the same torch: programs, experiments, GPU check, small data
+bundle: ## a folder and an archive for a GPU host that has the same torch: programs, tests, experiments, GPU check, small data
 	@scripts/bundle.sh
 
 install: build ## programs, libtorch, completions and manual pages into PREFIX (default ~/.local); `make uninstall` removes them
@@ -65,4 +65,4 @@ uninstall: ## what `make install` put into PREFIX
 	@scripts/install.sh --remove
 
 clean: ## build products and fetched libtorch; results stay
-	rm -rf target bundle .libtorch .browser
+	rm -rf target bundle bundle.tar.xz .libtorch .browser
