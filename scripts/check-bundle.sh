@@ -10,7 +10,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-PROGRAMS=(awk basename bash cat chmod cp cut date df dirname env find free grep head ln ls lscpu mkdir mktemp mv nproc rm sed seq sleep sort tail
+PROGRAMS=(awk basename bash cat chmod cp cut date df dirname echo env find free grep head ln ls lscpu mkdir mktemp mv nproc rm sed seq sleep sort tail
   timeout touch tr uname uniq wc xargs)
 FEW_PARTS=(versions examine snapshot gpt-f32 seq2seq tests-parity speed-gpt-28m oom-ladder kill-and-resume)
 

@@ -133,7 +133,7 @@ def start(setting, trial, results, *more):
 
 def folder_of(results, number):
     """The folder of the trial of this number in the plan, once it is there; trials run in the order of the plan."""
-    begun = sorted(results.glob("gpu-resume/*/trials/*/1/attempt.json"), key=lambda path: path.stat().st_mtime_ns)
+    begun = sorted(results.glob("gpu-resume/latest/trials/*/1/attempt.json"), key=lambda path: path.stat().st_mtime_ns)
     return begun[number - 1].parents[1] if len(begun) >= number else None
 
 
