@@ -116,6 +116,9 @@ pub(crate) struct Attempt {
     pub(crate) result: Option<TrialResult>,
 }
 
+/// Epoch and samples so far; training loss, validation loss and accuracy.
+type Evaluation = ((u64, u64), [Option<f64>; 3]);
+
 impl Trial {
     pub(crate) fn new(case: Case, checkpoint: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -241,7 +244,7 @@ impl Attempt {
     }
 
     /// By the step after which they stand: what a row says of the place in the data, and of losses.
-    fn evaluations(&self) -> BTreeMap<u64, ((u64, u64), [Option<f64>; 3])> {
+    fn evaluations(&self) -> BTreeMap<u64, Evaluation> {
         let told = |row: &EpochRow| ((row.epoch, row.samples), [row.train_loss, row.valid_loss, row.valid_top1]);
         self.epochs.iter().map(|row| (row.step, told(row))).collect()
     }
@@ -342,6 +345,7 @@ fn write_panel(folder: &Path) {
 }
 
 /// Whether the case can be run here: replicas share the CPU, but each needs a GPU of its own.
+#[allow(clippy::print_stdout, reason = "what is left out is said")]
 fn has_devices(case: &Case) -> bool {
     let has = case.devices == 1 || device_of(case.engine) == "cpu";
     if !has {
