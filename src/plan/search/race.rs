@@ -25,9 +25,9 @@ const MOST_IN_ROUND: usize = 3;
 const CLOSE: f64 = 1.1;
 /// A slope is taken over values that differ by this factor at least: over less it is noise.
 const SPAN: f64 = 1.5;
-/// By how many spreads from run to run a slope, and with it what a gap promises, may be too low: with 1, one search in seventeen over a cliff at a
-/// spread of 5 % named no value near the best.
-const UNSURE: f64 = 1.5;
+/// How much more than it promises a gap may hold when the search ends, by the square of the spread from run to run: at 2 % a twenty-fifth more, at 5 % a quarter.
+/// Chosen by `benches/searches.rs`: with the spread alone, one search in seventeen over a cliff at a spread of 5 % named no value near the best.
+const UNSURE: f64 = 100.0;
 /// How far into a gap the golden section lies.
 const GOLDEN: f64 = 0.381_966;
 /// Blocks: each value once, and all repeats, which run in turns. A drift between the two is no difference of values.
@@ -303,7 +303,7 @@ impl<'a, V: Values> Race<'a, V> {
                 self.run_round(&self.round(&standings), REPEATING)?;
                 continue;
             }
-            let next = self.hidden(&standings, self.margin(&standings)).or_else(|| self.beside_fastest(&standings));
+            let next = self.hidden(&standings, Self::margin(&standings)).or_else(|| self.beside_fastest(&standings));
             let Some(place) = next else { break };
             self.run_round(&[place], if self.repeats > 1 { REPEATING } else { LOOKING })?;
         }
@@ -349,14 +349,14 @@ impl<'a, V: Values> Race<'a, V> {
             None => standings.fastest(),
         };
         let alike = if choice.is_none() { standings.contenders() } else { Vec::new() };
-        let best = standings.highest() + self.margin(&standings);
+        let best = standings.highest() + WORTH.ln_1p() - UNSURE * standings.spread().unwrap_or_default().powi(2);
         let gaps = self.gaps(&standings).into_iter().filter(|gap| gap.most > best).map(|gap| (gap.low, gap.high)).collect();
         End { choice, alike, gaps, standings }
     }
 
-    /// How much more than the fastest a gap must promise: less where runs vary, so that the slope is unsure.
-    fn margin(&self, standings: &Standings) -> f64 {
-        WORTH.ln_1p() - UNSURE * standings.spread().unwrap_or_default().ln_1p()
+    /// How much more than the fastest a gap must promise for a trial: less where runs vary, so that the slope is unsure.
+    fn margin(standings: &Standings) -> f64 {
+        WORTH.ln_1p() - standings.spread().unwrap_or_default().ln_1p()
     }
 
     fn hidden(&self, standings: &Standings, margin: f64) -> Option<usize> {
