@@ -331,7 +331,7 @@ def arguments():
 
 
 def print_operators(training, case):
-    """Of one step, as `step-speed --count-operators` reads them: depth and name, each before those that it calls."""
+    """Of one step, as `step-speed --operators` reads them: depth and name, each before those that it calls."""
     from torch.profiler import ProfilerActivity, profile
 
     one = on_host(batch(case, WARM_UP_STEPS), training.device)

@@ -4,8 +4,8 @@
 //! for each of five blocks of steps, its number, seconds and CPU seconds of one step (CPU time is less shaken by a busy machine), the loss
 //! after it, the most memory so far, and the model FLOPs of one step (empty where there is no formula).
 //!
-//! With `--operators` at the end it prints how many of libtorch's operators that compute one step asks for instead; `step-speed --count-operators`
-//! counts those of lines with depth and name on standard input (`benches/operators.sh`).
+//! With `--operators` at the end it prints instead which of libtorch's operators that compute one step asks for, one a line; `step-speed
+//! --operators` alone picks them out of lines with depth and name on standard input (`benches/operators.sh`).
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ use kiln::{
 };
 use kiln_trial::{
     TrialError,
-    data::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
+    data::{BatchPixels, HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
     engine::{
         IGNORED_TARGET,
-        recorder::{count_work, record_operators},
+        recorder::{Operator, operators_of, record_operators},
     },
     train::Learner,
 };
@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 
 const WARM_UP_STEPS: usize = 3;
 const BLOCKS: usize = 5;
-const USAGE: &str = "usage: step-speed CASES MODEL PRECISION THREADS DEVICE [--operators], or step-speed --count-operators";
+const USAGE: &str = "usage: step-speed CASES MODEL PRECISION THREADS DEVICE [--operators], or step-speed --operators";
 
 /// One model with its batches and how it is trained; `model`, `data` and `train` as in a trial file.
 #[derive(Deserialize)]
@@ -60,9 +60,8 @@ struct Lengths {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    if arguments == ["--count-operators"] {
-        writeln!(io::stdout(), "{}", count_work(&io::read_to_string(io::stdin())?))?;
-        return Ok(());
+    if arguments == ["--operators"] {
+        return print_work(&operators_of(&io::read_to_string(io::stdin())?));
     }
     let ([cases, model, precision, threads, device], rest) = arguments.split_first_chunk().ok_or(USAGE)?;
     let counts_operators = match rest {
@@ -83,8 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if counts_operators {
         let batch = case.batch(WARM_UP_STEPS);
         let ((), operators) = record_operators(|| train(&mut learner, WARM_UP_STEPS, &batch, rate))?;
-        writeln!(io::stdout(), "{}", operators.iter().filter(|operator| operator.is_work).count())?;
-        return Ok(());
+        return print_work(&operators);
     }
     // The first losses are not measured, and the peak is that of the steps after them.
     learner.take_losses()?;
@@ -105,6 +103,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (loss, peak) = (losses[losses.len() - 1], peak_bytes(&learner)?);
         writeln!(io::stdout(), "{},{seconds:.6},{cpu:.6},{loss:.4},{peak},{flops}", block + 1)?;
     }
+    Ok(())
+}
+
+fn print_work(operators: &[Operator]) -> Result<(), Box<dyn Error>> {
+    let mut out = io::stdout().lock();
+    operators.iter().filter(|operator| operator.is_work).try_for_each(|operator| writeln!(out, "{}", operator.name))?;
     Ok(())
 }
 
@@ -177,7 +181,7 @@ impl Case {
         let real = |values: usize| counter(step, rows, values).map(|count| (count % 255) as f32 / 127.5 - 1.0).collect();
         let samples = if let Some(shape) = self.images {
             let pixels = real((shape.channels * shape.height * shape.width) as usize);
-            Samples::Images(ImageSamples { pixels, labels: whole(1, shape.classes), shape })
+            Samples::Images(ImageSamples { pixels: BatchPixels::Numbers(pixels), labels: whole(1, shape.classes), shape })
         } else if let Some(shape) = self.panel {
             let (seq_len, scale) = (number(&self.model, "seq_len"), TargetScale::Returns { mean: 0.0, deviation: 1.0 });
             let features = real(seq_len * shape.features as usize);

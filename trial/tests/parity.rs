@@ -14,7 +14,7 @@ use kiln::{
     spec::Engine,
 };
 use kiln_trial::{
-    data::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
+    data::{BatchPixels, HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
     train::{Learner, NamedValues},
 };
 
@@ -175,7 +175,7 @@ fn images_of(step: u64, shape: ImageShape) -> HostBatch {
     let number = (step - 1) % 4;
     let count = (8 * shape.channels * shape.height * shape.width) as usize;
     let pixels = uniform(&format!("pixels.{number}"), count);
-    let samples = ImageSamples { pixels, labels: below(&format!("labels.{number}"), 8, shape.classes), shape };
+    let samples = ImageSamples { pixels: BatchPixels::Numbers(pixels), labels: below(&format!("labels.{number}"), 8, shape.classes), shape };
     HostBatch { rows: 8, samples: Samples::Images(samples), step_targets: None }
 }
 

@@ -1,6 +1,9 @@
 //! One batch in host memory: what workers fill, the trainer copies to the device, and the loader uses again.
 
-use kiln::catalog::data::{ImageShape, PairCounts, PanelShape};
+use kiln::catalog::{
+    data::{ImageShape, PairCounts, PanelShape},
+    images::Normalization,
+};
 
 use crate::engine::IGNORED_TARGET;
 
@@ -35,11 +38,19 @@ pub struct TextSamples {
 /// Labelled images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageSamples {
-    /// [rows, channels, height, width], normalized.
-    pub pixels: Vec<f32>,
+    pub pixels: BatchPixels,
     /// [rows].
     pub labels: Vec<i64>,
     pub shape: ImageShape,
+}
+
+/// The pixels of a batch, [rows, channels, height, width].
+#[derive(Clone, Debug, PartialEq)]
+pub enum BatchPixels {
+    /// As files have them: a quarter of what their numbers would take on the way to the device, which normalizes them.
+    Bytes { values: Vec<u8>, normalization: Normalization },
+    /// Normalized.
+    Numbers(Vec<f32>),
 }
 
 /// Windows of a panel.
@@ -106,16 +117,16 @@ impl HostBatch {
         self.samples = Samples::Text(text);
     }
 
-    /// Takes the shape of images: every value and label 0.
-    pub fn lay_out_images(&mut self, rows: usize, shape: ImageShape) {
+    /// Takes the shape of images: every pixel black, every label 0.
+    pub fn lay_out_images(&mut self, rows: usize, shape: ImageShape, normalization: Normalization) {
         self.rows = rows;
-        let (mut pixels, mut labels) = match std::mem::take(&mut self.samples) {
-            Samples::Images(images) => (images.pixels, images.labels),
+        let (mut values, mut labels) = match std::mem::take(&mut self.samples) {
+            Samples::Images(ImageSamples { pixels: BatchPixels::Bytes { values, .. }, labels, .. }) => (values, labels),
             _ => Default::default(),
         };
-        refill(&mut pixels, rows * image_len(shape), 0.0);
+        refill(&mut values, rows * image_len(shape), 0);
         refill(&mut labels, rows, 0);
-        self.samples = Samples::Images(ImageSamples { pixels, labels, shape });
+        self.samples = Samples::Images(ImageSamples { pixels: BatchPixels::Bytes { values, normalization }, labels, shape });
     }
 
     /// Takes the shape of windows of a panel: every value 0.
@@ -278,13 +289,21 @@ mod tests {
     fn a_buffer_of_one_kind_becomes_one_of_another() {
         let mut batch = HostBatch::default();
         let shape = ImageShape { channels: 3, height: 4, width: 5, classes: 2 };
-        batch.lay_out_images(2, shape);
-        assert_eq!((batch.images_mut().unwrap().pixels.len(), batch.counted_targets()), (120, 2));
-        batch.images_mut().unwrap().pixels[7] = 1.0;
-        let buffer = batch.images_mut().unwrap().pixels.as_ptr();
-        batch.lay_out_images(1, shape);
-        let pixels = &batch.images_mut().unwrap().pixels;
-        assert!(pixels.iter().all(|value| *value == 0.0) && pixels.as_ptr() == buffer, "the buffer is used again");
+        let normalization = Normalization { mean: [0.5; 3], deviation: [0.25; 3] };
+        let bytes = |batch: &mut HostBatch| match &mut batch.images_mut().unwrap().pixels {
+            BatchPixels::Bytes { values, .. } => std::mem::take(values),
+            BatchPixels::Numbers(_) => panic!("bytes are laid out"),
+        };
+        batch.lay_out_images(2, shape, normalization);
+        assert_eq!(batch.counted_targets(), 2);
+        let mut values = bytes(&mut batch);
+        assert_eq!(values.len(), 120);
+        values[7] = 1;
+        let buffer = values.as_ptr();
+        batch.images_mut().unwrap().pixels = BatchPixels::Bytes { values, normalization };
+        batch.lay_out_images(1, shape, normalization);
+        let values = bytes(&mut batch);
+        assert!(values.len() == 60 && values.iter().all(|value| *value == 0) && values.as_ptr() == buffer, "the buffer is used again");
         batch.lay_out_panel(3, 4, PanelShape { features: 6, symbols: 9 }, TargetScale::Directions);
         assert_eq!((batch.panel_mut().unwrap().features.len(), batch.counted_targets()), (72, 3));
         assert!(batch.text_mut().is_none() && batch.images_mut().is_none());

@@ -1,4 +1,4 @@
-//! Images as samples: pixels out of memory or files, augmented in training, normalized.
+//! Images as samples: pixels out of memory or files, augmented in training. The device normalizes them.
 
 use kiln::catalog::{
     Data,
@@ -7,7 +7,7 @@ use kiln::catalog::{
     images::{Images, LoadedImages, Normalization, Pixels, normalization},
 };
 
-use super::{Draw, HostBatch, OTHER_KIND, Source, batch::image_len, image_file, order::Stream};
+use super::{BatchPixels, Draw, HostBatch, OTHER_KIND, Source, batch::image_len, image_file, order::Stream};
 
 /// The training or the validation images.
 #[derive(Clone, Debug)]
@@ -43,15 +43,14 @@ impl ImageSource {
         Change { down: shift(0), right: shift(1), is_mirrored: augmentation.flip && random(2, 2) == 1 }
     }
 
-    /// Writes one image of 8-bit pixels as normalized numbers.
-    fn write_pixels(&self, pixels: &[u8], change: Change, out: &mut [f32]) {
+    /// Writes one image.
+    fn write_pixels(&self, pixels: &[u8], change: Change, out: &mut [u8]) {
         let (height, width) = (self.shape.height as usize, self.shape.width as usize);
-        for (channel, (plane, out)) in pixels.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width)).enumerate() {
-            let table = self.normalization.table(channel);
+        for (plane, out) in pixels.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width)) {
             for (row, out) in out.chunks_exact_mut(width).enumerate() {
                 match change.source(row, change.down, height) {
-                    Some(row) => change.write_row(&plane[row * width..][..width], &table, out),
-                    None => out.fill(table[0]),
+                    Some(row) => change.write_row(&plane[row * width..][..width], out),
+                    None => out.fill(0),
                 }
             }
         }
@@ -77,11 +76,11 @@ impl Change {
         usize::try_from(place as i64 + shift).ok().filter(|from| *from < length)
     }
 
-    fn write_row(self, row: &[u8], table: &[f32; 256], out: &mut [f32]) {
+    fn write_row(self, row: &[u8], out: &mut [u8]) {
         let width = row.len();
         for (place, out) in out.iter_mut().enumerate() {
             let place = if self.is_mirrored { width - 1 - place } else { place };
-            *out = table[self.source(place, self.right, width).map_or(0, |from| row[from]) as usize];
+            *out = self.source(place, self.right, width).map_or(0, |from| row[from]);
         }
     }
 }
@@ -92,7 +91,7 @@ impl Source for ImageSource {
     }
 
     fn lay_out(&self, draws: &[Draw], batch: &mut HostBatch) {
-        batch.lay_out_images(draws.len(), self.shape);
+        batch.lay_out_images(draws.len(), self.shape, self.normalization);
     }
 
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String> {
@@ -100,7 +99,8 @@ impl Source for ImageSource {
         let (number, length) = (draw.sample as usize, image_len(self.shape));
         let label = *self.images.labels.get(number).ok_or("it lies past the last image")?;
         samples.labels[row] = i64::from(label);
-        let out = &mut samples.pixels[row * length..][..length];
+        let BatchPixels::Bytes { values, .. } = &mut samples.pixels else { return Err(OTHER_KIND.to_owned()) };
+        let out = &mut values[row * length..][..length];
         match &self.images.pixels {
             Pixels::Memory(pixels) => self.write_pixels(&pixels[number * length..][..length], self.change(draw), out),
             Pixels::Generated => {
@@ -125,15 +125,15 @@ mod tests {
     use super::*;
     use crate::data::{BatchSchedule, Loader, LoaderOptions};
 
-    /// One image of 2 × 3 greys, 10, 20, … 60, under this change, as it was before normalization.
+    /// One image of 2 × 3 greys, 10, 20, … 60, under this change.
     fn changed(change: Change) -> Vec<u8> {
         let shape = ImageShape { channels: 1, height: 2, width: 3, classes: 2 };
         let images = Images { labels: vec![1], pixels: Pixels::Memory(vec![10, 20, 30, 40, 50, 60]) };
         let normalization = Normalization { mean: [0.5; 3], deviation: [0.25; 3] };
         let source = ImageSource { images, shape, normalization, augmentation: None, crop: Crop::Center, first: 0, seed: 1 };
-        let mut out = vec![0.0; 6];
+        let mut out = vec![0; 6];
         source.write_pixels(&[10, 20, 30, 40, 50, 60], change, &mut out);
-        out.iter().map(|value| ((value * 0.25 + 0.5) * 255.0).round() as u8).collect()
+        out
     }
 
     #[test]
@@ -165,11 +165,13 @@ mod tests {
         folder
     }
 
-    fn drawn(source: &ImageSource, epoch: u64, sample: u64) -> Vec<f32> {
+    fn drawn(source: &ImageSource, epoch: u64, sample: u64) -> Vec<u8> {
         let mut batch = HostBatch::default();
         source.lay_out(&[Draw { epoch, sample }], &mut batch);
         source.write(Draw { epoch, sample }, 0, &mut batch).unwrap();
-        batch.images_mut().unwrap().pixels.clone()
+        let BatchPixels::Bytes { values, normalization } = &batch.images_mut().unwrap().pixels else { panic!("bytes are laid out") };
+        assert_eq!(*normalization, source.normalization);
+        values.clone()
     }
 
     #[test]
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_normalized_and_the_number_of_workers_changes_nothing() {
+    fn files_come_as_they_are_and_the_number_of_workers_changes_nothing() {
         let files = folder();
         let yaml = format!("{{kind: image-folder, path: {}, image_size: 8, flip: true}}", files.path().display());
         let batches = |num_workers| {
@@ -226,8 +228,8 @@ mod tests {
         assert_eq!(alone, batches(3));
         assert_ne!(alone[0], alone[4], "the second epoch");
         let [_, valid] = opened(&yaml, 1);
-        // Blue is 3 everywhere in the first validation image: (3 / 255 - 0.406) / 0.225.
-        assert!(drawn(&valid, 0, 0)[128..].iter().all(|value| (value - (3.0 / 255.0 - 0.406) / 0.225).abs() < 1e-6));
+        assert!(drawn(&valid, 0, 0)[128..].iter().all(|value| *value == 3), "blue in all of the first validation image");
+        assert_eq!(valid.normalization.table(2)[3], (3.0 / 255.0 - 0.406) / 0.225);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod pixels;
 mod schedule;
 mod text;
 
-pub use batch::{HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale, TextSamples};
+pub use batch::{BatchPixels, HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale, TextSamples};
 pub use images::ImageSource;
 pub use loader::{LoadedBatch, Loader, LoaderOptions};
 pub(crate) use open::{Opened, OpenedPairs, open};

@@ -28,7 +28,7 @@ struct CEvent {
 unsafe extern "C" {
     fn kiln_load_cuda(path: *const c_char, is_real: *mut c_int) -> c_int;
     fn kiln_cuda_symbol(at: c_int, name: *mut *const c_char, file: *mut *const c_char) -> c_int;
-    fn kiln_copy(values: *const c_void, count: i64, is_float: c_int, device: c_int, pinned: c_int, out: *mut Handle) -> c_int;
+    fn kiln_copy(values: *const c_void, count: i64, number: c_int, device: c_int, pinned: c_int, out: *mut Handle) -> c_int;
     fn kiln_seed(device: c_int, seed: u64) -> c_int;
     fn kiln_record_moment(devices: c_int, moment: *mut *mut CEvent) -> c_int;
     fn kiln_seconds_between(from: *mut CEvent, to: *mut CEvent, seconds: *mut f64) -> c_int;
@@ -133,15 +133,20 @@ pub(super) struct Route {
 
 /// A kind of number that batches are made of.
 pub(super) trait Number {
-    const IS_FLOAT: bool;
-}
-
-impl Number for f32 {
-    const IS_FLOAT: bool = true;
+    /// As the shim knows it.
+    const KIND: c_int;
 }
 
 impl Number for i64 {
-    const IS_FLOAT: bool = false;
+    const KIND: c_int = 0;
+}
+
+impl Number for f32 {
+    const KIND: c_int = 1;
+}
+
+impl Number for u8 {
+    const KIND: c_int = 2;
 }
 
 /// The values on the device, [count]. Does not wait for the copy.
@@ -151,7 +156,7 @@ pub(super) fn copy<T: Number>(values: &[T], route: Route) -> Result<Tensor, Tria
     let mut out = ptr::null_mut();
     let (device, pinned) = (number(route.to), c_int::from(route.pinned));
     // SAFETY: a list of the length and the kind of numbers given, read during the call; `out` is a place.
-    checked(unsafe { kiln_copy(values.as_ptr().cast(), values.len() as i64, c_int::from(T::IS_FLOAT), device, pinned, &raw mut out) })?;
+    checked(unsafe { kiln_copy(values.as_ptr().cast(), values.len() as i64, T::KIND, device, pinned, &raw mut out) })?;
     // SAFETY: on success `out` is a new handle.
     Ok(unsafe { Tensor::from_ptr(out) })
 }

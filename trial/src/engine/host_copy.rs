@@ -4,7 +4,10 @@
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
 use burn::tensor::{Device, Element, Int, Tensor, TensorData};
-use kiln::{catalog::data::PinMemory, spec::Engine};
+use kiln::{
+    catalog::{data::PinMemory, images::Normalization},
+    spec::Engine,
+};
 
 use super::EngineDevice;
 use crate::error::TrialError;
@@ -19,6 +22,9 @@ pub(crate) struct HostCopy {
     /// Whether the next batch goes through pinned memory.
     pinned: bool,
     note: Option<String>,
+    /// Where they were needed, the numbers of the pixels of so many channels, [channels, 256] on the device.
+    #[cfg(feature = "libtorch")]
+    of_pixels: Option<(Normalization, usize, tch::Tensor)>,
 }
 
 impl HostCopy {
@@ -27,7 +33,15 @@ impl HostCopy {
         let to = device.cuda();
         let is_in_vain = pin_memory == PinMemory::Asked(true) && to.is_none();
         let note = is_in_vain.then(|| "no effect on the CPU, which reads batches where they are".to_owned());
-        Self { device: device.plain().clone(), engine: device.engine, to, pinned: pin_memory.is_wanted() && to.is_some(), note }
+        Self {
+            device: device.plain().clone(),
+            engine: device.engine,
+            to,
+            pinned: pin_memory.is_wanted() && to.is_some(),
+            note,
+            #[cfg(feature = "libtorch")]
+            of_pixels: None,
+        }
     }
 
     /// The kind of host memory that batches are copied from: `pinned` or `pageable`; `None` where none is copied to a device.
@@ -60,6 +74,29 @@ impl HostCopy {
             return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(copied)));
         }
         Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
+    }
+
+    /// Images of bytes as normalized numbers, both [rows, channels, height, width]: the bytes are copied, and the device looks the numbers up.
+    /// Does not wait for a copy from pinned memory.
+    pub(crate) fn pixels(&mut self, bytes: &[u8], shape: [usize; 4], normalization: Normalization) -> Result<Tensor<4>, TrialError> {
+        let [_, channels, height, width] = shape;
+        let tables = || (0..channels).map(|channel| normalization.table(channel));
+        #[cfg(feature = "libtorch")]
+        if self.engine == Engine::Libtorch {
+            use burn::backend::LibTorch;
+            let bytes = self.copied(bytes, shape)?;
+            if !self.of_pixels.as_ref().is_some_and(|(of, count, _)| (*of, *count) == (normalization, channels)) {
+                let numbers: Vec<f32> = tables().flatten().collect();
+                self.of_pixels = Some((normalization, channels, self.copied(&numbers, [channels, 256])?));
+            }
+            let table = self.of_pixels.as_ref().map(|(_, _, table)| table);
+            let numbers = super::libtorch::normalize(&bytes, table.expect("it was made above"))?;
+            return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(numbers)));
+        }
+        let tables: Vec<[f32; 256]> = tables().collect();
+        let planes = bytes.chunks(height * width).zip(tables.iter().cycle());
+        let numbers: Vec<f32> = planes.flat_map(|(plane, table)| plane.iter().map(|byte| table[usize::from(*byte)])).collect();
+        Ok(Tensor::from_data(self.on_flex(&numbers, shape), &self.device))
     }
 
     fn on_flex<T: Element, const D: usize>(&self, values: &[T], shape: [usize; D]) -> TensorData {
@@ -116,6 +153,33 @@ mod tests {
             assert_eq!(pixels.dims(), [1, 2, 2, 1]);
             assert_eq!(pixels.into_data().iter::<f32>().collect::<Vec<_>>(), [0.5, -1.0, 2.0, 0.25], "{engine:?}");
             assert_eq!(copy.numbers(&[], [0, 3]).unwrap().dims(), [0, 3]);
+        }
+    }
+
+    /// Of every byte, in three channels of a shape that no width of a vector divides; to the bit.
+    #[test]
+    fn images_become_the_numbers_of_their_tables_wherever_they_are_normalized() {
+        let normalization = Normalization { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
+        let shape = [2, 3, 11, 13];
+        let bytes: Vec<u8> = (0..2 * 3 * 11 * 13).map(|at| (at * 7 % 256) as u8).collect();
+        let expected: Vec<u32> =
+            bytes.iter().enumerate().map(|(at, byte)| normalization.table(at / (11 * 13) % 3)[usize::from(*byte)].to_bits()).collect();
+        let found = |engine: Engine| -> Vec<u32> {
+            let mut copy = on_cpu(engine, PinMemory::default());
+            let [first, second] = [0, 1].map(|_| copy.pixels(&bytes, shape, normalization).unwrap());
+            assert_eq!(second.dims(), shape);
+            assert_eq!(first.into_data(), second.clone().into_data());
+            second.into_data().iter::<f32>().map(f32::to_bits).collect()
+        };
+        for engine in engines() {
+            assert_eq!(found(engine), expected, "{engine:?}");
+        }
+        #[cfg(feature = "libtorch")]
+        {
+            crate::engine::libtorch::force_cuda_branches(true);
+            let on_cuda = found(Engine::Libtorch);
+            crate::engine::libtorch::force_cuda_branches(false);
+            assert_eq!(on_cuda, expected, "as CUDA does it");
         }
     }
 

@@ -57,6 +57,7 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
+    fn kiln_normalize(bytes: Handle, table: Handle, out: *mut Handle) -> c_int;
     fn kiln_embedding(table: Handle, indices: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_layer_norm(x: Handle, weight: Handle, bias: Handle, epsilon: f64, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
@@ -428,6 +429,15 @@ pub(super) fn conv_norm(inputs: &[&Tensor], stats: &[Tensor; 2], with: ConvSetti
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// Numbers for bytes [rows, channels, height, width]: `table` [channels, 256], f32, has that for each of a channel's bytes. Does not wait.
+pub(super) fn normalize(bytes: &Tensor, table: &Tensor) -> Result<Tensor, TrialError> {
+    let mut out = ptr::null_mut();
+    // SAFETY: the handles are borrowed from live tensors for the call; `out` is a place.
+    checked(unsafe { kiln_normalize(handle(bytes), handle(table), &raw mut out) })?;
+    // SAFETY: on success `out` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(out) })
 }
 
 /// AdamW's numbers for one update of one group.

@@ -395,7 +395,7 @@ impl Arithmetic {
             hidden.push(h);
             cell.push(c);
         }
-        (x, LstmState { hidden: Tensor::cat(hidden, 0), cell: Tensor::cat(cell, 0) })
+        (x, LstmState { hidden: one_after_the_other(hidden), cell: one_after_the_other(cell) })
     }
 
     /// One where cuDNN would drop values between layers: it keeps a state of its own for that, which libtorch makes anew after each seed,
@@ -535,6 +535,11 @@ fn zero_state(x: &Tensor<3>, layers: &[LstmWeights]) -> LstmState {
     let ([batch, _, _], [_, hidden]) = (x.dims(), layers[0].state.dims());
     let zeros = || Tensor::zeros([layers.len(), batch, hidden], &plain(x.clone()).device());
     LstmState { hidden: zeros(), cell: zeros() }
+}
+
+/// The states of groups of layers [layers, batch, hidden] as those of all layers; of one group they are that already.
+fn one_after_the_other(mut states: Vec<Tensor<3>>) -> Tensor<3> {
+    if states.len() == 1 { states.remove(0) } else { Tensor::cat(states, 0) }
 }
 
 /// The same values in rows that begin at every eighth place, which is how libtorch's fused attention reads a mask: otherwise each layer

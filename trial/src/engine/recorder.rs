@@ -44,8 +44,9 @@ pub struct OperatorInput {
     pub is_contiguous: bool,
 }
 
-/// What makes another look at memory that is there, or memory without values: no device computes for it.
-const WITHOUT_WORK: [&str; 37] = [
+/// What makes another look at memory that is there, or memory without values, or decides on the host: no device computes for it.
+const WITHOUT_WORK: [&str; 38] = [
+    "_fused_sdp_choice",
     "_has_compatible_shallow_copy_type",
     "_reshape_alias",
     "_unsafe_view",
@@ -86,6 +87,10 @@ const WITHOUT_WORK: [&str; 37] = [
 ];
 
 fn makes_values(name: &str) -> bool {
+    // libtorch's autograd tells its own steps too.
+    if name.starts_with("autograd::") {
+        return false;
+    }
     let short = name.rsplit("::").next().unwrap_or(name);
     !WITHOUT_WORK.contains(&short)
 }
@@ -105,11 +110,10 @@ pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Resu
     Ok((given?, operators))
 }
 
-/// How many of the operators are work, of lines with an operator's depth and name between tabs, each operator before those that it calls: of
-/// another program's recording.
-pub fn count_work(lines: &str) -> usize {
+/// Operators of another program's recording: of lines with depth and name between tabs, each operator before those that it calls.
+pub fn operators_of(lines: &str) -> Vec<Operator> {
     let whole: String = lines.lines().map(|line| format!("{line}\t\n")).collect();
-    read(&whole).iter().filter(|operator| operator.is_work).count()
+    read(&whole)
 }
 
 /// How often each operator that is work was called, by its name.
@@ -182,6 +186,7 @@ mod tests {
             0\taten::view\t\n0\taten::add\tTensor";
         let work: Vec<String> = read(text).into_iter().filter(|operator| operator.is_work).map(|operator| operator.name).collect();
         assert_eq!(work, ["aten::copy_", "aten::mm", "aten::add"]);
-        assert_eq!(count_work("0\taten::to\n1\taten::_to_copy\n2\taten::copy_\n0\taten::t\n"), 1);
+        let others = operators_of("0\taten::to\n1\taten::_to_copy\n2\taten::copy_\n0\taten::t\n");
+        assert_eq!(work_by_name(&others), BTreeMap::from([("aten::copy_", 1)]));
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use super::objective::Target;
 use crate::{
     TrialError,
-    data::{HostBatch, Samples, TargetScale},
+    data::{BatchPixels, HostBatch, Samples, TargetScale},
     engine::HostCopy,
     model::{Input, Pairs},
 };
@@ -31,7 +31,11 @@ impl DeviceBatch {
             }
             Samples::Images(images) => {
                 let shape = images.shape;
-                let pixels = copy.numbers(&images.pixels, [rows, shape.channels as usize, shape.height as usize, shape.width as usize])?;
+                let sides = [rows, shape.channels as usize, shape.height as usize, shape.width as usize];
+                let pixels = match &images.pixels {
+                    BatchPixels::Bytes { values, normalization } => copy.pixels(values, sides, *normalization)?,
+                    BatchPixels::Numbers(numbers) => copy.numbers(numbers, sides)?,
+                };
                 (Input::Images(pixels), Target::Labels(copy.whole_numbers(&images.labels, [rows])?))
             }
             Samples::Panel(panel) => {

@@ -91,13 +91,14 @@ struct Attention {
   }
 };
 
-// Parts [batch, heads, time, head_dim] side by side as they came in, [batch, time, parts × heads × head_dim]: one copy each.
+// Parts [batch, heads, time, head_dim] side by side as they came in, [batch, time, parts × heads × head_dim].
 Tensor joined(at::ArrayRef<Tensor> parts) {
   auto &first = parts[0];
   auto batch = first.size(0), heads = first.size(1), time = first.size(2), width = first.size(3), count = (int64_t)parts.size();
-  auto together = at::empty({batch, time, count, heads, width}, first.options());
-  for (int64_t part = 0; part < count; part++) together.select(2, part).copy_(parts[part].transpose(1, 2));
-  return together.view({batch, time, count * heads * width});
+  if (count == 1) return first.transpose(1, 2).reshape({batch, time, heads * width});
+  std::vector<Tensor> by_time;
+  for (auto &part : parts) by_time.push_back(part.transpose(1, 2));
+  return at::stack(by_time, 2).view({batch, time, count * heads * width});
 }
 
 // By its own backward operator.

@@ -58,14 +58,14 @@ int kiln_seed(int device, uint64_t seed) {
   });
 }
 
-// `count` values (f32, else i64) in a buffer [count] on a CUDA device; if `device` is negative in a buffer of libtorch's own on the CPU. Does not wait for the
+// `count` values (`number` is 0 for i64, 1 for f32, 2 for bytes) in a buffer [count] on a CUDA device; if `device` is negative in a buffer of libtorch's own on the CPU. Does not wait for the
 // copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it out again before the
 // copy is done: copies without waiting record an event with it. From pageable memory the driver copies aside before it returns,
 // after a wait for the stream if the buffer is larger than 64 KiB.
-int kiln_copy(const void *values, int64_t count, int is_float, int device, int pinned, Tensor **out) {
+int kiln_copy(const void *values, int64_t count, int number, int device, int pinned, Tensor **out) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto kind = is_float ? at::kFloat : at::kLong;
+    auto kind = number == 0 ? at::kLong : number == 1 ? at::kFloat : at::kByte;
     auto host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0));
     if (count > 0) std::memcpy(host.data_ptr(), values, host.nbytes());
     give(out, device < 0 ? host : host.to(cuda(device), kind, /*non_blocking=*/true));

@@ -1,5 +1,8 @@
 // Operations of the models as forward and backward pairs, built on libtorch's own kernels of both directions. What a pair keeps
 // between the two is chosen here, no more than the backward kernel reads. `saved` is null when no gradient is wanted.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <numeric>
 
 #include "shim.h"
@@ -123,7 +126,8 @@ struct SavedCrossEntropy : Saved {
 
   // Softmax minus the smoothed one-hot, made in place of the log-probabilities: the largest buffer of a language model exists once.
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto counted = targets.ne(IGNORED).to(at::kFloat).mul_(gradient.reshape({1})).unsqueeze(1);  // [n, 1]
+    auto of_each = gradient.to(at::kFloat).reshape({1});
+    auto counted = at::where(targets.ne(IGNORED), of_each, 0.0).unsqueeze(1);  // [n, 1]
     auto of_logits = log_probabilities.exp_();
     if (smoothing > 0) of_logits.sub_(smoothing / of_logits.size(1));
     of_logits.mul_(counted);
@@ -201,6 +205,33 @@ int kiln_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **out, Saved
       give(out, as_kind(state->input.mul(state->inverse), weight->scalar_type()).mul_(*weight));
     }
     keep(saved, std::move(state));
+  });
+}
+
+// Numbers for the pixels of images: bytes [rows, channels, height, width], and `table` [channels, 256] has the number for each of a channel's
+// bytes; out as bytes, f32.
+int kiln_normalize(Tensor *bytes, Tensor *table, Tensor **out) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto channels = table->size(0);
+    if (takes_cuda_branches(*bytes)) {
+      auto first = at::arange(channels, bytes->options().dtype(at::kInt)).mul_(256).view({1, channels, 1, 1});
+      auto places = bytes->to(at::kInt).add_(first);
+      give(out, table->reshape({-1}).index_select(0, places.reshape({-1})).view(bytes->sizes()));
+      return;
+    }
+    auto numbers = at::empty(bytes->sizes(), bytes->options().dtype(at::kFloat));
+    auto plane = bytes->size(2) * bytes->size(3);
+    auto from = bytes->const_data_ptr<uint8_t>();
+    auto of_value = table->const_data_ptr<float>();
+    auto to = numbers.mutable_data_ptr<float>();
+    at::parallel_for(0, bytes->size(0) * channels, 1 + (1 << 15) / std::max<int64_t>(plane, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; at++) {
+        auto known = of_value + at % channels * 256;
+        for (int64_t place = at * plane; place < (at + 1) * plane; place++) to[place] = known[from[place]];
+      }
+    });
+    give(out, numbers);
   });
 }
 
