@@ -125,6 +125,7 @@ const SEQ2SEQ_ADAFACTOR: Reference =
 const PANEL_DIRECTION: Reference = Reference { name: "panel-lstm-direction", batch: directions, ..PANEL_LSTM };
 
 /// One for each kind of model and each optimizer.
+#[cfg(feature = "libtorch")]
 pub(crate) fn all_references() -> [Reference; 8] {
     [GPT, LSTM, MLP, RESNET18, RESNET50, PANEL_LSTM, SEQ2SEQ, SEQ2SEQ_ADAFACTOR]
 }
