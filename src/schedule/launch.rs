@@ -16,7 +16,7 @@ use crate::record::{
 };
 
 /// Variables that decide numbers; none holds a secret or a path.
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 14] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
@@ -27,6 +27,8 @@ const VARIABLES: [&str; 12] = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "OMP_NUM_THREADS",
     "OMP_PROC_BIND",
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
     "MKL_NUM_THREADS",
     "KMP_AFFINITY",
 ];
