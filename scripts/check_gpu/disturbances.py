@@ -8,7 +8,7 @@ import signal
 import time
 
 from check_gpu import trials
-from check_gpu.setting import Checks, Failed
+from check_gpu.setting import Checks, Failed, until
 from check_gpu.tables import Run, losses_by_step
 
 LADDER = trials.Trial(
@@ -135,18 +135,6 @@ def folder_of(results, number):
     """The folder of the trial of this number in the plan, once it is there; trials run in the order of the plan."""
     begun = sorted(results.glob("gpu-resume/latest/trials/*/1/attempt.json"), key=lambda path: path.stat().st_mtime_ns)
     return begun[number - 1].parents[1] if len(begun) >= number else None
-
-
-def until(what, found, runner):
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        value = found()
-        if value:
-            return value
-        if runner.poll() is not None:
-            raise Failed(f"kiln run ended with status {runner.returncode} before {what}")
-        time.sleep(0.005)
-    raise Failed(f"{what}: not in 90 s")
 
 
 def has_checkpoint(results, number):

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from check_gpu import captures, trials
-from check_gpu.setting import Checks, Failed
+from check_gpu.setting import Checks, until
 from check_gpu.tables import Row
 
 WATCH_LOOKS = 6
@@ -112,7 +112,7 @@ def watch(setting):
     child = setting.start([*command, *(word for one in sets for word in ("--set", one))], folder=trials.work(setting))
     checks = Checks()
     try:
-        at_work = wait_for(lambda: next(results.glob("gpu-load/*/trials/*/1/steps.csv"), None), 90, child)
+        at_work = until("a trial writes its steps", lambda: next(results.glob("gpu-load/*/trials/*/1/steps.csv"), None), child)
         print(f"at work: {at_work}")
         # The device's counters are of the last second.
         time.sleep(0.5 if setting.is_rehearsal else 5)
@@ -146,15 +146,3 @@ def look(setting, checks):
     queried = setting.run([setting.kiln, "watch", "-l", "0.2", "--count", "2", "--query", "timestamp,name,utilization.gpu,memory.used"], **driver)
     header, *lines = list(csv.reader(io.StringIO(queried)))
     checks.that(len(header) == 4 and len(lines) >= 2, f"watch --query printed {queried!r}")
-
-
-def wait_for(found, seconds, child):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = found()
-        if value:
-            return value
-        if child.poll() is not None:
-            raise Failed(f"kiln run ended with status {child.returncode} before it was waited for")
-        time.sleep(0.02)
-    raise Failed(f"what was waited for did not come in {seconds} s")

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 
 
 class Failed(Exception):
@@ -167,6 +168,19 @@ class Setting:
             if found and subprocess.run([found, "-c", look], capture_output=True, check=False).returncode == 0:
                 return found
         return None
+
+
+def until(what, found, runner):
+    """The first value of `found` that counts, while `kiln run` goes on; 90 s at most."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        value = found()
+        if value:
+            return value
+        if runner.poll() is not None:
+            raise Failed(f"kiln run ended with status {runner.returncode} before {what}")
+        time.sleep(0.005)
+    raise Failed(f"{what}: not in 90 s")
 
 
 def tail(path, lines):

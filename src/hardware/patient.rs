@@ -179,7 +179,7 @@ pub fn silence_of(gpu: &Gpu) -> Option<&str> {
     }
 }
 
-/// Why a GPU in MIG mode is no device for CUDA.
+/// Message for a GPU in MIG mode without an instance, on which CUDA cannot run.
 const NO_INSTANCE: &str = "MIG is on and no instance was made (`sudo nvidia-smi mig -cgi 0 -C` makes one)";
 
 /// Every GPU by its index: its facts, or why it cannot be used. A GPU that is cut into MIG instances is not there itself, because no

@@ -112,7 +112,7 @@ fn print_work(operators: &[Operator]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of the allocator since the warm-up; on the CPU of the whole process.
+/// Peak memory in bytes: on a GPU what the allocator handed out since the warm-up, on the CPU the resident memory of the whole process.
 fn peak_bytes(learner: &Learner) -> Result<u64, Box<dyn Error>> {
     if let Some(stats) = learner.allocator() {
         return Ok(stats.peak_allocated_bytes);

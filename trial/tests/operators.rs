@@ -3,7 +3,10 @@
 
 use std::collections::HashSet;
 
-use kiln::{plan::TrialFile, spec::Engine};
+use kiln::{
+    plan::TrialFile,
+    spec::{Engine, Precision},
+};
 use kiln_trial::{
     engine::{
         libtorch::force_cuda_branches,
@@ -36,23 +39,17 @@ impl Drop for Forced {
     }
 }
 
-fn learner(reference: &Reference, change: &str) -> (TrialFile, Learner) {
+fn learner(reference: &Reference, precision: Precision) -> (TrialFile, Learner) {
     let mut file = file(reference, Engine::Libtorch);
-    if !change.is_empty() {
-        let mut text = serde_json::to_value(&file).unwrap();
-        let (key, value) = change.split_once('=').unwrap();
-        let place = key.split('.').fold(&mut text, |place, key| &mut place[key]);
-        *place = serde_json::from_str(value).unwrap();
-        file = serde_json::from_value(text).unwrap();
-    }
+    file.train.precision = precision;
     let learner = Learner::build(&file, Some(reference.input)).unwrap();
     (file, learner)
 }
 
 /// The operators of two steps one after the other, batches of the same shape.
-fn two_steps(reference: &Reference, change: &str) -> ([Vec<Operator>; 2], HashSet<usize>) {
+fn two_steps(reference: &Reference, precision: Precision) -> ([Vec<Operator>; 2], HashSet<usize>) {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
-    let (file, mut learner) = learner(reference, change);
+    let (file, mut learner) = learner(reference, precision);
     let rate = file.train.optimizer.learning_rate();
     let mut step = |step: u64| {
         let host = (reference.batch)(step);
@@ -120,9 +117,9 @@ fn every_step_of_every_model_asks_for_the_same_operators_and_reads_nothing_back(
     for reference in all_references() {
         for forced in [false, true] {
             let _forced = forced.then(Forced::begin);
-            for precision in ["f32", "amp-bf16", "amp-f16"] {
-                let (steps, parameters) = two_steps(&reference, &format!("train.precision=\"{precision}\""));
-                let what = format!("{} in {precision}{}", reference.name, if forced { ", ways of CUDA" } else { "" });
+            for precision in [Precision::F32, Precision::AmpBf16, Precision::AmpF16] {
+                let (steps, parameters) = two_steps(&reference, precision);
+                let what = format!("{} in {}{}", reference.name, precision.name(), if forced { ", ways of CUDA" } else { "" });
                 is_steady(&what, &steps, &parameters);
             }
         }
@@ -134,7 +131,7 @@ fn every_step_of_every_model_asks_for_the_same_operators_and_reads_nothing_back(
 fn buckets_of_positions_go_to_the_device_once() {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
     let reference = all_references().into_iter().find(|reference| reference.name == "seq2seq").unwrap();
-    let (_, mut learner) = learner(&reference, "");
+    let (_, mut learner) = learner(&reference, Precision::F32);
     let mut copies = |rows: usize| {
         let prompt: Vec<u32> = (2..12).collect();
         let prompts = vec![prompt.as_slice(); rows];

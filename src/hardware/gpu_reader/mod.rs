@@ -152,8 +152,8 @@ pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
     is_lost(&why).then(|| why.to_string())
 }
 
-/// What a device (for a MIG instance its whole GPU) draws at this moment, in watts, or over the last second where the driver has no
-/// more. A few calls, which may hang.
+/// Power draw in watts: the present value, or the one-second mean where the driver has only that. For a MIG instance it is that of the whole
+/// GPU. Makes a few driver calls, which may hang.
 pub fn power_now_watts(nvml: &Nvml, uuid: &str) -> Option<f64> {
     let device = open(nvml, uuid).ok()?;
     let device = board_of(&device).unwrap_or(device);

@@ -22,7 +22,7 @@ const NEAREST: Duration = Duration::from_millis(100);
 /// The looks at one device.
 pub(in crate::hardware) struct GpmSeries {
     nvml: Nvml,
-    /// Of the device's GPU instances the one that is looked at; `None` is the whole device.
+    /// Id of the GPU instance (MIG) whose counters are read; `None` for the whole GPU.
     instance: Option<u32>,
     earlier: Buffer,
     later: Buffer,

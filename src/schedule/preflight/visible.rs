@@ -63,7 +63,7 @@ fn visible(text: &str, facts: &Facts) -> Check {
     leaves(text, &seen, facts)
 }
 
-/// What an entry names.
+/// The device that one entry of `CUDA_VISIBLE_DEVICES` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named {
     /// Position of the GPU.

@@ -8,7 +8,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     ptr::{self, NonNull},
-    sync::OnceLock,
+    sync::Once,
 };
 
 use tch::Tensor;
@@ -58,7 +58,7 @@ impl From<NoCuda> for TrialError {
 /// no CUDA.
 pub(crate) fn load() -> Result<(), NoCuda> {
     let folder = folder();
-    compiler_notes(&folder);
+    load_compiler(&folder);
     load_from(&folder)
 }
 
@@ -73,17 +73,15 @@ fn folder() -> PathBuf {
     files.get("libtorch_cpu").and_then(|path| Path::new(path).parent()).map(Path::to_owned).unwrap_or_default()
 }
 
-/// Loads NVRTC, once in this process; what of it could not be loaded. A trial can do without, so its standard error says so and it goes on.
-fn compiler_notes(folder: &Path) -> &'static [String] {
-    static NOTES: OnceLock<Vec<String>> = OnceLock::new();
-    NOTES.get_or_init(|| {
-        let notes = nvrtc::load(folder);
-        for note in &notes {
+/// Loads NVRTC, once in this process. A trial can do without, so what could not be loaded is told on standard error, and it goes on.
+fn load_compiler(folder: &Path) {
+    static LOADED: Once = Once::new();
+    LOADED.call_once(|| {
+        for note in nvrtc::load(folder) {
             // Where standard error is closed nobody is there to read it.
             let _ = writeln!(io::stderr(), "kiln-trial: {note}");
         }
-        notes
-    })
+    });
 }
 
 /// A function of libtorch's CUDA half that is looked up by name.

@@ -71,7 +71,7 @@ fn folders(lib: &Path) -> Vec<PathBuf> {
     std::iter::once(lib.to_owned()).chain(wheels.iter().map(|wheel| wheel.join("lib"))).collect()
 }
 
-/// What lies in a folder, by name; nothing where it cannot be read.
+/// The entries of a folder, sorted by path; empty if the folder cannot be read.
 fn listed(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -101,7 +101,7 @@ fn is_builtins(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(BUILTINS))
 }
 
-/// What a libnvrtc says of itself.
+/// Version and newest supported architecture, as a libnvrtc reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     /// CUDA's, such as `13.0`.

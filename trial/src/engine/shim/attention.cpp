@@ -122,29 +122,6 @@ struct SavedDirect : Saved {
   }
 };
 
-// By libtorch's autograd.
-struct SavedAttention : Saved {
-  Tensor leaf, output;
-
-  std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto found = torch::autograd::grad({output}, {leaf}, {gradient.to(output.scalar_type())});
-    return {found[0].contiguous()};
-  }
-};
-
-// qkv [batch, time, 3 × width] as queries, keys and values [batch, heads, time, head_dim].
-std::vector<Tensor> split_by_head(const Tensor &qkv, int64_t heads) {
-  auto batch = qkv.size(0), time = qkv.size(1), width = qkv.size(2) / 3;
-  auto parts = qkv.split(width, 2);
-  for (auto &part : parts) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
-  return parts;
-}
-
-// [batch, heads, time, head_dim] as [batch, time, heads × head_dim].
-Tensor side_by_side(const Tensor &mixed) {
-  return mixed.transpose(1, 2).reshape({mixed.size(0), mixed.size(2), mixed.size(1) * mixed.size(3)});
-}
-
 // Queries, keys and values [batch, time, heads × head_dim] as parts of one tensor, or of two.
 struct Parts {
   Tensor queries, keys, values;
@@ -243,24 +220,26 @@ extern "C" {
 int kiln_causal_attention(Tensor *qkv, int64_t heads, double dropout, Tensor **out, Saved **saved) {
   return guarded([&] {
     allow_cudnn(/*shapes_stay=*/saved != nullptr, dropout);
-    auto parts = split_by_head(*qkv, heads);
-    auto choice = (SDPBackend)at::_fused_sdp_choice(parts[0], parts[1], parts[2], {}, dropout, /*is_causal=*/true);
+    Parts parts(*qkv, nullptr, heads);
+    auto queries = parts.by_head(parts.queries), keys = parts.by_head(parts.keys), values = parts.by_head(parts.values);
+    auto choice = (SDPBackend)at::_fused_sdp_choice(queries, keys, values, {}, dropout, /*is_causal=*/true);
     remember(choice);
-    if (Attention::is_known(choice, parts[0], false)) {
+    if (Attention::is_known(choice, queries, false)) {
       c10::NoGradGuard no_grad;
       auto state = std::make_unique<SavedDirect>();
-      state->attention = Attention{choice, parts[0], parts[1], parts[2], {}, dropout, /*is_causal=*/true, {}};
+      state->attention = Attention{choice, queries, keys, values, {}, dropout, /*is_causal=*/true, {}};
       state->attention.run(saved != nullptr);
-      give(out, side_by_side(state->attention.output));
+      give(out, joined({state->attention.output}));
       keep(saved, std::move(state));
       return;
     }
     c10::AutoGradMode gradients(saved != nullptr);
-    auto state = std::make_unique<SavedAttention>();
-    state->leaf = qkv->detach();
-    if (saved != nullptr) state->leaf.set_requires_grad(true);
-    auto leaves = split_by_head(state->leaf, heads);
-    state->output = side_by_side(at::scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], {}, dropout, /*is_causal=*/true));
+    auto state = std::make_unique<SavedFused>();
+    state->leaves.push_back(qkv->detach().set_requires_grad(saved != nullptr));
+    state->has_bias = false;
+    Parts leaf(state->leaves[0], nullptr, heads);
+    state->output = joined({at::scaled_dot_product_attention(leaf.by_head(leaf.queries), leaf.by_head(leaf.keys), leaf.by_head(leaf.values), {},
+                                                             dropout, /*is_causal=*/true)});
     give(out, state->output.detach());
     keep(saved, std::move(state));
   });
@@ -303,7 +282,7 @@ int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias,
         state->attention = Attention{choice, queries, keys, values, spread, dropout, /*is_causal=*/false, /*scale=*/1.0};
         state->attention.run(saved != nullptr);
         state->is_self = second == nullptr, state->has_bias = bias != 0;
-        give(out, side_by_side(state->attention.output));
+        give(out, joined({state->attention.output}));
         keep(saved, std::move(state));
         return;
       }
