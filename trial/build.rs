@@ -17,7 +17,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 13] = [
+    const SOURCES: [&str; 14] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
@@ -31,6 +31,7 @@ mod libtorch {
         "probe.cpp",
         "replicas.cpp",
         "recorder.cpp",
+        "capture.cpp",
     ];
 
     pub(super) fn build() {

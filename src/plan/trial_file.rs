@@ -76,6 +76,7 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
 pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
     let mut train = train.clone();
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
+    train.cuda_graph = train.cuda_graph.resolved();
     if let Some(weights) = &mut train.initial_weights {
         weights.path = directory.join(&weights.path).to_string_lossy().into_owned();
     }

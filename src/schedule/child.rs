@@ -131,6 +131,9 @@ const SPINS: (&str, &str) = ("GOMP_SPINCOUNT", "5000");
 /// Whoever sets one of these has decided that.
 const WAITING: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
 
+/// Makes the child compute as for CUDA on the CPU, for tests.
+const CUDA_BRANCHES: &str = "KILN_CUDA_BRANCHES";
+
 /// What a child's environment changes of kiln's own: experiment keys are taken out, the folders of program settings are made
 /// absolute, threads that wait for each other go to sleep soon.
 fn environment(own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, Option<OsString>)> {
@@ -138,7 +141,7 @@ fn environment(own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString
     let own: Vec<(OsString, OsString)> = own.collect();
     let decides = |(name, _): &(OsString, OsString)| WAITING.iter().any(|variable| name == *variable);
     let spins = (!own.iter().any(decides)).then(|| (SPINS.0.into(), Some(SPINS.1.into())));
-    let settings = own.into_iter().filter(|(name, _)| name.to_string_lossy().starts_with("KILN_"));
+    let settings = own.into_iter().filter(|(name, _)| name.to_string_lossy().starts_with("KILN_") && name != CUDA_BRANCHES);
     settings
         .map(|(name, value)| {
             let is_folder = FOLDERS.iter().any(|folder| name == *folder) && !value.is_empty();
@@ -190,13 +193,13 @@ mod tests {
 
     #[test]
     fn experiment_keys_are_taken_out_of_the_childs_environment() {
-        let own = [("KILN_TRAIN__BATCH_SIZE", "8"), ("KILN_DATA", "."), ("KILN_LIBTORCH", "cpu"), ("PATH", "/bin")];
+        let own = [("KILN_TRAIN__BATCH_SIZE", "8"), ("KILN_DATA", "."), ("KILN_LIBTORCH", "cpu"), ("PATH", "/bin"), (CUDA_BRANCHES, "1")];
         let child = environment(own.iter().map(|(name, value)| (name.into(), value.into())));
         let found = |name: &str| child.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
         assert_eq!(found("KILN_TRAIN__BATCH_SIZE"), Some(None));
         assert!(found("KILN_DATA").flatten().is_some_and(|path| Path::new(&path).is_absolute()));
         assert_eq!(found("KILN_LIBTORCH"), Some(Some("cpu".into())));
-        assert_eq!(found("PATH"), None);
+        assert_eq!([found("PATH"), found(CUDA_BRANCHES)], [None, None], "left as they are");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What `matmul` does not do: a key of `train` that it would read and ignore.
-pub(super) const IGNORED_BY_MATMUL: [&str; 12] = [
+pub(super) const IGNORED_BY_MATMUL: [&str; 13] = [
     "epochs",
     "grad_accumulation",
     "optimizer",
@@ -29,6 +29,7 @@ pub(super) const IGNORED_BY_MATMUL: [&str; 12] = [
     "clip_norm",
     "label_smoothing",
     "cudnn_benchmark",
+    "cuda_graph",
     "evaluate",
     "target",
     "early_stop",

@@ -86,6 +86,9 @@ pub struct Train {
     /// Whether cuDNN tries its convolutions and keeps the fastest for each shape; the first steps of a shape then take longer, and results may
     /// differ in their last digits from run to run. No effect on the CPU.
     pub cudnn_benchmark: bool,
+    /// Whether a GPU's steps are recorded once as CUDA graphs and replayed, which spares the host most of its work: `on`, `off`, or `auto`, which is
+    /// `off` until a GPU has shown them right and faster. No effect on the CPU.
+    pub cuda_graph: CudaGraph,
     /// Seed of weights, order, dropout; repeats use seed, seed + 1, ….
     #[schemars(range(min = 0, max = 4_294_967_295_u64))]
     pub seed: u64,
@@ -120,6 +123,7 @@ impl Default for Train {
             clip_norm: None,
             label_smoothing: 0.0,
             cudnn_benchmark: false,
+            cuda_graph: CudaGraph::Auto,
             seed: 1,
             evaluate: Evaluate::default(),
             target: None,
@@ -129,6 +133,24 @@ impl Default for Train {
             memory: Memory::default(),
             cpu_threads: CpuThreads::Auto(Auto::Auto),
         }
+    }
+}
+
+/// Whether steps are recorded as CUDA graphs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CudaGraph {
+    /// As `off`, until a GPU has shown them right and faster.
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
+impl CudaGraph {
+    /// As the child is told: `on` or `off`.
+    pub fn resolved(self) -> Self {
+        if self == Self::Auto { Self::Off } else { self }
     }
 }
 

@@ -46,8 +46,8 @@ pub use chosen::{CHOSEN_BY_TUNE, write_chosen};
 pub use condition::{Operator, condition};
 pub use contradictions::{Fault, Point, contradictions};
 pub use experiment::{
-    Axis, CpuThreads, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, Measure, Memory, Order, Precision, RecordOptions,
-    Sweep, Target, Train,
+    Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, Measure, Memory, Order, Precision,
+    RecordOptions, Sweep, Target, Train,
 };
 pub use generate::Generate;
 pub use initial_weights::InitialWeights;

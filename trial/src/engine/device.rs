@@ -80,6 +80,14 @@ impl EngineDevice {
         self.is_cuda().then_some(self.ordinal)
     }
 
+    /// From now on what this thread asks of a GPU goes to a stream of its own, which can be captured; nothing on the CPU.
+    ///
+    /// Errors: libtorch's words.
+    #[cfg(feature = "libtorch")]
+    pub(crate) fn use_side_stream(&self) -> Result<(), TrialError> {
+        self.cuda().map_or(Ok(()), super::capture::use_side_stream)
+    }
+
     /// Whether cuDNN tries its convolutions on the first of each shape. On the CPU the switch is there and does nothing.
     ///
     /// Errors: libtorch's words.

@@ -107,6 +107,7 @@ unsafe extern "C" {
         steps: *const Handle,
         count: c_int,
         rate: f64,
+        held: Handle,
         beta1: f64,
         beta2: f64,
         decay: f64,
@@ -119,6 +120,7 @@ unsafe extern "C" {
         buffers: *const Handle,
         count: c_int,
         rate: f64,
+        held: Handle,
         momentum: f64,
         nesterov: c_int,
         decay: f64,
@@ -133,6 +135,7 @@ unsafe extern "C" {
         steps: Handle,
         count: c_int,
         rate: f64,
+        held: Handle,
         decay_rate: f64,
         epsilon: f64,
         clip_threshold: f64,
@@ -440,10 +443,28 @@ pub(super) fn normalize(bytes: &Tensor, table: &Tensor) -> Result<Tensor, TrialE
     Ok(unsafe { Tensor::from_ptr(out) })
 }
 
+/// The learning rate of an update.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rate<'a> {
+    Number(f64),
+    /// The number that this has when the update is made: f32 without axes, on the CPU also f64.
+    OnDevice(&'a Tensor),
+}
+
+impl Rate<'_> {
+    /// As the shim takes it: a number, or a tensor in its place.
+    fn parts(self) -> (f64, Handle) {
+        match self {
+            Self::Number(number) => (number, ptr::null_mut()),
+            Self::OnDevice(held) => (0.0, handle(held)),
+        }
+    }
+}
+
 /// AdamW's numbers for one update of one group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AdamW {
-    pub(crate) learning_rate: f64,
+pub(crate) struct AdamW<'a> {
+    pub(crate) learning_rate: Rate<'a>,
     pub(crate) beta1: f64,
     pub(crate) beta2: f64,
     pub(crate) weight_decay: f64,
@@ -464,10 +485,11 @@ pub(crate) struct Group {
 }
 
 /// One fused AdamW update, in place, of all parameters of the group; none if `found`, one f32 on the device, is 1.
-pub(crate) fn adamw(group: &Group, with: AdamW, found: Option<&Tensor>) -> Result<(), TrialError> {
+pub(crate) fn adamw(group: &Group, with: AdamW<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients, &group.first, &group.second, &group.steps])?;
     let lists = [&group.parameters, &group.gradients, &group.first, &group.second, &group.steps].map(|list| handles(list));
-    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments, counters); `found` may be null.
+    let (rate, held) = with.learning_rate.parts();
+    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments, counters); `held` and `found` may be null.
     let code = unsafe {
         kiln_adamw(
             lists[0].as_ptr(),
@@ -476,7 +498,8 @@ pub(crate) fn adamw(group: &Group, with: AdamW, found: Option<&Tensor>) -> Resul
             lists[3].as_ptr(),
             lists[4].as_ptr(),
             count(&group.parameters),
-            with.learning_rate,
+            rate,
+            held,
             with.beta1,
             with.beta2,
             with.weight_decay,
@@ -489,8 +512,8 @@ pub(crate) fn adamw(group: &Group, with: AdamW, found: Option<&Tensor>) -> Resul
 
 /// SGD's numbers for one update of one group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sgd {
-    pub(crate) learning_rate: f64,
+pub(crate) struct Sgd<'a> {
+    pub(crate) learning_rate: Rate<'a>,
     pub(crate) momentum: f64,
     pub(crate) nesterov: bool,
     pub(crate) weight_decay: f64,
@@ -499,20 +522,22 @@ pub(crate) struct Sgd {
 }
 
 /// One fused SGD update, in place, of all parameters of the group; none if `found`, one f32 on the device, is 1.
-pub(crate) fn sgd(group: &Group, with: Sgd, found: Option<&Tensor>) -> Result<(), TrialError> {
+pub(crate) fn sgd(group: &Group, with: Sgd<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients])?;
     if with.momentum != 0.0 {
         same_length(&[&group.parameters, &group.first])?;
     }
     let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
-    // SAFETY: lists of equal length; `first` is empty and not read without momentum; `found` may be null.
+    let (rate, held) = with.learning_rate.parts();
+    // SAFETY: lists of equal length; `first` is empty and not read without momentum; `held` and `found` may be null.
     let code = unsafe {
         kiln_sgd(
             lists[0].as_ptr(),
             lists[1].as_ptr(),
             lists[2].as_ptr(),
             count(&group.parameters),
-            with.learning_rate,
+            rate,
+            held,
             with.momentum,
             c_int::from(with.nesterov),
             with.weight_decay,
@@ -525,8 +550,8 @@ pub(crate) fn sgd(group: &Group, with: Sgd, found: Option<&Tensor>) -> Result<()
 
 /// Adafactor's numbers for one update of one group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Adafactor {
-    pub(crate) learning_rate: f64,
+pub(crate) struct Adafactor<'a> {
+    pub(crate) learning_rate: Rate<'a>,
     pub(crate) decay_rate: f64,
     pub(crate) epsilon: f64,
     pub(crate) clip_threshold: f64,
@@ -535,11 +560,12 @@ pub(crate) struct Adafactor {
 
 /// One Adafactor update, in place, of all parameters of the group, whose gradients are written over; none if `found`, one f32 on the
 /// device, is 1. Does not wait.
-pub(crate) fn adafactor(group: &Group, with: Adafactor, found: Option<&Tensor>) -> Result<(), TrialError> {
+pub(crate) fn adafactor(group: &Group, with: Adafactor<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients, &group.first, &group.second])?;
     let Some(steps) = group.steps.first() else { return Ok(()) };
     let lists = [&group.parameters, &group.gradients, &group.first, &group.second].map(|list| handles(list));
-    // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of them); `found` may be null.
+    let (rate, held) = with.learning_rate.parts();
+    // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of them); `held` and `found` may be null.
     let code = unsafe {
         kiln_adafactor(
             lists[0].as_ptr(),
@@ -548,7 +574,8 @@ pub(crate) fn adafactor(group: &Group, with: Adafactor, found: Option<&Tensor>) 
             lists[3].as_ptr(),
             handle(steps),
             count(&group.parameters),
-            with.learning_rate,
+            rate,
+            held,
             with.decay_rate,
             with.epsilon,
             with.clip_threshold,

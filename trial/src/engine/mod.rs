@@ -12,7 +12,11 @@ mod operations;
 mod precision;
 
 #[cfg(feature = "libtorch")]
+pub(crate) mod capture;
+#[cfg(feature = "libtorch")]
 pub(crate) mod cuda;
+#[cfg(feature = "libtorch")]
+pub(crate) mod fixed;
 #[cfg(feature = "libtorch")]
 mod island;
 #[cfg(feature = "libtorch")]

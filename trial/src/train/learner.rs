@@ -27,6 +27,7 @@ use super::{
     respond::Writing,
     responding::Responding,
     saved::{Leaving, Named},
+    step::{self, MicroBatch, StepRunner, StepState},
     step_clock::{StepClock, WallClock},
     trainee::Copying,
 };
@@ -42,26 +43,14 @@ pub struct Learner {
     device: EngineDevice,
     host_copy: HostCopy,
     work: Work,
-    arithmetic: Arithmetic,
     seed: u64,
     replica: Replica,
     /// The `model` section.
     model: catalog::Model,
-    /// What the model was built for, where it is of someone's own: its outputs are checked against it.
-    own_input: Option<InputShape>,
-    /// Loss of the step under way, on the device.
-    step_loss: Option<Tensor<1>>,
-    /// One mean loss per finished step, on the device.
-    losses: Vec<Tensor<1>>,
     /// As last read.
     skipped_steps: Option<u64>,
     evaluation: Option<Evaluated>,
-    /// Share of a class's target that all classes share in training.
-    label_smoothing: f64,
-    /// Whether a recurrent network goes on where the batch before ended.
-    carries_memory: bool,
-    /// What it remembers, by micro-batch of a step: their rows go on separately.
-    memories: Vec<Memory>,
+    /// What a recurrent network remembers of the evaluation under way.
     evaluation_memory: Memory,
 }
 
@@ -96,18 +85,9 @@ struct Evaluated {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one per process")]
 enum Work {
-    /// The network is absent only while an update is made.
-    Training {
-        network: Option<Box<Network>>,
-        updater: Updater,
-    },
-    Products {
-        factors: Matmul,
-        per_step: u64,
-    },
+    Training { state: StepState, runner: Box<dyn StepRunner> },
+    Products { factors: Matmul, per_step: u64 },
 }
-
-const IS_THERE: &str = "the network is put back after each update";
 
 impl Learner {
     /// Opens the device and builds the model with its initial weights. Random: from `train.seed`.
@@ -142,6 +122,7 @@ impl Learner {
         let arithmetic = Arithmetic::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
         device.set_precision(train.precision)?;
         device.set_cudnn_benchmark(train.cudnn_benchmark)?;
+        let runner = step::runner(file, &device)?;
         let init = Init { seed: train.seed, device: device.with_gradients() };
         let work = guard_result(|| match &file.model {
             catalog::Model::Matmul(shape) => {
@@ -156,7 +137,11 @@ impl Learner {
                 };
                 let network = stored(network, train.precision);
                 let updater = Updater::new(&network, file.engine, train);
-                Ok(Work::Training { network: Some(Box::new(network)), updater })
+                let mut state = StepState::new(device.clone(), network, updater, arithmetic);
+                state.own_input = input.filter(|_| matches!(file.model, catalog::Model::Custom(_)));
+                state.label_smoothing = train.label_smoothing;
+                state.carries_memory = file.data.is_contiguous();
+                Ok(Work::Training { state, runner })
             }
         })?;
         let pin_memory = file.data.loader().map(|loader| loader.pin_memory).unwrap_or_default();
@@ -165,18 +150,11 @@ impl Learner {
             device,
             host_copy,
             work,
-            arithmetic,
             seed: train.seed,
             replica,
             model: file.model.clone(),
-            own_input: input.filter(|_| matches!(file.model, catalog::Model::Custom(_))),
-            step_loss: None,
-            losses: Vec::new(),
             skipped_steps: None,
             evaluation: None,
-            label_smoothing: train.label_smoothing,
-            carries_memory: file.data.is_contiguous(),
-            memories: Vec::new(),
             evaluation_memory: None,
         })
     }
@@ -184,7 +162,7 @@ impl Learner {
     /// Trainable parameters of the built model.
     pub fn parameters(&self) -> u64 {
         match &self.work {
-            Work::Training { network, .. } => network.as_ref().map_or(0, |network| network.num_params() as u64),
+            Work::Training { state, .. } => state.network().num_params() as u64,
             Work::Products { .. } => 0,
         }
     }
@@ -192,7 +170,7 @@ impl Learner {
     /// Where each parameter's first element lies in the device's memory, for tests; nothing for engine flex.
     pub fn parameter_addresses(&self) -> Vec<usize> {
         match &self.work {
-            Work::Training { updater, .. } => updater.parameter_addresses(),
+            Work::Training { state, .. } => state.updater.parameter_addresses(),
             Work::Products { .. } => Vec::new(),
         }
     }
@@ -200,11 +178,11 @@ impl Learner {
     /// What a model of someone's own says of its FLOPs; `None` for others.
     pub(crate) fn own_flops_per_sample(&self) -> Option<u64> {
         match &self.work {
-            Work::Training { network: Some(network), .. } => match &**network {
+            Work::Training { state, .. } => match state.network() {
                 Network::Own(model) => model.flops_per_sample(),
                 _ => None,
             },
-            _ => None,
+            Work::Products { .. } => None,
         }
     }
 
@@ -247,37 +225,15 @@ impl Learner {
         if total_targets == 0 {
             return Err(TrialError::Failed(format!("step {step} has no target to predict")));
         }
-        let seed = mixed_seed(self.seed, step, micro);
-        let mut memory = self.memory_of(micro);
-        let (carries_memory, smoothing, own_input) = (self.carries_memory, self.label_smoothing, self.own_input);
-        let Self { device, work: Work::Training { network, updater }, arithmetic, step_loss, memories, .. } = self else {
-            return Err(not_trained());
-        };
-        let network = network.as_deref().expect(IS_THERE);
-        guard_result(|| {
-            device.seed(seed)?;
-            let outputs = network.forward(batch.input, &mut memory, *arithmetic);
-            own_input.map_or(Ok(()), |input| check_outputs(&outputs, batch.target.count(), input))?;
-            let loss = batch.target.loss(outputs, smoothing, *arithmetic) / total_targets as f64;
-            if carries_memory {
-                memories[micro as usize] = memory;
-            }
-            let gradients = updater.scaled(loss.clone()).backward();
-            updater.accumulate(network, gradients)?;
-            let loss = loss.detach().inner();
-            *step_loss = Some(match step_loss.take() {
-                Some(so_far) => so_far + loss,
-                None => loss,
-            });
-            Ok(())
-        })
+        let Work::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        runner.micro_step(state, MicroBatch { batch, micro: micro as usize, seed: mixed_seed(self.seed, step, micro), total_targets })
     }
 
     /// Makes the gradients that each replica has accumulated the sum over all of them. Does not wait.
     pub(super) fn sum_gradients(replicas: &mut [Self]) -> Result<(), TrialError> {
         guard_result(|| {
             let updaters = replicas.iter_mut().filter_map(|replica| match &mut replica.work {
-                Work::Training { updater, .. } => Some(updater),
+                Work::Training { state, .. } => Some(&mut state.updater),
                 Work::Products { .. } => None,
             });
             Updater::sum(updaters)
@@ -288,7 +244,7 @@ impl Learner {
     pub(super) fn first_difference(replicas: &[Self]) -> Result<Option<String>, TrialError> {
         guard_result(|| {
             let networks = replicas.iter().filter_map(|replica| match &replica.work {
-                Work::Training { network, .. } => network.as_deref(),
+                Work::Training { state, .. } => Some(state.network()),
                 Work::Products { .. } => None,
             });
             let parameters: Vec<Named> = networks.map(optimizer::leaving_parameters).collect();
@@ -298,39 +254,45 @@ impl Learner {
         })
     }
 
-    fn memory_of(&mut self, micro: u64) -> Memory {
-        let at = micro as usize;
-        self.memories.resize(self.memories.len().max(at + 1), None);
-        self.memories[at].take()
-    }
-
     /// A recurrent network forgets: the next batch is the first of its epoch.
     pub fn begin_epoch(&mut self) {
-        self.memories.clear();
+        if let Work::Training { state, .. } = &mut self.work {
+            state.memories.clear();
+        }
     }
 
     /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does not wait.
     pub fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
-        let Work::Training { network, updater } = &mut self.work else { return Err(not_trained()) };
-        guard_result(|| {
-            let updated = updater.update(*network.take().expect(IS_THERE), learning_rate)?;
-            *network = Some(Box::new(updated));
-            Ok(())
-        })?;
-        self.losses.extend(self.step_loss.take());
-        Ok(())
+        let Work::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        runner.update(state, learning_rate)
+    }
+
+    /// The allocator's peak, recorded work included; `None` on the CPU.
+    pub(crate) fn peak_allocated_bytes(&self) -> Option<u64> {
+        let recorded = match &self.work {
+            Work::Training { runner, .. } => runner.peak_allocated_bytes(),
+            Work::Products { .. } => None,
+        };
+        Some(self.allocator()?.peak_allocated_bytes).max(recorded)
+    }
+
+    /// What a reader of the trial's row should know of how its steps were run.
+    pub fn step_note(&self) -> Option<String> {
+        match &self.work {
+            Work::Training { runner, .. } => runner.note(),
+            Work::Products { .. } => None,
+        }
     }
 
     /// The mean loss of each step since the last call, in nats per target, in order. Waits for the device.
     pub fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
-        let losses = std::mem::take(&mut self.losses);
+        let Work::Training { state, .. } = &mut self.work else { return Ok(Vec::new()) };
+        let losses = state.take_losses();
         if losses.is_empty() {
             return Ok(Vec::new());
         }
         let losses = guard_result(|| read(Tensor::cat(losses, 0)))?;
-        if let Work::Training { updater, .. } = &self.work {
-            self.skipped_steps = guard_result(|| updater.skipped_steps())?;
-        }
+        self.skipped_steps = guard_result(|| state.updater.skipped_steps())?;
         Ok(losses)
     }
 
@@ -341,20 +303,18 @@ impl Learner {
 
     /// Adds a batch to the evaluation under way: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        let Work::Training { network, .. } = &self.work else { return Err(not_trained()) };
-        let network = network.as_deref().expect(IS_THERE);
-        let arithmetic = self.arithmetic.evaluating();
+        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let arithmetic = state.arithmetic.evaluating();
         let counted = batch.counted_targets;
         let mut memory = self.evaluation_memory.take();
         let DeviceBatch { input, target, .. } = batch;
-        let own_input = self.own_input;
         let (sums, outputs) = guard_result(|| {
-            let outputs = network.valid().forward(input, &mut memory, arithmetic);
-            own_input.map_or(Ok(()), |input| check_outputs(&outputs, target.count(), input))?;
+            let outputs = state.network().valid().forward(input, &mut memory, arithmetic);
+            state.own_input.map_or(Ok(()), |input| check_outputs(&outputs, target.count(), input))?;
             let [_, width] = outputs.dims();
             Ok((target.sums(outputs, arithmetic), width))
         })?;
-        self.evaluation_memory = memory.filter(|_| self.carries_memory);
+        self.evaluation_memory = memory.filter(|_| state.carries_memory);
         self.evaluation = Some(match self.evaluation.take() {
             Some(so_far) => Evaluated { sums: so_far.sums + sums, targets: so_far.targets + counted, ..so_far },
             None => Evaluated { sums, targets: counted, target, outputs },
@@ -386,13 +346,12 @@ impl Learner {
     ///
     /// Errors: a model that reads no text, too little memory.
     pub fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
-        let Self { work: Work::Training { network, .. }, host_copy, arithmetic, own_input, .. } = self else { return Err(not_trained()) };
-        let network = network.as_deref().expect(IS_THERE);
+        let Self { work: Work::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
         let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
         guard_result(|| {
             let input = Input::Text(host_copy.whole_numbers(&tokens, [1, tokens.len()])?);
-            let outputs = network.valid().forward(input, memory, arithmetic.evaluating()); // [time, vocabulary]
-            own_input.map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;
+            let outputs = state.network().valid().forward(input, memory, state.arithmetic.evaluating()); // [time, vocabulary]
+            state.own_input.map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;
             let [time, vocabulary] = outputs.dims();
             read(outputs.narrow(0, time - 1, 1).reshape([vocabulary]))
         })
@@ -408,9 +367,8 @@ impl Learner {
         prompts: &[&[u32]],
         mut heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        let Self { work: Work::Training { network, .. }, host_copy, arithmetic, .. } = self else { return Err(not_trained()) };
-        let network = network.as_deref().expect(IS_THERE);
-        let mut responding = Responding::new(network, host_copy, arithmetic.evaluating(), writing)?;
+        let Self { work: Work::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
+        let mut responding = Responding::new(state.network(), host_copy, state.arithmetic.evaluating(), writing)?;
         writing.respond(&mut responding, prompts, &mut heed)
     }
 
@@ -461,7 +419,7 @@ impl Learner {
     /// The gradient of the step under way by parameter path, for comparisons. Waits for the device.
     pub fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
-            Work::Training { updater, .. } => guard_result(|| updater.gradients()),
+            Work::Training { state, .. } => guard_result(|| state.updater.gradients()),
             Work::Products { .. } => Err(not_trained()),
         }
     }
@@ -469,7 +427,7 @@ impl Learner {
     /// The parameters by path, for comparisons. Waits for the device.
     pub fn parameter_values(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
-            Work::Training { network, .. } => guard_result(|| optimizer::parameters(network.as_deref().expect(IS_THERE))),
+            Work::Training { state, .. } => guard_result(|| optimizer::parameters(state.network())),
             Work::Products { .. } => Err(not_trained()),
         }
     }

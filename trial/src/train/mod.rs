@@ -23,6 +23,7 @@ mod responses;
 mod sample;
 mod saved;
 mod schedule;
+mod step;
 mod step_clock;
 mod tables;
 mod text_scores;
@@ -206,8 +207,8 @@ fn train_with<T: Trainee, W: Write>(
     let Training { timing, clock, ledger, measured, feed, trainee, memory, keeper, .. } = &training;
     result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
     result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
-    let (clock_failure, copying) = (clock.failure(), trainee.copying());
-    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, memory, keeper: keeper.as_ref() }.fill(result);
+    let (clock_failure, copying, step_note) = (clock.failure(), trainee.copying(), trainee.step_note());
+    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, step_note, memory, keeper: keeper.as_ref() }.fill(result);
     // What is measured is told by now, and no fault of the texts takes it back.
     let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
     let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));

@@ -105,6 +105,8 @@ pub(crate) struct Trained<'a> {
     /// Why steps were not timed, if so.
     pub(crate) clock_failure: Option<&'a str>,
     pub(crate) copying: Copying,
+    /// How steps were run, where the file asks for more than operator by operator.
+    pub(crate) step_note: Option<String>,
     pub(crate) memory: &'a MemoryWatch,
     pub(crate) keeper: Option<&'a Keeper>,
 }
@@ -143,6 +145,7 @@ impl Trained<'_> {
         if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
             note(result, "sdpa_backend", kernels);
         }
+        self.step_note.iter().for_each(|text| note(result, "cuda_graph", text.clone()));
         if let Some(reason) = &self.copying.note {
             note(result, "pin_memory", reason.clone());
         }

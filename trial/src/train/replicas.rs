@@ -270,6 +270,10 @@ impl Trainee for Parallel {
         self.replicas[0].copying()
     }
 
+    fn step_note(&self) -> Option<String> {
+        self.replicas[0].step_note()
+    }
+
     fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
         self.replicas[0].save_with(&self.replicas[1..], folder)
     }

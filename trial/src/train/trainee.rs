@@ -89,6 +89,11 @@ pub(crate) trait Trainee {
     /// How batches came to the device.
     fn copying(&self) -> Copying;
 
+    /// What a reader of the trial's row should know of how its steps were run (`train.cuda_graph`).
+    fn step_note(&self) -> Option<String> {
+        None
+    }
+
     /// Waits. Writes its tensors into a folder, between two steps; what else it must remember is returned.
     fn save(&self, folder: &Path) -> Result<Counters, TrialError>;
 
@@ -167,7 +172,8 @@ impl Trainee for Learner {
 
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
         let stats = self.allocator()?;
-        Some(AllocatorPeaks { allocated_bytes: stats.peak_allocated_bytes, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
+        let allocated = self.peak_allocated_bytes().unwrap_or(stats.peak_allocated_bytes);
+        Some(AllocatorPeaks { allocated_bytes: allocated, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
     }
 
     fn allocated_bytes(&self) -> Option<u64> {
@@ -180,6 +186,10 @@ impl Trainee for Learner {
 
     fn copying(&self) -> Copying {
         Self::copying(self)
+    }
+
+    fn step_note(&self) -> Option<String> {
+        Self::step_note(self)
     }
 
     fn save(&self, folder: &Path) -> Result<Counters, TrialError> {

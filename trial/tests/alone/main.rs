@@ -12,4 +12,6 @@ mod checkpoint;
 mod every_key;
 mod generator;
 mod pretrained;
+#[cfg(feature = "libtorch")]
+mod recorded;
 mod sample;

@@ -265,6 +265,11 @@ impl Attempt {
         }
     }
 
+    /// What the row says under this name.
+    pub(crate) fn note(&self, name: &str) -> Option<&str> {
+        self.result.as_ref()?.notes.get(name).map(String::as_str)
+    }
+
     /// Whether its steps have the losses that the other attempt's have.
     fn has_losses_of(&self, other: &Self) -> bool {
         self.steps.iter().all(|(step, loss)| is_same(f64::from_bits(*loss), f64::from_bits(other.steps[step])))
@@ -378,6 +383,22 @@ pub(crate) fn goes_on_after_a_kill(case: Case) {
     }
     attempts.iter().for_each(|(from, attempt)| attempt.assert_goes_on(case.name, *from, &undisturbed));
     last.assert_ends_as(case.name, &undisturbed);
+}
+
+/// Makes steps operator by operator in one trial, and replays recorded ones in another, which is stopped and goes on: the losses are the same to
+/// the bit. Out: what the second one's rows say of how its steps were run.
+pub(crate) fn trains_alike_recorded(case: Case, recorded: Case) -> [String; 2] {
+    let eager = Trial::new(case, EVERY_TEN_STEPS).complete_here(1);
+    assert_eq!(eager.note("cuda_graph"), None, "{}", case.name);
+    let trial = Trial::new(recorded, EVERY_TEN_STEPS);
+    let stopped = trial.attempt_here(1, Some(20));
+    assert!(stopped.steps.len() == 20 && stopped.has_losses_of(&eager), "{}", case.name);
+    let last = trial.complete_here(2);
+    last.assert_goes_on(case.name, 20, &eager);
+    last.assert_ends_as(case.name, &eager);
+    let skipped = |attempt: &Attempt| attempt.result.as_ref().unwrap().skipped_steps;
+    assert_eq!(skipped(&last), skipped(&eager), "{}", case.name);
+    [&stopped, &last].map(|attempt| attempt.note("cuda_graph").unwrap_or_default().to_owned())
 }
 
 /// Stops two attempts in this process; the third one ends as an undisturbed trial does.

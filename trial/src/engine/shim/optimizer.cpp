@@ -1,5 +1,6 @@
 // Updates of all parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
-// update leaves everything as it was. Nothing here waits for the device.
+// update leaves everything as it was. The learning rate is `rate`, or, where it is given, the number that `held` has on the device when the
+// work is done: f32 without axes, on the CPU also f64. Nothing here waits for the device.
 #include <cmath>
 
 #include "shim.h"
@@ -17,28 +18,34 @@ void leave_out(std::vector<Tensor> &updates, const Tensor &made) {
 extern "C" {
 
 // AdamW in place; `steps` are one-element f32 counters beside each parameter.
-int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor **second, Tensor **steps, int count, double rate, double beta1,
-               double beta2, double decay, double epsilon, Tensor *found) {
+int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor **second, Tensor **steps, int count, double rate, Tensor *held,
+               double beta1, double beta2, double decay, double epsilon, Tensor *found) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     if (count == 0) return;
     auto counters = listed(steps, count);
     at::_foreach_add_(counters, 1);
-    at::_fused_adamw_(listed(parameters, count), listed(gradients, count), listed(first, count), listed(second, count), {}, counters, rate, beta1,
-                      beta2, decay, epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, optional(found));
+    auto update = [&](auto by) {
+      at::_fused_adamw_(listed(parameters, count), listed(gradients, count), listed(first, count), listed(second, count), {}, counters, by, beta1,
+                        beta2, decay, epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, optional(found));
+    };
+    held == nullptr ? update(rate) : update(*held);
     if (found != nullptr) at::_foreach_sub_(counters, std::vector<Tensor>(counters.size(), *found));
   });
 }
 
 // SGD in place; without momentum `buffers` is not read.
-int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int count, double rate, double momentum, int nesterov, double decay,
-             int first_step, Tensor *found) {
+int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int count, double rate, Tensor *held, double momentum,
+             int nesterov, double decay, int first_step, Tensor *found) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     if (count == 0) return;
     auto moving = momentum != 0 ? listed(buffers, count) : std::vector<Tensor>();
-    at::_fused_sgd_(listed(parameters, count), listed(gradients, count), moving, decay, momentum, rate, /*dampening=*/0.0, nesterov != 0,
-                    /*maximize=*/false, first_step != 0, /*grad_scale=*/{}, optional(found));
+    auto update = [&](auto by) {
+      at::_fused_sgd_(listed(parameters, count), listed(gradients, count), moving, decay, momentum, by, /*dampening=*/0.0, nesterov != 0,
+                      /*maximize=*/false, first_step != 0, /*grad_scale=*/{}, optional(found));
+    };
+    held == nullptr ? update(rate) : update(*held);
   });
 }
 
@@ -46,7 +53,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
 // the one before it; a parameter of one axis has the means themselves in `rows`, and nothing in `columns`. `steps` is a one-element f32
 // counter beside the parameters. Gradients are written over.
 int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tensor **columns, Tensor *steps, int count, double rate,
-                   double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
+                   Tensor *held, double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
     if (count == 0) return;
@@ -108,11 +115,15 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     at::_foreach_div_(factors, largest);
     at::_foreach_clamp_min_(factors, 1.0);
     at::_foreach_reciprocal_(factors);
-    at::_foreach_mul_(factors, rate);
+    // As f32, which the number becomes too: two tensors without axes would be multiplied in the wider format.
+    held == nullptr ? at::_foreach_mul_(factors, rate) : at::_foreach_mul_(factors, held->to(at::kFloat));
     at::_foreach_mul_(updates, factors);
     auto changed = listed(parameters, count);
     if (made.defined()) leave_out(updates, made);
-    if (decay != 0 && made.defined()) {
+    if (decay != 0 && held != nullptr) {
+      auto lost = held->mul(decay);
+      at::_foreach_mul_(changed, at::rsub(made.defined() ? lost.mul(made) : lost, 1.0));
+    } else if (decay != 0 && made.defined()) {
       at::_foreach_mul_(changed, at::rsub(made.mul(rate * decay), 1.0));
     } else if (decay != 0) {
       at::_foreach_mul_(changed, 1.0 - rate * decay);

@@ -5,7 +5,7 @@ use std::{cell::RefCell, path::Path};
 use burn::tensor::{Tensor, TensorData};
 use kiln::{catalog::InputShape, plan::TrialFile};
 
-use super::{IS_THERE, Learner, Replica, Work, not_trained};
+use super::{Learner, Replica, Work, not_trained};
 use crate::{
     engine::{LstmState, guard_result},
     error::TrialError,
@@ -14,6 +14,7 @@ use crate::{
         optimizer::{self, Counters},
         pretrained::{Pretrained, about_model},
         saved::{Arrived, Leaving, Named, write},
+        step::StepState,
     },
 };
 
@@ -118,14 +119,13 @@ impl Learner {
 
     /// The same with what the other replicas have to themselves: the memories of their micro-batches.
     pub(in crate::train) fn save_with(&self, others: &[Self], folder: &Path) -> Result<Counters, TrialError> {
-        let Work::Training { network, updater } = &self.work else { return Err(not_trained()) };
-        let network = network.as_deref().expect(IS_THERE);
+        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
         guard_result(|| {
-            let mut model = optimizer::leaving_parameters(network);
-            for (name, stats) in network.running_stats() {
+            let mut model = optimizer::leaving_parameters(state.network());
+            for (name, stats) in state.network().running_stats() {
                 model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| (format!("{name}.{which}"), Leaving::new(values))));
             }
-            let (counters, mut training) = updater.state()?;
+            let (counters, mut training) = state.updater.state()?;
             training.extend(std::iter::once(self).chain(others).flat_map(Self::leaving_memories));
             write(&folder.join(MODEL_FILE), model, Some(about_model(&self.model)))?;
             write(&folder.join(TRAINING_FILE), training, None)?;
@@ -134,7 +134,8 @@ impl Learner {
     }
 
     fn leaving_memories(&self) -> Named {
-        let there = self.memories.iter().enumerate().filter_map(|(micro, memory)| Some((micro, memory.as_ref()?)));
+        let Work::Training { state, .. } = &self.work else { return Named::new() };
+        let there = state.memories.iter().enumerate().filter_map(|(micro, memory)| Some((micro, memory.as_ref()?)));
         let parts = |(micro, LstmState { hidden, cell }): (usize, &LstmState)| {
             [(memory_name(micro, HIDDEN), Leaving::new(hidden.clone())), (memory_name(micro, CELL), Leaving::new(cell.clone()))]
         };
@@ -143,10 +144,9 @@ impl Learner {
 
     /// Takes over the running statistics of norms.
     fn restore_statistics(&self, values: &ReadValues<'_>) -> Result<(), TrialError> {
-        let Work::Training { network, .. } = &self.work else { return Err(not_trained()) };
-        let network = network.as_deref().expect(IS_THERE);
+        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
         guard_result(|| {
-            for (name, stats) in network.running_stats() {
+            for (name, stats) in state.network().running_stats() {
                 let [mean, variance] = stats.get();
                 let read = |which: &str| values(&format!("{name}.{which}"), &mean.dims());
                 let values = [read(STATS[0])?, read(STATS[1])?];
@@ -159,7 +159,7 @@ impl Learner {
     /// Takes over what the optimizer and recurrent networks remember; the parameters are there already.
     fn restore(&mut self, saved: &Saved) -> Result<(), TrialError> {
         let plain = self.device.plain().clone();
-        let Self { work: Work::Training { updater, .. }, memories, replica, .. } = self else { return Err(not_trained()) };
+        let Self { work: Work::Training { state: StepState { updater, memories, .. }, .. }, replica, .. } = self else { return Err(not_trained()) };
         guard_result(|| {
             updater.restore(&saved.counters, &saved.training)?;
             let tensor = |name: &str| -> Result<Tensor<3>, TrialError> {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     engine::{
-        libtorch::{Adafactor, AdamW, Group, Sgd, accumulate, adafactor, adamw, clip, sgd},
+        libtorch::{Adafactor, AdamW, Group, Rate, Sgd, accumulate, adafactor, adamw, clip, sgd},
         replicas::sum_over_replicas,
     },
     error::TrialError,
@@ -84,12 +84,19 @@ impl Fused {
         self.scaler.as_ref().map(Scaler::skipped).transpose()
     }
 
-    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+    /// The gradients of one backward pass as an update takes them: in the order of `paths`, of the parameters' kind and layout.
+    ///
+    /// Errors: a parameter got none.
+    pub(in crate::train) fn terms(&self, network: &Network, gradients: Gradients) -> Result<Vec<tch::Tensor>, TrialError> {
         let found = Collected::<tch::Tensor>::gradients(network, gradients)?;
         // Operations that hold a parameter give its gradient in its own format, those between them may not.
         let terms = found.tensors.into_iter().zip(self.parameters());
         let of_kind = |gradient: tch::Tensor| if gradient.kind() == self.kind { gradient } else { gradient.to_kind(self.kind) };
-        let terms: Vec<tch::Tensor> = terms.map(|(gradient, parameter)| laid_out_as(parameter, of_kind(gradient))).collect();
+        Ok(terms.map(|(gradient, parameter)| laid_out_as(parameter, of_kind(gradient))).collect())
+    }
+
+    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+        let terms = self.terms(network, gradients)?;
         if self.gradients.is_empty() {
             self.gradients = terms;
             return Ok(());
@@ -97,26 +104,42 @@ impl Fused {
         accumulate(&self.gradients, &terms)
     }
 
+    /// The step's gradients so far, as [`Fused::terms`] has them.
+    pub(in crate::train) fn set_gradients(&mut self, gradients: Vec<tch::Tensor>) {
+        self.gradients = gradients;
+    }
+
     pub(super) fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
         if self.gradients.is_empty() {
             return Err(without_backward());
         }
+        let gradients = std::mem::take(&mut self.gradients);
+        self.apply(&gradients, Rate::Number(learning_rate))?;
+        self.count_update();
+        Ok(())
+    }
+
+    /// What an update does on the device, with these gradients, which are written over.
+    pub(in crate::train) fn apply(&mut self, gradients: &[tch::Tensor], learning_rate: Rate<'_>) -> Result<(), TrialError> {
         if let Some(scaler) = &mut self.scaler {
-            scaler.unscale(&self.gradients)?;
+            scaler.unscale(gradients)?;
         }
         if let Some(largest) = self.clip_norm {
-            drop(clip(&self.gradients, largest)?);
+            drop(clip(gradients, largest)?);
         }
-        for (gradient, group) in self.gradients.drain(..).zip(&self.group_of) {
-            self.groups[*group].gradients.push(gradient);
+        for (gradient, group) in gradients.iter().zip(&self.group_of) {
+            self.groups[*group].gradients.push(gradient.shallow_clone());
         }
         let update = Update { learning_rate, is_first: self.updates == 0, found: self.scaler.as_ref().map(Scaler::found) };
-        for (at, group) in self.groups.iter_mut().enumerate() {
-            step(&self.optimizer, group, at == 0, update)?;
-            group.gradients.clear();
-        }
-        self.updates += 1;
+        let stepped = self.groups.iter().enumerate().try_for_each(|(at, group)| step(&self.optimizer, group, at == 0, update));
+        self.groups.iter_mut().for_each(|group| group.gradients.clear());
+        stepped?;
         self.scaler.as_mut().map_or(Ok(()), Scaler::end_step)
+    }
+
+    /// What an update does beside it.
+    pub(in crate::train) fn count_update(&mut self) {
+        self.updates += 1;
     }
 
     pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
@@ -155,6 +178,12 @@ impl Fused {
 
     pub(super) fn parameter_addresses(&self) -> Vec<usize> {
         self.parameters().map(|parameter| parameter.data_ptr() as usize).collect()
+    }
+
+    /// Copies of the parameters, in the order of their paths.
+    #[cfg(test)]
+    pub(in crate::train) fn values(&self) -> Vec<tch::Tensor> {
+        self.parameters().map(tch::Tensor::copy).collect()
     }
 
     /// The parameters in the order of `paths`.
@@ -260,7 +289,7 @@ fn unreadable(error: tch::TchError) -> TrialError {
 /// What all groups of one update have in common.
 #[derive(Clone, Copy)]
 struct Update<'a> {
-    learning_rate: f64,
+    learning_rate: Rate<'a>,
     /// A first one that is left out still was it: a momentum of zeros and one not started move alike.
     is_first: bool,
     /// 1 on the device if the update is to be left out.
@@ -327,7 +356,7 @@ mod tests {
 
     #[test]
     fn fused_adamw_equals_adamw_written_out_for_20_steps() {
-        let with = AdamW { learning_rate: 0.01, beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
+        let with = AdamW { learning_rate: Rate::Number(0.01), beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
         let mut fused = group(&[1.0, -2.0, 0.5], &[0.0; 3]);
         let (mut parameter, mut first, mut second) = ([1.0_f64, -2.0, 0.5], [0.0_f64; 3], [0.0_f64; 3]);
         for step in 1..=20 {
@@ -339,8 +368,8 @@ mod tests {
                 first[at] = with.beta1 * first[at] + (1.0 - with.beta1) * gradient;
                 second[at] = with.beta2 * second[at] + (1.0 - with.beta2) * gradient * gradient;
                 let (mean, square) = (first[at] / (1.0 - with.beta1.powi(step)), second[at] / (1.0 - with.beta2.powi(step)));
-                parameter[at] *= 1.0 - with.learning_rate * with.weight_decay;
-                parameter[at] -= with.learning_rate * mean / (square.sqrt() + with.epsilon);
+                parameter[at] *= 1.0 - 0.01 * with.weight_decay;
+                parameter[at] -= 0.01 * mean / (square.sqrt() + with.epsilon);
             }
         }
         for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
@@ -513,7 +542,7 @@ mod tests {
         for step in 0..5 {
             let gradient = [0.5 - step as f32 * 0.1, 0.2];
             fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
-            let with = Sgd { learning_rate: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
+            let with = Sgd { learning_rate: Rate::Number(0.1), momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
             sgd(&fused, with, None).unwrap();
             for at in 0..2 {
                 moving[at] = 0.9 * moving[at] + gradient[at] + 0.01 * parameter[at];
@@ -528,7 +557,7 @@ mod tests {
     /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 with the parameters' scale left out, in f64.
     #[test]
     fn adafactor_equals_adafactor_written_out_for_20_steps() {
-        let with = Adafactor { learning_rate: 0.05, decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };
+        let with = Adafactor { learning_rate: Rate::Number(0.05), decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };
         let tensor = |values: &[f32], shape: &[i64]| tch::Tensor::from_slice(values).reshape(shape);
         let mut group = Group::default();
         for parameter in [tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]), tensor(&[0.5, -0.5], &[2])] {
@@ -553,8 +582,7 @@ mod tests {
             let apply = |values: &mut [f64], update: &[f64]| {
                 let size = (update.iter().map(|value| value.powi(2)).sum::<f64>() / update.len() as f64).sqrt();
                 for (value, change) in values.iter_mut().zip(update) {
-                    *value =
-                        *value * (1.0 - with.learning_rate * with.weight_decay) - with.learning_rate * change / (size / with.clip_threshold).max(1.0);
+                    *value = *value * (1.0 - 0.05 * with.weight_decay) - 0.05 * change / (size / with.clip_threshold).max(1.0);
                 }
             };
             apply(&mut matrix, &of_matrix);

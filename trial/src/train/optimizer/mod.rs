@@ -4,7 +4,7 @@
 
 mod collected;
 #[cfg(feature = "libtorch")]
-mod fused;
+pub(super) mod fused;
 mod plain;
 #[cfg(feature = "libtorch")]
 mod scaler;
@@ -54,6 +54,17 @@ impl Updater {
             #[cfg(feature = "libtorch")]
             Engine::Libtorch => Self::Fused(Box::new(fused::Fused::new(network, train))),
             _ => Self::Plain(Box::new(plain::Plain::new(network, &train.optimizer, train.clip_norm))),
+        }
+    }
+
+    /// The optimizer on libtorch.
+    ///
+    /// Errors: it is the other engine's.
+    #[cfg(feature = "libtorch")]
+    pub(super) fn fused(&mut self) -> Result<&mut fused::Fused, TrialError> {
+        match self {
+            Self::Fused(fused) => Ok(fused),
+            Self::Plain(_) => Err(TrialError::Failed("engine flex records no steps; this is a fault of kiln, please report it".to_owned())),
         }
     }
 

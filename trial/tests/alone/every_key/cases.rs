@@ -461,6 +461,11 @@ fn tries_convolutions(left: &Left) -> bool {
     left.measured("flags").contains(r#""cudnn_benchmark":"true""#)
 }
 
+/// Whether the row notes that steps recorded as CUDA graphs have no effect.
+fn records_steps(left: &Left) -> bool {
+    left.notes().contains("cuda_graph: no effect on the CPU")
+}
+
 /// Whether the row notes that pinned memory has no effect.
 fn pins(left: &Left) -> bool {
     left.notes().contains("pin_memory: no effect on the CPU")
@@ -508,6 +513,8 @@ fn of_training() -> Vec<Case> {
         of("label_smoothing", [AS_IT_IS, "0.2"], LOSSES),
         // What it does is a GPU's matter; here, that libtorch's switch is set and recorded.
         of("cudnn_benchmark", [AS_IT_IS, "true"], Shows::Holds(|one, other| !tries_convolutions(one) && tries_convolutions(other))),
+        // The same; here, that a note says it does nothing on the CPU.
+        of("cuda_graph", [AS_IT_IS, "on"], Shows::Holds(|one, other| !records_steps(one) && records_steps(other))),
         // With updates that change nothing the validation loss stalls at once.
         of("early_stop.patience", ["7", "2"], Shows::Are(|left| row_count("steps.csv", left).to_string(), ["8", "3"]))
             .with(&["train.evaluate.every=1", "train.optimizer.learning_rate=1.0e-30"]),

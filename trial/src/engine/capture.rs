@@ -1,0 +1,87 @@
+//! Work on a CUDA device that is captured once and replayed (`shim/capture.cpp`): the host then asks for one thing where it asked for hundreds.
+
+use std::{fmt, ptr, ptr::NonNull};
+
+use super::{error_from_text, libtorch::checked};
+use crate::error::TrialError;
+
+#[repr(C)]
+struct CGraph {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn kiln_use_side_stream(device: std::ffi::c_int) -> std::ffi::c_int;
+    fn kiln_capture_begin(pool: u64, graph: *mut *mut CGraph) -> std::ffi::c_int;
+    fn kiln_capture_end(graph: *mut CGraph) -> std::ffi::c_int;
+    fn kiln_capture_replay(graph: *mut CGraph) -> std::ffi::c_int;
+    fn kiln_capture_forget(graph: *mut CGraph);
+}
+
+/// The memory that the captures of one trial share. Any number but 0; libtorch's own start at 1.
+const POOL: u64 = 0x6b69_6c6e;
+
+/// From now on this thread's work on the device goes to a stream of its own, which can be captured.
+///
+/// Errors: no CUDA, or libtorch's words.
+pub(crate) fn use_side_stream(device: usize) -> Result<(), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_use_side_stream(device as std::ffi::c_int) })
+}
+
+/// Captured work. The tensors that it reads and writes must stay where they are as long as it lives.
+pub(crate) struct Graph(NonNull<CGraph>);
+
+// SAFETY: it owns device handles that libtorch lets any thread use, one at a time; nothing else refers to it.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Captures what `work` asks of the device in this thread; it is not done yet. What it gives lies in the memory of the capture.
+    ///
+    /// Errors: `work`'s; libtorch's where the work cannot be captured. The thread captures nothing any more after either.
+    pub(crate) fn capture<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<(Self, T), TrialError> {
+        let mut graph = ptr::null_mut();
+        // SAFETY: `graph` is a place.
+        checked(unsafe { kiln_capture_begin(POOL, &raw mut graph) })?;
+        let graph = NonNull::new(graph).map(Self).ok_or_else(|| error_from_text("libtorch made no graph and gave no reason"))?;
+        let made = work();
+        // SAFETY: the graph lives, and its capture began in this thread.
+        let ended = checked(unsafe { kiln_capture_end(graph.0.as_ptr()) });
+        let made = made?;
+        ended.map(|()| (graph, made))
+    }
+
+    /// Does the work once more with what its memory holds now. Does not wait.
+    pub(crate) fn replay(&self) -> Result<(), TrialError> {
+        // SAFETY: the graph lives.
+        checked(unsafe { kiln_capture_replay(self.0.as_ptr()) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from the shim and is given back once.
+        unsafe { kiln_capture_forget(self.0.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Graph")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_cuda_nothing_is_captured_and_the_words_say_so() {
+        if tch::Cuda::is_available() {
+            return;
+        }
+        let error = Graph::capture(|| -> Result<(), TrialError> { panic!("work that cannot be captured is not begun") }).unwrap_err().to_string();
+        assert!(error.contains("captures work on a GPU") && error.contains("CUDAGraph"), "{error}");
+        assert!(use_side_stream(0).unwrap_err().to_string().to_lowercase().contains("cuda"));
+    }
+}
