@@ -53,6 +53,9 @@ ALL = [
     Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
     Part("speed-lstm-650", 240, "an LSTM of 650, batch 20 × 35", programs.speed_part("lstm-650", "tiny-lstm"), 150),
     Part("speed-t5-small", 300, "T5-small, batch 16 × 256, Adafactor", programs.speed_part("t5-small", "tiny-t5"), 150),
+    Part("graphs-gpt", 120, "a GPT of batch 4: steps replayed from CUDA graphs, their losses and their speed", trials.trial_part("graphs-gpt")),
+    Part("graphs-resnet50", 150, "a ResNet-50 likewise", trials.trial_part("graphs-resnet50")),
+    Part("graphs-lstm", 120, "an LSTM with dropout likewise", trials.trial_part("graphs-lstm")),
     Part("products", 120, "matrix products of 8,192", trials.trial_part("products")),
     # Twenty to thirty.
     Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import shutil
 
 from check_gpu import generated
@@ -28,7 +29,13 @@ class Trial:
     tiny_expected: dict = dataclasses.field(default_factory=dict)
     # The folder of data, under KILN_DATA, without which it cannot run.
     data: str | None = None
+    # What the rehearsal sets in the environment.
+    tiny_environment: dict = dataclasses.field(default_factory=dict)
 
+
+# Operator by operator, and from CUDA graphs; the rehearsal replays closures on the CPU.
+GRAPHS = "sweep.grid.train.cuda_graph=[off, on]"
+AS_ON_CUDA = {"KILN_CUDA_BRANCHES": "1"}
 
 TRIALS = {
     "gpt": Trial("gpt", TINY_GPT + TINY_TEXT),
@@ -73,6 +80,18 @@ TRIALS = {
     "copies": Trial(
         "copies", ("model.width=2", "data.images=80", "data.valid_images=8", "data.image_size=16", "data.num_workers=1", "train.batch_size=8"),
         trials=2, expected={"learns": False},
+    ),
+    "graphs-gpt": Trial(
+        "gpt", TINY_GPT + TINY_TEXT, trials=2, sets=(GRAPHS, "train.precision=amp-bf16", "train.batch_size=4"), tiny_environment=AS_ON_CUDA, expected={"learns": False}
+    ),
+    "graphs-resnet50": Trial(
+        "resnet50",
+        ("model.width=2", "data.images=80", "data.valid_images=10", "data.image_size=32", "data.num_workers=1", "train.batch_size=8"),
+        trials=2, sets=(GRAPHS,), tiny_environment=AS_ON_CUDA, expected={"learns": False},
+    ),
+    "graphs-lstm": Trial(
+        "lstm", ("model.d_model=16", "model.hidden=16", "model.seq_len=8", "train.batch_size=4") + TINY_TEXT, trials=2,
+        sets=("sweep.grid.train.precision=[amp-bf16]", GRAPHS), tiny_environment=AS_ON_CUDA, expected={"learns": False},
     ),
     "products": Trial(
         "products", ("model.size=64", "sweep.grid.train.precision=[f32, bf16]"), trials=3, tiny_trials=2, expected={"trains": False, "copies": False}
@@ -122,7 +141,8 @@ def trial_part(name, label=None, *more):
         if trial.data and not (setting.data / trial.data).is_dir():
             raise Skipped(f"{setting.data} has no {trial.data}/")
         checks = Checks()
-        run = sweep(setting, label or name, trial, *more)
+        environment = trial.tiny_environment if setting.is_rehearsal else {}
+        run = sweep(setting, label or name, trial, *more, **environment)
         check_run(checks, run, expected(setting, trial))
         EXTRA.get(name, lambda *_: None)(setting, checks, run)
         checks.done()
@@ -174,6 +194,22 @@ def check_copies(setting, checks, run):
         checks.that(math.isclose(one, other, rel_tol=0 if setting.is_rehearsal else 1e-2), f"step {step}: losses {one} and {other}")
 
 
+def check_graphs(setting, checks, run):
+    """The same seed: the same losses, whether kernels are asked for one by one or replayed; and what the replay wins."""
+    rows = {row["train.cuda_graph"]: row for row in run.last_rows()}
+    checks.that(sorted(rows) == ["off", "on"], f"values of train.cuda_graph: {sorted(rows)}")
+    if len(rows) != 2:
+        return
+    losses = {value: [step.number("loss") for step in run.steps(row)] for value, row in rows.items()}
+    for step, (one, other) in enumerate(zip(*losses.values(), strict=True), 1):
+        checks.that(math.isclose(one, other, rel_tol=0 if setting.is_rehearsal else 1e-2), f"step {step}: losses {losses['off'][step - 1]} and {losses['on'][step - 1]}")
+    notes = rows["on"]["notes"]
+    replayed = re.search(r"cuda_graph: (\d+) steps replayed from (CUDA graphs|closures)", notes)
+    checks.that(replayed is not None and int(replayed[1]) > 0, f"no step was replayed: {notes}")
+    seconds = {value: row.number("median_step_seconds") for value, row in rows.items()}
+    setting.note(f"median step {seconds['off'] * 1e3:.3f} ms operator by operator, {seconds['on'] * 1e3:.3f} ms replayed: {seconds['off'] / seconds['on']:.2f} ×")
+
+
 def check_products(setting, checks, run):
     for row in run.last_rows():
         rate = row.number("window_flops") / row.number("window_seconds")
@@ -183,7 +219,7 @@ def check_products(setting, checks, run):
 
 EXTRA = {
     "seq2seq": check_responses, "chatlm": check_responses, "mlp": check_sample, "shakespeare": check_sample, "copies": check_copies,
-    "products": check_products,
+    "products": check_products, "graphs-gpt": check_graphs, "graphs-resnet50": check_graphs, "graphs-lstm": check_graphs,
 }
 
 
