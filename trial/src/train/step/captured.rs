@@ -319,7 +319,7 @@ impl Parts {
         if state.memories.get(micro.micro).and_then(Option::as_ref).is_none() {
             tensors_of(memory.as_ref()).iter_mut().for_each(|tensor| drop(tensor.zero_()));
         }
-        let (read, divisor, remembered) = (batch.clone(), Divisor::OnDevice(total_targets.clone()), memory.clone());
+        let (read, divisor, remembered) = (batch.clone(), Divisor::OnDevice(Box::new(total_targets.clone())), memory.clone());
         let part: Part = Box::new(move |state: &mut StepState| {
             let mut memory = remembered.clone();
             let (loss, gradients) = state.pass(read.clone(), &mut memory, &divisor)?;
@@ -332,7 +332,7 @@ impl Parts {
 
     /// A further micro-batch of the same shape: adds to the first one's loss and gradients.
     fn further(&self) -> Part {
-        let (read, divisor, remembered) = (self.batch.clone(), Divisor::OnDevice(self.total_targets.clone()), self.memory.clone());
+        let (read, divisor, remembered) = (self.batch.clone(), Divisor::OnDevice(Box::new(self.total_targets.clone())), self.memory.clone());
         let gradients: Vec<tch::Tensor> = self.first.left.gradients.iter().map(tch::Tensor::shallow_clone).collect();
         let sum = self.first.left.loss.as_ref().map(Raw::raw);
         Box::new(move |state: &mut StepState| {

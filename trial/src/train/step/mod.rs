@@ -79,7 +79,7 @@ enum Divisor {
     Number(f64),
     /// [1], f32, on the device.
     #[cfg(feature = "libtorch")]
-    OnDevice(Tensor<1>),
+    OnDevice(Box<Tensor<1>>),
 }
 
 impl StepState {
@@ -116,7 +116,7 @@ impl StepState {
         let loss = match divisor {
             Divisor::Number(number) => sum / *number,
             #[cfg(feature = "libtorch")]
-            Divisor::OnDevice(number) => sum / number.clone().autodiff(),
+            Divisor::OnDevice(number) => sum / (**number).clone().autodiff(),
         };
         let gradients = self.updater.scaled(loss.clone()).backward();
         Ok((loss.detach().inner(), gradients))
