@@ -11,12 +11,9 @@ use super::points::Point;
 use crate::{
     plan::TrialId,
     record::TrialRow,
-    statistics::{self, Field, Run, SESSION_JUMP},
+    statistics::{self, Estimate, Field, Run, SESSION_JUMP, WORTH},
     units::Fraction,
 };
-
-/// From where on a point's rate counts as higher than another's, where the interval of the ratio lies above 1: as between two tables.
-pub(super) const WORTH: f64 = 0.03;
 
 /// An interval that reaches so far says nothing.
 const FAR: f64 = 2.0;
@@ -91,33 +88,37 @@ pub(super) struct Rates {
 pub(super) struct Gain {
     /// Its rate over the other's.
     pub(super) ratio: f64,
-    /// The ends of the ratio's interval, adjusted for all statements that are made together.
-    low: f64,
-    high: f64,
+    /// With the interval adjusted for all statements that are made together.
+    estimate: Estimate,
 }
 
 impl Gain {
     /// Whether chance does not explain that it is ahead.
     pub(super) fn is_ahead(&self) -> bool {
-        self.low > 1.0
+        self.estimate.is_above()
+    }
+
+    /// Whether both points are equally fast, without any spread.
+    fn is_equal(&self) -> bool {
+        self.estimate.low == 1.0 && self.estimate.high == 1.0
     }
 
     /// What the other point loses by not being this one, as a share: as it is, and the ends of its interval; below 0 it gains.
     pub(super) fn cost(&self) -> (f64, [f64; 2]) {
         let cost = |ratio: f64| 1.0 - 1.0 / ratio;
-        (cost(self.ratio), [cost(self.low), cost(self.high)])
+        (cost(self.ratio), [cost(self.estimate.low), cost(self.estimate.high)])
     }
 
     /// Whether it also is a change that counts.
     pub(super) fn is_faster(&self) -> bool {
-        self.is_ahead() && self.ratio - 1.0 >= WORTH
+        self.estimate.is_higher(WORTH)
     }
 }
 
 /// `interval 12.3 % to 32.5 %`.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "interval {} to {}", Fraction(self.low - 1.0), Fraction(self.high - 1.0))
+        write!(f, "interval {} to {}", Fraction(self.estimate.low - 1.0), Fraction(self.estimate.high - 1.0))
     }
 }
 
@@ -160,7 +161,8 @@ impl Rates {
     pub(super) fn gain(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
         let field = self.field.as_ref().ok().filter(|_| self.has(own) && self.has(other))?;
         let found = field.compare(own, other, statements)?;
-        Some(Gain { ratio: found.ratio, low: found.low / (1.0 + self.margin), high: found.high * (1.0 + self.margin) })
+        let estimate = Estimate { low: found.low / (1.0 + self.margin), high: found.high * (1.0 + self.margin), ..found };
+        Some(Gain { ratio: found.ratio, estimate })
     }
 
     /// The same where it is clearly faster.
@@ -188,8 +190,11 @@ pub(super) fn order_of_best(rates: &Rates, best: usize, next: usize, points: usi
     let Some(gain) = rates.gain(next, best, points * points.saturating_sub(1)) else {
         return Some("the best or the next ran but once beside the others: their order may be chance".to_owned());
     };
+    if gain.is_equal() {
+        return Some("the best and the next are equally fast in every block: their order says nothing".to_owned());
+    }
     let ahead = Fraction(gain.ratio - 1.0);
-    let how_sure = if gain.high < FAR { gain.to_string() } else { "too few repeats for an interval".to_owned() };
+    let how_sure = if gain.estimate.high < FAR { gain.to_string() } else { "too few repeats for an interval".to_owned() };
     (!gain.is_ahead()).then(|| format!("the best is {ahead} ahead of the next ({how_sure}): their order may be chance"))
 }
 
@@ -249,7 +254,20 @@ mod tests {
     fn rows_without_blocks_have_those_of_their_order_and_drift_may_be_5_percent_of_it() {
         let gain = faster(&run_of(&QUIET, in_turns, false)).unwrap();
         let with_blocks = faster(&run_of(&QUIET, in_turns, true)).unwrap();
-        assert!((gain.low * 1.05 - with_blocks.low).abs() < 1e-9 && (gain.ratio - with_blocks.ratio).abs() < 1e-9, "{gain:?}");
+        assert!((gain.estimate.low * 1.05 - with_blocks.estimate.low).abs() < 1e-9 && (gain.ratio - with_blocks.ratio).abs() < 1e-9, "{gain:?}");
+    }
+
+    #[test]
+    fn of_points_without_a_spread_just_3_percent_more_is_faster_and_none_is_ahead_of_its_equal() {
+        for level in [0.1, 1.0 / 3.0, 99.0, 7.3e5] {
+            let table = |factor: f64| run_of(&[&[level; 7], &[level * factor; 7], &[level; 7]], in_turns, true);
+            assert!(faster(&table(1.03)).is_some(), "{level}");
+            assert_eq!(faster(&table(1.029)), None, "{level}");
+            let equal = table(1.0);
+            let points = points(&equal);
+            let said = order_of_best(&Rates::of(&points, |row| row.samples_per_second), 1, 0, points.len());
+            assert_eq!(said.as_deref(), Some("the best and the next are equally fast in every block: their order says nothing"), "{level}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The difference of two sides with its standard error: pairs, a line through time taken out, or two independent groups.
 
 use super::{
-    CORRELATION, FEWEST_RUNS, Nature, POWER, Sides,
+    CORRELATION, FEWEST_RUNS, Nature, POWER, ROUNDING, Sides,
     design::{Design, Laid, Placed, lay},
     student,
 };
@@ -16,6 +16,40 @@ pub struct Estimate {
     /// As a share: a change by so much would be told four times in five, the least change that counts included. `None` where it cannot be said.
     pub visible: Option<f64>,
     pub design: Design,
+}
+
+/// What counts as higher, as lower and as the same is decided here alone. An end of an interval that is on the limit but for rounding is on it: runs that
+/// are all equal have no spread, and then rounding would decide.
+impl Estimate {
+    /// Whether chance does not explain that new is above base.
+    pub fn is_above(&self) -> bool {
+        self.low.ln() > ROUNDING
+    }
+
+    /// Whether chance does not explain that new is below base.
+    pub fn is_below(&self) -> bool {
+        self.high.ln() < -ROUNDING
+    }
+
+    /// Whether new is above base by a share that counts: just this much is enough.
+    pub fn is_higher(&self, worth: f64) -> bool {
+        self.is_above() && self.ratio.ln() > worth.ln_1p() - ROUNDING
+    }
+
+    /// Whether new is below base by a share that counts: just this much is enough.
+    pub fn is_lower(&self, worth: f64) -> bool {
+        self.is_below() && self.ratio.ln() < (-worth).ln_1p() + ROUNDING
+    }
+
+    /// Whether the interval leaves out that new is above base by a share that counts.
+    pub fn excludes_higher(&self, worth: f64) -> bool {
+        self.high.ln() < worth.ln_1p() - ROUNDING
+    }
+
+    /// Whether the interval leaves out that new is below base by a share that counts.
+    pub fn excludes_lower(&self, worth: f64) -> bool {
+        self.low.ln() > (-worth).ln_1p() + ROUNDING
+    }
 }
 
 /// Runs in turns are read twice, as pairs and with a line through time taken out, and the surer reading counts. Of many pairs each has this share of the
@@ -47,8 +81,14 @@ pub(super) struct Contrast {
 }
 
 impl Contrast {
+    /// What is 0 but for rounding is 0.
+    pub(super) fn new(difference: f64, error: f64, freedom: f64) -> Self {
+        let exact = |value: f64| if value.abs() < ROUNDING { 0.0 } else { value };
+        Self { difference: exact(difference), error: exact(error), freedom }
+    }
+
     /// How likely at least such a difference beyond `margin` is where there is none.
-    fn p(&self, margin: f64) -> f64 {
+    pub(super) fn p(&self, margin: f64) -> f64 {
         let beyond = self.difference.abs() - margin;
         match (self.error > 0.0, beyond > 0.0) {
             (_, false) => 1.0,
@@ -79,7 +119,7 @@ impl Contrast {
         let differences = || pairs.iter().map(|(base, new)| new - base);
         let mean = differences().sum::<f64>() / count;
         let squares: f64 = differences().map(|difference| (difference - mean).powi(2)).sum();
-        Self { difference: mean, error: (squares / (count - 1.0) / count).sqrt(), freedom: count - 1.0 }
+        Self::new(mean, (squares / (count - 1.0) / count).sqrt(), count - 1.0)
     }
 
     /// Welch's t (1947), for spreads that differ.
@@ -87,7 +127,7 @@ impl Contrast {
         let groups = [false, true].map(|side| Group::of(runs, side));
         let [base, new] = groups.map(|group| group.of_mean());
         let freedom = (base + new).powi(2) / (base.powi(2) / (groups[0].count - 1.0) + new.powi(2) / (groups[1].count - 1.0));
-        Self { difference: groups[1].mean - groups[0].mean, error: (base + new).sqrt(), freedom: if freedom.is_finite() { freedom } else { 1.0 } }
+        Self::new(groups[1].mean - groups[0].mean, (base + new).sqrt(), if freedom.is_finite() { freedom } else { 1.0 })
     }
 
     /// Student's t with one spread for both: a side of few runs has that of the many.
@@ -95,7 +135,7 @@ impl Contrast {
         let [base, new] = [false, true].map(|side| Group::of(runs, side));
         let freedom = base.count + new.count - 2.0;
         let variance = (base.squares + new.squares) / freedom;
-        Self { difference: new.mean - base.mean, error: (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(), freedom }
+        Self::new(new.mean - base.mean, (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(), freedom)
     }
 
     /// Ordinary least squares with the side, a line through time, and runs whose noise is correlated by `correlation` with the run before. The variance is
@@ -120,7 +160,7 @@ impl Contrast {
         }
         let covariance = multiplied(&multiplied(&line.inverse, &inner), &line.inverse);
         let variance = residuals / expected * covariance[SIDE][SIDE];
-        Some(Self { difference: line.coefficients[SIDE], error: variance.max(0.0).sqrt(), freedom: (expected * expected / squared).max(1.0) })
+        Some(Self::new(line.coefficients[SIDE], variance.max(0.0).sqrt(), (expected * expected / squared).max(1.0)))
     }
 }
 
@@ -138,13 +178,19 @@ impl Group {
         let logs = || runs.iter().filter(move |run| run.is_new == is_new).map(|run| run.log);
         let count = logs().count() as f64;
         let mean = logs().sum::<f64>() / count;
-        Self { count, mean, squares: logs().map(|log| (log - mean).powi(2)).sum() }
+        let squares: f64 = logs().map(|log| (log - mean).powi(2)).sum();
+        Self { count, mean, squares: without_rounding(squares, count) }
     }
 
     /// Variance of the mean.
     fn of_mean(&self) -> f64 {
         self.squares / (self.count - 1.0) / self.count
     }
+}
+
+/// A sum of squared distances of so many logarithms; 0 where all of them are equal but for rounding.
+pub(super) fn without_rounding(squares: f64, count: f64) -> f64 {
+    if squares < ROUNDING * ROUNDING * count { 0.0 } else { squares }
 }
 
 type Matrix = [[f64; 3]; 3];
@@ -195,7 +241,7 @@ impl Line {
             return (self.coefficients[SLOPE] * span, 1.0);
         }
         let variance = self.residuals(runs).map(|residual| residual * residual).sum::<f64>() / freedom * self.inverse[SLOPE][SLOPE];
-        let slope = Contrast { difference: self.coefficients[SLOPE], error: variance.max(0.0).sqrt(), freedom };
+        let slope = Contrast::new(self.coefficients[SLOPE], variance.max(0.0).sqrt(), freedom);
         (slope.difference * span, slope.p(0.0))
     }
 }

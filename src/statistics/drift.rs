@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Run, Sides, contrast::Line, design::lay};
+use super::{
+    Run, Sides,
+    contrast::{Contrast, Line},
+    design::lay,
+};
 
 /// A change of the machine from the first run to the last that chance does not explain, as a ratio: 1.04 is 4 % more at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -55,10 +59,6 @@ fn of_one(runs: &[Run], sure: f64) -> Option<f64> {
     let squares: f64 = places().map(|place| place * place).sum();
     let slope = places().zip(&logs).map(|(place, log)| place * (log - mean)).sum::<f64>() / squares;
     let rest: f64 = places().zip(&logs).map(|(place, log)| (log - mean - slope * place).powi(2)).sum();
-    let error = (rest / (count - 2.0) / squares).sqrt();
-    let p = match error > 0.0 {
-        true => super::student::two_sided(slope / error, count - 2.0),
-        false => f64::from(u8::from(slope == 0.0)),
-    };
-    told((slope * (count - 1.0), p), sure)
+    let slope = Contrast::new(slope, (rest / (count - 2.0) / squares).sqrt(), count - 2.0);
+    told((slope.difference * (count - 1.0), slope.p(0.0)), sure)
 }

@@ -15,14 +15,24 @@ pub struct Question {
     pub weight: f64,
 }
 
+impl Question {
+    /// What is one number in all runs asks nothing of chance, and takes nothing of the level from the others.
+    fn weight(&self) -> f64 {
+        if self.sides.is_constant() { NO_WEIGHT } else { self.weight }
+    }
+}
+
+const NO_WEIGHT: f64 = 1e-12;
+
 /// An estimate for each question, whose sides have [`super::FEWEST_RUNS`] runs or more each. The intervals are adjusted by Holm's weighted procedure (1979):
 /// the chance of one false alarm among all of them is at most [`ALPHA`].
 pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
     let analyses: Vec<Analysis> = questions.iter().map(|question| Analysis::of(&question.sides)).collect();
     let p: Vec<f64> = analyses.iter().map(Analysis::p).collect();
+    let weights: Vec<f64> = questions.iter().map(Question::weight).collect();
     let mut order: Vec<usize> = (0..questions.len()).collect();
-    order.sort_by(|one, other| (p[*one] / questions[*one].weight).total_cmp(&(p[*other] / questions[*other].weight)));
-    let mut rest: f64 = questions.iter().map(|question| question.weight).sum();
+    order.sort_by(|one, other| (p[*one] / weights[*one]).total_cmp(&(p[*other] / weights[*other])));
+    let mut rest: f64 = weights.iter().sum();
     let mut levels = vec![ALPHA; questions.len()];
     let mut share = 0.0;
     let mut is_over = false;
@@ -30,10 +40,10 @@ pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
         // What is not told apart ends the steps: the questions after it have their share of the level that is left.
         if !is_over {
             share = ALPHA / rest;
-            is_over = p[place] > share * questions[place].weight;
-            rest -= questions[place].weight;
+            is_over = p[place] > share * weights[place];
+            rest -= weights[place];
         }
-        levels[place] = (share * questions[place].weight).min(ALPHA);
+        levels[place] = (share * weights[place]).min(ALPHA);
     }
     analyses.iter().zip(levels).zip(questions).map(|((analysis, level), question)| analysis.estimate(level, question.worth)).collect()
 }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{ALPHA, Estimate, Nature, Run, Sides, contrast::Contrast, design::lay};
+use super::{
+    ALPHA, Estimate, Nature, Run, Sides,
+    contrast::{Contrast, without_rounding},
+    design::lay,
+};
 
 /// The repeats of the points of a run: each logarithm is its point, its block and chance, whose spread is the same everywhere.
 #[derive(Clone, Debug)]
@@ -64,7 +68,10 @@ impl Field {
         let blocks: Vec<f64> = of_blocks.iter().map(|row| dot(row, &totals)).collect();
         let effects: Vec<f64> = means.iter().zip(&shares).map(|(mean, shares)| mean - dot(shares, &blocks)).collect();
         let residual = |effect: f64, run: &Run| run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block]);
-        let of_point = |(point, effect): (&Vec<Run>, &f64)| point.iter().map(|run| residual(*effect, run).powi(2)).sum::<f64>();
+        let of_point = |(point, effect): (&Vec<Run>, &f64)| {
+            let squares: f64 = point.iter().map(|run| residual(*effect, run).powi(2)).sum();
+            without_rounding(squares, count(point))
+        };
         let squares: Vec<f64> = runs.iter().zip(&effects).map(of_point).collect();
         let all: usize = runs.iter().map(Vec::len).sum();
         let points = runs.iter().filter(|point| !point.is_empty()).count();
@@ -101,7 +108,7 @@ impl Field {
         let sides = Sides { base: self.runs[base].clone(), new: self.runs[new].clone(), nature: Nature::Drifting };
         let design = lay(&sides).design;
         let margin = if self.has_blocks() { 0.0 } else { design.margin() };
-        let contrast = Contrast { difference, error: variance.sqrt(), freedom: self.freedom };
+        let contrast = Contrast::new(difference, variance.sqrt(), self.freedom);
         Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
     }
 

@@ -33,6 +33,11 @@ pub const SESSION_JUMP: f64 = 0.05;
 /// Chosen; a burst of six runs among sixty at half their speed was seen (`results/verdict-busy`).
 pub const MUCH_DISTURBED: f64 = 0.25;
 
+/// A change of a time, a rate, memory or energy by less is none, as a share: `docs/comparing.md`. The same for comparison, report, diagnosis and search.
+pub const WORTH: f64 = 0.03;
+/// Logarithms that lie no further apart than this are of equal numbers: it is what rounding makes of them, and no instrument reads as finely.
+pub(crate) const ROUNDING: f64 = 1e-9;
+
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
@@ -74,7 +79,35 @@ impl Sides {
     pub fn has_enough(&self) -> bool {
         self.base.len() >= FEWEST_RUNS && self.new.len() >= FEWEST_RUNS
     }
+
+    /// Whether all runs of both sides have one and the same number: chance has no part in it.
+    pub fn is_constant(&self) -> bool {
+        let mut logs = self.base.iter().chain(&self.new).map(|run| run.value.ln());
+        let first = logs.next();
+        logs.all(|log| first.is_some_and(|first| (log - first).abs() < ROUNDING))
+    }
 }
+
+/// The arithmetic mean, which numbers near the largest there are do not make infinite; `None` of no values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    let count = values.len() as f64;
+    let sum: f64 = values.iter().sum();
+    let is_too_large = !sum.is_finite() && values.iter().all(|value| value.is_finite());
+    (!values.is_empty()).then(|| if is_too_large { values.iter().map(|value| value / count).sum() } else { sum / count })
+}
+
+/// The sample standard deviation of two values or more, in the same way.
+pub fn deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|_| values.len() > 1)?;
+    let largest = values.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max);
+    // Squares of very large and of very small numbers are none.
+    let scale = if largest > SQUARES && largest.is_finite() || largest < 1.0 / SQUARES && largest > 0.0 { largest } else { 1.0 };
+    let squares: f64 = values.iter().map(|value| ((value - mean) / scale).powi(2)).sum();
+    Some((squares / (values.len() as f64 - 1.0)).sqrt() * scale)
+}
+
+/// From here on, and below its inverse, squares are not taken of the numbers themselves.
+const SQUARES: f64 = 1e100;
 
 /// The middle of a side: as it was measured of one run, else the geometric mean; `None` of no runs.
 pub fn middle(values: &[f64]) -> Option<f64> {

@@ -147,6 +147,49 @@ fn equal_runs_are_equal_and_a_sure_difference_has_no_width() {
 }
 
 #[test]
+fn of_runs_without_a_spread_rounding_decides_nothing() {
+    // Thirds and tenths have no exact logarithm: their mean is not each of them.
+    for level in [0.1, 1.0 / 3.0, 7.3e5, 128_176.450_694_991_61] {
+        let constant = |factor: f64, first: usize| -> Vec<Run> {
+            (0..7).map(|place| Run { seconds: Some((first + 2 * place) as f64), ..Run::of(level * factor) }).collect()
+        };
+        let of = |factor: f64, nature: Nature| one(&question(constant(1.0, 0), constant(factor, 1), nature));
+        for nature in [Nature::Settled, Nature::Drifting] {
+            let same = of(1.0, nature);
+            assert_eq!((same.ratio, same.low, same.high), (1.0, 1.0, 1.0), "{level}");
+            assert!(!same.is_above() && !same.is_below() && same.excludes_higher(WORTH) && same.excludes_lower(WORTH));
+            // A change of just as much as counts does count, and is excluded by nobody, in either direction.
+            let (higher, lower) = (of(1.03, nature), of(0.97, nature));
+            assert!(higher.is_higher(WORTH) && !higher.excludes_higher(WORTH) && higher.excludes_lower(WORTH), "{level}: {higher:?}");
+            assert!(lower.is_lower(WORTH) && !lower.excludes_lower(WORTH) && lower.excludes_higher(WORTH), "{level}: {lower:?}");
+        }
+        assert!(Drift::of(&Sides { base: constant(1.0, 0), new: constant(1.0, 1), nature: Nature::Drifting }, 1).is_none());
+        let blocks = |factor: f64| -> Vec<Run> { (1..=7).map(|block| Run { block: Some(block), ..Run::of(level * factor) }).collect() };
+        let field = Field::of(&[blocks(1.0), blocks(1.0), blocks(1.03)]).unwrap();
+        assert_eq!(field.spread(), 0.0, "{level}");
+        let [equal, higher] = [1, 2].map(|other| field.compare(0, other, 3).unwrap());
+        assert_eq!((equal.ratio, equal.low, equal.high), (1.0, 1.0, 1.0), "{level}");
+        assert!(higher.is_higher(WORTH) && !higher.excludes_higher(WORTH), "{level}: {higher:?}");
+    }
+}
+
+#[test]
+fn what_is_one_number_in_all_runs_takes_nothing_of_the_level() {
+    let unclear = question(untimed(&[100.0, 103.0, 97.0]), untimed(&[101.0, 104.0, 97.0]), Nature::Settled);
+    let constant = question(untimed(&[0.1; 3]), untimed(&[0.1; 3]), Nature::Settled);
+    assert_near(estimates(&[unclear.clone(), constant])[0].high, one(&unclear).high);
+}
+
+#[test]
+fn means_and_deviations_of_the_largest_and_least_numbers_are_numbers() {
+    assert_eq!(mean(&[1e308; 12]), Some(1e308));
+    assert_eq!(deviation(&[1e308, 1e308, 1e308]), Some(0.0));
+    assert!(deviation(&[1e308, 1.5e308]).is_some_and(|found| (found / 3.535_533_905_932_738e307 - 1.0).abs() < 1e-9));
+    assert!(deviation(&[1e-300, 3e-300]).is_some_and(|found| (found / 1.414_213_562_373_095e-300 - 1.0).abs() < 1e-9));
+    assert_eq!((mean(&[]), deviation(&[1.0]), mean(&[1.0, 2.0]), deviation(&[1.0, 3.0])), (None, None, Some(1.5), Some(2_f64.sqrt())));
+}
+
+#[test]
 fn more_questions_widen_the_intervals_and_weight_narrows_one() {
     let clear = question(untimed(&[100.0, 101.0, 99.0]), untimed(&[150.0, 151.0, 149.0]), Nature::Settled);
     let unclear = question(untimed(&[100.0, 103.0, 97.0]), untimed(&[101.0, 104.0, 97.0]), Nature::Settled);

@@ -4,12 +4,15 @@
 
 use super::{
     Ask, Choice, Found, Given, Probe, Strategy, Warning, answer, listed,
-    race::{End, Race, Values, WORTH, allowed},
+    race::{End, Race, Values, allowed},
     seen::Seen,
     sizes::{Fit, Sizes, effective_batch, fit, too_large_because},
     warning::speed,
 };
-use crate::units::{Fraction, counted};
+use crate::{
+    statistics::WORTH,
+    units::{Fraction, counted},
+};
 
 /// A grid of fewer sizes is not cut down to a quarter where that is less than [`LEAST`] trials.
 const SMALL_GRID: usize = 24;
@@ -214,7 +217,7 @@ impl BestThroughputBatch {
     /// How much slower the largest size that was run is, where that is shown and counts.
     fn largest(&self, end: &End, place: usize) -> Option<String> {
         let largest = *end.standings.places.last()?;
-        let estimate = end.standings.compare(place, largest).filter(|estimate| estimate.high < 1.0 && estimate.ratio < 1.0 - WORTH)?;
+        let estimate = end.standings.compare(place, largest).filter(|estimate| estimate.is_lower(WORTH))?;
         let [slower, least, most] = [estimate.ratio, estimate.high, estimate.low].map(|ratio| Fraction(1.0 - ratio));
         Some(format!("; the largest that was run, {}, is {slower} slower (95 %: {least} to {most})", self.sizes.at(largest)))
     }

@@ -7,14 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::{Choice, Probe, seen::Seen};
-use crate::statistics::{Estimate, Field, Run, middle};
+use crate::statistics::{Estimate, Field, ROUNDING, Run, WORTH, middle};
 
-/// A difference in speed that counts, as a share.
-pub(super) const WORTH: f64 = 0.03;
 /// Of values that differ by no more than this, the smaller one is taken.
 const SAME: f64 = 0.01;
-/// What rounding makes of equal speeds.
-const ROUNDING: f64 = 1e-9;
 /// Trials beside the rise, at most.
 const MOST_AFTER_RISE: u64 = 12;
 /// Trials kept back for repeats while values are looked for.
@@ -178,7 +174,7 @@ impl Standings {
     /// Those that are not shown to be slower than the fastest, the smallest first.
     fn contenders(&self) -> Vec<usize> {
         let Some(fastest) = self.fastest().filter(|_| self.field.is_some()) else { return self.places.clone() };
-        let may_be = |place: &usize| *place == fastest || self.compare(fastest, *place).is_some_and(|estimate| estimate.high >= 1.0 - ROUNDING);
+        let may_be = |place: &usize| *place == fastest || self.compare(fastest, *place).is_some_and(|estimate| !estimate.is_below());
         self.places.iter().copied().filter(may_be).collect()
     }
 
@@ -335,7 +331,7 @@ impl<'a, V: Values> Race<'a, V> {
             let highest = standings.log(fastest).zip(standings.log(place)).map_or(f64::INFINITY, |(fastest, own)| fastest - own);
             (contenders.contains(&place) || highest <= SAME.ln_1p())
                 && standings.places.iter().all(|other| {
-                    let by_interval = || standings.compare(place, *other).is_some_and(|estimate| estimate.high <= 1.0 + WORTH);
+                    let by_interval = || standings.compare(place, *other).is_some_and(|estimate| estimate.excludes_higher(WORTH));
                     *other == place || (*other > place && self.is_enough(place)) || by_interval()
                 })
         };

@@ -2,11 +2,14 @@
 
 use super::{
     Ask, Choice, Found, Probe, Strategy, Warning, answer, listed,
-    race::{End, Race, Values, WORTH, allowed},
+    race::{End, Race, Values, allowed},
     seen::{Seen, mean},
     warning::{self, speed},
 };
-use crate::units::{Fraction, counted};
+use crate::{
+    statistics::WORTH,
+    units::{Fraction, counted},
+};
 
 /// A search may take so many trials, even if that is more than a quarter of the grid: 0 to 8 workers by doubling, and three repeats.
 const LEAST: u64 = 8;
@@ -134,7 +137,7 @@ impl Workers {
         let mut warnings = Vec::new();
         let most = end.standings.places.last().copied().filter(|most| *most > place);
         let slower = most.and_then(|most| Some((most, end.standings.compare(place, most)?)));
-        if let Some((most, estimate)) = slower.filter(|(_, estimate)| estimate.high < 1.0 && estimate.ratio <= 1.0 - WORTH) {
+        if let Some((most, estimate)) = slower.filter(|(_, estimate)| estimate.is_lower(WORTH)) {
             warnings.push(Warning::MoreWorkersSlower { workers: most as u64, chosen: place as u64, slower: 1.0 - estimate.ratio });
         }
         warnings.extend((end.standings.spread().is_none() && !self.is_enough(race, place)).then_some(Warning::OneRunEach));

@@ -50,7 +50,7 @@ pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
                 untold.push(format!("{} (a run lacks `{}`)", pair.name, comparison.column));
             }
             Some(Comparison { passed_over: Some(column), .. }) => untold.push(format!("{} (only one side has `{column}`)", pair.name)),
-            Some(comparison) if !excludes_worse(comparison) => untold.push(format!("{} ({})", pair.name, word(comparison).replace('-', " "))),
+            Some(comparison) if !comparison.excludes_worse => untold.push(format!("{} ({})", pair.name, word(comparison).replace('-', " "))),
             Some(_) => {}
         }
     }
@@ -75,14 +75,4 @@ pub fn unsaid(found: &Comparisons) -> Vec<String> {
     let is_unsaid = |pair: &&Compared| pair.unlike.is_empty() && (pair.comparisons.is_empty() || pair.ends.is_some());
     let unsaid = found.pairs.iter().filter(is_unsaid).map(|pair| format!("{} (not all its trials completed with a number)", pair.name));
     unsaid.chain(found.only_base.iter().map(|name| format!("{name} (only in base)"))).collect()
-}
-
-/// Whether the interval leaves out every change for the worse that counts.
-fn excludes_worse(comparison: &Comparison) -> bool {
-    let worth = comparison.metric.worth();
-    match comparison.interval {
-        Some([low, _]) if comparison.metric.is_better_high() => low > 1.0 - worth,
-        Some([_, high]) => high < 1.0 + worth,
-        None => false,
-    }
 }

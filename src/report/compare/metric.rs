@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     record::TrialRow,
-    statistics::{Nature, Run},
+    statistics::{Nature, Run, WORTH},
 };
 
 /// A number that a verdict is given on.
@@ -93,7 +93,7 @@ impl Metric {
 
     /// Changes by less are none. 3 %: `docs/comparing.md`. Of a loss 1 %: a cross-entropy of 3 that is 3 % lower is another model.
     pub(super) fn worth(self) -> f64 {
-        if self == Self::Loss { 0.01 } else { 0.03 }
+        if self == Self::Loss { 0.01 } else { WORTH }
     }
 
     pub(super) fn is_better_high(self) -> bool {

@@ -82,6 +82,9 @@ pub struct Comparison {
     pub design: Option<Design>,
     /// How the machine changed meanwhile.
     pub drift: Drift,
+    /// Whether these runs exclude a change for the worse that counts.
+    #[serde(skip)]
+    pub excludes_worse: bool,
 }
 
 /// One point that both tables have.
@@ -234,13 +237,6 @@ impl Measured {
         let sides = Sides { base, new, nature: metric.nature() };
         (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self { place, metric, column, sides, missing, passed_over })
     }
-
-    /// Whether all runs of both sides have one and the same number: chance has no part in it.
-    fn is_constant(&self) -> bool {
-        let mut values = self.sides.base.iter().chain(&self.sides.new).map(|run| run.value.to_bits());
-        let first = values.next();
-        values.all(|value| Some(value) == first)
-    }
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
@@ -276,26 +272,20 @@ fn fill(pairs: &[Pair<'_>], compared: &mut [Compared]) {
             interval: estimate.map(|estimate| [estimate.low, estimate.high]).filter(|[_, high]| high.is_finite()),
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
+            excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
             drift: estimate.filter(|_| metric.nature() == statistics::Nature::Drifting).map(|_| Drift::of(&sides, looks)).unwrap_or_default(),
         });
     }
 }
 
-/// Half of the level is the throughput's, half that of all other metrics together. What is one number in all runs asks nothing of chance.
+/// Half of the level is the throughput's, half that of all other metrics together; what asks nothing of chance counts for neither.
 fn questions(measured: Vec<&Measured>) -> Vec<Question> {
-    let is_asked = |one: &&&Measured| !one.is_constant();
+    let is_asked = |one: &&&Measured| !one.sides.is_constant();
     let of_throughput = measured.iter().filter(is_asked).filter(|one| one.metric == Metric::Throughput).count().max(1) as f64;
     let of_others = measured.iter().filter(is_asked).filter(|one| one.metric != Metric::Throughput).count().max(1) as f64;
-    let weight = |one: &Measured| match (one.is_constant(), one.metric) {
-        (true, _) => NO_WEIGHT,
-        (false, Metric::Throughput) => 1.0 / of_throughput,
-        (false, _) => 1.0 / of_others,
-    };
+    let weight = |one: &Measured| 1.0 / if one.metric == Metric::Throughput { of_throughput } else { of_others };
     measured.iter().map(|one| Question { sides: one.sides.clone(), worth: one.metric.worth(), weight: weight(one) }).collect()
 }
-
-/// Of a question that takes nothing of the level from the others.
-const NO_WEIGHT: f64 = 1e-12;
 
 /// The verdict on one metric of one point by itself.
 pub fn verdict_of(metric: Metric, base: &[statistics::Run], new: &[statistics::Run]) -> Verdict {
@@ -309,19 +299,19 @@ pub fn verdict_of(metric: Metric, base: &[statistics::Run], new: &[statistics::R
 
 fn verdict(metric: Metric, estimate: &Estimate) -> Verdict {
     let worth = metric.worth();
-    let is_sure = estimate.low > 1.0 || estimate.high < 1.0;
-    match estimate.ratio {
-        ratio if is_sure && (ratio - 1.0).abs() >= worth => {
-            if (ratio > 1.0) == metric.is_better_high() {
-                Verdict::Better
-            } else {
-                Verdict::Worse
-            }
-        }
-        _ if estimate.low > 1.0 - worth && estimate.high < 1.0 + worth => Verdict::Same,
+    let change = |is_higher: bool| if is_higher == metric.is_better_high() { Verdict::Better } else { Verdict::Worse };
+    match estimate {
+        _ if estimate.is_higher(worth) => change(true),
+        _ if estimate.is_lower(worth) => change(false),
+        _ if estimate.excludes_lower(worth) && estimate.excludes_higher(worth) => Verdict::Same,
         _ if estimate.design.is_apart() => Verdict::CannotTell,
         _ => Verdict::Ambiguous,
     }
+}
+
+fn excludes_worse(metric: Metric, estimate: &Estimate) -> bool {
+    let worth = metric.worth();
+    if metric.is_better_high() { estimate.excludes_lower(worth) } else { estimate.excludes_higher(worth) }
 }
 
 /// Further from the median than this, in deviations estimated from the median of distances, is far (Iglewicz & Hoaglin 1993).
@@ -329,7 +319,7 @@ const FAR: f64 = 3.5;
 /// What makes the median distance of a normal distribution its standard deviation.
 const TO_DEVIATION: f64 = 0.6745;
 /// Nearer than this to the median no run is far, however close together the others lie.
-const NEAR: f64 = 0.03;
+const NEAR: f64 = statistics::WORTH;
 /// Of fewer runs nobody can say which one is far.
 const FEWEST_FOR_OUTLIERS: usize = 4;
 

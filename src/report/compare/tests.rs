@@ -259,6 +259,25 @@ fn a_verdict_needs_a_change_that_matters_and_is_sure() {
     assert_eq!(of_tables(&base, &times(0.5)[..2]), Verdict::TooFewRuns);
 }
 
+/// Runs without any spread: a change by just 3 % is one everywhere, for the verdict, for the gate and between the points of a run.
+#[test]
+fn of_runs_without_a_spread_a_change_of_just_3_percent_is_a_change_everywhere() {
+    for level in [0.1, 1.0 / 3.0, 99.0, 7.3e5] {
+        let found = |factor: f64| {
+            let [base, new] = in_turns(&[level; 5], &[level * factor; 5]);
+            compare(&base, &new, &Options::default()).unwrap()
+        };
+        let verdict = |factor: f64| found(factor).pairs[0].comparisons[0].verdict;
+        assert_eq!(
+            [0.97, 0.971, 1.0, 1.029, 1.03].map(verdict),
+            [Verdict::Worse, Verdict::Same, Verdict::Same, Verdict::Same, Verdict::Better],
+            "{level}"
+        );
+        assert!(matches!(gate(&found(0.97), Metric::Throughput), Gate::Fail(_)), "{level}");
+        assert_eq!(gate(&found(0.971), Metric::Throughput), Gate::Pass, "{level}");
+    }
+}
+
 #[test]
 fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared() {
     type Change = fn(&mut TrialRow);

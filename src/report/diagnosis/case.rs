@@ -14,8 +14,9 @@ use crate::{
     record::TrialRow,
     report::{
         points::{Point, note_on},
-        rates::{Blocks, Gain, Rates, Unknown, WORTH},
+        rates::{Blocks, Gain, Rates, Unknown},
     },
+    statistics::WORTH,
 };
 
 /// From where on another point's rate counts as faster.
