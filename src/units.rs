@@ -27,19 +27,40 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// From here on numbers have an exponent: nobody counts so many digits, and one may have 309.
+const MOST_PLAIN: f64 = 1e12;
+
+/// A number with its power of ten, in three digits: `1.00e308`.
+fn with_exponent(value: f64) -> String {
+    format!("{value:.2e}")
+}
+
 /// A number in three digits, in more only where it has more before its point: `0.0123`, `4.56`, `78.9`, `1234`. What is not 0 never prints as 0.
 pub fn significant(value: f64) -> String {
     const LEAST: f64 = 1e-6;
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }
-    if value.abs() < LEAST {
-        return format!("{value:.2e}");
+    if value.abs() < LEAST || value.abs() >= MOST_PLAIN {
+        return with_exponent(value);
     }
     // Rounded first: 9.996 is 10.0.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let before_point = rounded.abs().log10().floor() as i32 + 1;
     format!("{value:.*}", usize::try_from(3 - before_point).unwrap_or(0))
+}
+
+/// A number with so many digits behind its point, as those of a column have: `0.4652`; with an exponent where that would be very long, or 0 for what is not 0.
+pub fn decimals(value: f64, digits: usize) -> String {
+    let least = 0.5 * 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
+    let is_plain = value == 0.0 || !value.is_finite() || (least..MOST_PLAIN).contains(&value.abs());
+    if is_plain { format!("{value:.digits$}") } else { with_exponent(value) }
+}
+
+/// A number for programs: as short as it can be and still read back to the same.
+pub fn exact(value: f64) -> String {
+    let is_plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
+    if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
 /// A length of time as a person writes it in an experiment file: `500ms`, `30m`, `1h 30m`.
@@ -191,7 +212,23 @@ pub struct Fraction(pub f64);
 
 impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1} %", self.0 * 100.0)
+        write!(f, "{} %", percent(self.0))
+    }
+}
+
+/// A share of 1 in hundredths: `3.4`. What is less than a twentieth of them is 0.0.
+fn percent(share: f64) -> String {
+    let hundredths = share * 100.0;
+    if hundredths.abs() < MOST_PLAIN { format!("{hundredths:.1}") } else { with_exponent(hundredths) }
+}
+
+/// By how much a ratio is above or below 1: `+4.2 %`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Change(pub f64);
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{} %", if self.0 < 1.0 { "" } else { "+" }, percent(self.0 - 1.0))
     }
 }
 
@@ -203,6 +240,7 @@ impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0;
         match seconds {
+            s if s.abs() >= MOST_PLAIN => write!(f, "{} s", with_exponent(s)),
             s if s < 0.1 => write!(f, "{:.1} ms", s * 1e3),
             s if s < 9.995 => write!(f, "{s:.2} s"),
             s if s < 59.5 => write!(f, "{s:.0} s"),
@@ -219,12 +257,14 @@ pub struct Count(pub f64);
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
+            n if n <= -MOST_PLAIN => return f.write_str(&with_exponent(n)),
             n if n < 1e4 => return write!(f, "{n:.0}"),
             n if n < 1e6 => (n / 1e3, "k"),
             n if n < 1e9 => (n / 1e6, "M"),
             n if n < 1e12 => (n / 1e9, "G"),
             n if n < 1e15 => (n / 1e12, "T"),
-            n => (n / 1e15, "P"),
+            n if n < 1e18 => (n / 1e15, "P"),
+            n => return f.write_str(&with_exponent(n)),
         };
         write!(f, "{value:.1} {unit}")
     }
@@ -247,6 +287,30 @@ mod tests {
             (-0.04, "-0.0400"),
         ];
         cases.iter().for_each(|(value, text)| assert_eq!(significant(*value), *text));
+    }
+
+    /// The largest number has 309 digits, the least as many zeros.
+    #[test]
+    fn numbers_of_any_size_are_short() {
+        for value in [f64::MAX, 1e308, 1e300, 1e15, -1e308, 1e-308, f64::MIN_POSITIVE, 5e-324, f64::INFINITY, f64::NAN] {
+            let printed = [
+                significant(value),
+                decimals(value, 4),
+                decimals(value, 0),
+                exact(value),
+                Fraction(value).to_string(),
+                Change(value).to_string(),
+                Seconds(value).to_string(),
+                Count(value).to_string(),
+            ];
+            assert!(printed.iter().all(|text| text.len() <= 24), "{value:e}: {printed:?}");
+            assert!(!value.is_finite() || exact(value).parse::<f64>().is_ok_and(|read| read == value), "{value:e}");
+        }
+        assert_eq!((significant(1e308), decimals(1e308, 4), exact(1e308)), ("1.00e308".into(), "1.00e308".into(), "1e308".into()));
+        assert_eq!([0.46523, 0.0, 0.00004, 1234.0].map(|loss| decimals(loss, 4)), ["0.4652", "0.0000", "4.00e-5", "1234.0000"]);
+        assert_eq!([10.0, 0.1, 0.00001, 1e15, 123_456.789].map(exact), ["10", "0.1", "0.00001", "1000000000000000", "123456.789"]);
+        assert_eq!([1.042, 0.9, 1.0, 4e15].map(|ratio| Change(ratio).to_string()), ["+4.2 %", "-10.0 %", "+0.0 %", "+4.00e17 %"]);
+        assert_eq!((Count(3e20).to_string(), Seconds(1e15).to_string()), ("3.00e20".into(), "1.00e15 s".into()));
     }
 
     #[test]

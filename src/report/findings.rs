@@ -7,7 +7,7 @@ use super::{
     layout::escaped,
     points::UNSWEPT,
 };
-use crate::units::{Bytes, Fraction, Seconds, counted, significant, without_controls};
+use crate::units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls};
 
 /// More lines than this nobody reads at the end of a run.
 const MOST_LINES: usize = 5;
@@ -200,10 +200,10 @@ fn shown(cell: &Evidence) -> String {
         name if name.ends_with("_fraction") || ["mfu", "mean_gpu_utilization", "mean_sm_active"].contains(&name) => Fraction(number).to_string(),
         name if name.ends_with("per_second") => significant(number),
         name if name.ends_with("_seconds") => Seconds(number).to_string(),
-        name if name.ends_with("_watts") => format!("{number:.0} W"),
-        name if name.ends_with("_celsius") => format!("{number:.0} °C"),
-        name if name.ends_with("_megahertz") => format!("{number:.0} MHz"),
-        _ if number.fract() == 0.0 => format!("{number:.0}"),
-        _ => format!("{number:.2}"),
+        name if name.ends_with("_watts") => format!("{} W", decimals(number, 0)),
+        name if name.ends_with("_celsius") => format!("{} °C", decimals(number, 0)),
+        name if name.ends_with("_megahertz") => format!("{} MHz", decimals(number, 0)),
+        _ if number.fract() == 0.0 => decimals(number, 0),
+        _ => decimals(number, 2),
     }
 }

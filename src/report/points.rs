@@ -6,6 +6,7 @@ use super::layout::significant;
 use crate::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
+    statistics,
     units::{Fraction, without_controls},
 };
 
@@ -80,16 +81,13 @@ impl Statistic {
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
         match self.deviation {
-            Some(deviation) if self.mean > 0.0 => format!("{mean} ± {}", Fraction(deviation / self.mean)),
+            Some(deviation) if self.mean > 0.0 && self.mean.is_finite() => format!("{mean} ± {}", Fraction(deviation / self.mean)),
             _ => mean,
         }
     }
 
     fn of(values: Vec<f64>) -> Option<Self> {
-        let count = values.len() as f64;
-        let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)?;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Some(Self { mean, deviation: (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt()) })
+        Some(Self { mean: statistics::mean(&values)?, deviation: statistics::deviation(&values) })
     }
 }
 

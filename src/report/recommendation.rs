@@ -14,7 +14,7 @@ use crate::{
         search::{Cost, Probe, Recommendation, told},
         show,
     },
-    units::{Bytes, Fraction, Seconds, counted},
+    units::{Bytes, Fraction, Seconds, counted, decimals},
 };
 
 /// Of what a search speaks.
@@ -85,7 +85,7 @@ impl Search<'_> {
         columns.push(column("repeat", 90, &|probe| has_repeats.then(|| (probe.choice.repeat + 1).to_string())));
         columns.push(column("outcome", MUST_STAY, &|probe| Some(outcome(probe))));
         if let Some(metric) = self.metric {
-            columns.push(column(metric, MUST_STAY, &|probe| probe.metric.map(|value| format!("{value:.4}"))));
+            columns.push(column(metric, MUST_STAY, &|probe| probe.metric.map(|value| decimals(value, 4))));
         }
         columns.push(column("samples/s", 80, &|probe| probe.samples_per_second.map(significant)));
         columns.push(column("tokens/s", 70, &|probe| probe.tokens_per_second.map(significant)));

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
-    units::{Bytes, Fraction, Seconds, counted, without_controls},
+    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
 };
 
 /// Trials that did not complete are listed up to so many.
@@ -77,7 +77,7 @@ fn unmeasured(all: &[Point<'_>], axes: &[String], rate: fn(&TrialRow) -> Option<
     let points: Vec<Point<'_>> = all.iter().filter_map(|point| point.lacking(rate)).collect();
     let mut text = String::new();
     for point in points.iter().take(MOST_LISTED) {
-        let mean = |of: fn(&TrialRow) -> Option<f64>| point.statistic(of).map_or("-".to_owned(), |value| format!("{:.3}", value.mean));
+        let mean = |of: fn(&TrialRow) -> Option<f64>| point.statistic(of).map_or("-".to_owned(), |value| decimals(value.mean, 3));
         let (train, valid) = (mean(|row| row.train_loss), mean(|row| row.valid_loss));
         let runs = if point.rows.len() > 1 { format!(", n {}", point.rows.len()) } else { String::new() };
         let reason = point.rows.iter().find_map(|row| note_on(row, "window_seconds")).unwrap_or("no reason was kept");
@@ -168,8 +168,8 @@ impl<'a> Ranking<'a> {
         }));
         columns.push(self.mean("data wait", 70, |row| row.data_wait_fraction, |share| Fraction(share).to_string()));
         columns.push(self.mean("step", 40, |row| row.median_step_seconds, |seconds| Seconds(seconds).to_string()));
-        columns.push(self.mean("loss", 50, |row| row.train_loss, |loss| format!("{loss:.3}")));
-        columns.push(self.mean("valid loss", 75, |row| row.valid_loss, |loss| format!("{loss:.3}")));
+        columns.push(self.mean("loss", 50, |row| row.train_loss, |loss| decimals(loss, 3)));
+        columns.push(self.mean("valid loss", 75, |row| row.valid_loss, |loss| decimals(loss, 3)));
         columns.push(self.mean(if has_gpu { "GPU memory" } else { "memory" }, 60, memory, |bytes| Bytes(bytes as u64).to_string()));
         columns.push(self.mean("MFU", 30, |row| row.mfu, |share| Fraction(share).to_string()));
         if self.has_repeats {
@@ -247,6 +247,14 @@ mod tests {
         assert_eq!(body[0], "* 8 200 ± 0.0 % 25600 ± 0.0 % 100 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2");
         assert_eq!(body[1], "4 100 ± 1.4 % 12800 ± 1.4 % 50 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2");
         assert!(page.contains("standard deviation over the n runs"), "{page}");
+    }
+
+    #[test]
+    fn numbers_of_any_size_are_short_and_their_means_are_numbers() {
+        let huge = |id| TrialRow { tokens_per_second: Some(1e308), train_loss: Some(1e300), valid_loss: Some(1e-300), ..row(id, 1e308) };
+        let page = summary(&table(&["train.batch_size"], vec![(huge(1), &["4"]), (huge(2), &["4"]), (huge(3), &["4"])]), 0, WIDE);
+        let squeezed: Vec<String> = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert!(squeezed.contains(&"* 4 1.00e308 ± 0.0 % 1.00e308 ± 0.0 % 100 % 1.00e300 1.00e-300 3".to_owned()), "{page}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{listen::Heard, remaining::Standing};
 use crate::{
     plan::{Outcome, Trial, TrialId},
     record::TrialRow,
-    units::{Fraction, Seconds, counted, significant},
+    units::{Fraction, Seconds, counted, decimals, significant},
 };
 
 /// Between two lines of one trial's progress in plain text, and two of its JSON events.
@@ -270,7 +270,7 @@ fn describe(trial: &Trial) -> String {
 fn figures(heard: &Heard) -> String {
     let mut text = String::new();
     if let Some(loss) = heard.loss {
-        text.push_str(&format!(", loss {loss:.4}"));
+        text.push_str(&format!(", loss {}", decimals(loss, 4)));
     }
     if let Some(rate) = heard.samples_per_second {
         text.push_str(&format!(", {} samples/s", significant(rate)));
@@ -304,8 +304,8 @@ fn ended(row: &TrialRow) -> String {
         text.push_str(&format!(", {} samples/s", significant(rate)));
     }
     match (row.valid_loss, row.train_loss) {
-        (Some(loss), _) => text.push_str(&format!(", valid loss {loss:.4}")),
-        (None, Some(loss)) => text.push_str(&format!(", loss {loss:.4}")),
+        (Some(loss), _) => text.push_str(&format!(", valid loss {}", decimals(loss, 4))),
+        (None, Some(loss)) => text.push_str(&format!(", loss {}", decimals(loss, 4))),
         (None, None) => {}
     }
     if let Some(reason) = reason {

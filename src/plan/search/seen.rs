@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{Choice, Probe, Warning, spelled};
 use crate::plan::Outcome;
+pub(super) use crate::statistics::mean;
 
 /// The probes of a search.
 pub(super) struct Seen<'a> {
@@ -66,11 +67,6 @@ impl<'a> Seen<'a> {
 fn name(choice: &Choice) -> String {
     let values: Vec<String> = choice.values.iter().map(|(key, value)| format!("{key}={value}")).collect();
     format!("{} {}", choice.repeat, values.join(" "))
-}
-
-/// The arithmetic mean; `None` of nothing.
-pub(super) fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The standard deviation that all groups share: that of each from its own mean. `None` while no group has two values.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     spec::Metric,
-    units::{Count, counted},
+    units::{Count, counted, decimals},
 };
 
 /// The search for the best of many settings.
@@ -201,7 +201,7 @@ impl SuccessiveHalving {
     fn why(&self, rounds: &[Round<'_>], round: &Round<'_>, chosen: &Standing<'_>) -> String {
         let most = if self.metric.is_better_high() { "highest" } else { "lowest" };
         let score = chosen.score().unwrap_or_default();
-        let score = if score.abs() < 1e4 { format!("{score:.4}") } else { Count(score).to_string() };
+        let score = if score.abs() < 1e4 { decimals(score, 4) } else { Count(score).to_string() };
         format!(
             "{} has the {most} `{}`, {score}, of the {} that went on to {} steps; {} of {} settings",
             spelled(&self.settings[chosen.setting]),

@@ -124,13 +124,17 @@ pub(in crate::report) fn most_columns(letters: usize) -> usize {
     (FEWEST..=MOST).rev().find(|columns| letters_of(*columns) >= letters.max(NUMBER_LETTERS)).unwrap_or(FEWEST)
 }
 
+/// From here on a number has an exponent: no cell has room for its digits.
+const MOST_PLAIN: f64 = 1e7;
+
 /// A number in four letters, where none is above 9999. What is not 0 never prints as 0.
 pub(in crate::report) fn short_number(value: f64) -> String {
     match value.abs() {
         size if size > 0.0 && size < 0.005 => format!("{value:.0e}"),
         size if size < 9.995 => format!("{value:.2}"),
         size if size < 99.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
+        size if size < MOST_PLAIN => format!("{value:.0}"),
+        _ => format!("{value:.0e}"),
     }
 }
 
@@ -156,6 +160,7 @@ mod tests {
     fn numbers_and_labels_fit_in_their_cells() {
         assert_eq!([0.5, 9.999, 12.345, 99.99, 1234.4].map(short_number), ["0.50", "10.0", "12.3", "100", "1234"]);
         assert_eq!([0.0, 0.0012, 0.0049].map(short_number), ["0.00", "1e-3", "5e-3"]);
+        assert_eq!([3e7, 1e308, f64::MAX].map(short_number), ["3e7", "1e308", "2e308"]);
         assert_eq!((most_columns(1), most_columns(5), most_columns(40)), (12, 11, 5));
     }
 }

@@ -13,6 +13,10 @@ const WIDE: f64 = 10.0;
 /// Two labels nearer than this share of the axis would touch; a letter's share comes on top.
 const GAP: f64 = 0.02;
 const LETTER: f64 = 0.018;
+/// From here on a label has an exponent.
+const MOST_PLAIN: f64 = 1e15;
+/// What lies further out has no place on an axis: steps beyond it would be infinite.
+const FURTHEST: f64 = 1e300;
 /// Letters of a tick.
 const MOST_LETTERS: usize = 12;
 
@@ -164,9 +168,9 @@ fn numbers(values: &[&str]) -> Option<Vec<f64>> {
     Some(if is_wide { numbers.into_iter().map(f64::log10).collect() } else { numbers })
 }
 
-/// The least and the largest of those that are numbers; the wrong way round where there is none.
+/// The least and the largest of those that have a place; the wrong way round where there is none.
 fn ends(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
-    let finite = values.into_iter().filter(|value| value.is_finite());
+    let finite = values.into_iter().filter(|value| value.abs() <= FURTHEST);
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
@@ -178,6 +182,9 @@ fn round_step(width: f64) -> f64 {
 
 /// `1200`, `0.05`, `12 k`, `3 M`.
 pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
+    if value.abs() >= MOST_PLAIN {
+        return format!("{value:.1e}");
+    }
     let thousands = [(1e9, " G"), (1e6, " M"), (1e4, " k")].into_iter().find(|(size, _)| value.abs() >= *size);
     let text = match thousands {
         Some((size, name)) => {
@@ -198,7 +205,8 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.low) / (self.high - self.low);
+        // What has no place lies beside the picture.
+        let share = ((value - self.low) / (self.high - self.low)).clamp(-10.0, 10.0);
         limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
     }
 
@@ -237,6 +245,8 @@ mod tests {
         assert_eq!(labels(&Axis::from_zero("x", [120_000.0])), ["0", "50 k", "100 k", "150 k"]);
         assert_eq!(labels(&Axis::from_zero("x", [2e-10, 4e-10]))[1..3], ["1.0e-10", "2.0e-10"]);
         assert_eq!(labels(&Axis::of_numbers("x", [-1.0, 1.0])), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
+        assert_eq!(labels(&Axis::from_zero("x", [8e299]))[..2], ["0", "2.0e299"]);
+        assert_eq!(labels(&Axis::from_zero("x", [1e308, f64::INFINITY])).len(), 2);
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Metric {
         self.columns().iter().find(is_told).map(of)
     }
 
+    /// The column that both sides have while one of them has no number in it that can be in a ratio.
+    pub(super) fn unusable(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
+        let (name, sides) = self.of_both(base, new)?;
+        sides.iter().any(Vec::is_empty).then_some(name)
+    }
+
     /// A column that comes before the one that is compared and that the runs of one side alone have: another thing may be compared than was asked for.
     /// Energy is the same by its counter and by its integral.
     pub(super) fn passed_over(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
@@ -129,6 +135,10 @@ fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {
     bytes.filter(|_| row.device_uuid.is_some()).map(|bytes| bytes as f64)
 }
 
+/// Above 0, and neither so large nor so small that a ratio of two of them would be infinite or 0: nothing that was measured is.
 fn can_be_ratio(value: f64) -> bool {
-    value.is_finite() && value > 0.0
+    (1.0 / LARGEST..=LARGEST).contains(&value)
 }
+
+/// The largest number that a comparison takes; its inverse is the least.
+const LARGEST: f64 = 1e150;

@@ -25,6 +25,7 @@ use crate::{
     plan::Outcome,
     record::{TrialRow, TrialTable},
     statistics::{self, Design, Drift, Estimate, Question, Sides, estimates},
+    units::decimals,
 };
 use matching::{Matched, Pair, by_id, by_keys};
 
@@ -105,6 +106,8 @@ pub struct Compared {
     pub outliers: Vec<String>,
     /// Runs that both sides have: one and the same row.
     pub shared: usize,
+    /// Columns that both sides have while one of them has no number there that can be in a ratio.
+    pub unusable: Vec<&'static str>,
     /// Completed runs of each side that were disturbed, in words; left out of the numbers if that was asked for.
     pub disturbed: [Vec<String>; 2],
 }
@@ -169,7 +172,7 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
     let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
     let losses: Vec<bool> = twice.iter().filter_map(|(old, new)| equal_losses(old, new)).collect();
     let apart = twice.iter().flat_map(|(old, new)| [(old.train_loss, new.train_loss), (old.valid_loss, new.valid_loss)]);
-    let apart = apart.filter_map(|(old, new)| Some(((new? - old?) / old?).abs())).filter(|share| share.is_finite());
+    let apart = apart.filter_map(|(old, new)| Some(((new? - old?) / old?).abs())).filter(|share| !share.is_nan()).map(|share| share.min(FURTHEST));
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
     Compared {
@@ -182,6 +185,7 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
         shared: pair.base.iter().filter(|old| pair.new.iter().any(|new| is_same_run(old, new))).count(),
+        unusable: Metric::ALL.into_iter().filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new))).collect(),
         disturbed: Default::default(),
     }
 }
@@ -314,6 +318,9 @@ fn excludes_worse(metric: Metric, estimate: &Estimate) -> bool {
     if metric.is_better_high() { estimate.excludes_lower(worth) } else { estimate.excludes_higher(worth) }
 }
 
+/// Losses of which one is 0 are this far apart, as a share: a page has no infinite numbers.
+const FURTHEST: f64 = 1e300;
+
 /// Further from the median than this, in deviations estimated from the median of distances, is far (Iglewicz & Hoaglin 1993).
 const FAR: f64 = 3.5;
 /// What makes the median distance of a normal distribution its standard deviation.
@@ -345,7 +352,8 @@ fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
         let share = speed / middle - 1.0;
         let why = likely_reason(row).or_else(|| first(row).then(|| "the first run of its side".to_owned()));
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        format!("{side}: trial {} is {:+.0} % off the median of its side{why}", row.trial, share * 100.0)
+        let sign = if share < 0.0 { "" } else { "+" };
+        format!("{side}: trial {} is {sign}{} % off the median of its side{why}", row.trial, decimals(share * 100.0, 0))
     };
     speeds.iter().filter(|(_, speed)| is_far(*speed)).map(tell).collect()
 }

@@ -8,7 +8,7 @@ use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict, or
 use crate::{
     report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant},
     statistics::Design,
-    units::{Bytes, Fraction, Seconds, counted, listed, without_controls},
+    units::{Bytes, Change, Fraction, Seconds, counted, decimals, exact, listed, without_controls},
 };
 
 /// Version of the object that [`Page::json`] makes.
@@ -191,6 +191,8 @@ impl Page<'_> {
                 remarks.push(format!("not all completed: {}: {base} → {new}", pair.name));
             }
             remarks.extend(pair.comparisons.iter().filter_map(|comparison| missing(&pair.name, comparison)));
+            let unusable = |column: &&str| format!("not compared: {}: no run of one side has a `{column}` {USABLE}", pair.name);
+            remarks.extend(pair.unusable.iter().map(unusable));
             remarks.extend(disturbed(pair, self.found.is_clean));
             remarks.extend(pair.outliers.iter().map(|outlier| format!("far off: {}: {outlier}", pair.name)));
         }
@@ -216,7 +218,7 @@ impl Page<'_> {
 
     /// One line per comparison; numbers in the unit of their metric.
     pub fn csv(&self) -> String {
-        let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        let number = |value: Option<f64>| value.map(exact).unwrap_or_default();
         let mut writer = csv::Writer::from_writer(Vec::new());
         let mut lines = vec![CSV_COLUMNS.map(str::to_owned)];
         let across = self.found.across.iter().map(|unlike| unlike.field.name()).collect::<Vec<_>>().join(" ");
@@ -228,9 +230,9 @@ impl Page<'_> {
                     pair.name.clone(),
                     metric.name().to_owned(),
                     word(comparison).to_owned(),
-                    base.to_string(),
-                    new.to_string(),
-                    ratio.to_string(),
+                    exact(*base),
+                    exact(*new),
+                    exact(*ratio),
                     number(interval.map(|ends| ends[0])),
                     number(interval.map(|ends| ends[1])),
                     number(*visible),
@@ -287,8 +289,11 @@ fn missing(point: &str, comparison: &Comparison) -> Option<String> {
     let Comparison { column, base_missing, new_missing, base_runs, new_runs, .. } = comparison;
     let side = |missing: &usize, runs: &usize, side: &str| (*missing > 0).then(|| format!("{missing} of {} runs of {side}", missing + runs));
     let sides: Vec<String> = [side(base_missing, base_runs, "base"), side(new_missing, new_runs, "new")].into_iter().flatten().collect();
-    (!sides.is_empty()).then(|| format!("left out: {point}: {} completed without a `{column}` above 0", sides.join(" and ")))
+    (!sides.is_empty()).then(|| format!("left out: {point}: {} completed without a `{column}` {USABLE}", sides.join(" and ")))
 }
+
+/// What a number must be to be in a ratio, as `metric` takes it.
+const USABLE: &str = "above 0 and of a size that can be measured (1e-150 to 1e150)";
 
 /// Lines that somebody may read: of very many, what changed for the worse, then for the better, and how many are left out.
 fn worth_showing<'c>(mut comparisons: Vec<(&'c Compared, &'c Comparison)>) -> (Vec<(&'c Compared, &'c Comparison)>, usize) {
@@ -350,8 +355,8 @@ fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
     let (low, high) = intervals().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ends| (low.min(ends[0]), high.max(ends[1])));
     let visible = comparisons.iter().filter_map(|(_, comparison)| comparison.visible).fold(f64::NEG_INFINITY, f64::max);
     match (low.is_finite(), visible.is_finite()) {
-        (true, true) => format!("; 95 % intervals from {} to {}, smallest visible {} or less", change(low), change(high), Fraction(visible)),
-        (true, false) => format!("; 95 % intervals from {} to {}", change(low), change(high)),
+        (true, true) => format!("; 95 % intervals from {} to {}, smallest visible {} or less", Change(low), Change(high), Fraction(visible)),
+        (true, false) => format!("; 95 % intervals from {} to {}", Change(low), Change(high)),
         (false, _) => String::new(),
     }
 }
@@ -409,24 +414,19 @@ fn shown(metric: Metric, value: f64) -> String {
         Metric::StepTime => Seconds(value).to_string(),
         Metric::Memory => Bytes(value as u64).to_string(),
         Metric::Energy => significant(value),
-        Metric::Loss => format!("{value:.4}"),
+        Metric::Loss => decimals(value, 4),
     }
 }
 
-/// `+4.2 %`.
 /// From where on the ends of an interval lie so far apart that they say nothing.
 const FAR_APART: f64 = 4.0;
 
 fn interval([low, high]: [f64; 2]) -> String {
-    if high > FAR_APART * low { "too wide to say anything".to_owned() } else { format!("{} to {}", change(low), change(high)) }
+    if high > FAR_APART * low { "too wide to say anything".to_owned() } else { format!("{} to {}", Change(low), Change(high)) }
 }
 
 fn visible(share: f64) -> String {
     if share > 1.0 { "more than 100 %".to_owned() } else { Fraction(share).to_string() }
-}
-
-fn change(ratio: f64) -> String {
-    format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
 fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)], is_clean: bool) -> Vec<PageColumn> {
@@ -439,7 +439,7 @@ fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)], is_clean: b
         column("verdict", MUST_STAY, &|pair, comparison| Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })),
         column("base", 90, &|_, comparison| Some(shown(metric, comparison.base))),
         column("new", 90, &|_, comparison| Some(shown(metric, comparison.new))),
-        column("change", MUST_STAY, &|pair, comparison| pair.unlike.is_empty().then(|| change(comparison.ratio))),
+        column("change", MUST_STAY, &|pair, comparison| pair.unlike.is_empty().then(|| Change(comparison.ratio).to_string())),
         column("95 % interval", 80, &|_, comparison| comparison.interval.map(interval)),
         column("smallest visible", 60, &|_, comparison| comparison.visible.map(visible)),
         column("n", 70, &|_, comparison| {

@@ -104,6 +104,28 @@ fn an_interval_without_meaning_prints_no_large_numbers() {
     assert!((comparison.ratio - comparison.new / comparison.base).abs() < 1e-12, "sides apart change as their means do: {comparison:?}");
 }
 
+#[test]
+fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in_a_ratio_is_named() {
+    let side = |rate: f64, loss: f64, first: u64| {
+        let full = |id: u64| (TrialRow { median_step_seconds: Some(1e-200), train_loss: Some(loss), ..row(id, rate) }, &[][..]);
+        timed(table(&[], (1..=3).map(full).collect()), first, 2)
+    };
+    let found = compare(&side(1e100, 1e-140, 0), &side(1e-40, 1e140, 1), &Options::default()).unwrap();
+    let page = Page { base: "a", new: "b", facts: None, found: &found };
+    for form in [page.text(Style { width: None, has_color: false }), page.markdown(), page.csv(), page.json()] {
+        let longest = form.split([' ', ',', '|', '\n']).filter(|word| word.parse::<f64>().is_ok()).map(str::len).max().unwrap();
+        assert!(longest <= 24, "{form}");
+        assert!(!form.contains("inf ") && !form.contains("NaN") && !form.contains("inf,"), "{form}");
+    }
+    assert!(found.pairs[0].comparisons.iter().all(|one| one.ratio.is_finite() && one.ratio > 0.0), "{found:?}");
+    let huge = compare(&side(1e308, 1.0, 0), &side(100.0, 1.0, 1), &Options::default()).unwrap();
+    let text = Page { base: "a", new: "b", facts: None, found: &huge }.text(Style { width: None, has_color: false });
+    assert!(text.contains("not compared: all trials: no run of one side has a `samples_per_second` above 0 and of a size"), "{text}");
+    assert!(matches!(gate(&huge, Metric::Throughput), Gate::CannotTell(_)));
+    let none = compare(&side(100.0, 0.0, 0), &side(100.0, 1.0, 1), &Options::default()).unwrap();
+    assert!(none.pairs[0].losses_apart.is_some_and(|apart| apart > 1e6 && apart.is_finite()), "{none:?}");
+}
+
 /// Both sides in turns, five runs each.
 fn in_turns(base: &[f64], new: &[f64]) -> [TrialTable; 2] {
     [timed(rates(1, base), 0, 2), timed(rates(1, new), 1, 2)]

@@ -10,7 +10,7 @@ use crate::{
         rates::{Rates, order_of_best},
         views::{Measure, Run, Spots, value_of},
     },
-    units::{Bytes, Fraction, Seconds},
+    units::{Bytes, Fraction, Seconds, decimals},
 };
 
 /// More values than this are typed, not chosen.
@@ -104,7 +104,7 @@ const NUMBERS: [Number; 11] = [
         head: "power",
         meaning: "mean power over the window",
         of: |row| row.mean_power_watts,
-        print: |value| format!("{value:.0} W"),
+        print: |value| format!("{} W", decimals(value, 0)),
         has_units: false,
     },
     Number { head: "J/sample", meaning: "energy per sample over the window", of: TrialRow::joules_per_sample, print: significant, has_units: false },
@@ -119,7 +119,7 @@ const NUMBERS: [Number; 11] = [
 ];
 
 fn loss(value: f64) -> String {
-    format!("{value:.4}")
+    decimals(value, 4)
 }
 
 /// A point with what the table needs of it.

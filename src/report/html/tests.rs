@@ -99,6 +99,18 @@ fn a_run_without_a_trial_is_a_page_too() {
 }
 
 #[test]
+fn numbers_of_any_size_are_short() {
+    let of =
+        |id, rate, batch| TrialRow { valid_loss: Some(rate), median_step_seconds: Some(1.0 / rate), effective_batch_size: batch, ..row(id, rate) };
+    let rows = vec![(of(1, 1e308, 4), &["4"][..]), (of(2, 1e308, 4), &["4"]), (of(3, 1.7e308, 8), &["8"]), (of(4, 1e-300, 16), &["16"])];
+    let page = page(&table(&["train.batch_size"], rows));
+    let longest = page.split(|letter: char| !letter.is_ascii_digit()).map(str::len).max().unwrap();
+    assert!(longest <= 20, "{longest}: {page}");
+    let body = page.split("</style>").nth(1).unwrap().split("<script>").next().unwrap();
+    assert!(body.contains("1.00e308") && !body.contains("NaN") && !body.contains(">inf"), "{body}");
+}
+
+#[test]
 fn pictures_of_one_name_get_files_of_their_own() {
     let (one, other) = (swept(), swept());
     let subjects = [Subject::new(&one, "a"), Subject::new(&other, "a")];

@@ -5,6 +5,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::{
     record::TrialRow,
     report::{chart::Quantity, points::lengths_differ},
+    statistics,
 };
 
 /// A number that each point has.
@@ -82,14 +83,13 @@ pub(in crate::report) struct Mean {
 
 impl Mean {
     pub(in crate::report) fn of(runs: &[f64]) -> Option<Self> {
-        let count = runs.len() as f64;
-        let mean = (!runs.is_empty()).then(|| runs.iter().sum::<f64>() / count)?;
+        let mean = statistics::mean(runs)?;
         let interval = match runs {
             [_] | [] => None,
             [one, other] => Some((one.min(*other), one.max(*other))),
             _ => {
-                let variance = runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / (count - 1.0);
-                let half = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975) * (variance / count).sqrt();
+                let count = runs.len() as f64;
+                let half = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975) * statistics::deviation(runs)? / count.sqrt();
                 // What is never negative is not so on a page either.
                 let least = if runs.iter().all(|run| *run >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
                 Some(((mean - half).max(least), mean + half))
