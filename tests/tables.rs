@@ -291,6 +291,33 @@ fn tables_that_people_saved_again_are_read() {
 }
 
 #[test]
+fn an_id_with_its_letter_and_without_it_in_one_table_is_refused_and_in_two_tables_is_one_trial() {
+    let place = committed().lines().next().unwrap().split(',').position(|column| column == "trial").unwrap();
+    let lettered = |rows: std::ops::RangeInclusive<usize>| {
+        move |number: usize, cells: &mut Vec<String>| {
+            if rows.contains(&number) {
+                cells[place].insert(0, TrialId::LETTER)
+            }
+        }
+    };
+    let original = read_text(committed().as_bytes()).unwrap();
+    let all = read_text(&edited(lettered(1..=usize::MAX), csv::Terminator::Any(b'\n'))).unwrap();
+    assert!(all.rows.iter().zip(&original.rows).all(|(one, other)| one.fixed.trial == other.fixed.trial));
+    // One run's rows below those of another: the first trial, as record 1 and again as record 4.
+    let text = committed();
+    let lines: Vec<&str> = text.lines().collect();
+    let id = original.rows[0].fixed.trial.clone();
+    let again = lines[1].replacen(&id.0, &format!("t{}", id.digits()), 1);
+    let joined = [&lines[..4], &[&again], &lines[4..]].concat().join("\n") + "\n";
+    let refused = read_text(joined.as_bytes()).unwrap_err();
+    let said = format!(
+        "edited.csv:5: record 4: `trial` is `t{0}`, and record 1 has `{0}`: with the letter `t` and without it an id is one trial",
+        id.digits()
+    );
+    assert!(refused.starts_with(&said) && refused.contains("in a table of its own"), "{refused}");
+}
+
+#[test]
 fn tables_that_people_broke_are_refused_with_line_and_column() {
     let place = |name: &str| committed().lines().next().unwrap().split(',').position(|column| column == name).unwrap();
     let (batch, rate, loss) = (place("batch_size"), place("samples_per_second"), place("train_loss"));

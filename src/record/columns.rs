@@ -204,7 +204,7 @@ pub fn markdown() -> String {
         "# Tables\n\nEvery table is CSV (RFC 4180, UTF-8, `\\n`) with one header. A missing value is an empty cell, never 0 and never NaN. Units are in \
          the names; shares are fractions of 1; times of day are UTC. Numbers print as short as they can and read back to the same value. Rows are \
          only ever appended, and each file has one writer. Columns are added at the end (of the fixed part) with a new version; older tables are still \
-         read, newer ones are refused by name. A trial's id begins with a letter since `trials/6`, so that no reader takes it for a number; the form without is understood.\n\nThis page is written from the program's own list of columns (`src/record/columns.rs`); a test holds \
+         read, newer ones are refused by name. A trial's id begins with a letter since `trials/6`, so that no reader takes it for a number; the form without is understood, and one table has one form of an id.\n\nThis page is written from the program's own list of columns (`src/record/columns.rs`); a test holds \
          it there: `KILN_BLESS=1 cargo test --release --test suite tables::` writes it again.\n",
     );
     for table in TABLES {

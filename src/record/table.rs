@@ -265,6 +265,13 @@ impl Table {
         self.records.get(index).map(|(_, record)| record.iter())
     }
 
+    /// Something wrong with row `index`, with its place.
+    pub(super) fn problem_at(&self, index: usize, problem: String) -> TableError {
+        let (number, line) =
+            self.records.get(index).map_or((0, 0), |(number, record)| (*number, record.position().map_or(0, csv::Position::line) + self.late_lines));
+        TableError::Record { path: self.path.clone(), line, record: number, problem }
+    }
+
     /// Every row as a struct whose fields are found by column name; further columns are left alone.
     ///
     /// # Errors

@@ -252,7 +252,7 @@ pub struct TrialTable {
 
 impl TrialTable {
     /// # Errors
-    /// When the file cannot be read, is no `trials.csv`, is newer than this kiln, or has a cell that is no value of its column.
+    /// When the file cannot be read, is no `trials.csv`, is newer than this kiln, has a cell that is no value of its column, or has an id in both forms.
     pub fn read(path: &Path) -> Result<Self, TableError> {
         Self::of(&Table::read(path, TRIALS_TABLE)?)
     }
@@ -273,7 +273,9 @@ impl TrialTable {
             let cells: Vec<&str> = table.cells(index).into_iter().flatten().collect();
             axis_places.iter().map(|place| cells.get(*place).copied().unwrap_or_default().to_owned()).collect()
         };
-        let rows = table.rows::<TrialRow>()?.into_iter().enumerate().map(|(index, fixed)| TableRow { fixed, axes: values(index) }).collect();
+        let rows = table.rows::<TrialRow>()?;
+        check_ids(table, &rows)?;
+        let rows = rows.into_iter().enumerate().map(|(index, fixed)| TableRow { fixed, axes: values(index) }).collect();
         let axes = axis_places.iter().map(|place| table.columns[*place].clone()).collect();
         Ok(Self { axes, rows, torn: table.torn.clone() })
     }
@@ -290,6 +292,27 @@ impl TrialTable {
         rows.sort_by_key(|row| row.fixed.number);
         rows
     }
+}
+
+/// An id with its letter and the same without are one trial, and kiln writes one form into a table. Where both stand in one, two runs were joined, and of two
+/// attempts of the same number one would hide the other.
+fn check_ids(table: &Table, rows: &[TrialRow]) -> Result<(), TableError> {
+    let mut forms: HashMap<&TrialId, usize> = HashMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        let first = *forms.entry(&row.trial).or_insert(index);
+        if rows[first].trial.0 != row.trial.0 {
+            let problem = format!(
+                "`trial` is `{}`, and record {} has `{}`: with the letter `{}` and without it an id is one trial, and a table has one form of it; keep the rows of \
+                 each run in a table of its own, and compare the two tables",
+                row.trial,
+                first + 1,
+                rows[first].trial,
+                TrialId::LETTER
+            );
+            return Err(table.problem_at(index, problem));
+        }
+    }
+    Ok(())
 }
 
 /// A column that is not there would read as one without values: every column of the oldest version among the rows must be there.
