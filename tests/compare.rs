@@ -39,6 +39,15 @@ fn changed(folder: &Path, name: &str, change: impl Fn(&str) -> String) -> String
     copy.display().to_string()
 }
 
+/// The rows some minutes apart, so that those of a copy that begins later ran in turns with them, and not at the same time.
+fn in_turns(table: &str, later_seconds: u64) -> String {
+    let row = std::cell::Cell::new(0);
+    with_column(table, "started_utc", |_| {
+        let seconds = 120 * row.replace(row.get() + 1) + later_seconds;
+        format!("2026-01-01T{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    })
+}
+
 /// Every cell of a column, changed.
 fn with_column(table: &str, column: &str, change: impl Fn(&str) -> String) -> String {
     let mut reader = csv::Reader::from_reader(table.as_bytes());
@@ -64,7 +73,12 @@ fn a_run_compared_with_itself_is_the_same_and_with_a_slower_one_slower() {
     assert!(same.stdout.contains("\nthroughput: 6 same\n"), "{same:?}");
 
     let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 0.7).to_string();
-    let slow = changed(folder.path(), "image-folder-workers", |table| with_column(table, "samples_per_second", rate));
+    let slow = changed(&folder.path().join("slow"), "image-folder-workers", |table| with_column(&in_turns(table, 60), "samples_per_second", rate));
+    let at_once = changed(&folder.path().join("at-once"), "image-folder-workers", |table| with_column(table, "samples_per_second", rate));
+    let told = compare(&[&base, &at_once, "--fail-on", "slower"]);
+    assert_eq!(told.status, Some(4), "{told:?}");
+    assert!(told.stdout.contains("order: the two sides ran at the same time on one machine and disturbed each other"), "{told:?}");
+    let base = changed(&folder.path().join("base"), "image-folder-workers", |table| in_turns(table, 0));
     let slower = compare(&[&base, &slow, "--fail-on", "slower"]);
     assert_eq!(slower.status, Some(1), "{slower:?}");
     assert!(slower.stdout.contains("throughput: 6 slower\n"), "{slower:?}");
@@ -127,13 +141,14 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
     for file in ["run.json", "experiment.yaml", "trials.csv"] {
         fs::copy(from.join(file), run.join(file)).unwrap();
     }
+    let table = fs::read_to_string(run.join("trials.csv")).unwrap();
+    fs::write(run.join("trials.csv"), in_turns(&table, 0)).unwrap();
     std::os::unix::fs::symlink("20260101T000000Z-abc", folder.path().join("results/x/latest")).unwrap();
     git(&["init", "-q"]);
     git(&["add", "-A"]);
     git(&["commit", "-qm", "one"]);
-    let table = fs::read_to_string(run.join("trials.csv")).unwrap();
     let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 2.0).to_string();
-    fs::write(run.join("trials.csv"), with_column(&table, "samples_per_second", rate)).unwrap();
+    fs::write(run.join("trials.csv"), with_column(&in_turns(&table, 60), "samples_per_second", rate)).unwrap();
     git(&["commit", "-qam", "two"]);
     for named in ["HEAD~1:results/x/latest", "HEAD~1:results/x", "HEAD~1:results/x/latest/trials.csv"] {
         let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
@@ -168,6 +183,7 @@ fn of_many_points_the_first_two_hundred_are_listed() {
     let row = reader.records().next().unwrap().unwrap();
     let place = |name: &str| head.iter().position(|column| column == name).unwrap();
     let (id, number, rate, axis) = (place("trial"), place("number"), place("samples_per_second"), place("data.num_workers"));
+    let started = place("started_utc");
     let write = |name: &str, factor: f64| {
         let path = folder.path().join(name);
         let mut writer = csv::Writer::from_path(&path).unwrap();
@@ -177,6 +193,8 @@ fn of_many_points_the_first_two_hundred_are_listed() {
             let cell = |place: usize, cell: &str| match place {
                 _ if place == id => format!("{trial:010x}"),
                 _ if place == number => (trial + 1).to_string(),
+                // All rows are of one moment, which says nothing of their order.
+                _ if place == started => String::new(),
                 _ if place == rate => (100.0 * factor * wobble).to_string(),
                 _ if place == axis => (trial / 5).to_string(),
                 _ => cell.to_owned(),

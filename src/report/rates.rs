@@ -133,7 +133,7 @@ impl Rates {
         let usable = |row: &TrialRow| rate(row).filter(|rate| rate.is_finite() && *rate > 0.0);
         let run = |row: &TrialRow| {
             let (value, block) = (usable(row)?, Some(*blocks.of.get(&row.trial)?));
-            Some(Run { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty() })
+            Some(Run { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty(), is_at_once: false })
         };
         let runs: Vec<Vec<Run>> = points.iter().map(|point| point.completed().filter_map(run).collect()).collect();
         let middle = |runs: &Vec<Run>| Some((statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())?, runs.len()));

@@ -315,7 +315,7 @@ impl Analysis {
                 let own = has_own_spread(&runs).then(|| Contrast::of_groups(&runs));
                 vec![(OF_MIXED, line(0.0).into_iter().chain(own).collect())]
             }
-            (Design::Apart | Design::OrderUnknown | Design::ApartDisturbed, _) => {
+            (Design::Apart | Design::OrderUnknown | Design::ApartDisturbed | Design::AtOnce, _) => {
                 vec![(1.0, groups().into_iter().chain(line(0.0)).chain(line(CORRELATION)).collect())]
             }
             (Design::Independent, _) => vec![(1.0, groups())],

@@ -18,6 +18,8 @@ pub enum Design {
     OrderUnknown,
     /// One side after the other, or nobody knows, on a machine that others disturbed: nothing can be told.
     ApartDisturbed,
+    /// Both sides at the same time on one machine: each was measured while the other took its share, and nothing can be told.
+    AtOnce,
     /// The number does not depend on when it was measured.
     Independent,
 }
@@ -25,14 +27,14 @@ pub enum Design {
 impl Design {
     /// Whether the sides may have met two states of the machine.
     pub fn is_apart(self) -> bool {
-        matches!(self, Self::Apart | Self::OrderUnknown | Self::ApartDisturbed)
+        matches!(self, Self::Apart | Self::OrderUnknown | Self::ApartDisturbed | Self::AtOnce)
     }
 
     /// How far the machines that both sides met may differ, as a logarithm; of a design of sides that ran apart.
     pub(super) fn margin(self) -> f64 {
         match self {
             Self::Apart | Self::OrderUnknown => SESSION_JUMP.ln_1p(),
-            Self::ApartDisturbed => f64::INFINITY,
+            Self::ApartDisturbed | Self::AtOnce => f64::INFINITY,
             Self::Paired { .. } | Self::Mixed | Self::Independent => 0.0,
         }
     }
@@ -74,6 +76,7 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     let (design, pairs) = match sides.nature {
         Nature::Settled if by_key.len() == sides.base.len() && by_key.len() == sides.new.len() => (Design::Paired { pairs: by_key.len() }, by_key),
         Nature::Settled => (Design::Independent, Vec::new()),
+        Nature::Drifting if are_many(sides, |run| run.is_at_once) => (Design::AtOnce, Vec::new()),
         Nature::Drifting if by_key.len() >= FEWEST_RUNS => (Design::Paired { pairs: by_key.len() }, by_key),
         Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
         Nature::Drifting => {
@@ -85,7 +88,8 @@ pub(super) fn lay(sides: &Sides) -> Laid {
             }
         }
     };
-    let design = if design.is_apart() && is_disturbed(sides) { Design::ApartDisturbed } else { design };
+    let is_disturbed = design.is_apart() && design != Design::AtOnce && are_many(sides, |run| run.is_disturbed);
+    let design = if is_disturbed { Design::ApartDisturbed } else { design };
     // Between sessions time says nothing of a drift; the order does.
     let has_times = is_timed && !design.is_apart();
     let position = |place: usize, run: &Run| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
@@ -93,11 +97,11 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
 }
 
-/// Whether others disturbed more than single runs of a side.
-fn is_disturbed(sides: &Sides) -> bool {
+/// Whether it is so of more than single runs of a side.
+fn are_many(sides: &Sides, is_so: fn(&Run) -> bool) -> bool {
     [&sides.base, &sides.new].into_iter().any(|runs| {
-        let disturbed = runs.iter().filter(|run| run.is_disturbed).count();
-        disturbed > 0 && disturbed as f64 >= MUCH_DISTURBED * runs.len() as f64
+        let found = runs.iter().filter(|run| is_so(run)).count();
+        found > 0 && found as f64 >= MUCH_DISTURBED * runs.len() as f64
     })
 }
 
@@ -113,12 +117,12 @@ fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
     keys.into_iter().filter_map(|key| Some((the_one(&sides.base, key)?, the_one(&sides.new, key)?))).collect()
 }
 
-/// Pairs of neighbours of two sides, from the first run on.
+/// Pairs of neighbours of two sides, from the first run on; what ran at once is no pair.
 fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
     let mut pairs = Vec::new();
     let mut place = 0;
     while let (Some((one, one_is_new)), Some((other, other_is_new))) = (all.get(place), all.get(place + 1)) {
-        if one_is_new == other_is_new {
+        if one_is_new == other_is_new || one.is_at_once || other.is_at_once {
             place += 1;
             continue;
         }

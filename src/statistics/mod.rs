@@ -48,12 +48,14 @@ pub struct Run {
     pub block: Option<u64>,
     /// Whether something else is known to have reached into it.
     pub is_disturbed: bool,
+    /// Whether it shared its machine with a run of the other side at that time: the two are not in turns.
+    pub is_at_once: bool,
 }
 
 impl Run {
     /// A run of which only the number is known.
     pub fn of(value: f64) -> Self {
-        Self { value, seconds: None, block: None, is_disturbed: false }
+        Self { value, seconds: None, block: None, is_disturbed: false, is_at_once: false }
     }
 }
 

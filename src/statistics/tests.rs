@@ -14,7 +14,7 @@ fn question(base: Vec<Run>, new: Vec<Run>, nature: Nature) -> Question {
 fn in_order(order: &str, value: impl Fn(usize, bool) -> f64) -> Question {
     let (mut base, mut new) = (Vec::new(), Vec::new());
     for (place, letter) in order.chars().enumerate() {
-        let run = Run { value: value(place, letter == 'n'), seconds: Some(place as f64), block: None, is_disturbed: false };
+        let run = Run { value: value(place, letter == 'n'), seconds: Some(place as f64), block: None, is_disturbed: false, is_at_once: false };
         if letter == 'n' { &mut new } else { &mut base }.push(run);
     }
     question(base, new, Nature::Drifting)
@@ -60,7 +60,11 @@ fn the_order_of_runs_decides_the_design() {
 #[test]
 fn blocks_pair_runs_of_one_table_whatever_their_times_and_seeds_pair_losses() {
     let runs = |values: [f64; 4]| {
-        values.iter().zip(1..).map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false }).collect::<Vec<_>>()
+        values
+            .iter()
+            .zip(1..)
+            .map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false, is_at_once: false })
+            .collect::<Vec<_>>()
     };
     let (base, new) = (runs([1.0, 2.0, 3.0, 4.0]), runs([1.1, 2.2, 3.3, 4.4]));
     for nature in [Nature::Drifting, Nature::Settled] {
@@ -81,6 +85,20 @@ fn a_machine_that_drifts_makes_no_difference_of_sides_that_ran_one_after_the_oth
     assert!(apart.high / apart.low > 1.1, "at least the jump between sessions on both sides: {apart:?}");
     let paired = drifting("bnnbbnnbbn");
     assert!(paired.low > 0.99 && paired.high < 1.01, "{paired:?}");
+}
+
+#[test]
+fn runs_of_both_sides_at_once_are_not_in_turns() {
+    let of = |at_once: &[usize]| {
+        let mut question = in_order("bnbnbnbnbnbn", |place, is_new| (if is_new { 0.5 } else { 1.0 }) * (100.0 + (place * 7 % 5) as f64 * 0.5));
+        for side in [&mut question.sides.base, &mut question.sides.new] {
+            at_once.iter().for_each(|place| side[*place].is_at_once = true);
+        }
+        one(&question)
+    };
+    assert_eq!(of(&[3]).design, Design::Paired { pairs: 5 });
+    let told = of(&[0, 3]);
+    assert_eq!((told.design, told.low, told.high, told.visible), (Design::AtOnce, 0.0, f64::INFINITY, None));
 }
 
 #[test]
@@ -236,6 +254,7 @@ fn the_points_of_a_run_share_one_spread_and_blocks_are_taken_out() {
         seconds: None,
         block: Some(block as u64 + 1),
         is_disturbed: false,
+        is_at_once: false,
     };
     let runs: Vec<Vec<Run>> = (0..4).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
     let field = Field::of(&runs).unwrap();
@@ -256,7 +275,11 @@ fn the_points_of_a_run_share_one_spread_and_blocks_are_taken_out() {
 #[test]
 fn two_points_in_blocks_are_compared_as_pairs() {
     let runs = |values: [f64; 4]| {
-        values.iter().zip(1..).map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false }).collect::<Vec<_>>()
+        values
+            .iter()
+            .zip(1..)
+            .map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false, is_at_once: false })
+            .collect::<Vec<_>>()
     };
     let (base, new) = (runs([100.0, 103.0, 98.0, 101.0]), runs([104.0, 105.0, 103.0, 104.0]));
     let field = Field::of(&[base.clone(), new.clone()]).unwrap().compare(0, 1, 1).unwrap();
@@ -288,7 +311,13 @@ fn a_noisy_point_among_quiet_ones_has_the_spread_of_its_own() {
 #[test]
 fn blocks_that_share_no_point_are_not_taken_out_and_what_ran_apart_is_widened() {
     let runs = |values: [f64; 3], first: u64| {
-        let run = |(value, place): (&f64, u64)| Run { value: *value, seconds: Some(place as f64), block: Some(place), is_disturbed: false };
+        let run = |(value, place): (&f64, u64)| Run {
+            value: *value,
+            seconds: Some(place as f64),
+            block: Some(place),
+            is_disturbed: false,
+            is_at_once: false,
+        };
         values.iter().zip(first..).map(run).collect::<Vec<_>>()
     };
     let field = Field::of(&[runs([100.0, 100.1, 100.2], 0), runs([104.0, 104.1, 104.2], 3)]).unwrap();

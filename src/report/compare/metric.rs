@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::at_once::AtOnce;
 use crate::{
     record::TrialRow,
     statistics::{Nature, Run, WORTH},
@@ -54,9 +55,9 @@ impl Metric {
 
     /// The numbers of the rows of both sides, from one and the same column: the first in which both sides have any, with its name. A row that
     /// has none there, or one that cannot be in a ratio, is left out; another column would compare something else.
-    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<(&'static str, [Vec<Run>; 2])> {
+    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow], at_once: &AtOnce<'_>) -> Option<(&'static str, [Vec<Run>; 2])> {
         let of = |(name, column): &Column| {
-            let run = |row: &&TrialRow| Some(self.run(row, column(row).filter(|value| can_be_ratio(*value))?));
+            let run = |row: &&TrialRow| Some(self.run(row, column(row).filter(|value| can_be_ratio(*value))?, at_once));
             (*name, [base, new].map(|rows| rows.iter().filter_map(run).collect::<Vec<Run>>()))
         };
         let is_told = |(_, column): &&Column| [base, new].iter().all(|rows| rows.iter().any(|row| column(row).is_some()));
@@ -65,7 +66,7 @@ impl Metric {
 
     /// The column that both sides have while one of them has no number in it that can be in a ratio.
     pub(super) fn unusable(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
-        let (name, sides) = self.of_both(base, new)?;
+        let (name, sides) = self.of_both(base, new, &AtOnce::default())?;
         sides.iter().any(Vec::is_empty).then_some(name)
     }
 
@@ -78,10 +79,11 @@ impl Metric {
     }
 
     /// A number of a row with its place in time.
-    fn run(self, row: &TrialRow, value: f64) -> Run {
+    fn run(self, row: &TrialRow, value: f64, at_once: &AtOnce<'_>) -> Run {
         // The same seed gives the same weights and batches on both sides.
         let block = (self.nature() == Nature::Settled).then_some(row.seed);
-        Run { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty() }
+        let is_at_once = at_once.beside(row).is_some();
+        Run { value, seconds: row.started_seconds(), block, is_disturbed: is_at_once || !row.disturbances().is_empty(), is_at_once }
     }
 
     /// Whether the state of the machine reaches it.

@@ -2,6 +2,7 @@
 //!
 //! Rows in, verdicts out; how they look is for [`Page`]. The rules are in `docs/comparing.md`.
 
+mod at_once;
 mod comparable;
 mod gate;
 mod matching;
@@ -20,6 +21,7 @@ pub use record::{Fact, facts};
 pub use render::{Page, now_different, word};
 pub use reproduced::reproduced;
 
+use self::at_once::AtOnce;
 use super::points::note_on;
 use crate::{
     plan::Outcome,
@@ -138,9 +140,12 @@ impl Comparisons {
 pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result<Comparisons, String> {
     let matched = if options.by.is_empty() { by_id(base, new) } else { by_keys(base, new, &options.by)? };
     let Matched { mut pairs, only_base, only_new } = matched;
-    let disturbed: Vec<[Vec<String>; 2]> = pairs.iter().map(|pair| [&pair.base, &pair.new].map(|rows| disturbances(rows))).collect();
+    let at_once = AtOnce::of(base, new);
+    let of_pair = |pair: &Pair<'_>| [(&pair.base, "new"), (&pair.new, "base")].map(|(rows, other)| disturbances(rows, &at_once, other));
+    let disturbed: Vec<[Vec<String>; 2]> = pairs.iter().map(of_pair).collect();
     if options.is_clean {
-        let is_clean = |row: &&TrialRow| row.outcome != Outcome::Completed || row.disturbances().is_empty();
+        let is_quiet = |row: &TrialRow| row.disturbances().is_empty() && at_once.beside(row).is_none();
+        let is_clean = |row: &&TrialRow| row.outcome != Outcome::Completed || is_quiet(row);
         pairs.iter_mut().flat_map(|pair| [&mut pair.base, &mut pair.new]).for_each(|rows| rows.retain(is_clean));
     }
     let mut across: Vec<Unlike> = Vec::new();
@@ -154,7 +159,7 @@ pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result
         });
         compared.push(Compared { disturbed, ..without_numbers(pair, unlike) });
     }
-    fill(&pairs, &mut compared);
+    fill(&pairs, &at_once, &mut compared);
     Ok(Comparisons { pairs: compared, only_base, only_new, across, is_clean: options.is_clean })
 }
 
@@ -213,10 +218,11 @@ fn ends(rows: &[&TrialRow]) -> String {
     counts.join(", ")
 }
 
-/// `trial 0123456789: clocks held down for 90 % of the window (hw_thermal_slowdown)`, of completed runs.
-fn disturbances(rows: &[&TrialRow]) -> Vec<String> {
+/// `trial 0123456789: clocks held down for 90 % of the window (hw_thermal_slowdown)`, of completed runs; `other` is what the other side is called.
+fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<String> {
     let told = |row: &TrialRow| {
-        let found = row.disturbances();
+        let mut found = row.disturbances();
+        found.extend(at_once.beside(row).map(|beside| format!("ran at the same time as trial {} of {other}", beside.trial)));
         (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
     };
     completed(rows).into_iter().filter_map(told).collect()
@@ -233,9 +239,9 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(place: usize, metric: Metric, pair: &Pair<'_>) -> Option<Self> {
+    fn of(place: usize, metric: Metric, pair: &Pair<'_>, at_once: &AtOnce<'_>) -> Option<Self> {
         let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
-        let (column, [base, new]) = metric.of_both(&rows[0], &rows[1])?;
+        let (column, [base, new]) = metric.of_both(&rows[0], &rows[1], at_once)?;
         let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
         let passed_over = metric.passed_over(&rows[0], &rows[1]);
         let sides = Sides { base, new, nature: metric.nature() };
@@ -244,8 +250,8 @@ impl Measured {
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
-fn fill(pairs: &[Pair<'_>], compared: &mut [Compared]) {
-    let of_metric = |metric: Metric| pairs.iter().enumerate().filter_map(move |(place, pair)| Measured::of(place, metric, pair));
+fn fill(pairs: &[Pair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
+    let of_metric = |metric: Metric| pairs.iter().enumerate().filter_map(move |(place, pair)| Measured::of(place, metric, pair, at_once));
     let measured: Vec<Measured> = Metric::ALL.into_iter().flat_map(of_metric).collect();
     let is_told = |one: &&Measured| compared[one.place].unlike.is_empty() && one.sides.has_enough();
     let told: Vec<usize> = measured.iter().enumerate().filter(|(_, one)| is_told(one)).map(|(place, _)| place).collect();

@@ -37,6 +37,13 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
             part(disturbed)
         ));
     }
+    let at_once = of(&|design| design == Design::AtOnce);
+    if at_once > 0 {
+        said.push(format!(
+            "order: {}the two sides ran at the same time on one machine and disturbed each other: nothing is told of their speed; {again}",
+            part(at_once)
+        ));
+    }
     if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
         let pairs = if least == most { counted(*most, "pair") } else { format!("{least} to {most} pairs") };
         said.push(format!("order: {}the two sides ran in turns; {pairs} of neighbouring runs are compared", part(paired.len())));

@@ -404,6 +404,7 @@ fn design(design: Design) -> &'static str {
         Design::Apart => "apart",
         Design::OrderUnknown => "unknown",
         Design::ApartDisturbed => "apart-disturbed",
+        Design::AtOnce => "at-once",
         Design::Independent => "independent",
     }
 }

@@ -133,6 +133,70 @@ fn in_turns(base: &[f64], new: &[f64]) -> [TrialTable; 2] {
 
 const STEADY: [f64; 5] = [100.0, 100.4, 99.7, 100.2, 99.9];
 
+/// The same rows, each of which took so long.
+fn lasting(mut table: TrialTable, seconds: f64) -> TrialTable {
+    table.rows.iter_mut().for_each(|row| row.fixed.trial_seconds = Some(seconds));
+    table
+}
+
+#[test]
+fn sides_that_ran_at_the_same_time_on_one_machine_are_not_in_turns_and_nothing_is_told_of_their_speed() {
+    let slower = STEADY.map(|rate| rate * 0.7);
+    let sides = |seconds: f64| [lasting(timed(rates(1, &STEADY), 0, 20), seconds), lasting(timed(rates(1, &slower), 10, 20), seconds)];
+    let compared = |base: &TrialTable, new: &TrialTable, options: &Options| compare(base, new, options).unwrap();
+    let design = |found: &Comparisons| found.pairs[0].comparisons[0].design.unwrap();
+    // One ends before the next begins; a second that the clock does not tell is none.
+    for seconds in [9.0, 10.0, 10.9] {
+        let [base, new] = sides(seconds);
+        let found = compared(&base, &new, &Options::default());
+        assert_eq!((design(&found), found.pairs[0].comparisons[0].verdict), (Design::Paired { pairs: 5 }, Verdict::Worse), "{seconds}");
+    }
+    let [base, new] = sides(15.0);
+    let found = compared(&base, &new, &Options::default());
+    assert_eq!((design(&found), found.pairs[0].comparisons[0].verdict), (Design::AtOnce, Verdict::CannotTell));
+    let text = page(&found);
+    assert!(
+        text.contains("order: the two sides ran at the same time on one machine and disturbed each other: nothing is told of their speed;"),
+        "{text}"
+    );
+    assert!(
+        text.contains(": 5 runs of base (trial 0000000001: ran at the same time as trial 0000000001 of new and 4 more); 5 runs of new"),
+        "{text}"
+    );
+    assert!(!text.contains("in turns; ") && matches!(gate(&found, Metric::Throughput), Gate::CannotTell(_)), "{text}");
+    assert!(compared(&base, &new, &Options { is_clean: true, ..Options::default() }).pairs[0].comparisons.is_empty());
+    // A machine of its own for each side; a run that is on both sides; rows that do not say how long they took.
+    let on = |mut table: TrialTable, host: &str| {
+        table.rows.iter_mut().for_each(|row| row.fixed.host_id = Some(host.to_owned()));
+        table
+    };
+    let across = Options { across: vec![Field::HostId], ..Options::default() };
+    assert_eq!(design(&compared(&on(base.clone(), "net-1"), &on(new.clone(), "net-2"), &across)), Design::Paired { pairs: 5 });
+    assert_eq!(design(&compared(&on(base.clone(), "net-1"), &on(new.clone(), "net-1"), &across)), Design::AtOnce);
+    assert_eq!(compared(&base, &base, &Options::default()).pairs[0].comparisons[0].verdict, Verdict::Same);
+    let mut short = new.clone();
+    short.rows.iter_mut().for_each(|row| row.fixed.trial_seconds = None);
+    assert_eq!(design(&compared(&base, &short, &Options::default())), Design::Paired { pairs: 5 });
+    // A trial of another point, or one that failed, took its share as well.
+    let mut other = lasting(timed(rates(50, &[1.0; 5]), 5, 20), 8.0);
+    other.rows.iter_mut().for_each(|row| (row.axes, row.fixed.outcome) = (vec!["9".to_owned()], Outcome::Failed));
+    let [base, mut beside] = sides(9.0);
+    beside.rows.extend(other.rows);
+    assert_eq!(design(&compared(&base, &beside, &Options::default())), Design::AtOnce);
+}
+
+#[test]
+fn single_runs_at_the_same_time_are_no_pair_and_are_named() {
+    let twelve: Vec<f64> = STEADY.iter().chain(&STEADY).chain(&STEADY[..2]).copied().collect();
+    let [base, mut new] = [0, 10].map(|first| lasting(timed(rates(1, &twelve), first, 20), 9.0));
+    new.rows[5].fixed.trial_seconds = Some(15.0);
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    // The sixth of new and the seventh of base; their neighbours pair with the runs after them.
+    assert_eq!(found.pairs[0].comparisons[0].design, Some(Design::Paired { pairs: 10 }));
+    assert_eq!(found.pairs[0].disturbed.each_ref().map(Vec::len), [1, 1]);
+    assert!(page(&found).contains("ran at the same time as trial 0000000007 of base"), "{}", page(&found));
+}
+
 #[test]
 fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
     let [base, other] = in_turns(&STEADY, &STEADY);
@@ -462,6 +526,7 @@ fn changes(runs: usize, spread: f64, factor: f64, comparisons: usize) -> f64 {
             seconds: Some((first + 2 * place) as f64),
             block: None,
             is_disturbed: false,
+            is_at_once: false,
         };
         (0..runs).map(run).collect()
     };
