@@ -107,6 +107,25 @@ pub struct Unlike {
     pub new: Vec<String>,
 }
 
+/// Between the devices of one trial in a cell.
+const UUIDS_APART: char = ';';
+
+/// The GPUs of both sides by their UUIDs, where the sides did not run on the same ones; `None` on the CPU, where there is nothing to tell. What is of another
+/// name, power limit or shape is refused as such ([`unlike`]): these are GPUs that nothing but their UUID tells apart, and yet not one and the same.
+pub(super) fn boards(base: &[&TrialRow], new: &[&TrialRow]) -> Option<[Vec<String>; 2]> {
+    let of = |rows: &[&TrialRow]| -> BTreeSet<String> {
+        rows.iter()
+            .filter_map(|row| row.device_uuid.as_deref())
+            .flat_map(|uuids| uuids.split(UUIDS_APART))
+            .map(|uuid| uuid.trim().to_owned())
+            .collect()
+    };
+    let names = |rows: &[&TrialRow]| rows.iter().map(|row| Field::DeviceName.of(row)).collect::<BTreeSet<String>>();
+    let is_one_model = names(base) == names(new);
+    let (base, new) = (of(base), of(new));
+    (is_one_model && !base.is_empty() && !new.is_empty() && base != new).then(|| [base, new].map(|uuids| uuids.into_iter().collect()))
+}
+
 /// The fields that are not one and the same in all rows of both sides; none where a side has no row.
 pub(super) fn unlike(base: &[&TrialRow], new: &[&TrialRow]) -> Vec<Unlike> {
     if base.is_empty() || new.is_empty() {

@@ -108,6 +108,8 @@ pub struct Compared {
     pub outliers: Vec<String>,
     /// Runs that both sides have: one and the same row.
     pub shared: usize,
+    /// The GPUs that each side ran on, by UUID, where they are not the same ones.
+    pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
     /// Completed runs of each side that were disturbed, in words; left out of the numbers if that was asked for.
@@ -190,6 +192,7 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
         shared: pair.base.iter().filter(|old| pair.new.iter().any(|new| is_same_run(old, new))).count(),
+        boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
         unusable: Metric::ALL.into_iter().filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new))).collect(),
         disturbed: Default::default(),
     }

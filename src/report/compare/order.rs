@@ -3,7 +3,7 @@
 use super::{Comparison, Comparisons, Metric};
 use crate::{
     statistics::{Design, SESSION_JUMP},
-    units::{Fraction, counted},
+    units::{Fraction, counted, listed},
 };
 
 /// Sentences on how the runs of both sides lie in time and what the machine did meanwhile, of the metrics that depend on it; the most telling point
@@ -56,8 +56,26 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
     if shared > 0 {
         said.push(format!("order: {} in both tables: one and the same, at the same moment; no gate passes for that", counted(shared, "run")));
     }
+    said.extend(boards(found, base, new));
     said.extend(drifts(timed()));
     said
+}
+
+/// That the sides ran on different boards of one model, of which each has a speed of its own.
+fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
+    let told: Vec<&[Vec<String>; 2]> = found.pairs.iter().filter(|pair| pair.unlike.is_empty()).filter_map(|pair| pair.boards.as_ref()).collect();
+    let [of_base, of_new] = told.first()?;
+    let part =
+        if told.len() == found.pairs.len() { String::new() } else { format!("of {} of {}, ", counted(told.len(), "point"), found.pairs.len()) };
+    let on = |uuids: &[String]| listed(uuids, " and ");
+    let others = if of_base[0].starts_with("MIG-") { "other instances of the same shape" } else { "other boards of the same model" };
+    Some(format!(
+        "boards: {part}base ran on {}, new on {}: {others}, whose own differences in speed and power are in these numbers; \
+         `kiln compare --rerun {base} {new} --set run.devices=[{}]` runs both on one",
+        on(of_base),
+        on(of_new),
+        of_base[0]
+    ))
 }
 
 /// The largest drift of each kind.

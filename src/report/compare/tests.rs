@@ -133,6 +133,39 @@ fn in_turns(base: &[f64], new: &[f64]) -> [TrialTable; 2] {
 
 const STEADY: [f64; 5] = [100.0, 100.4, 99.7, 100.2, 99.9];
 
+#[test]
+fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
+    let [base, mut new] = in_turns(&STEADY, &STEADY);
+    assert!(!page(&compare(&base, &new, &Options::default()).unwrap()).contains("boards:"));
+    let on = |table: &mut TrialTable, uuids: &[&str]| {
+        table.rows.iter_mut().zip(uuids.iter().cycle()).for_each(|(row, uuid)| row.fixed.device_uuid = Some((*uuid).to_owned()));
+    };
+    on(&mut new, &["GPU-2"]);
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    assert_eq!((found.pairs[0].unlike.len(), found.pairs[0].comparisons[0].verdict), (0, Verdict::Same));
+    assert_eq!(found.pairs[0].boards, Some([vec!["GPU-1".to_owned()], vec!["GPU-2".to_owned()]]));
+    let said = "boards: base ran on GPU-1, new on GPU-2: other boards of the same model, whose own differences in speed and power are in these numbers; \
+                `kiln compare --rerun a b --set run.devices=[GPU-1]` runs both on one";
+    let text = page(&found);
+    assert!(text.find(said).is_some_and(|at| at < text.find("throughput (").unwrap()), "before the numbers: {text}");
+    assert!(Page { base: "a", new: "b", facts: None, found: &found }.markdown().contains("- boards: base ran on GPU-1"));
+    // A board that one side alone met in some of its runs is another one too; two boards that share each trial of both sides are the same two.
+    on(&mut new, &["GPU-1", "GPU-2"]);
+    assert!(page(&compare(&base, &new, &Options::default()).unwrap()).contains("base ran on GPU-1, new on GPU-1 and GPU-2"));
+    let mut both = base.clone();
+    on(&mut both, &["GPU-2;GPU-1"]);
+    on(&mut new, &["GPU-1;GPU-2"]);
+    assert_eq!(compare(&both, &new, &Options::default()).unwrap().pairs[0].boards, None);
+    // What is of another model is refused, and says no more of boards.
+    let mut other = new.clone();
+    other.rows.iter_mut().for_each(|row| row.fixed.device_name = Some("NVIDIA H100".into()));
+    on(&mut other, &["GPU-3"]);
+    let refused = page(&compare(&base, &other, &Options::default()).unwrap());
+    assert!(refused.contains("not comparable: train.batch_size 8: device_name ") && !refused.contains("boards:"), "{refused}");
+    let across = Options { across: vec![Field::DeviceName], ..Options::default() };
+    assert_eq!(compare(&base, &other, &across).unwrap().pairs[0].boards, None, "what is compared is the model");
+}
+
 /// The same rows, each of which took so long.
 fn lasting(mut table: TrialTable, seconds: f64) -> TrialTable {
     table.rows.iter_mut().for_each(|row| row.fixed.trial_seconds = Some(seconds));
