@@ -58,6 +58,21 @@ pub(super) fn lengths_differ(axes: &[String]) -> bool {
     axes.iter().any(|axis| axis == "model.seq_len")
 }
 
+/// How fast a row was; more is faster.
+pub(super) type Speed = fn(&TrialRow) -> Option<f64>;
+
+/// What the points of a run are ranked by: throughput, of samples of different lengths that of their tokens. Where no row has it, steps per second, if a
+/// step is the same work everywhere: across batch sizes step times do not compare.
+pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
+    let throughput: Speed = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
+    let rows = || points.iter().flat_map(Point::completed);
+    let mut sizes = rows().map(|row| row.effective_batch_size);
+    let first = sizes.next();
+    let is_one_work = !lengths_differ(axes) && sizes.all(|size| first == Some(size));
+    let has_rate = rows().any(|row| throughput(row).is_some());
+    if has_rate || !is_one_work { throughput } else { |row| row.median_step_seconds.filter(|seconds| *seconds > 0.0).map(|seconds| 1.0 / seconds) }
+}
+
 /// What a row's notes say of a column.
 pub(super) fn note_on<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
     row.notes.as_deref()?.split("; ").find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))

@@ -10,7 +10,7 @@ use super::{
     findings::lines,
     layout::{MUST_STAY, PageColumn, Style, fitting, layout},
     notices,
-    points::{Point, lengths_differ, note_on, pieces, points, short_names, shown},
+    points::{Point, Speed, lengths_differ, note_on, pieces, points, short_names, shown, speed},
     rates::{Rates, order_of_best},
 };
 use crate::{
@@ -30,12 +30,12 @@ pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
 /// The same with what was found of the trials.
 pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Finding], style: Style) -> String {
     let all = points(table);
-    let ranking = Ranking::new(&all, &table.axes);
+    let ranking = Ranking::new(&all, speed(&all, &table.axes));
     let mut page = format!("{}\n", counts(table, planned));
     if !ranking.points.is_empty() {
         let _ = write!(page, "\n{}", ranking.render(&table.axes, style));
     }
-    let unmeasured = unmeasured(&all, &table.axes, ranking.rate);
+    let unmeasured = unmeasured(&all, &table.axes);
     if !unmeasured.is_empty() {
         let _ = write!(page, "\nCompleted without a measured rate:\n{unmeasured}");
     }
@@ -73,7 +73,8 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
 }
 
 /// A line for each point whose trials, or some of them, completed and have no rate: they cannot be ranked.
-fn unmeasured(all: &[Point<'_>], axes: &[String], rate: fn(&TrialRow) -> Option<f64>) -> String {
+fn unmeasured(all: &[Point<'_>], axes: &[String]) -> String {
+    let rate: Speed = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
     let points: Vec<Point<'_>> = all.iter().filter_map(|point| point.lacking(rate)).collect();
     let mut text = String::new();
     for point in points.iter().take(MOST_LISTED) {
@@ -105,21 +106,19 @@ fn unfinished(table: &TrialTable) -> String {
     text
 }
 
-/// Points with a throughput, fastest first.
+/// Points with a speed, fastest first.
 struct Ranking<'a> {
     points: Vec<&'a Point<'a>>,
     /// What to know of the order of the first two.
     order: Option<String>,
     /// Which throughput ranks them.
-    rate: fn(&TrialRow) -> Option<f64>,
+    rate: Speed,
     /// Whether any point has repeats.
     has_repeats: bool,
 }
 
 impl<'a> Ranking<'a> {
-    fn new(all: &'a [Point<'a>], axes: &[String]) -> Self {
-        // Samples of different lengths do not compare, their tokens do.
-        let rate: fn(&TrialRow) -> Option<f64> = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
+    fn new(all: &'a [Point<'a>], rate: Speed) -> Self {
         let mut ranked: Vec<(f64, usize)> = all.iter().enumerate().filter_map(|(place, point)| Some((point.statistic(rate)?.mean, place))).collect();
         ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
         let order = ranked.first().zip(ranked.get(1)).and_then(|(best, next)| order_of_best(&Rates::of(all, rate), best.1, next.1, ranked.len()));
@@ -139,6 +138,9 @@ impl<'a> Ranking<'a> {
         } else {
             "\n* the best; one run per point (n = 1), so the spread is unknown\n"
         });
+        if self.is_of_steps() {
+            page.push_str("no point has a measured rate: they are in the order of their steps\n");
+        }
         if let Some(order) = &self.order {
             let _ = writeln!(page, "{order}");
         }
@@ -146,6 +148,12 @@ impl<'a> Ranking<'a> {
             let _ = writeln!(page, "left out for width: {}; see trials.csv", left_out.join(", "));
         }
         page
+    }
+
+    /// Whether there is nothing but steps to rank them by.
+    fn is_of_steps(&self) -> bool {
+        let has_rate = |row: &TrialRow| row.samples_per_second.is_some() || row.tokens_per_second.is_some();
+        !self.points.iter().flat_map(|point| point.completed()).any(has_rate)
     }
 
     /// How many trials of a point the rate is of.
@@ -167,7 +175,12 @@ impl<'a> Ranking<'a> {
             point.statistic(self.rate).filter(|_| best > 0.0).map(|rate| format!("{:.0} %", rate.mean / best * 100.0))
         }));
         columns.push(self.mean("data wait", 70, |row| row.data_wait_fraction, |share| Fraction(share).to_string()));
-        columns.push(self.mean("step", 40, |row| row.median_step_seconds, |seconds| Seconds(seconds).to_string()));
+        columns.push(self.mean(
+            "step",
+            if self.is_of_steps() { MUST_STAY } else { 40 },
+            |row| row.median_step_seconds,
+            |seconds| Seconds(seconds).to_string(),
+        ));
         columns.push(self.mean("loss", 50, |row| row.train_loss, |loss| decimals(loss, 3)));
         columns.push(self.mean("valid loss", 75, |row| row.valid_loss, |loss| decimals(loss, 3)));
         columns.push(self.mean(if has_gpu { "GPU memory" } else { "memory" }, 60, memory, |bytes| Bytes(bytes as u64).to_string()));

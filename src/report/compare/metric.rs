@@ -94,6 +94,11 @@ impl Metric {
         }
     }
 
+    /// Whether it says how fast something is.
+    pub(super) fn is_speed(self) -> bool {
+        matches!(self, Self::Throughput | Self::StepTime)
+    }
+
     /// The number of a row by itself.
     pub(super) fn of(self, row: &TrialRow) -> Option<f64> {
         self.columns().iter().find_map(|(_, column)| column(row)).filter(|value| can_be_ratio(*value))

@@ -12,6 +12,8 @@ mod record;
 mod render;
 mod reproduced;
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 pub use comparable::{Field, Unlike};
@@ -114,6 +116,18 @@ pub struct Compared {
     pub unusable: Vec<&'static str>,
     /// Completed runs of each side that were disturbed, in words; left out of the numbers if that was asked for.
     pub disturbed: [Vec<String>; 2],
+}
+
+impl Compared {
+    /// How fast it is: by its rate, where it has none by the time of its steps.
+    pub(super) fn speed(&self) -> Option<&Comparison> {
+        [Metric::Throughput, Metric::StepTime].into_iter().find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
+    }
+
+    /// The first of its numbers that the state of the machine reaches: it tells how the runs lie in time.
+    fn timed(&self) -> Option<&Comparison> {
+        self.comparisons.iter().find(|one| one.metric.nature() == statistics::Nature::Drifting)
+    }
 }
 
 /// Two tables.
@@ -259,7 +273,9 @@ fn fill(pairs: &[Pair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
     let is_told = |one: &&Measured| compared[one.place].unlike.is_empty() && one.sides.has_enough();
     let told: Vec<usize> = measured.iter().enumerate().filter(|(_, one)| is_told(one)).map(|(place, _)| place).collect();
     let found = estimates(&questions(told.iter().map(|place| &measured[*place]).collect()));
-    let looks = told.iter().filter(|place| measured[**place].metric == Metric::Throughput).count();
+    // A drift is looked for once at each point, by its rate or else by its steps.
+    let points: HashSet<usize> = told.iter().map(|place| &measured[*place]).filter(|one| one.metric.is_speed()).map(|one| one.place).collect();
+    let looks = points.len();
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
     told.into_iter().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
     for (Measured { place, metric, column, sides, missing, passed_over }, estimate) in measured.into_iter().zip(estimate_of) {

@@ -1,15 +1,15 @@
 //! What the order of the runs means for the verdicts, in words.
 
-use super::{Comparison, Comparisons, Metric};
+use super::{Compared, Comparison, Comparisons};
 use crate::{
-    statistics::{Design, SESSION_JUMP},
+    statistics::{Design, Drift, SESSION_JUMP},
     units::{Fraction, counted, listed},
 };
 
 /// Sentences on how the runs of both sides lie in time and what the machine did meanwhile, of the metrics that depend on it; the most telling point
 /// speaks for all.
 pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<String> {
-    let timed = || found.pairs.iter().flat_map(|pair| &pair.comparisons).filter(|one| one.metric == Metric::Throughput);
+    let timed = || found.pairs.iter().filter_map(Compared::timed);
     let of = |holds: &dyn Fn(Design) -> bool| timed().filter(|one| one.design.is_some_and(holds)).count();
     let (apart, unknown) = (of(&|design| design == Design::Apart), of(&|design| design == Design::OrderUnknown));
     let paired: Vec<usize> = timed().filter_map(|one| if let Some(Design::Paired { pairs }) = one.design { Some(pairs) } else { None }).collect();
@@ -57,7 +57,7 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
         said.push(format!("order: {} in both tables: one and the same, at the same moment; no gate passes for that", counted(shared, "run")));
     }
     said.extend(boards(found, base, new));
-    said.extend(drifts(timed()));
+    said.extend(drifts(found));
     said
 }
 
@@ -78,15 +78,18 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
     ))
 }
 
-/// The largest drift of each kind.
-fn drifts<'c>(comparisons: impl Iterator<Item = &'c Comparison> + Clone) -> Vec<String> {
-    let largest =
-        |of: &dyn Fn(&Comparison) -> Option<f64>| comparisons.clone().filter_map(of).max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()));
+/// The largest drift of each kind, as a speed: a longer step is a slower machine.
+fn drifts(found: &Comparisons) -> Vec<String> {
+    let largest = |of: &dyn Fn(&Drift) -> Option<f64>| {
+        let speed = |one: &Comparison| of(&one.drift).map(|ratio| if one.metric.is_better_high() { ratio } else { 1.0 / ratio });
+        let speeds = found.pairs.iter().filter_map(Compared::speed).filter_map(speed);
+        speeds.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
+    };
     let of = |ratio: f64| format!("{} {}", Fraction((ratio - 1.0).abs()), if ratio > 1.0 { "faster" } else { "slower" });
     let kinds: [(&str, Option<f64>); 3] = [
-        ("while both sides ran; it is taken out of the verdicts", largest(&|one| one.drift.over_all)),
-        ("during base", largest(&|one| one.drift.of_base)),
-        ("during new", largest(&|one| one.drift.of_new)),
+        ("while both sides ran; it is taken out of the verdicts", largest(&|drift| drift.over_all)),
+        ("during base", largest(&|drift| drift.of_base)),
+        ("during new", largest(&|drift| drift.of_new)),
     ];
     kinds.into_iter().filter_map(|(when, ratio)| Some(format!("drift: the machine became {} {when}", of(ratio?)))).collect()
 }

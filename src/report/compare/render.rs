@@ -109,9 +109,12 @@ impl Page<'_> {
 
     /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
     pub fn headline(&self) -> String {
-        let comparisons = self.of(Metric::Throughput);
-        let words = words(Metric::Throughput, comparisons.iter().map(|(_, comparison)| *comparison));
-        let verdicts = if words.is_empty() { "nothing has a rate to compare".to_owned() } else { format!("throughput: {words}") };
+        let words = |metric: Metric| words(metric, self.of(metric).iter().map(|(_, comparison)| *comparison));
+        let verdicts = match (words(Metric::Throughput), words(Metric::StepTime)) {
+            (rates, steps) if rates.is_empty() && steps.is_empty() => "nothing has a rate to compare".to_owned(),
+            (rates, steps) if rates.is_empty() => format!("nothing has a rate to compare; step-time: {steps}"),
+            (rates, _) => format!("throughput: {rates}"),
+        };
         let across: Vec<String> = self.found.across.iter().map(|unlike| format!("ACROSS {}", difference(unlike))).collect();
         if across.is_empty() { verdicts } else { format!("{}: {verdicts}", across.join(", ")) }
     }

@@ -1,6 +1,6 @@
 //! Whether a run was reproduced, in a sentence.
 
-use super::{Comparisons, Metric, Verdict};
+use super::{Compared, Comparisons, Verdict};
 use crate::units::{Fraction, counted};
 
 /// What a rerun showed: whether its losses are those of the record, and whether its speed is.
@@ -30,8 +30,7 @@ fn losses(found: &Comparisons) -> String {
 }
 
 fn speed(found: &Comparisons) -> String {
-    let verdicts: Vec<Verdict> =
-        found.pairs.iter().flat_map(|pair| &pair.comparisons).filter(|one| one.metric == Metric::Throughput).map(|one| one.verdict).collect();
+    let verdicts: Vec<Verdict> = found.pairs.iter().filter_map(Compared::speed).map(|one| one.verdict).collect();
     let of = |wanted: &[Verdict]| verdicts.iter().filter(|verdict| wanted.contains(verdict)).count();
     let (slower, faster, same) = (of(&[Verdict::Worse]), of(&[Verdict::Better]), of(&[Verdict::Same]));
     let all = counted(verdicts.len(), "point");

@@ -166,6 +166,32 @@ fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
     assert_eq!(compare(&base, &other, &across).unwrap().pairs[0].boards, None, "what is compared is the model");
 }
 
+#[test]
+fn runs_with_step_times_alone_have_the_sentences_on_order_and_drift_and_a_headline() {
+    let steps = |mut table: TrialTable| {
+        for TableRow { fixed: row, .. } in &mut table.rows {
+            row.median_step_seconds = row.samples_per_second.take().map(|rate| 1.0 / rate);
+        }
+        table
+    };
+    let of = |base: TrialTable, new: TrialTable| compare(&steps(base), &steps(new), &Options::default()).unwrap();
+    let text_and_markdown = |found: &Comparisons| [page(found), Page { base: "a", new: "b", facts: None, found }.markdown()];
+    // A machine that becomes 1 % faster with each run: its steps become shorter.
+    let (before, after) = ([100.0, 101.1, 101.9, 103.0, 104.1], [105.0, 106.1, 106.9, 108.2, 109.3]);
+    for form in text_and_markdown(&of(timed(rates(1, &before), 0, 1), timed(rates(1, &after), 600, 1))) {
+        assert!(form.contains("order: the two sides ran one after the other"), "{form}");
+        assert!(form.contains("drift: the machine became 4.0 % faster during base"), "{form}");
+        assert!(form.contains("nothing has a rate to compare; step-time: 1 cannot tell"), "{form}");
+    }
+    let [base, new] = in_turns(&STEADY, &STEADY.map(|rate| rate * 0.7));
+    let turns = of(base, new);
+    for form in text_and_markdown(&turns) {
+        assert!(form.contains("order: the two sides ran in turns; 5 pairs of neighbouring runs are compared"), "{form}");
+        assert!(form.contains("step-time: 1 longer step"), "{form}");
+    }
+    assert!(reproduced(&turns).ends_with("speed: another at 1 of 1 point (1 slower, 0 faster)"), "{}", reproduced(&turns));
+}
+
 /// The same rows, each of which took so long.
 fn lasting(mut table: TrialTable, seconds: f64) -> TrialTable {
     table.rows.iter_mut().for_each(|row| row.fixed.trial_seconds = Some(seconds));

@@ -6,9 +6,9 @@ use crate::{
     report::{
         findings::capitalized,
         layout::significant,
-        points::{Point, pieces, shown},
+        points::{Point, Speed, pieces, shown, speed},
         rates::{Rates, order_of_best},
-        views::{Measure, Run, Spots, value_of},
+        views::{Run, Spots, value_of},
     },
     units::{Bytes, Fraction, Seconds, decimals},
 };
@@ -134,16 +134,22 @@ struct Line<'a> {
 
 impl PointTable {
     pub(super) fn of(runs: &[Run<'_>], spots: &Spots<'_>) -> Self {
-        let measure = Measure::throughput(&spots.axes);
-        let rate = |point: &Point<'_>| point.statistic(measure.of).map(|rate| rate.mean).filter(|rate| rate.is_finite());
+        let speeds: Vec<Speed> = runs.iter().map(|run| speed(&run.points, &spots.axes)).collect();
+        let rate = |run: usize, point: &Point<'_>| point.statistic(speeds[run]).map(|rate| rate.mean).filter(|rate| rate.is_finite());
         let mut lines: Vec<Line<'_>> = Vec::new();
         for (run, of) in runs.iter().enumerate() {
             let values = |point| spots.axes.iter().map(|axis| value_of(of, point, axis)).collect();
-            lines.extend(of.points.iter().enumerate().map(|(place, point)| Line { run, place, values: values(point), point, rate: rate(point) }));
+            lines.extend(of.points.iter().enumerate().map(|(place, point)| Line {
+                run,
+                place,
+                values: values(point),
+                point,
+                rate: rate(run, point),
+            }));
         }
         // Run by run; of each the fastest first, then the plan's order. Runs are not ranked among each other: they may not compare.
         lines.sort_by(|one, other| one.run.cmp(&other.run).then(other.rate.unwrap_or(-1.0).total_cmp(&one.rate.unwrap_or(-1.0))));
-        let mut table = Self { caption: caption(runs, &lines, measure), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
+        let mut table = Self { caption: caption(runs, &lines, &speeds), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
         let is_first = |place: usize| place == 0 || lines[place - 1].run != lines[place].run;
         table.rows =
             lines.iter().enumerate().map(|(place, line)| Row { is_best: is_first(place) && line.rate.is_some(), cells: Vec::new() }).collect();
@@ -200,7 +206,7 @@ impl PointTable {
         let bests: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run)).map(best).collect();
         if bests.iter().any(Option::is_some) {
             let share = |line: &Line<'_>| Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0));
-            let meaning = "throughput over that of the best point of its run";
+            let meaning = "speed over that of the best point of its run";
             self.add("vs best", meaning, true, lines.iter().map(|line| plain(share(line).unwrap_or_default())));
         }
     }
@@ -241,15 +247,16 @@ fn reason(point: &Point<'_>) -> String {
     }
 }
 
-fn caption(runs: &[Run<'_>], lines: &[Line<'_>], measure: Measure) -> String {
+fn caption(runs: &[Run<'_>], lines: &[Line<'_>], speeds: &[Speed]) -> String {
+    let order = if lines.iter().any(|line| line.rate.is_some()) { "fastest first" } else { "in the plan's order: none has a speed that compares" };
     let mut said = match lines.iter().any(|line| line.point.completed().count() > 1) {
-        true => "Means over the n runs of a point, fastest first; ± is their standard deviation, and a single run has none.".to_owned(),
-        false => "One run per point (n = 1), fastest first: the spread is unknown.".to_owned(),
+        true => format!("Means over the n runs of a point, {order}; ± is their standard deviation, and a single run has none."),
+        false => format!("One run per point (n = 1), {order}: the spread is unknown."),
     };
     for (run, of) in runs.iter().enumerate() {
         let ranked: Vec<usize> = lines.iter().filter(|line| line.run == run && line.rate.is_some()).map(|line| line.place).collect();
         let [best, next, ..] = ranked[..] else { continue };
-        if let Some(order) = order_of_best(&Rates::of(&of.points, measure.of), best, next, ranked.len()) {
+        if let Some(order) = order_of_best(&Rates::of(&of.points, speeds[run]), best, next, ranked.len()) {
             let whose = if runs.len() > 1 { format!("Of {}, ", of.label) } else { String::new() };
             let sentence = capitalized(&format!("{whose}{order}"));
             said.push_str(&format!(" {sentence}."));

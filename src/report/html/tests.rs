@@ -110,6 +110,47 @@ fn numbers_of_any_size_are_short() {
     assert!(body.contains("1.00e308") && !body.contains("NaN") && !body.contains(">inf"), "{body}");
 }
 
+/// The summary of a terminal says the same of the same rows.
+#[test]
+fn runs_with_step_times_alone_are_in_the_order_of_their_steps_and_the_page_says_what_that_order_is_worth() {
+    let row_of = |id: u64, step: f64, batch: u64| TrialRow {
+        samples_per_second: None,
+        median_step_seconds: Some(step),
+        effective_batch_size: batch,
+        run_seconds: Some(id as f64),
+        ..row(id, 1.0)
+    };
+    let of = |batches: [u64; 2]| {
+        let rows = [(1, 0.02, 0), (2, 0.021, 0), (3, 0.01, 1), (4, 0.0101, 1)];
+        table(
+            &["data.num_workers"],
+            rows.iter().map(|(id, step, point)| (row_of(*id, *step, batches[*point]), [&["0"][..], &["2"]][*point])).collect(),
+        )
+    };
+    let (table, said) = (of([8, 8]), "o point was repeated in turns with the others: their order may be the machine's drift");
+    let html = page(&table).replace("&#39;", "'");
+    assert!(html.contains(said) && html.contains("fastest first"), "{html}");
+    let best = html.split("<tr class=\"best\">").nth(1).unwrap();
+    assert!(best.starts_with("<td>2") && best.contains("<td>100 %"), "{best}");
+    let subject = || Subject::new(&table, "x");
+    let forms = [crate::report::text(subject(), crate::report::Style { width: Some(60), has_color: false }), crate::report::markdown(subject())];
+    for form in forms {
+        assert!(
+            form.contains(said)
+                && form.contains("10.1 ms")
+                && form.contains("in the order of their steps")
+                && form.contains("Completed without a measured rate"),
+            "{form}"
+        );
+    }
+    // Steps of two sizes are not the same work.
+    let apart = page(&of([8, 16])).replace("&#39;", "'");
+    assert!(
+        !apart.contains(said) && !apart.contains("fastest first") && apart.contains("in the plan's order: none has a speed that compares"),
+        "{apart}"
+    );
+}
+
 #[test]
 fn pictures_of_one_name_get_files_of_their_own() {
     let (one, other) = (swept(), swept());
