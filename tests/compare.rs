@@ -231,9 +231,34 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
     assert!(again.stderr.contains("experiment, code, programs, machine and data are as they were recorded"), "{again:?}");
     let dry = kiln(&["reproduce", "results/x/latest", "--dry-run"]);
     assert!(dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
+    // The status is that of the sentence.
+    let latest = fs::canonicalize(place.path("results/x/latest")).unwrap();
+    let recorded = |name: &str, factor: f64| {
+        let copy = place.path(name);
+        fs::create_dir_all(&copy).unwrap();
+        for file in ["run.json", "experiment.yaml"] {
+            fs::copy(latest.join(file), copy.join(file)).unwrap();
+        }
+        let loss = |cell: &str| (cell.parse::<f64>().unwrap() * factor).to_string();
+        fs::write(copy.join("trials.csv"), with_column(&fs::read_to_string(latest.join("trials.csv")).unwrap(), "train_loss", loss)).unwrap();
+    };
+    recorded("other", 1.01);
+    recorded("rounded", 1.000_001);
+    let statuses = [
+        (&["other"][..], 1, "not reproduced: 0 of 2 trials have the same losses, the others are up to 1.0 % apart"),
+        (&["other", "--cannot-tell", "pass"], 1, "not reproduced: "),
+        (&["rounded"], 4, "cannot tell whether it is reproduced: 0 of 2 trials have the same losses to the bit, the others are at most 1.0e-6"),
+        (&["rounded", "--cannot-tell", "pass"], 0, "cannot tell whether it is reproduced: "),
+        (&["rounded", "--cannot-tell", "fail"], 1, "cannot tell whether it is reproduced: "),
+    ];
+    for (arguments, status, said) in statuses {
+        let ended = kiln(&[&["reproduce"], arguments].concat());
+        assert!(ended.status == Some(status) && ended.stdout.lines().last().unwrap().starts_with(said), "{arguments:?}: {ended:?}");
+    }
+    let runs = place.runs();
     let other = kiln(&["reproduce", "results/x", "--set", "train.optimizer.learning_rate=0.5", "--progress", "plain"]);
     assert!(other.status == Some(2) && other.stderr.contains("none of its trials would run again"), "other settings are another trial: {other:?}");
-    assert_eq!(place.runs(), 2, "and nothing is run for it");
+    assert_eq!(place.runs(), runs, "and nothing is run for it");
     let table = kiln(&["reproduce", "x.yaml"]);
     assert_eq!(table.status, Some(2), "{table:?}");
 }

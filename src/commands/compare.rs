@@ -4,7 +4,9 @@ use super::{
     Status, Stop, note, page_style, print, rerun,
     sources::{Source, source},
 };
-use crate::report::compare::{Compared, Comparisons, Fact, Field, Gate, Metric, Options, Page, Verdict, compare, facts, gate, unsaid, word};
+use crate::report::compare::{
+    Compared, Comparisons, Fact, Field, Gate, Metric, Options, Page, Reproduction, Verdict, compare, facts, gate, unsaid, word,
+};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -30,7 +32,7 @@ pub(super) struct Asked {
     /// Exit with 1 where something is so, and with 4 where these runs cannot tell: `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
-    /// What a gate of `--fail-on` does that these runs cannot answer.
+    /// What a gate of `--fail-on`, or the question whether a run is reproduced, does where these runs cannot answer it.
     #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
     cannot_tell: Untold,
     /// Leave out runs that were disturbed: throttled, others on the device, memory errors, a busy host.
@@ -63,6 +65,16 @@ enum Untold {
     Pass,
     /// It fails: exit with 1.
     Fail,
+}
+
+impl Untold {
+    fn status(self, gate: &Gate) -> Status {
+        match (gate, self) {
+            (Gate::Pass, _) | (Gate::CannotTell(_), Self::Pass) => Status::Success,
+            (Gate::Fail(_), _) | (Gate::CannotTell(_), Self::Fail) => Status::Failed,
+            (Gate::CannotTell(_), Self::Exit4) => Status::CannotTell,
+        }
+    }
 }
 
 /// What a run of a program may be stopped by.
@@ -119,13 +131,13 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     compare_and_print(&base, &new, &args.asked, None)
 }
 
-/// What a comparison comes to, in a sentence for the end of the page.
-pub(super) type Closing = fn(&Comparisons) -> String;
+/// What a comparison comes to: a sentence for the end of the page, and an answer for the status.
+pub(super) type Closing = fn(&Comparisons) -> Reproduction;
 
 /// Prints what a comparison says; the status is 1 where it fails as asked, or nothing could be compared, and 4 where a gate cannot be answered.
 pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked, closing: Option<Closing>) -> Result<Status, Stop> {
-    judge(base, new, asked, |page| {
-        let closing = || closing.map(|closing| format!("\n{}\n", closing(page.found))).unwrap_or_default();
+    judge(base, new, asked, closing, |page, closing| {
+        let closing = || closing.map(|closing| format!("\n{}\n", closing.sentence)).unwrap_or_default();
         match asked.format {
             Format::Text => page.text(page_style()) + &closing(),
             Format::Markdown => page.markdown() + &closing(),
@@ -137,23 +149,39 @@ pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked, clos
 
 /// The same as one event, for programs that follow a run.
 pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked, closing: Closing) -> Result<Status, Stop> {
-    judge(base, new, asked, |page| {
+    judge(base, new, asked, Some(closing), |page, closing| {
         let mut event = page.value();
         event["event"] = "comparison".into();
-        event["closing"] = closing(page.found).into();
+        event["closing"] = closing.map(|closing| closing.sentence.as_str()).into();
         format!("{event}\n")
     })
 }
 
-fn judge(base: &Source, new: &Source, asked: &Asked, shown: impl FnOnce(&Page<'_>) -> String) -> Result<Status, Stop> {
+fn judge(
+    base: &Source,
+    new: &Source,
+    asked: &Asked,
+    closing: Option<Closing>,
+    shown: impl FnOnce(&Page<'_>, Option<&Reproduction>) -> String,
+) -> Result<Status, Stop> {
     let options = Options { by: asked.by.clone(), across: asked.across.clone(), is_clean: asked.clean };
     let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
     if found.is_empty() {
         return Err(nothing_in_common(base, new, &options));
     }
     let record = record(base, new);
-    print(&shown(&Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }))?;
-    Ok(status(&found, asked))
+    let closing = closing.map(|closing| closing(&found));
+    print(&shown(&Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }, closing.as_ref()))?;
+    let of_closing = closing.map_or(Status::Success, |closing| asked.cannot_tell.status(&closing.gate));
+    Ok(surer(status(&found, asked), of_closing))
+}
+
+/// Of two statuses the one to exit with: a failure is sure, whatever else cannot be told.
+pub(super) fn surer(one: Status, other: Status) -> Status {
+    match (one, other) {
+        (Status::Failed, Status::CannotTell) | (Status::CannotTell, Status::Failed) => Status::Failed,
+        (one, other) => one.max(other),
+    }
 }
 
 /// What differs in what both runs recorded.
@@ -168,18 +196,8 @@ fn status(found: &Comparisons, asked: &Asked) -> Status {
     let mut status = if is_refused && asked.fail_on.is_empty() { Status::Failed } else { Status::Success };
     for reason in &asked.fail_on {
         let (spelled, gate) = (reason.spelled(), answer(reason, found));
-        let of = match (&gate, asked.cannot_tell) {
-            (Gate::Pass, _) => Status::Success,
-            (Gate::Fail(_), _) | (Gate::CannotTell(_), Untold::Fail) => Status::Failed,
-            (Gate::CannotTell(_), Untold::Exit4) => Status::CannotTell,
-            (Gate::CannotTell(_), Untold::Pass) => Status::Success,
-        };
         note(&format!("gate {spelled}: {}", gate.sentence()));
-        // A failure is sure, whatever else cannot be told.
-        status = match (status, of) {
-            (Status::Failed, _) | (_, Status::Failed) => Status::Failed,
-            (before, of) => before.max(of),
-        };
+        status = surer(status, asked.cannot_tell.status(&gate));
     }
     status
 }

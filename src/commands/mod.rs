@@ -53,7 +53,7 @@ enum Verb {
     Tune(tune::Args),
     /// Set two tables against each other: faster, slower, the same, or not to be told from chance.
     Compare(compare::Args),
-    /// Run a run's experiment again, as it was resolved then, and compare.
+    /// Run a run's experiment again, as it was resolved then, and compare: exit with 0 where the losses are the same, 1 where not, 4 where nobody can tell.
     Reproduce(reproduce::Args),
     /// Say what a run means: its summary, and what the numbers point to, with evidence and the next experiment.
     Report(report::Args),
@@ -82,13 +82,13 @@ enum Verb {
 pub(crate) enum Status {
     /// 0: every trial has a result.
     Success = 0,
-    /// 1: some trial failed, timed out or was killed; or the command could not do its work.
+    /// 1: some trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the command could not do its work.
     Failed = 1,
     /// 2: bad file or command line.
     BadInput = 2,
     /// 3: the machine cannot run it.
     CannotRun = 3,
-    /// 4: a gate of `--fail-on` that these runs cannot answer.
+    /// 4: a gate of `--fail-on`, or whether a run is reproduced, that these runs cannot answer.
     CannotTell = 4,
     /// 130: interrupted.
     Interrupted = 130,

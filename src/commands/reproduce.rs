@@ -1,4 +1,4 @@
-//! `kiln reproduce`: runs a run's resolved experiment again, as it is written there, and compares.
+//! `kiln reproduce`: runs a run's resolved experiment again, as it is written there, and compares. Its status says whether the losses came out again.
 
 use std::{
     collections::HashSet,
@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Status, Stop,
-    compare::{Asked as Comparing, compare_and_print, compare_and_tell},
+    compare::{Asked as Comparing, compare_and_print, compare_and_tell, surer},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
@@ -77,7 +77,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         Style::Json => compare_and_tell(&base, &new, &args.comparing, reproduced)?,
         _ => compare_and_print(&base, &new, &args.comparing, Some(reproduced))?,
     };
-    Ok(status(&report).max(compared))
+    Ok(surer(status(&report), compared))
 }
 
 fn base(named: &str) -> Result<Source, Stop> {

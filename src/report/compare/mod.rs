@@ -21,7 +21,7 @@ pub use gate::{Gate, gate, unsaid};
 pub use metric::Metric;
 pub use record::{Fact, facts};
 pub use render::{Page, now_different, word};
-pub use reproduced::reproduced;
+pub use reproduced::{Reproduction, reproduced};
 
 use self::at_once::AtOnce;
 use super::points::note_on;
@@ -102,6 +102,8 @@ pub struct Compared {
     /// Of the trials that are in both tables: how many have losses, and how many of these are equal to the bit.
     pub losses: usize,
     pub equal_losses: usize,
+    /// Trials of which one side has a loss that the other has not.
+    pub lacking_losses: usize,
     /// The largest distance of two losses of one trial, as a share of that of base.
     pub losses_apart: Option<f64>,
     /// How trials ended on each side, where that is not `completed` for all.
@@ -202,6 +204,7 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
         unlike,
         losses: losses.len(),
         equal_losses: losses.iter().filter(|equal| **equal).count(),
+        lacking_losses: twice.iter().filter(|(old, new)| lacks_loss(old, new)).count(),
         losses_apart: apart.reduce(f64::max),
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
@@ -214,6 +217,12 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
 
 fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
     old.started_utc.is_some() && old == new
+}
+
+/// Whether one of two attempts of one trial has a loss that the other has not.
+fn lacks_loss(old: &TrialRow, new: &TrialRow) -> bool {
+    let differs = |old: Option<f64>, new: Option<f64>| old.is_some() != new.is_some();
+    differs(old.train_loss, new.train_loss) || differs(old.valid_loss, new.valid_loss)
 }
 
 /// Whether two attempts of one trial learned the same; `None` where a loss is missing.

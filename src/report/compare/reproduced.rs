@@ -1,32 +1,66 @@
-//! Whether a run was reproduced, in a sentence.
+//! Whether a run was reproduced: an answer for programs, and a sentence.
 
-use super::{Compared, Comparisons, Verdict};
+use super::{Compared, Comparisons, Gate, Verdict};
 use crate::units::{Fraction, counted};
 
-/// What a rerun showed: whether its losses are those of the record, and whether its speed is.
-pub fn reproduced(found: &Comparisons) -> String {
-    format!("{}; {}", losses(found), speed(found))
+/// What a rerun showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reproduction {
+    /// Whether the losses are those of the record. Those that differ by no more than rounding makes of them cannot tell: another order of the same sums, or
+    /// a change that is as small so far.
+    pub gate: Gate,
+    /// The same in words, and whether the speed is that of the record.
+    pub sentence: String,
 }
 
-fn losses(found: &Comparisons) -> String {
+/// Losses no further apart than this, as a share, may differ by rounding alone. Chosen: f32 rounds to 6e-8, and a training carries it on from step to step.
+const ROUNDED: f64 = 1e-4;
+
+/// Whether the losses of a rerun are those of the record, and whether its speed is.
+pub fn reproduced(found: &Comparisons) -> Reproduction {
+    let (gate, losses) = losses(found);
+    Reproduction { gate, sentence: format!("{losses}; {}", speed(found)) }
+}
+
+fn losses(found: &Comparisons) -> (Gate, String) {
     let (all, equal) = found.pairs.iter().fold((0, 0), |(all, equal), pair| (all + pair.losses, equal + pair.equal_losses));
-    let ended_otherwise = found.pairs.iter().filter(|pair| pair.ends.as_ref().is_some_and(|[base, new]| base != new)).count();
-    let missing = found.only_base.len();
-    if missing + ended_otherwise > 0 {
+    let named = |is_so: &dyn Fn(&Compared) -> bool| found.pairs.iter().filter(|pair| is_so(pair)).map(|pair| pair.name.clone()).collect::<Vec<_>>();
+    let ended_otherwise = named(&|pair| pair.ends.as_ref().is_some_and(|[base, new]| base != new));
+    let missing = &found.only_base;
+    if missing.len() + ended_otherwise.len() > 0 {
         let of = |count: usize, what: &str| (count > 0).then(|| format!("{} {what}", counted(count, "point")));
-        let why: Vec<String> = [of(missing, "did not run again"), of(ended_otherwise, "ended otherwise")].into_iter().flatten().collect();
-        return format!("not reproduced: {}; losses equal to the bit: {equal} of {all}", why.join(", "));
+        let why: Vec<String> = [of(missing.len(), "did not run again"), of(ended_otherwise.len(), "ended otherwise")].into_iter().flatten().collect();
+        let sentence = format!("not reproduced: {}; losses equal to the bit: {equal} of {all}", why.join(", "));
+        return (Gate::Fail(missing.iter().cloned().chain(ended_otherwise).collect()), sentence);
     }
     let apart = found.pairs.iter().filter_map(|pair| pair.losses_apart).reduce(f64::max).unwrap_or(0.0);
+    let lacking: usize = found.pairs.iter().map(|pair| pair.lacking_losses).sum();
+    let other = || named(&|pair| pair.equal_losses < pair.losses);
+    let same = || format!("{equal} of {} have the same losses", counted(all, "trial"));
     match all {
-        0 => "cannot tell whether it is reproduced: no trial has a loss in both tables".to_owned(),
-        _ if equal == all => format!("reproduced: all {} have the losses of the record to the bit", counted(all, "trial")),
-        _ if apart < 1e-4 => format!(
-            "not reproduced to the bit: {equal} of {} have the same losses, the others are at most {apart:.1e} of it apart",
-            counted(all, "trial")
-        ),
-        _ => format!("not reproduced: {equal} of {} have the same losses, the others are up to {} apart", counted(all, "trial"), Fraction(apart)),
+        0 => {
+            let sentence = "cannot tell whether it is reproduced: no trial has a loss in both tables".to_owned();
+            (Gate::CannotTell(named(&|_| true)), sentence)
+        }
+        _ if equal == all => (Gate::Pass, format!("reproduced: all {} have the losses of the record to the bit", counted(all, "trial"))),
+        _ if lacking > 0 => {
+            let sentence =
+                format!("not reproduced: {}, and {} a loss that the other side has not", same(), counted(lacking, "trial") + verb(lacking));
+            (Gate::Fail(named(&|pair| pair.lacking_losses > 0)), sentence)
+        }
+        _ if apart < ROUNDED => {
+            let sentence = format!(
+                "cannot tell whether it is reproduced: {} to the bit, the others are at most {apart:.1e} of it apart, which rounding in another order may do",
+                same()
+            );
+            (Gate::CannotTell(other()), sentence)
+        }
+        _ => (Gate::Fail(other()), format!("not reproduced: {}, the others are up to {} apart", same(), Fraction(apart))),
     }
+}
+
+fn verb(number: usize) -> &'static str {
+    if number == 1 { " has" } else { " have" }
 }
 
 fn speed(found: &Comparisons) -> String {

@@ -189,7 +189,7 @@ fn runs_with_step_times_alone_have_the_sentences_on_order_and_drift_and_a_headli
         assert!(form.contains("order: the two sides ran in turns; 5 pairs of neighbouring runs are compared"), "{form}");
         assert!(form.contains("step-time: 1 longer step"), "{form}");
     }
-    assert!(reproduced(&turns).ends_with("speed: another at 1 of 1 point (1 slower, 0 faster)"), "{}", reproduced(&turns));
+    assert!(reproduced(&turns).sentence.ends_with("speed: another at 1 of 1 point (1 slower, 0 faster)"), "{}", reproduced(&turns).sentence);
 }
 
 /// The same rows, each of which took so long.
@@ -374,20 +374,39 @@ fn a_rerun_is_reproduced_or_not_in_one_sentence() {
         timed(table(&[], rows.collect()), first, 2)
     };
     let base = side([1.0, 2.0, 3.0], 1.0, 0);
-    let said = |new: &TrialTable| reproduced(&compare(&base, new, &Options::default()).unwrap());
+    let of = |new: &TrialTable| reproduced(&compare(&base, new, &Options::default()).unwrap());
+    let said = |new: &TrialTable| of(new).sentence;
     assert_eq!(said(&side([1.0, 2.0, 3.0], 1.0, 1)), "reproduced: all 3 trials have the losses of the record to the bit; speed: the same within 3 %");
     let apart = said(&side([1.0, 2.02, 3.0], 0.5, 1));
     assert_eq!(
         apart,
         "not reproduced: 2 of 3 trials have the same losses, the others are up to 1.0 % apart; speed: another at 1 of 1 point (1 slower, 0 faster)"
     );
+    let rounded = said(&side([1.0, 2.000_002, 3.0], 1.0, 1));
     assert!(
-        said(&side([1.0, 2.000_002, 3.0], 1.0, 1))
-            .starts_with("not reproduced to the bit: 2 of 3 trials have the same losses, the others are at most 1.0e-6 of it apart")
+        rounded.starts_with(
+            "cannot tell whether it is reproduced: 2 of 3 trials have the same losses to the bit, the others are at most 1.0e-6 of it apart"
+        ),
+        "{rounded}"
     );
     let mut failed = side([1.0, 2.0, 3.0], 1.0, 1);
     failed.rows[2].fixed.outcome = Outcome::Failed;
     assert!(said(&failed).starts_with("not reproduced: 1 point ended otherwise; "), "{}", said(&failed));
+    let mut lacking = side([1.0, 2.0, 3.0], 1.0, 1);
+    lacking.rows[0].fixed.valid_loss = Some(1.0);
+    assert!(
+        said(&lacking).starts_with("not reproduced: 2 of 3 trials have the same losses, and 1 trial has a loss that the other side has not; "),
+        "{}",
+        said(&lacking)
+    );
+    // The answer is that of the sentence.
+    let point = || vec!["all trials".to_owned()];
+    let answers = [side([1.0, 2.0, 3.0], 0.5, 1), side([1.0, 2.02, 3.0], 1.0, 1), failed, lacking, side([1.0, 2.000_002, 3.0], 1.0, 1)];
+    let wanted = [Gate::Pass, Gate::Fail(point()), Gate::Fail(point()), Gate::Fail(point()), Gate::CannotTell(point())];
+    assert_eq!(answers.each_ref().map(|new| of(new).gate), wanted);
+    let mut without = side([1.0, 2.0, 3.0], 1.0, 1);
+    without.rows.iter_mut().for_each(|row| row.fixed.train_loss = None);
+    assert_eq!(of(&without).gate, Gate::CannotTell(point()));
 }
 
 #[test]
