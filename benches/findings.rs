@@ -10,11 +10,11 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 
-use kiln::{
-    catalog::random::SplitMix64,
+use kiln::report::{Style, diagnose, diagnosis::Finding, summary};
+use kiln_core::{
+    kinds::random::SplitMix64,
     plan::TrialId,
     record::{TableRow, TrialRow, TrialTable, columns::TRIALS},
-    report::{Style, diagnose, diagnosis::Finding, summary},
 };
 use serde_json::{Value, json};
 

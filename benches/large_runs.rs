@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use kiln::{
+use kiln_core::{
     plan,
     spec::{self, Train, apply_point},
 };

@@ -2,7 +2,7 @@
 
 pytorch_models.py eager|compile CASES MODEL PRECISION THREADS DEVICE; MODEL names a case of the file CASES, such as step-speed-models.json,
 `compile` puts the model through torch.compile. Prints, for each of five blocks of steps, its number, seconds and CPU seconds of one step, the
-loss after it, and the most memory so far. Counterpart of trial/examples/step-speed.rs.
+loss after it, and the most memory so far. Counterpart of crates/trial/examples/step-speed.rs.
 """
 
 import contextlib

@@ -10,8 +10,8 @@
 
 use std::{fmt::Write, fs, path::PathBuf, thread};
 
-use kiln::{
-    catalog::random::SplitMix64,
+use kiln_core::{
+    kinds::random::SplitMix64,
     plan::{
         Outcome,
         search::{Ask, Choice, Given, Probe, Recommendation, Warning, strategy},

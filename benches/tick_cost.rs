@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln::hardware::{Nvml, Sampler, Watch, costs};
+use kiln_hardware::{Nvml, Sampler, Watch, costs};
 use rustix::time::{ClockId, clock_gettime};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

@@ -10,13 +10,8 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 
-use kiln::{
-    catalog::random::SplitMix64,
-    plan::Outcome,
-    record::TrialTable,
-    report::compare::{Metric, Verdict, verdict_of},
-    statistics::Run,
-};
+use kiln::report::compare::{Metric, Verdict, verdict_of};
+use kiln_core::{kinds::random::SplitMix64, plan::Outcome, record::TrialTable, statistics::Run};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// So many for each slowdown; of none ten times as many, so that the share of false verdicts is known to 0.15 points.

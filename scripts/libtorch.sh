@@ -22,7 +22,7 @@ version_of() {
 }
 
 # The link changes in one rename, so a reader sees the old one or the new one. The programs carry the folder behind the link, so
-# `chosen` is written anew whenever that changes: trial/build.rs watches it.
+# `chosen` is written anew whenever that changes: crates/trial/build.rs watches it.
 point_to() {
   ln -sfn "$1" "$home/torch.next.$$"
   mv -T "$home/torch.next.$$" "$home/torch"

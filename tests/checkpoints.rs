@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln::catalog::source::sha256_of;
+use kiln_data::source::sha256_of;
 
 type Row = HashMap<String, String>;
 

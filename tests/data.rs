@@ -11,10 +11,8 @@ use std::{
 };
 
 use crate::scripted_child::real_data;
-use kiln::catalog::{
-    dataset::Checksum,
-    fetch::{Download, FetchError, Patience, Progress, fetch},
-};
+use kiln::fetch::{Download, FetchError, Patience, Progress, fetch};
+use kiln_data::dataset::Checksum;
 use sha2::{Digest, Sha256};
 
 /// How the server answers, one entry per request; the last one also answers all further requests.
@@ -542,8 +540,8 @@ fn real_data_of_prices_is_fetched_inside_their_repository_and_verified_in_any_fo
     assert_eq!(names_beside(&set.join("x")), ["master.zip"]);
     assert!(kiln(folder.path(), None, &["data", "verify", "stocknet"]).status.success());
     let read = |data: &str, folder: Option<&Path>| {
-        let data: kiln::catalog::Data = serde_yaml::from_str(data).unwrap();
-        kiln::catalog::panel::load(&data, folder).unwrap()
+        let data: kiln_core::kinds::Data = serde_yaml::from_str(data).unwrap();
+        kiln_data::panel::load(&data, folder).unwrap()
     };
     let (fetched, packed) = (read("{kind: stocknet}", Some(&folder.path().join("data"))), read("{kind: stocknet}", Some(&real)));
     assert_eq!((&fetched.facts, fetched.target_mean), (&packed.facts, packed.target_mean));

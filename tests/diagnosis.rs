@@ -9,14 +9,12 @@ use std::{
 };
 
 use fake_nvml::{Scenario, install::install};
-use kiln::{
-    record::{TableRow, TrialRow, TrialTable},
-    report::{
-        diagnose,
-        diagnosis::{Finding, RULES, Weight},
-        manual,
-    },
+use kiln::report::{
+    diagnose,
+    diagnosis::{Finding, RULES, Weight},
+    manual,
 };
+use kiln_core::record::{TableRow, TrialRow, TrialTable};
 use serde_json::{Value, json};
 
 use crate::scripted_child::{Ended, Place};
@@ -124,7 +122,7 @@ fn faults_planted_into_recorded_rows_are_found_and_nothing_else() {
 
 /// A row of a trial on a GPU in which each of these columns is planted.
 fn made(columns: &[(&str, Value)]) -> TrialRow {
-    let empty = kiln::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null));
+    let empty = kiln_core::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null));
     let mut fields: serde_json::Map<String, Value> = empty.collect();
     let good = json!({
         "kiln_table": "trials/5", "trial": "00000000aa", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 300.0,

@@ -222,7 +222,7 @@ fn each_gpus_trouble_has_its_kept_text() {
 fn an_unknown_error_is_a_daemon_reload_only_in_a_container() {
     let (_, page) = Machine::new().with_gpu("nvmlInit_v2: {return: 999}").page(&[]);
     let is_container = page.contains("daemon-reload");
-    let expected = kiln::hardware::host::read().container.value().is_some_and(|kind| kind != "wsl");
+    let expected = kiln_hardware::host::read().container.value().is_some_and(|kind| kind != "wsl");
     assert_eq!(is_container, expected, "{page}");
     assert!(page.contains("problem driver"), "{page}");
 }

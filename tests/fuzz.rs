@@ -16,12 +16,15 @@ use std::{
 use crate::form::by_form;
 use fastrand::Rng;
 use kiln::{
-    plan::{self, TrialId},
-    record::{EpochRow, RunFile, RunFolder, SampleRow, SnapshotRow, StepRow, Table, TrialTable},
+    readings::{SampleRow, SnapshotRow},
     report::{
         self, Album, Style, Subject,
         compare::{Options, Page, compare},
     },
+};
+use kiln_core::{
+    plan::{self, TrialId},
+    record::{EpochRow, RunFile, RunFolder, StepRow, Table, TrialTable},
     spec,
 };
 use rustix::time::{ClockId, clock_gettime};

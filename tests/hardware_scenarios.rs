@@ -12,7 +12,7 @@ use std::{
 };
 
 use fake_nvml::{Scenario, install::install};
-use kiln::hardware::{Gpu, Nvml};
+use kiln_hardware::{Gpu, Nvml};
 
 use crate::scripted_child::{Ended, Place, signal, wait_until};
 
@@ -328,14 +328,14 @@ fn every_field_of_every_scenario_is_a_value_or_a_reason() {
         let nvml = Nvml::open(Some(&install(folder.path(), &scenario).unwrap())).unwrap();
         let found = Gpu::read_all(&nvml);
         assert_eq!(found.len(), scenario.devices.len());
-        let entries = kiln::hardware::snapshot::gpu(&found[0]).entries;
+        let entries = kiln_hardware::snapshot::gpu(&found[0]).entries;
         assert!(entries.len() > 100, "{name}: {}", entries.len());
         assert!(entries.iter().all(|entry| !entry.value.reason().is_some_and(|reason| reason.is_empty())), "{name}");
         // The same device without one of its calls has a gap there, and not a zero.
         scenario.devices[0].calls.remove("nvmlDeviceGetMemoryInfo_v2");
         let poorer = tempfile::tempdir().unwrap();
         let nvml = Nvml::open(Some(&install(poorer.path(), &scenario).unwrap())).unwrap();
-        let entries = kiln::hardware::snapshot::gpu(&Gpu::read_all(&nvml)[0]).entries;
+        let entries = kiln_hardware::snapshot::gpu(&Gpu::read_all(&nvml)[0]).entries;
         let memory = entries.iter().filter(|entry| entry.section == "memory" && ["total", "used", "free"].contains(&entry.field.as_str()));
         assert!(memory.clone().count() > 0 && memory.clone().all(|entry| entry.value.value().is_none()), "{name}");
     }

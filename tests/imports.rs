@@ -1,5 +1,5 @@
-//! Holds the direction of imports: each module of kiln uses only those before it on the journey, and `kiln-trial` only what the
-//! two processes share (`docs/design.md`).
+//! Holds the direction of imports inside a package: each module uses only those before it on the journey (`docs/design.md`). Between packages the
+//! compiler holds it.
 
 use std::{
     collections::BTreeSet,
@@ -7,55 +7,49 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Module, and what it may import besides itself and `units`.
-const MAY_IMPORT: [(&str, &[&str]); 10] = [
-    ("units", &[]),
+/// Module, and what it may import besides itself.
+type MayImport = [(&'static str, &'static [&'static str])];
+
+const CORE: &MayImport = &[
     ("statistics", &[]),
-    ("catalog", &[]),
-    ("hardware", &[]),
-    ("spec", &["catalog"]),
-    ("plan", &["catalog", "spec", "statistics"]),
-    ("record", &["catalog", "plan", "hardware"]),
-    ("schedule", &["spec", "plan", "hardware", "record"]),
-    ("report", &["plan", "record", "statistics"]),
-    ("commands", &["catalog", "spec", "plan", "schedule", "hardware", "record", "report"]),
+    ("kinds", &["units"]),
+    ("spec", &["units", "kinds"]),
+    ("plan", &["units", "kinds", "spec", "statistics"]),
+    ("record", &["units", "kinds", "plan"]),
 ];
 
-/// What the package `kiln-trial` may use of `kiln`.
-const TRIAL_MAY_IMPORT: [&str; 5] = ["catalog", "spec", "plan", "record", "units"];
+const PROGRAM: &MayImport = &[
+    ("fetch", &[]),
+    ("readings", &[]),
+    ("schedule", &["readings"]),
+    ("report", &["readings"]),
+    ("commands", &["fetch", "readings", "schedule", "report"]),
+];
 
 #[test]
 fn every_module_imports_only_what_lies_before_it() {
+    let faults: Vec<String> = [("crates/core/src", CORE), ("src", PROGRAM)].into_iter().flat_map(|(folder, table)| faults(folder, table)).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn faults(folder: &str, table: &MayImport) -> Vec<String> {
     let mut faults = Vec::new();
-    for file in sources(Path::new("src")) {
-        let module = module_of(&file);
+    for file in sources(Path::new(folder)) {
+        let module = module_of(file.strip_prefix(folder).unwrap());
         if ["lib", "main"].contains(&module.as_str()) {
             continue;
         }
-        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
+        let Some((_, allowed)) = table.iter().find(|(name, _)| *name == module) else {
             faults.push(format!("{}: module `{module}` is not in the table of imports", file.display()));
             continue;
         };
         for used in used_modules(&fs::read_to_string(&file).unwrap(), "crate::") {
-            if used != module && used != "units" && !allowed.contains(&used.as_str()) {
+            if used != module && !allowed.contains(&used.as_str()) {
                 faults.push(format!("{}: `{module}` may not import `{used}`", file.display()));
             }
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-}
-
-#[test]
-fn the_trial_uses_only_what_both_processes_share() {
-    let mut faults = Vec::new();
-    for file in sources(Path::new("trial/src")) {
-        for used in used_modules(&fs::read_to_string(&file).unwrap(), "kiln::") {
-            if !TRIAL_MAY_IMPORT.contains(&used.as_str()) {
-                faults.push(format!("{}: `kiln-trial` may not use `kiln::{used}`", file.display()));
-            }
-        }
-    }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    faults
 }
 
 #[test]
@@ -79,9 +73,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// `src/plan/trial.rs` is of module `plan`, `src/units.rs` of `units`.
+/// `plan/trial.rs` is of module `plan`, `fetch.rs` of `fetch`.
 fn module_of(file: &Path) -> String {
-    let first = file.components().nth(1).unwrap().as_os_str().to_string_lossy().into_owned();
+    let first = file.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     first.trim_end_matches(".rs").to_owned()
 }
 

@@ -4,13 +4,12 @@
 
 use std::{fs, thread, time::Duration};
 
-use kiln::{
-    hardware::{
-        GpuDesk, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
-        sampler::{EVERYTHING, GpuTick, SampledTick},
-        window::summarize,
-    },
-    record::{SampleRow, SampleWriter, Table, columns::SAMPLES},
+use kiln::readings::{SampleRow, SampleWriter};
+use kiln_core::record::{Table, columns::SAMPLES};
+use kiln_hardware::{
+    GpuDesk, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
+    sampler::{EVERYTHING, GpuTick, SampledTick},
+    window::summarize,
 };
 
 use crate::{
@@ -116,7 +115,7 @@ fn sampled(scenario: &str, count: usize) -> (Vec<SampledTick>, TrialReadings) {
 }
 
 fn summary(readings: &TrialReadings) -> WindowSummary {
-    let ends = |tick: Option<&kiln::hardware::Tick>| tick.unwrap().monotonic_nanoseconds;
+    let ends = |tick: Option<&kiln_hardware::Tick>| tick.unwrap().monotonic_nanoseconds;
     summarize(readings, Some((ends(readings.ticks.first()), ends(readings.ticks.last()))), &[], None)
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln::record::run_folder::holder;
+use kiln_core::record::run_folder::holder;
 
 use crate::scripted_child::{Ended, Place, hear, read_until, signal, wait_until};
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use fake_nvml::{Scenario, install::install};
-use kiln::hardware::{
+use kiln_hardware::{
     Gpu, Nvml,
     text::{Naming, text},
 };

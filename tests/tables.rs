@@ -5,11 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln::{
+use kiln::readings::SnapshotRow;
+use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        SnapshotRow,
-        columns::{SNAPSHOTS, TRIALS, markdown},
+        columns::{self, SNAPSHOTS, TRIALS},
         table::{Table, TableWriter},
         trials::{TRIALS_TABLE, TableRow, TrialRow, TrialTable, TrialWriter},
     },
@@ -198,11 +198,11 @@ fn the_page_of_tables_says_what_the_program_writes() {
     let page = Path::new("docs/tables.md");
     if std::env::var_os("KILN_BLESS").is_some() {
         fs::create_dir_all("docs").unwrap();
-        fs::write(page, markdown()).unwrap();
+        fs::write(page, whole_page()).unwrap();
     }
     let text = fs::read_to_string(page).unwrap();
     assert!(
-        text == markdown(),
+        text == whole_page(),
         "docs/tables.md is out of date; write it again with `KILN_BLESS=1 cargo test --release -p kiln --test suite tables::`"
     );
 }
@@ -356,4 +356,9 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
     let tabs = read_text(committed().replace(',', "\t").as_bytes()).unwrap_err();
     assert!(tabs.contains(r"its columns are separated by `\t`"), "{tabs}");
     assert!(read_text(&[0xff, 0xfe, 0x00]).is_err() && read_text(b"").is_err());
+}
+
+/// `docs/tables.md`, whole.
+fn whole_page() -> String {
+    columns::markdown() + &kiln::readings::watch::markdown()
 }

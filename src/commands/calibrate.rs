@@ -7,6 +7,11 @@ use std::{
 };
 
 use comfy_table::{Table, presets};
+use kiln_core::{
+    record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
+    units::{Count, Fraction},
+};
+use kiln_hardware::host::usable_cores;
 use serde::Deserialize;
 
 use super::{
@@ -14,12 +19,7 @@ use super::{
     machine::{nvml_library, trial_program},
     print,
 };
-use crate::{
-    hardware::host::usable_cores,
-    record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
-    schedule::{self, Instruments, Lease, instruments::DeviceFacts},
-    units::{Count, Fraction},
-};
+use crate::schedule::{self, Instruments, Lease, instruments::DeviceFacts};
 
 /// A peak this much lower than the best one of before was hardly measured under the same conditions.
 const NOTABLE_LOSS: f64 = 0.1;

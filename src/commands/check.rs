@@ -5,12 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::spec;
+
 use super::{
     Status, Stop,
     planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
     print,
 };
-use crate::spec;
 
 #[derive(clap::Args)]
 pub(super) struct Args {

@@ -9,16 +9,14 @@ use std::{
 use clap::Subcommand;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use kiln_core::units::Bytes;
+use kiln_data::{
+    dataset::{self, Checksum, Dataset, DatasetFile, Origin},
+    source,
+};
 
 use super::{Status, Stop, machine::can_draw, print};
-use crate::{
-    catalog::{
-        dataset::{self, Checksum, Dataset, DatasetFile, Origin},
-        fetch::{self, Download, Patience, Progress},
-        source,
-    },
-    units::Bytes,
-};
+use crate::fetch::{self, Download, Patience, Progress};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

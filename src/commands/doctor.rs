@@ -2,6 +2,8 @@
 
 use std::{io::IsTerminal, path::PathBuf};
 
+use kiln_hardware::{Nvml, Patience};
+
 use super::{
     Status, Stop,
     machine::{nvml_library, trial_program},
@@ -9,8 +11,7 @@ use super::{
     print,
 };
 use crate::{
-    hardware::{Nvml, Patience},
-    record::Privacy,
+    readings::Privacy,
     schedule::preflight::{ASK_TIMEOUT, Asking, Diagnosis, Facts, Sources, Style, ask, diagnose, json, page},
 };
 

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    catalog::weights,
+use kiln_core::{
     plan::Trial,
     record::run_folder::LATEST,
     spec::{Loaded, Problem},
 };
+use kiln_data::weights;
 
 const KEY: &str = "train.initial_weights.path";
 

@@ -5,13 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Status, Stop, machine::nvml_library};
-use crate::{
-    catalog::source::sha256_of,
+use kiln_core::{
     plan::Trial,
-    schedule::{self, Instruments, Preview, Request, Selection, Style, Tuning},
     spec::{DeviceName, Devices, Engine, Experiment},
 };
+use kiln_data::source::sha256_of;
+
+use super::{Status, Stop, machine::nvml_library};
+use crate::schedule::{self, Instruments, Preview, Request, Selection, Style, Tuning};
 
 /// Options of commands that run trials.
 #[derive(clap::Args)]

@@ -6,10 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
-
-use super::{Status, Stop, print};
-use crate::{
+use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
         RunFile, RunFolder, TrialTable,
@@ -17,6 +14,9 @@ use crate::{
     },
     units::{Bytes, Seconds},
 };
+use serde::Serialize;
+
+use super::{Status, Stop, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

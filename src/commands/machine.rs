@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
-use super::{Status, Stop};
-use crate::hardware::{
+use kiln_hardware::{
     Nvml,
     gpu::{NoSuchGpu, select},
 };
+
+use super::{Status, Stop};
 
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {

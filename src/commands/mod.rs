@@ -144,7 +144,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Status::BadInput as u8 } else { 0 });
         }
     };
-    match crate::hardware::check_setting().map_err(Stop::bad_input).and_then(|()| perform(cli.verb)) {
+    match kiln_hardware::check_setting().map_err(Stop::bad_input).and_then(|()| perform(cli.verb)) {
         Ok(status) => ExitCode::from(status as u8),
         Err(stop) => {
             let _ = writeln!(std::io::stderr(), "{}", stop.message);

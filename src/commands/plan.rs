@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::plan::{Outcome, TrialId};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -16,10 +17,7 @@ use super::{
     planned::{Planned, plan_file},
     print,
 };
-use crate::{
-    plan::{Outcome, TrialId},
-    schedule::{self, Instruments, Wanted},
-};
+use crate::schedule::{self, Instruments, Wanted};
 
 /// Version of what `--json` prints.
 const PLAN_JSON: u32 = 1;

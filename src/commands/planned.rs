@@ -6,18 +6,21 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Status, Stop};
-use crate::{
-    catalog::{
+use kiln_core::{
+    kinds::{
         Data,
         data::{Counts, DataFacts, PairCounts},
-        facts::{cache_folder, facts},
-        text,
-        tokenizer::Vocabulary,
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
     spec::{self, Loaded, Location, Problem, Problems, Request},
 };
+use kiln_data::{
+    facts::{cache_folder, facts},
+    text,
+    tokenizer::Vocabulary,
+};
+
+use super::{Status, Stop};
 
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {

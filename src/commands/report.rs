@@ -5,17 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{record::run_file::write_whole, units::counted};
+
 use super::{
     Status, Stop, note,
     own_file::{Mark, refuse_foreign},
     page_style, print,
     sources::{Source, newest, of_folder, source},
 };
-use crate::{
-    record::run_file::write_whole,
-    report::{self, Album, Subject},
-    units::counted,
-};
+use crate::report::{self, Album, Subject};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

@@ -6,6 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{
+    plan::{Trial, TrialId},
+    spec,
+};
+
 use super::{
     Status, Stop,
     compare::{Asked as Comparing, compare_and_print, compare_and_tell, surer},
@@ -17,10 +22,8 @@ use super::{
     sources::{Source, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
-    plan::{Trial, TrialId},
     report::compare::{facts, now_different, reproduced},
     schedule::{self, End, Instruments, Request, Style},
-    spec,
 };
 
 #[derive(clap::Args)]

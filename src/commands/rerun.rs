@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{plan::TrialId, spec};
+
 use super::{
     Status, Stop,
     launching::{Launching, stopped},
@@ -14,11 +16,7 @@ use super::{
     run::{Asked, start},
     sources::{Source, is_of_revision, of_folder, source},
 };
-use crate::{
-    plan::TrialId,
-    schedule::{End, Report, Selection},
-    spec,
-};
+use crate::schedule::{End, Report, Selection};
 
 /// What is run anew.
 #[derive(clap::Args)]

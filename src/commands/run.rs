@@ -5,6 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{
+    plan::{Outcome, Trial},
+    record::TrialTable,
+    spec,
+};
+
 use super::{
     Status, Stop, initial_weights,
     launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
@@ -13,11 +19,8 @@ use super::{
     print,
 };
 use crate::{
-    plan::{Outcome, Trial},
-    record::TrialTable,
     report,
     schedule::{self, End, Instruments, Report, Request, Selection, Style},
-    spec,
 };
 
 #[derive(clap::Args)]

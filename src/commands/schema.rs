@@ -1,7 +1,8 @@
 //! `kiln schema`: the JSON Schema of the experiment file, for editors.
 
+use kiln_core::spec;
+
 use super::{Status, Stop, print};
-use crate::spec;
 
 #[derive(clap::Args)]
 pub(super) struct Args {}

@@ -3,10 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use serde_json::json;
-
-use super::{Status, Stop, machine, print};
-use crate::hardware::{
+use kiln_hardware::{
     Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
     query::{Format, Query, properties},
     read_gpus, silence_of,
@@ -14,6 +11,9 @@ use crate::hardware::{
     text::{Naming, host_text, text},
     words::{host_words, words},
 };
+use serde_json::json;
+
+use super::{Status, Stop, machine, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

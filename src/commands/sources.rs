@@ -6,16 +6,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+use kiln_core::record::{
+    RunFile, RunFolder, TrialTable,
+    run_folder::{experiments, runs},
+};
 use serde_json::Value;
 
 use super::{Stop, note};
-use crate::{
-    record::{
-        RunFile, RunFolder, TrialTable,
-        run_folder::{experiments, runs},
-    },
-    report::Subject,
-};
+use crate::report::Subject;
 
 /// A table with the record beside it, where there is one.
 pub(super) struct Source {

@@ -5,6 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{
+    kinds::Data,
+    plan::search::Recommendation,
+    record::{RunFolder, TrialTable, run_file::write_whole},
+    spec::{self, Loaded, Search},
+    units::counted,
+};
+use kiln_hardware::host::usable_cores;
 use serde_json::{Value, json};
 
 use super::{
@@ -16,14 +24,8 @@ use super::{
     print,
 };
 use crate::{
-    catalog::Data,
-    hardware::host::usable_cores,
-    plan::search::Recommendation,
-    record::{RunFolder, TrialTable, run_file::write_whole},
     report,
     schedule::{self, End, Instruments, Progressed, Report, Request, Selection, Style, Tuning},
-    spec::{self, Loaded, Search},
-    units::counted,
 };
 
 #[derive(clap::Args)]

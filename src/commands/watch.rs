@@ -16,6 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::record::TableError;
+use kiln_hardware::{DeviceFacts, GpuDesk, Nvml, Patience, Tick, host, sampler::HostSeries};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -25,13 +27,7 @@ use super::{
     Status, Stop,
     machine::{named_gpus, nvml_library},
 };
-use crate::{
-    hardware::{DeviceFacts, GpuDesk, Nvml, Patience, Tick, host, sampler::HostSeries},
-    record::{
-        TableError,
-        watch::{WatchWriter, Watched},
-    },
-};
+use crate::readings::watch::{WatchWriter, Watched};
 use query::{Asking, queries};
 use view::View;
 

@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, fmt::Write};
 
+use kiln_core::units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls};
+
 use super::{
     diagnosis::{Evidence, Finding, Threshold},
     layout::escaped,
     points::UNSWEPT,
 };
-use crate::units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls};
 
 /// More lines than this nobody reads at the end of a run.
 const MOST_LINES: usize = 5;

@@ -1,9 +1,9 @@
 //! A table on a page: columns of cells, as wide as the terminal allows.
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use kiln_core::units::without_controls;
 
-pub(super) use crate::units::significant;
-use crate::units::without_controls;
+pub(super) use kiln_core::units::significant;
 
 /// What stands for a cell without a value.
 const NOTHING: &str = "-";

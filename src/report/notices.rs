@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use kiln_core::{
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
+    units::{Fraction, counted},
+};
+
 use super::{
     diagnosis::Finding,
     points::{Point, pieces, points},
     rates::Rates,
-};
-use crate::{
-    plan::Outcome,
-    record::{TrialRow, TrialTable},
-    units::{Fraction, counted},
 };
 
 /// Everything worth a line that `findings` do not say, the most telling first.

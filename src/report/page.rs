@@ -1,5 +1,9 @@
 //! What `kiln report` prints: the summary, then the whole evidence of each finding; as text, as Markdown, as JSON.
 
+use kiln_core::{
+    plan::Outcome,
+    record::{RunFile, RunFolder, TrialRow, TrialTable},
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -10,10 +14,6 @@ use super::{
     notices,
     points::points,
     summary::summary_with,
-};
-use crate::{
-    plan::Outcome,
-    record::{RunFile, RunFolder, TrialRow, TrialTable},
 };
 
 /// Version of the JSON form.

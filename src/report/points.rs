@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::layout::significant;
-use crate::{
+use kiln_core::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
     statistics,
     units::{Fraction, without_controls},
 };
+
+use super::layout::significant;
 
 /// What a point is called where nothing is swept.
 pub(super) const UNSWEPT: &str = "all trials";
@@ -179,7 +180,7 @@ pub(super) fn column_setting(fixed: &TrialRow, key: &str) -> Option<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{
+    use kiln_core::{
         plan::TrialId,
         record::{TableRow, trials::TRIALS_TABLE},
     };
@@ -187,7 +188,7 @@ pub(super) mod tests {
     /// A completed trial on a GPU; `id` also numbers it.
     pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {
         let empty: serde_json::Map<String, serde_json::Value> =
-            crate::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), serde_json::Value::Null)).collect();
+            kiln_core::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), serde_json::Value::Null)).collect();
         let mut fields = empty;
         for (name, value) in [
             ("kiln_table", serde_json::json!(TRIALS_TABLE)),

@@ -7,13 +7,14 @@
 
 use std::{collections::HashMap, fmt};
 
-use super::points::Point;
-use crate::{
+use kiln_core::{
     plan::TrialId,
     record::TrialRow,
     statistics::{self, Estimate, Field, Run, SESSION_JUMP, WORTH},
     units::Fraction,
 };
+
+use super::points::Point;
 
 /// An interval that reaches so far says nothing.
 const FAR: f64 = 2.0;
@@ -207,7 +208,7 @@ mod tests {
         },
         *,
     };
-    use crate::record::TrialTable;
+    use kiln_core::record::TrialTable;
 
     /// `rates[point][block]`, point after point in the table; `when` says where in time a run stands.
     fn run_of(rates: &[&[f64]], when: impl Fn(usize, usize) -> usize, has_blocks: bool) -> TrialTable {

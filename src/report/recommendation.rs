@@ -2,19 +2,19 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value, json};
-
-use super::{
-    findings::capitalized,
-    layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
-};
-use crate::{
+use kiln_core::{
     plan::{
         Outcome,
         search::{Cost, Probe, Recommendation, told},
         show,
     },
     units::{Bytes, Fraction, Seconds, counted, decimals},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    findings::capitalized,
+    layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
 };
 
 /// Of what a search speaks.

@@ -5,6 +5,12 @@
 
 use std::fmt::Write;
 
+use kiln_core::{
+    plan::Outcome,
+    record::{TableRow, TrialRow, TrialTable},
+    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
+};
+
 use super::{
     diagnosis::{Finding, diagnose},
     findings::lines,
@@ -12,11 +18,6 @@ use super::{
     notices,
     points::{Point, Speed, lengths_differ, note_on, pieces, points, short_names, shown, speed},
     rates::{Rates, order_of_best},
-};
-use crate::{
-    plan::Outcome,
-    record::{TableRow, TrialRow, TrialTable},
-    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
 };
 
 /// Trials that did not complete are listed up to so many.

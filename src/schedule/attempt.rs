@@ -8,6 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::{
+    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
+    record::{
+        AttemptFile, Checkpoints, RunFolder, TableRow, TrialResult,
+        attempt::{attempts, result},
+        message::exit_status,
+        run_file::write_whole,
+    },
+    spec::{AfterTraining, Precision, Run},
+    units::ByteSize,
+};
+use kiln_hardware::processor::has_bf16;
 use rustix::process::Signal;
 
 use super::{
@@ -19,18 +31,6 @@ use super::{
     listen::Heard,
     memory, oom_killer,
     row::{Facts, UUIDS_APART, row},
-};
-use crate::{
-    hardware::processor::has_bf16,
-    plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
-    record::{
-        AttemptFile, Checkpoints, RunFolder, TableRow, TrialResult,
-        attempt::{attempts, result},
-        message::exit_status,
-        run_file::write_whole,
-    },
-    spec::{AfterTraining, Precision, Run},
-    units::ByteSize,
 };
 
 /// From SIGTERM to SIGKILL.

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use crate::{
+use kiln_core::{
     record::difference::{Difference, differences, leaves},
     spec::Experiment,
 };
+use serde_json::Value;
 
 /// Keys that decide no number: a run goes on when they change, and the launch writes the new value down.
 const FREE: [&str; 7] = ["description", "data.path", "train.initial_weights.path", "run.timeout", "run.stall", "run.retries", "run.wait"];

@@ -1,6 +1,7 @@
 //! The two clocks of a run: UTC for people, CLOCK_MONOTONIC for every number.
 
-use crate::{hardware::host, record::run_file::Anchor};
+use kiln_core::record::run_file::Anchor;
+use kiln_hardware::host;
 
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.
 pub(super) fn monotonic_nanoseconds() -> i64 {

@@ -1,11 +1,12 @@
 //! Which devices a trial may have: the wish of `run.devices`, the GPUs found and `CUDA_VISIBLE_DEVICES` go in, a choice comes
 //! out. Pure; taking the devices is for `lease`.
 
-use super::instruments::{DeviceFacts, ProcessList};
-use crate::{
+use kiln_core::{
     spec::{DeviceId, DeviceName, Devices, Engine},
     units::{Bytes, Fraction, counted, listed},
 };
+
+use super::instruments::{DeviceFacts, ProcessList};
 
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;

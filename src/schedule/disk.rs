@@ -2,7 +2,8 @@
 
 use std::{fs, io, path::Path};
 
-use crate::{hardware::host::disk_free_bytes, record::RunFolder, units::Bytes};
+use kiln_core::{record::RunFolder, units::Bytes};
+use kiln_hardware::host::disk_free_bytes;
 
 /// Room that must be free before a trial starts: its own tables and messages, and the run's.
 const NEEDED_BYTES: u64 = 2 << 20;

@@ -9,29 +9,29 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
-
-use super::{Request, clock, preflight};
-pub use crate::hardware::{GpuProcess, ProcessList};
-use crate::{
-    hardware::{
-        self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which, WindowSummary, list_devices, read_gpus,
-        sampler::joined,
-        silence_of,
-        snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
-        text::{Naming, host_text, text},
-        window::{summarize, together},
-    },
+use kiln_core::{
     plan::{Trial, TrialId},
     record::{
-        Check, Moment, Privacy, RunFolder, SampleWriter, SnapshotWriter,
+        Check, RunFolder,
         disturbance::BUSY_HOST,
-        identity::MASKED,
         peaks::{self, DeviceKey, peaks_path},
     },
     spec::Engine,
 };
+use kiln_hardware::{
+    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which, WindowSummary, list_devices, read_gpus,
+    sampler::joined,
+    silence_of,
+    snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
+    text::{Naming, host_text, text},
+    window::{summarize, together},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Request, clock, preflight};
+use crate::readings::{Moment, Privacy, SampleWriter, SnapshotWriter, identity::MASKED};
+pub use kiln_hardware::{GpuProcess, ProcessList};
 
 /// Share of the machine's cores that other processes may use before a trial counts as disturbed.
 const DISTURBING_SHARE: f64 = 0.15;
@@ -86,14 +86,14 @@ impl InstanceFacts {
     }
 }
 
-impl From<hardware::MigInstance> for InstanceFacts {
-    fn from(found: hardware::MigInstance) -> Self {
+impl From<kiln_hardware::MigInstance> for InstanceFacts {
+    fn from(found: kiln_hardware::MigInstance) -> Self {
         Self { board_uuid: found.board_uuid, gpu_instance: found.gpu_instance, compute_instance: found.compute_instance }
     }
 }
 
-impl From<hardware::DeviceFacts> for DeviceFacts {
-    fn from(found: hardware::DeviceFacts) -> Self {
+impl From<kiln_hardware::DeviceFacts> for DeviceFacts {
+    fn from(found: kiln_hardware::DeviceFacts) -> Self {
         let mode = |is_enabled: bool| if is_enabled { "enabled" } else { "disabled" };
         Self {
             index: found.index,
@@ -205,7 +205,7 @@ impl Instruments {
             driver,
             patience,
             is_system_nvml,
-            host: hardware::host::read(),
+            host: kiln_hardware::host::read(),
             peaks: peaks_path(),
             keeping: None,
             watched: Vec::new(),
@@ -321,7 +321,7 @@ impl Instruments {
 
     /// Which host it is; `None` where nothing tells it from a copy of it.
     pub fn host_id(&self) -> Option<String> {
-        hardware::host_id::host_id()
+        kiln_hardware::host_id::host_id()
     }
 
     /// What a peak of this GPU, or of the CPU with so many threads, is kept under; `None` for a processor without a name.
@@ -398,7 +398,7 @@ impl Instruments {
 
     /// A trial is about to start on this device: its power now is that of an idle device.
     pub(super) fn note_idle_power(&mut self, device: &DeviceFacts) {
-        let watts = self.ask_of(&device.uuid, hardware::power_now_watts).flatten();
+        let watts = self.ask_of(&device.uuid, kiln_hardware::power_now_watts).flatten();
         self.idle_power.extend(watts.map(|watts| (device.uuid.clone(), watts)));
     }
 
@@ -413,7 +413,7 @@ impl Instruments {
         if self.pretended_lost.iter().any(|lost| lost == uuid) {
             return Some("pretended".to_owned());
         }
-        self.ask_of(uuid, hardware::lost).flatten()
+        self.ask_of(uuid, kiln_hardware::lost).flatten()
     }
 
     /// Dense peak for this trial in FLOP/s, of all its devices together, and where it is from (`measured` or `table`, of the first); `None`
@@ -442,7 +442,7 @@ impl Instruments {
     pub fn watch(&mut self, watch: Watch) -> io::Result<()> {
         self.write_changes(Moment::Start, &watch)?;
         if let Some(keeping) = &self.keeping {
-            let on = |device_uuid| hardware::Watch { trial: watch.trial.0.clone(), attempt: watch.attempt, pid: watch.pid, device_uuid };
+            let on = |device_uuid| kiln_hardware::Watch { trial: watch.trial.0.clone(), attempt: watch.attempt, pid: watch.pid, device_uuid };
             match watch.device_uuids.as_slice() {
                 [] => keeping.sampler.watch(on(None)),
                 uuids => uuids.iter().for_each(|uuid| keeping.sampler.watch(on(Some(uuid.clone())))),
@@ -484,7 +484,7 @@ impl Instruments {
         found.notes.extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
         let foreign = of_devices.iter().filter_map(|readings| readings.foreign.clone()).reduce(|before, seen| joined(Some(before), seen));
         let lost =
-            |(uuid, readings): (&String, &hardware::TrialReadings)| Some((uuid.clone(), readings.lost.clone().or_else(|| self.lost_now(uuid))?));
+            |(uuid, readings): (&String, &kiln_hardware::TrialReadings)| Some((uuid.clone(), readings.lost.clone().or_else(|| self.lost_now(uuid))?));
         let idle_power: Option<Vec<f64>> = watch.device_uuids.iter().map(|uuid| self.idle_power.get(uuid).copied()).collect();
         let readings = TrialReadings {
             window: found,
@@ -513,7 +513,7 @@ impl Instruments {
             keeping.snapshots.at(clock::run_seconds(keeping.run_anchor_nanoseconds));
         }
         let snapshots = match watch.device_uuids.as_slice() {
-            [] => vec![host_snapshot(&hardware::host::read())],
+            [] => vec![host_snapshot(&kiln_hardware::host::read())],
             uuids => self.snapshots(uuids),
         };
         let Some(keeping) = &mut self.keeping else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! How an attempt ended: everything the parent knows of the end goes in, an outcome and its reason in words come out.
 //! Pure, so that the whole table of ends can be tested.
 
-use crate::{
+use kiln_core::{
     plan::{Outcome, TrialId, speaks_of_memory},
     record::message::{PROTOCOL, exit_status},
     units::{Seconds, TimeSpan},

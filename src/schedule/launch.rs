@@ -7,13 +7,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde_json::{Value, json};
-
-use super::{instruments::Instruments, machine::machine_id};
-use crate::record::{
+use kiln_core::record::{
     Check,
     run_file::{Anchor, Git, Launch, Versions},
 };
+use serde_json::{Value, json};
+
+use super::{instruments::Instruments, machine::machine_id};
 
 /// Variables that decide numbers; none holds a secret or a path.
 const VARIABLES: [&str; 14] = [

@@ -7,12 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::record::run_folder::{Lock, lock_file};
+
 use super::{
     clock,
     devices::{Choice, busy},
     instruments::{DeviceFacts, Instruments},
 };
-use crate::record::run_folder::{Lock, lock_file};
 
 /// The folder of the locks where `$KILN_LOCKS` names none.
 const FOLDER: &str = "/tmp/kiln-locks";

@@ -10,13 +10,12 @@ use std::{
     time::Instant,
 };
 
-use serde::Deserialize;
-
-use crate::{
-    hardware::peak_resident_bytes,
+use kiln_core::{
     plan::Outcome,
     record::{Message, message::PROTOCOL},
 };
+use kiln_hardware::peak_resident_bytes;
+use serde::Deserialize;
 
 /// A longer line is no message.
 const LONGEST_LINE: u64 = 64 << 10;

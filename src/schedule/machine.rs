@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use kiln_core::record::run_file::Launch;
+use kiln_hardware::host;
 use sha2::{Digest, Sha256};
 
 use super::Instruments;
-use crate::{hardware::host, record::run_file::Launch};
 
 /// systemd's and D-Bus's name of this installation.
 const MACHINE_ID: &str = "/etc/machine-id";

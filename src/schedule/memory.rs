@@ -1,7 +1,8 @@
 //! `run.memory_limit`: how a trial is kept to it, and what a trial that ran out of memory had.
 
+use kiln_core::units::{ByteSize, Bytes};
+
 use super::instruments::{DeviceFacts, TrialReadings};
-use crate::units::{ByteSize, Bytes};
 
 /// What libtorch reads its allocator's settings from.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];

@@ -45,15 +45,14 @@ pub use progress::Style;
 pub use remaining::{Selection, find_ids};
 pub use tuning::{Progressed, Refused, Tuning};
 
-use machine::Here;
-use open::Found;
-use remaining::History;
-
-use crate::{
+use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{RunFile, RunFolder, TableRow},
     spec::Experiment,
 };
+use machine::Here;
+use open::Found;
+use remaining::History;
 
 /// What to run, and how.
 #[derive(Clone)]

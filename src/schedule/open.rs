@@ -5,6 +5,19 @@ use std::{
     fs, io,
 };
 
+use kiln_core::{
+    plan::{Outcome, Trial, TrialId},
+    record::{
+        AttemptFile, Check, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
+        attempt::attempts,
+        columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
+        run_file::{RUN_FILE, write_whole},
+        run_folder::{create, runs},
+    },
+    spec::{Experiment, Identity},
+    units::counted,
+};
+use kiln_hardware::host::usable_cores;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -19,19 +32,7 @@ use super::{
     row::{Facts, UUIDS_APART, row},
     stray,
 };
-use crate::{
-    hardware::host::usable_cores,
-    plan::{Outcome, Trial, TrialId},
-    record::{
-        AttemptFile, Check, Paths, Privacy, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
-        attempt::attempts,
-        columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
-        run_file::{RUN_FILE, write_whole},
-        run_folder::{create, runs},
-    },
-    spec::{Experiment, Identity},
-    units::counted,
-};
+use crate::readings::{Paths, Privacy};
 
 /// The run there is, or none.
 pub(super) enum Found {
@@ -199,7 +200,7 @@ fn hidden(check: &Check, paths: &Paths) -> Check {
     Check { evidence: paths.hide(&check.evidence), remedy: check.remedy.as_deref().map(|remedy| paths.hide(remedy)), ..check.clone() }
 }
 
-fn new_file(request: &Request, launch: crate::record::run_file::Launch) -> RunFile {
+fn new_file(request: &Request, launch: kiln_core::record::run_file::Launch) -> RunFile {
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),

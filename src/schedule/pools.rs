@@ -5,6 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::{
+    plan::Trial,
+    spec::{DeviceName, Devices, Precision},
+};
+
 use super::{
     Event, Instruments, Request, Stop, clock,
     devices::{Choice, Offer, choose_each, restrict},
@@ -13,10 +18,6 @@ use super::{
     progress,
     queue::{Wish, wish},
     remaining::{History, remaining},
-};
-use crate::{
-    plan::Trial,
-    spec::{DeviceName, Devices, Precision},
 };
 
 /// From the first look at a busy device to the next.

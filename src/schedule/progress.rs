@@ -7,14 +7,14 @@ use std::{
 };
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
-
-use super::{listen::Heard, remaining::Standing};
-use crate::{
+use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::TrialRow,
     units::{Fraction, Seconds, counted, decimals, significant},
 };
+use serde_json::{Value, json};
+
+use super::{listen::Heard, remaining::Standing};
 
 /// Between two lines of one trial's progress in plain text, and two of its JSON events.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_completed_trial_says_which_loss_it_tells() {
         let mut fields: serde_json::Map<String, Value> =
-            crate::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null)).collect();
+            kiln_core::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null)).collect();
         for name in ["kiln_table", "trial", "model_kind", "data_kind", "engine", "precision"] {
             fields.insert(name.to_owned(), json!("t"));
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::{
+use kiln_core::{
     plan::Trial,
     spec::{Devices, Engine},
 };
@@ -100,7 +100,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{plan::TrialId, spec::DeviceName};
+    use kiln_core::{plan::TrialId, spec::DeviceName};
 
     fn trial(repeat: u64, devices: DeviceName) -> Trial {
         Trial {

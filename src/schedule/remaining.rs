@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{
+use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::TableRow,
     spec::OnOom,

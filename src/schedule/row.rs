@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use super::instruments::{DeviceFacts, TrialReadings};
-use crate::{
+use kiln_core::{
     plan::{Outcome, Trial},
     record::{
         TableRow, TrialResult, TrialRow, peaks,
@@ -13,6 +10,9 @@ use crate::{
     },
     spec::Engine,
 };
+use serde_json::Value;
+
+use super::instruments::{DeviceFacts, TrialReadings};
 
 /// Between the devices of one trial in a cell.
 pub(super) const UUIDS_APART: &str = ";";

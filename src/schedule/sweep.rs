@@ -13,6 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::{
+    plan::{Outcome, Trial, TrialId},
+    record::{RunFolder, TableRow, run_file::Ended, run_folder::repair_latest},
+    spec::Order,
+    units::counted,
+};
+
 use super::{
     End, Event, Instruments, Report, Request, Stop, attempt,
     attempt::{Attempt, Lost},
@@ -31,12 +38,7 @@ use super::{
     signals::{Asked, Listener, ask},
     tuning::Tuning,
 };
-use crate::{
-    plan::{Outcome, Trial, TrialId},
-    record::{Paths, RunFolder, TableRow, run_file::Ended, run_folder::repair_latest},
-    spec::Order,
-    units::counted,
-};
+use crate::readings::Paths;
 
 /// Between two looks at the children.
 const TICK: Duration = Duration::from_millis(200);

@@ -3,8 +3,7 @@
 //! Nothing is kept between two questions: each goes through the search from its first step with the rows that are there. So a search
 //! that was killed goes on where it was.
 
-use super::remaining::History;
-use crate::{
+use kiln_core::{
     plan::{
         Outcome, PlanProblem, Prober, Trial,
         search::{Ask, Choice, Probe, Recommendation, Strategy, told},
@@ -12,6 +11,8 @@ use crate::{
     record::{TableRow, TrialRow},
     spec::{Experiment, Metric, Search},
 };
+
+use super::remaining::History;
 
 /// The search of an experiment.
 pub struct Tuning<'a> {

@@ -21,7 +21,7 @@ use fake_nvml::{
     convert::{self, Moment, Node, Page, Prefer},
     install::{install, play},
 };
-use kiln::hardware::{
+use kiln_hardware::{
     Gpu, Nvml,
     query::{Format, Query},
     text::{Naming, text},

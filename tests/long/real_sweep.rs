@@ -8,7 +8,8 @@ use std::{
 };
 
 use crate::scripted_child::real_trial;
-use kiln::catalog::{Data, data::Counts, dataset};
+use kiln_core::kinds::{Data, data::Counts};
+use kiln_data::dataset;
 use serde_json::Value;
 
 /// As in tests/experiments/wikitext2-short.yaml.

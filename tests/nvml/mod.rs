@@ -8,10 +8,9 @@ use std::{
 };
 
 use fake_nvml::{Scenario, install::install};
-use kiln::{
-    hardware::{GpuDesk, Nvml, ProcessList, Sampler, Watch, snapshot, window},
-    record::{Privacy, SampleRow, SampleWriter, SnapshotRow, SnapshotWriter, Table},
-};
+use kiln::readings::{Privacy, SampleRow, SampleWriter, SnapshotRow, SnapshotWriter};
+use kiln_core::record::Table;
+use kiln_hardware::{GpuDesk, Nvml, ProcessList, Sampler, Watch, snapshot, window};
 
 use crate::scripted_child::wait_until;
 
@@ -101,7 +100,7 @@ fn samples_become_rows_and_the_window_has_its_energy() {
     check_rows(&rows);
 }
 
-fn check_rows(ticks: &[kiln::hardware::sampler::SampledTick]) {
+fn check_rows(ticks: &[kiln_hardware::sampler::SampledTick]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.csv");
     let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();

@@ -44,7 +44,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniform(seed, name, shape, bound):
-    """trial/src/model/init.rs: SplitMix64, one stream per block of 65,536 values."""
+    """crates/trial/src/model/init.rs: SplitMix64, one stream per block of 65,536 values."""
     key = 0xCBF29CE484222325
     for byte in name.encode():
         key = ((key ^ byte) * 0x100000001B3) % 2**64
@@ -58,7 +58,7 @@ def uniform(seed, name, shape, bound):
 
 
 def dropout_seed(seed, step):
-    """trial/src/train/learner.rs: what kiln seeds the engine with before the one micro-batch of a step, counted from 1."""
+    """crates/trial/src/train/learner.rs: what kiln seeds the engine with before the one micro-batch of a step, counted from 1."""
     for part in (step, 0):
         with np.errstate(over="ignore"):
             seed = int(mixed(np.uint64(seed) + np.uint64(part + 1) * GAMMA))

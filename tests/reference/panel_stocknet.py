@@ -38,7 +38,7 @@ def mixed(z):
 
 
 def fractions(seed, name, count):
-    """trial/src/model/init.rs: SplitMix64, one stream per block of 65,536 values; in [0, 1)."""
+    """crates/trial/src/model/init.rs: SplitMix64, one stream per block of 65,536 values; in [0, 1)."""
     key = 0xCBF29CE484222325
     for byte in name.encode():
         key = ((key ^ byte) * 0x100000001B3) % 2**64
@@ -64,7 +64,7 @@ def normal(seed, name, shape):
 
 
 def permutation(seed, epoch, count):
-    """trial/src/data/order.rs: Fisher-Yates from the end; each draw is the high half of a number times its bound."""
+    """crates/trial/src/data/order.rs: Fisher-Yates from the end; each draw is the high half of a number times its bound."""
     with np.errstate(over="ignore"):
         start = mixed(mixed(np.uint64(seed) + GAMMA) ^ np.uint64(epoch) * GAMMA)
         bounds = np.arange(1, count + 1, dtype=np.uint64)

@@ -1,10 +1,10 @@
-"""Losses and gradients of kiln's models in PyTorch, for trial/tests/parity.rs. Nothing in kiln's build or tests runs this.
+"""Losses and gradients of kiln's models in PyTorch, for crates/trial/tests/parity.rs. Nothing in kiln's build or tests runs this.
 
 python tests/reference/reference.py [MODEL…]   (needs torch 2.11 and numpy)
 
 Writes, beside this file, for each model MODEL-steps.csv (20 steps in f32, dropout 0: the loss and the norm of the whole gradient
 before it is clipped) and MODEL-gradients.csv (the norm of each parameter's gradient at step 1). Weights and batches come from a
-counter generator that trial/tests/parity.rs has too, so no weights are stored. Parameters have kiln's names.
+counter generator that crates/trial/tests/parity.rs has too, so no weights are stored. Parameters have kiln's names.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Losses, gradients and responses of T5 as Hugging Face has it, for trial/tests/parity.rs. Nothing in kiln's build or tests runs this.
+"""Losses, gradients and responses of T5 as Hugging Face has it, for crates/trial/tests/parity.rs. Nothing in kiln's build or tests runs this.
 
 python tests/reference/seq2seq_t5.py   (needs torch 2.11, transformers 5 and numpy)
 
@@ -7,7 +7,7 @@ scale_parameter and relative_step off), as reference.py does for the other model
 prompts, greedily and with 4 beams, its weights being those of the counter generator. Parameters have kiln's names.
 
 seq2seq-pretrained.safetensors is a T5 as `save_pretrained` writes it, in f16, and seq2seq-pretrained.csv its validation loss on the rows
-of trial/tests/common (`write_pairs`).
+of crates/trial/tests/common (`write_pairs`).
 """
 
 import shutil

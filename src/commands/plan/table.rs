@@ -3,8 +3,7 @@
 use std::{collections::HashMap, fmt::Write, path::Path};
 
 use comfy_table::{CellAlignment, Table, presets};
-
-use crate::{
+use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId, show},
     units::{Bytes, Count},
 };
@@ -84,13 +83,13 @@ fn plural(count: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Experiment;
+    use kiln_core::spec::Experiment;
 
     fn plan(sweep: &str) -> Plan {
         let yaml = format!("{{kiln: 1, name: x, model: {{kind: matmul}}, train: {{steps: 10}}, sweep: {{{sweep}}}}}");
         let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
         let experiment: Experiment = serde_json::from_value(value).unwrap();
-        crate::plan::expand(&experiment, &|_| None).unwrap()
+        kiln_core::plan::expand(&experiment, &|_| None).unwrap()
     }
 
     #[test]

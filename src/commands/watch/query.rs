@@ -10,13 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    commands::{Status, Stop},
-    hardware::{
-        Absence, DeviceFacts, Gpu, Nvml, Reading,
-        query::{Format, Query},
-    },
+use kiln_hardware::{
+    Absence, DeviceFacts, Gpu, Nvml, Reading,
+    query::{Format, Query},
 };
+
+use crate::commands::{Status, Stop};
 
 /// NVML's number for an error it has no other word for; nvidia-smi prints `[Unknown Error]`.
 const UNKNOWN_ERROR: u32 = 999;

@@ -8,13 +8,11 @@ mod frame;
 use std::io::{self, IsTerminal, Write};
 
 use super::Seen;
-use crate::{
-    commands::{Status, Stop, machine::can_draw},
-    hardware::{DeviceFacts, Tick},
-    units::Bytes,
-};
+use crate::commands::{Status, Stop, machine::can_draw};
 use columns::{Columns, or_dash};
 use frame::{Drawn, Page, Size};
+use kiln_core::units::Bytes;
+use kiln_hardware::{DeviceFacts, Tick};
 
 /// Lines between two headings where they are not drawn anew.
 const HEADING_EVERY: u64 = 40;

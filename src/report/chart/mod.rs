@@ -15,9 +15,8 @@ pub(super) use lines::{Band, Line, Lines, Mark, Shape};
 pub(super) use scale::{Axis, Quantity, Unit, label_of};
 
 use askama::filters::{Escaper, Html};
+use kiln_core::units::without_controls;
 use plotters::{drawing::IntoDrawingArea, prelude::SVGBackend};
-
-use crate::units::without_controls;
 
 /// A picture with its name and words.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::record::{TrialRow, TrialTable};
+use kiln_core::record::{TrialRow, TrialTable};
 
 /// Rows tell the second in which they started, so two runs in turns may seem to overlap by as much.
 const CLOCK_SECONDS: f64 = 1.0;

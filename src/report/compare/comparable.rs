@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kiln_core::record::TrialRow;
 use serde::Serialize;
-
-use crate::record::TrialRow;
 
 /// A fact of a row that decides its numbers beside what is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

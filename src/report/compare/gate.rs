@@ -1,10 +1,11 @@
 //! A gate: whether a metric became worse anywhere. It has three answers, and "cannot tell" is not "no".
 
-use super::{Compared, Comparison, Comparisons, Metric, Verdict, word};
-use crate::{
+use kiln_core::{
     statistics::{MUCH_DISTURBED, Nature},
     units::{counted, listed},
 };
+
+use super::{Compared, Comparison, Comparisons, Metric, Verdict, word};
 
 /// What a gate answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

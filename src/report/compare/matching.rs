@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::points::{Pieces, Point, SETTINGS, pieces, points, setting, shown};
-use crate::{
+use kiln_core::{
     plan::TrialId,
     record::{TableRow, TrialRow, TrialTable},
 };
+
+use super::super::points::{Pieces, Point, SETTINGS, pieces, points, setting, shown};
 
 /// Rows of both tables that are repeats of the same thing.
 #[derive(Clone, Debug)]

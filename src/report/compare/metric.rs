@@ -1,12 +1,12 @@
 //! What is compared: a number of a row, which way is better, and from what change on it matters.
 
-use serde::Serialize;
-
-use super::at_once::AtOnce;
-use crate::{
+use kiln_core::{
     record::TrialRow,
     statistics::{Nature, Run, WORTH},
 };
+use serde::Serialize;
+
+use super::at_once::AtOnce;
 
 /// A number that a verdict is given on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

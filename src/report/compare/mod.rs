@@ -14,6 +14,12 @@ mod reproduced;
 
 use std::collections::HashSet;
 
+use kiln_core::{
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
+    statistics::{self, Design, Drift, Estimate, Question, Sides, estimates},
+    units::decimals,
+};
 use serde::Serialize;
 
 pub use comparable::{Field, Unlike};
@@ -25,12 +31,6 @@ pub use reproduced::{Reproduction, reproduced};
 
 use self::at_once::AtOnce;
 use super::points::note_on;
-use crate::{
-    plan::Outcome,
-    record::{TrialRow, TrialTable},
-    statistics::{self, Design, Drift, Estimate, Question, Sides, estimates},
-    units::decimals,
-};
 use matching::{Matched, Pair, by_id, by_keys};
 
 /// How tables are compared.

@@ -1,10 +1,11 @@
 //! What the order of the runs means for the verdicts, in words.
 
-use super::{Compared, Comparison, Comparisons};
-use crate::{
+use kiln_core::{
     statistics::{Design, Drift, SESSION_JUMP},
     units::{Fraction, counted, listed},
 };
+
+use super::{Compared, Comparison, Comparisons};
 
 /// Sentences on how the runs of both sides lie in time and what the machine did meanwhile, of the metrics that depend on it; the most telling point
 /// speaks for all.

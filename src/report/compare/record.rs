@@ -1,15 +1,14 @@
 //! What differs between the records of two runs: the experiment, the code, the libraries, the machine.
 
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::{
+use kiln_core::{
     plan::show,
     record::{
         RunFile,
         difference::{Difference, differences, leaves},
     },
 };
+use serde::Serialize;
+use serde_json::Value;
 
 /// A fact that two runs recorded differently. A side that recorded none is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

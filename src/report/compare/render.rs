@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
-
-use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict, order::sentences};
-use crate::{
-    report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant},
+use kiln_core::{
     statistics::Design,
     units::{Bytes, Change, Fraction, Seconds, counted, decimals, exact, listed, without_controls},
 };
+use serde_json::{Value, json};
+
+use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict, order::sentences};
+use crate::report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant};
 
 /// Version of the object that [`Page::json`] makes.
 const KILN_COMPARE: u32 = 1;

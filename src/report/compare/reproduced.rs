@@ -1,7 +1,8 @@
 //! Whether a run was reproduced: an answer for programs, and a sentence.
 
+use kiln_core::units::{Fraction, counted};
+
 use super::{Compared, Comparisons, Gate, Verdict};
-use crate::units::{Fraction, counted};
 
 /// What a rerun showed.
 #[derive(Clone, Debug, PartialEq, Eq)]

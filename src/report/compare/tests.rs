@@ -1,5 +1,7 @@
 //! Verdicts on made tables.
 
+use kiln_core::{record::TableRow, statistics::Run};
+
 use super::{
     super::{
         Style,
@@ -7,7 +9,6 @@ use super::{
     },
     *,
 };
-use crate::{record::TableRow, statistics::Run};
 
 /// A table of one point with these rates; ids from `first` on, nobody knows when they were made.
 fn rates(first: u64, rates: &[f64]) -> TrialTable {

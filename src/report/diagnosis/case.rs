@@ -6,17 +6,13 @@ use std::{
     ops::Range,
 };
 
+use kiln_core::{plan::Outcome, record::TrialRow, statistics::WORTH};
 use serde_json::{Map, Value};
 
 use super::rule::{Evidence, Threshold, Unit};
-use crate::{
-    plan::Outcome,
-    record::TrialRow,
-    report::{
-        points::{Point, note_on},
-        rates::{Blocks, Gain, Rates, Unknown},
-    },
-    statistics::WORTH,
+use crate::report::{
+    points::{Point, note_on},
+    rates::{Blocks, Gain, Rates, Unknown},
 };
 
 /// From where on another point's rate counts as faster.

@@ -1,15 +1,16 @@
 //! A device that could do more: steps too short for it, batches too small for it, gradients on their way, or no GPU at all.
 
+use kiln_core::{
+    record::TrialRow,
+    units::{Bytes, Fraction, Seconds},
+};
+
 use super::{
     case::{Case, FASTER, Sides, mean_of},
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
-use crate::{
-    record::TrialRow,
-    report::points::Point,
-    units::{Bytes, Fraction, Seconds},
-};
+use crate::report::points::Point;
 
 const SHORT_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",

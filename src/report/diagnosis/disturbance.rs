@@ -1,11 +1,12 @@
 //! What came from outside and makes numbers doubtful: clocks held down, others on the device, others on the host.
 
+use kiln_core::units::{Fraction, counted, significant};
+
 use super::{
     case::{Case, FASTER, mean_of},
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
-use crate::units::{Fraction, counted, significant};
 
 /// The driver's name of a power cap.
 const POWER_CAP: &str = "sw_power_cap";

@@ -1,14 +1,13 @@
 //! Batches that come too late: from the loader, from its disk, from too few cores, over the bus.
 
+use kiln_core::units::{Bytes, Fraction, counted, significant};
+
 use super::{
     case::{Case, FASTER, Sides, mean_of},
     next::Next,
     rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
 };
-use crate::{
-    report::{points::Point, rates::Gain},
-    units::{Bytes, Fraction, counted, significant},
-};
+use crate::report::{points::Point, rates::Gain};
 
 const WAIT_MATTERS: Threshold =
     Threshold::at_least("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");

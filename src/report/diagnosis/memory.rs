@@ -1,15 +1,16 @@
 //! Memory that ran out, nearly did, grows, or has to be tidied up again and again.
 
+use kiln_core::{
+    plan::Outcome,
+    units::{Bytes, Fraction, Seconds},
+};
+
 use super::{
     case::{Case, mean_of, share},
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
-use crate::{
-    plan::Outcome,
-    report::points::Point,
-    units::{Bytes, Fraction, Seconds},
-};
+use crate::report::points::Point;
 
 const LATE: Threshold = Threshold::at_least(
     "`steps` of a trial that ran out of memory",

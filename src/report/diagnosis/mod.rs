@@ -11,10 +11,10 @@ mod pauses;
 mod rule;
 
 use case::{Around, Case};
+use kiln_core::record::{TrialRow, TrialTable};
 pub use rule::{Bound, Evidence, Finding, Rule, Threshold, Unit, Weight};
 
 use super::points::points;
-use crate::record::{TrialRow, TrialTable};
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
 pub const RULES: [&Rule; 24] = [

@@ -1,11 +1,12 @@
 //! What is cut out of the measured window and still takes a trial's time.
 
+use kiln_core::units::{Fraction, Seconds};
+
 use super::{
     case::Case,
     next::Next,
     rule::{Found, Rule, Threshold, Unit, Weight},
 };
-use crate::units::{Fraction, Seconds};
 
 const EVALUATION_SHARE: Threshold = Threshold::at_least(
     "`evaluation_seconds` / `trial_seconds`",

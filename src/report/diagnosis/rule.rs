@@ -2,14 +2,14 @@
 
 use std::{cmp::Ordering, fmt};
 
+use kiln_core::{
+    plan::TrialId,
+    units::{Bytes, Fraction, Seconds},
+};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{case::Case, next::Next};
-use crate::{
-    plan::TrialId,
-    units::{Bytes, Fraction, Seconds},
-};
 
 /// One observation that a row of `trials.csv` allows.
 #[derive(Debug)]

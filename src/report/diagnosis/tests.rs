@@ -1,11 +1,12 @@
 //! The rules on made rows: the stories that people bring, and each rule at its edges. Recorded runs are diagnosed in `tests/diagnosis.rs`.
 
-use super::*;
-use crate::{
+use kiln_core::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
-    report::points::tests::{row, table},
 };
+
+use super::*;
+use crate::report::points::tests::{row, table};
 
 const GIB: u64 = 1 << 30;
 
@@ -550,7 +551,7 @@ fn findings_come_with_their_cells_and_the_dearest_first() {
 
 #[test]
 fn every_rule_has_a_name_of_its_own_columns_that_exist_and_explains_rules() {
-    let columns: Vec<&str> = crate::record::columns::TRIALS.columns.iter().map(|column| column.name).collect();
+    let columns: Vec<&str> = kiln_core::record::columns::TRIALS.columns.iter().map(|column| column.name).collect();
     for one in RULES {
         assert!(one.name.chars().all(|c| c.is_ascii_lowercase() || c == '-') && RULES.iter().filter(|other| other.name == one.name).count() == 1);
         assert!(one.columns.iter().all(|column| columns.contains(column)), "{}", one.name);

@@ -5,16 +5,20 @@ use std::{
     path::Path,
 };
 
-use crate::{
+use kiln_core::{
     plan::{Outcome, show},
-    record::{Moment, RunFolder, SnapshotRow, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
+    record::{RunFolder, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
+    units::{Bytes, counted},
+};
+
+use crate::{
+    readings::{Moment, SnapshotRow},
     report::{
         compare::{Fact, Field, facts},
         page::Subject,
         summary::counts,
         views::Run,
     },
-    units::{Bytes, counted},
 };
 
 /// Facts in which two runs differ that a page lists.
@@ -114,7 +118,7 @@ fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
         let short: String = git.commit.chars().take(12).collect();
         format!("{short}{}", if git.dirty { ", with changes" } else { "" })
     });
-    let device = |row: &crate::record::TrialRow| row.device_name.clone().or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()));
+    let device = |row: &kiln_core::record::TrialRow| row.device_name.clone().or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()));
     let all = [
         ("device", distinct(rows().filter_map(device))),
         ("driver", distinct(rows().filter_map(|row| row.driver.clone()))),

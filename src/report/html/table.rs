@@ -1,16 +1,17 @@
 //! The table of the page: a line per point of every run, all that people sort and filter by.
 
-use crate::{
+use kiln_core::{
     plan::Outcome,
     record::TrialRow,
-    report::{
-        findings::capitalized,
-        layout::significant,
-        points::{Point, Speed, pieces, shown, speed},
-        rates::{Rates, order_of_best},
-        views::{Run, Spots, value_of},
-    },
     units::{Bytes, Fraction, Seconds, decimals},
+};
+
+use crate::report::{
+    findings::capitalized,
+    layout::significant,
+    points::{Point, Speed, pieces, shown, speed},
+    rates::{Rates, order_of_best},
+    views::{Run, Spots, value_of},
 };
 
 /// More values than this are typed, not chosen.

@@ -1,9 +1,10 @@
-use super::*;
-use crate::{
+use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable},
-    report::points::tests::{row, table},
 };
+
+use super::*;
+use crate::report::points::tests::{row, table};
 
 fn page(table: &TrialTable) -> String {
     let subjects = [Subject::new(table, "results/x/trials.csv")];

@@ -1,14 +1,12 @@
 //! A number over each axis, one line for each choice on the others.
 
+use kiln_core::{plan::Outcome, units::counted};
+
 use super::{
     MOST_LINES, MOST_MARKS, Measure,
     spots::{Spot, Spots},
 };
-use crate::{
-    plan::Outcome,
-    report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, Unit},
-    units::counted,
-};
+use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, Unit};
 
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
     let measures = Measure::all(&spots.axes, spots.spots.iter().flat_map(|spot| spot.point.completed()));

@@ -1,10 +1,9 @@
 //! Losses on their way: over steps, samples and time.
 
+use kiln_core::record::{Course, TrialRow};
+
 use super::{MOST_LINES, MOST_MARKS, Run, averaged, name_in};
-use crate::{
-    record::{Course, TrialRow},
-    report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit},
-};
+use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit};
 
 /// Points that are looked at for each that is shown.
 const MOST_TRIED: usize = 4;

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use kiln_core::{
+    record::{Course, TrialRow},
+    units::counted,
+};
+
 use super::{
     MOST_LINES, Run,
     measure::Mean,
     spots::{Spot, Spots},
 };
-use crate::{
-    record::{Course, TrialRow},
-    report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, label_of},
-    units::counted,
-};
+use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, label_of};
 
 /// Numbers of samples that differ by so little count as the same: a last batch that was left out.
 const SAME: f64 = 0.02;

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use kiln_core::record::TrialRow;
+
 use super::{MOST_LINES, MOST_MARKS, Run, TrialSeries, enveloped, name_in};
 use crate::{
-    record::{SampleRow, TrialRow, samples::samples_of},
+    readings::{SampleRow, samples::samples_of},
     report::chart::{Axis, Band, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit},
 };
 

@@ -1,12 +1,9 @@
 //! What is drawn over the axes: a number of a row, its unit, and the interval around the mean of repeats.
 
+use kiln_core::{record::TrialRow, statistics};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{
-    record::TrialRow,
-    report::{chart::Quantity, points::lengths_differ},
-    statistics,
-};
+use crate::report::{chart::Quantity, points::lengths_differ};
 
 /// A number that each point has.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,12 @@
 //! What memory was held for, as far as the tables tell: sizes that follow from the number of parameters, and what is left.
 
+use kiln_core::{record::TrialRow, units::counted};
 use serde_json::Value;
 
 use super::{Run, name_in};
-use crate::{
-    record::TrialRow,
-    report::{
-        chart::{Bar, Bars, Chart, Picture, Quantity, Unit},
-        points::Point,
-    },
-    units::counted,
+use crate::report::{
+    chart::{Bar, Bars, Chart, Picture, Quantity, Unit},
+    points::Point,
 };
 
 /// More bars are a table.

@@ -9,16 +9,17 @@ mod measure;
 mod memory;
 mod spots;
 
+use kiln_core::{
+    plan::{Outcome, TrialId},
+    record::{Course, RunFile, RunFolder, TrialRow, TrialTable},
+};
+
 pub(super) use measure::Measure;
 pub(super) use spots::{Spots, value_of};
 
 use super::{
     chart::Chart,
     points::{Point, points, short_names},
-};
-use crate::{
-    plan::{Outcome, TrialId},
-    record::{Course, RunFile, RunFolder, TrialRow, TrialTable},
 };
 
 /// Lines of a picture: more colours than this nobody tells apart.

@@ -2,12 +2,10 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
+use kiln_core::{spec::Experiment, units::TimeSpan};
+
 use super::*;
-use crate::{
-    schedule::sweep::tests::{request, script, trial},
-    spec::Experiment,
-    units::TimeSpan,
-};
+use crate::schedule::sweep::tests::{request, script, trial};
 
 /// An attempt whose child says nothing, ignores SIGTERM and goes on until it is killed.
 fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {

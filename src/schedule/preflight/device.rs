@@ -1,12 +1,14 @@
 //! The health of one GPU, from its facts to checks: settings that a restart would change, memory faults, power, heat, the link,
 //! and who else is on it. A field that the board does not have is no check; what the driver hides is unknown.
 
-use super::gpu::GpuFacts;
-use crate::{
-    hardware::{Absence, ProcessList, gpu::Activity},
-    record::{Check, Privacy},
+use kiln_core::{
+    record::Check,
     units::{Bytes, counted},
 };
+use kiln_hardware::{Absence, ProcessList, gpu::Activity};
+
+use super::gpu::GpuFacts;
+use crate::readings::Privacy;
 
 /// Degrees below the slow-down at which a GPU is called hot.
 const HOT_MARGIN: i64 = 5;
@@ -312,11 +314,9 @@ fn link(gpu: &GpuFacts) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        hardware::{GpuProcess, Reading},
-        record::State,
-        schedule::preflight::gpu::{MigName, tests::healthy},
-    };
+    use crate::schedule::preflight::gpu::{MigName, tests::healthy};
+    use kiln_core::record::State;
+    use kiln_hardware::{GpuProcess, Reading};
 
     fn known<T>(value: T) -> Reading<T> {
         Reading::Value(value)

@@ -1,11 +1,10 @@
 //! The NVIDIA driver: whether it is loaded, whether its parts are of one version, whether its devices can be reached. From facts
 //! to checks; the classic cases have words of their own.
 
+use kiln_core::record::Check;
+use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
+
 use super::facts::{DriverVersions, Facts, SystemFacts};
-use crate::{
-    hardware::{NvmlAbsent, NvmlFault, Reading},
-    record::Check,
-};
 
 /// All checks of the driver.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
@@ -172,7 +171,8 @@ fn no_library(absent: &NvmlAbsent, facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{record::State, schedule::preflight::tests::facts};
+    use crate::schedule::preflight::tests::facts;
+    use kiln_core::record::State;
 
     fn absent(fault: NvmlFault, reason: &str) -> Result<DriverVersions, NvmlAbsent> {
         Err(NvmlAbsent { reason: reason.to_owned(), fault })
@@ -252,7 +252,7 @@ mod tests {
         let (state, evidence, _) = one(|facts| facts.silence = Some("GPU 0: the driver has not answered for 5 s".into()));
         assert_eq!((state, evidence.as_str()), (State::Problem, "590.48.01 is loaded, but GPU 0: the driver has not answered for 5 s"));
         let mut facts = facts();
-        facts.driver.as_mut().unwrap().cuda = Reading::Absent(crate::hardware::Absence::NoSymbol);
+        facts.driver.as_mut().unwrap().cuda = Reading::Absent(kiln_hardware::Absence::NoSymbol);
         assert_eq!(checks(&facts)[0].evidence, "590.48.01 is loaded, up to which CUDA is unknown (this driver does not offer it)");
     }
 

@@ -7,13 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{plan::Trial, units::listed};
+use kiln_hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus, silence_of};
+
 use super::{gpu::GpuFacts, trial_program::Answer};
-use crate::{
-    hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus, silence_of},
-    plan::Trial,
-    record::Privacy,
-    units::listed,
-};
+use crate::readings::Privacy;
 
 /// Everything that is known before the checks.
 #[derive(Clone, Debug)]
@@ -252,7 +250,17 @@ fn wish(trials: &[Trial], cores: u64) -> Wish {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::tree;
+
+    /// A folder with these files, by path and text.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
 
     #[test]
     fn versions_of_module_and_library_come_from_the_files_of_the_driver() {

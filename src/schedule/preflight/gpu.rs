@@ -1,6 +1,6 @@
 //! What the checks look at of one GPU: the part of the typed model that decides whether it can be trusted with a trial.
 
-use crate::hardware::{
+use kiln_hardware::{
     Absence, Gpu, ProcessList, Reading,
     gpu::{Activity, MigDevice},
     silence_of,

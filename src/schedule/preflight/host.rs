@@ -1,12 +1,13 @@
 //! The host: processors and what control groups leave of them, memory, shared memory, disk, clock, and who else is busy. From
 //! facts to checks.
 
-use super::facts::{Facts, Wish};
-use crate::{
-    hardware::Reading,
+use kiln_core::{
     record::Check,
     units::{Bytes, counted},
 };
+use kiln_hardware::Reading;
+
+use super::facts::{Facts, Wish};
 
 /// Below this a run's tables and checkpoints may not fit.
 const LITTLE_DISK_BYTES: u64 = 2 << 30;
@@ -180,7 +181,8 @@ fn clock(facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{record::State, schedule::preflight::tests::facts};
+    use crate::schedule::preflight::tests::facts;
+    use kiln_core::record::State;
 
     fn found(name: &str, change: impl FnOnce(&mut Facts)) -> (State, String) {
         let mut facts = facts();

@@ -1,20 +1,21 @@
 //! The child and its libtorch: whether it starts, which libtorch it has loaded, whether CUDA is built in and can be used, whether
 //! that fits the driver and the GPUs, whether products come out right. From what the child said to checks.
 
+use kiln_core::{
+    record::{
+        Check,
+        examination::{Build, CudaDriver, Libtorch, Nvrtc, Product},
+    },
+    units::Seconds,
+};
+
 use super::{
     facts::Facts,
     loading::{LoadFault, LoadFaultKind},
     trial_program::{Answer, Fault},
     visible,
 };
-use crate::{
-    record::{
-        Check,
-        examination::{Build, CudaDriver, Libtorch, Nvrtc, Product},
-    },
-    schedule::devices::is_hidden_on_purpose,
-    units::Seconds,
-};
+use crate::schedule::devices::is_hidden_on_purpose;
 
 /// Largest error of a product of 512 × 512 normal numbers in f32, relative to its largest element. Rounding leaves some 1e-6;
 /// TF32, which is off, would leave some 1e-4.

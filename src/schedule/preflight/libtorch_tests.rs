@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use super::*;
-use crate::{
-    hardware::{NvmlAbsent, NvmlFault, Reading},
-    record::{
-        State,
-        examination::{Cuda, CudaDevice},
-    },
-    schedule::preflight::tests::{answer, facts},
+use kiln_core::record::{
+    State,
+    examination::{Cuda, CudaDevice},
 };
+use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
+
+use super::*;
+use crate::schedule::preflight::tests::{answer, facts};
 
 fn found(name: &str, change: impl FnOnce(&mut Facts, &mut Answer)) -> Check {
     let (mut facts, mut answer) = (facts(), answer());

@@ -17,16 +17,15 @@ mod visible;
 
 use std::{path::Path, time::Duration};
 
+use kiln_core::{plan::Trial, record::Check};
+use kiln_hardware::{Nvml, NvmlAbsent, Patience};
+
 pub use facts::{Facts, Sources};
 pub use text::{Style, json, page};
 pub use trial_program::{Answer, Asking, ask};
 pub(super) use visible::NAME as VISIBLE_DEVICES;
 
-use crate::{
-    hardware::{Nvml, NvmlAbsent, Patience},
-    plan::Trial,
-    record::{Check, Privacy},
-};
+use crate::readings::Privacy;
 
 /// Longest wait for the child: CUDA takes tens of seconds to start on many GPUs without persistence mode.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -98,13 +97,11 @@ mod tests {
         facts::{DriverVersions, Environment, Place, SystemFacts},
         *,
     };
-    use crate::{
-        hardware::Reading,
-        record::{
-            State,
-            examination::{Build, Cuda, CudaDriver, Libtorch, Product},
-        },
+    use kiln_core::record::{
+        State,
+        examination::{Build, Cuda, CudaDriver, Libtorch, Product},
     };
+    use kiln_hardware::Reading;
 
     fn known<T>(value: T) -> Reading<T> {
         Reading::Value(value)
@@ -112,7 +109,7 @@ mod tests {
 
     /// A machine in good order with one GPU, nothing asked of the child.
     pub(in crate::schedule) fn facts() -> Facts {
-        let mut host = crate::hardware::host::read();
+        let mut host = kiln_hardware::host::read();
         (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) = (known(16), 16, Reading::absent("no limit"));
         (host.memory_bytes, host.memory_available_bytes) = (known(64 << 30), known(60 << 30));
         (host.cgroup_memory_bytes, host.swap_bytes) = (Reading::absent("no limit"), known(0));

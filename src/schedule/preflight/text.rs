@@ -1,9 +1,9 @@
 //! A diagnosis as a page and as JSON. One line per check, the remedy beneath it; the last line says what it comes to.
 
+use kiln_core::record::{Check, State};
 use serde_json::{Value, json};
 
 use super::Diagnosis;
-use crate::record::{Check, State};
 
 /// Version of the JSON.
 const DOCTOR: u32 = 1;

@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
+use kiln_core::record::examination::{Build, Cuda, EXAMINATION, Finding, Nvrtc, Product};
+
 use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
-use crate::record::examination::{Build, Cuda, EXAMINATION, Finding, Nvrtc, Product};
 
 /// What the child said.
 #[derive(Clone, Debug, Default)]

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use kiln_core::{record::Check, units::counted};
+
 use super::{
     facts::Facts,
     gpu::{GpuFacts, MigName},
 };
-use crate::{record::Check, units::counted};
 
 /// The check of `CUDA_VISIBLE_DEVICES`.
 pub(in crate::schedule) const NAME: &str = "visible-devices";
@@ -172,11 +173,9 @@ fn leaves(text: &str, seen: &[Named], facts: &Facts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        hardware::Reading,
-        record::State,
-        schedule::preflight::{gpu::tests::healthy, tests::facts},
-    };
+    use crate::schedule::preflight::{gpu::tests::healthy, tests::facts};
+    use kiln_core::record::State;
+    use kiln_hardware::Reading;
 
     fn with(text: &str, change: impl FnOnce(&mut Facts)) -> (State, String) {
         let mut facts = facts();

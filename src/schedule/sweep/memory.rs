@@ -1,16 +1,12 @@
 //! `run.on_oom`: what a trial that ran out of memory does to the others.
 
+use kiln_core::{plan::Outcome, record::TrialRow, spec::OnOom, units::counted};
+
 use super::{Sweep, fallback, open};
-use crate::{
-    plan::Outcome,
-    record::TrialRow,
-    schedule::{
-        instruments::TrialReadings,
-        memory,
-        row::{Facts, row},
-    },
-    spec::OnOom,
-    units::counted,
+use crate::schedule::{
+    instruments::TrialReadings,
+    memory,
+    row::{Facts, row},
 };
 
 impl Sweep<'_> {

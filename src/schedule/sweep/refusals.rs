@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use crate::{
+use kiln_core::{
     record::{
         Check, State,
         run_folder::{Lock, lock},
     },
-    schedule::{Request, Stop, clock, open, pools::Pools, preflight},
     spec::{DeviceName, Devices, Engine},
 };
+
+use crate::schedule::{Request, Stop, clock, open, pools::Pools, preflight};
 
 /// # Errors
 /// There is no program of a trial, or it may not be executed.

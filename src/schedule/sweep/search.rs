@@ -1,10 +1,9 @@
 //! A search's next trials, once all that it asked for have ended.
 
+use kiln_core::plan::Trial;
+
 use super::{Sweep, open};
-use crate::{
-    plan::Trial,
-    schedule::{Request, Stop, open::Old},
-};
+use crate::schedule::{Request, Stop, open::Old};
 
 impl Sweep<'_> {
     /// Puts what the search asks for next at the end of the queue; whether there is something.
@@ -40,6 +39,6 @@ pub(super) fn note_end(request: &Request, old: &Old) -> Result<(), Stop> {
         return Ok(());
     }
     let file =
-        crate::record::RunFile { is_searching: false, plan: request.trials.iter().map(|trial| trial.id.clone()).collect(), ..old.file.clone() };
+        kiln_core::record::RunFile { is_searching: false, plan: request.trials.iter().map(|trial| trial.id.clone()).collect(), ..old.file.clone() };
     file.write(&old.folder.run_file()).map_err(open::cannot_write(request))
 }

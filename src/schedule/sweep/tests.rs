@@ -1,11 +1,12 @@
 use std::{fs, path::PathBuf};
 
-use super::*;
-use crate::{
+use kiln_core::{
     plan::Trial,
-    schedule::{Selection, Style, instruments::DeviceFacts, program::write_program},
     spec::{DeviceName, Devices, Engine, Experiment},
 };
+
+use super::*;
+use crate::schedule::{Selection, Style, instruments::DeviceFacts, program::write_program};
 
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
 
@@ -117,8 +118,8 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap().failure.unwrap();
     assert!(matches!(&stopped, Stop::CannotRun(what) if what.contains("full")), "{stopped}");
-    let run = crate::record::run_folder::runs(&results, "x").remove(0);
-    let rows = crate::record::TrialTable::read(&run.trials_table()).unwrap().rows;
+    let run = kiln_core::record::run_folder::runs(&results, "x").remove(0);
+    let rows = kiln_core::record::TrialTable::read(&run.trials_table()).unwrap().rows;
     assert_eq!(rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(), [Outcome::Diverged; 2]);
 }
 
@@ -134,9 +135,9 @@ fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
         let mut instruments = Instruments::pretending(gpus);
         instruments.pretended_lost = vec!["GPU-0".to_owned()];
         let ended = run(&request, instruments).map_err(|stop| stop.to_string());
-        let folder = crate::record::run_folder::runs(results, "x").remove(0);
+        let folder = kiln_core::record::run_folder::runs(results, "x").remove(0);
         let ended = ended.and_then(|report| report.failure.map_or(Ok(report.end), |stop| Err(stop.to_string())));
-        (ended, crate::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
+        (ended, kiln_core::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
     };
     let (ended, rows) = lose(&place.path().join("two"), vec![gpu(0), gpu(1)]);
     assert_eq!(ended, Ok(End::Finished));
@@ -158,7 +159,7 @@ fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder()
     let trials = [trial(&experiment, 1, 0)];
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), PathBuf::from("/bin/true"));
     fs::create_dir(&locks).unwrap();
-    let _held = crate::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711").unwrap().unwrap();
+    let _held = kiln_core::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711").unwrap().unwrap();
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let refused = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap_err();
     assert!(matches!(&refused, Stop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased by process 4711")), "{refused}");
@@ -171,7 +172,7 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     let place = tempfile::tempdir().unwrap();
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, train: {precision: tf32}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-    let f32 = crate::spec::Train { precision: crate::spec::Precision::F32, ..experiment.train.clone() };
+    let f32 = kiln_core::spec::Train { precision: kiln_core::spec::Precision::F32, ..experiment.train.clone() };
     let auto = |number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) };
     let trials = [Trial { train: f32, ..auto(1) }, auto(2)];
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), ""));
@@ -180,7 +181,7 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     let begins = "trial 0000000002 has `train.precision: tf32`, which is a format of GPUs, and there is none for it (no NVML at /nonexistent";
     let ends = "); leave tf32 out, or name a GPU with `--device`";
     assert!(matches!(&refused, Stop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)), "{refused}");
-    assert!(crate::record::run_folder::runs(&results, "x").is_empty(), "nothing was started");
+    assert!(kiln_core::record::run_folder::runs(&results, "x").is_empty(), "nothing was started");
     let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
     assert_eq!(report.rows.len(), 2, "a GPU has it, as far as the parent knows");
 }

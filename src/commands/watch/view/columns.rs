@@ -1,13 +1,6 @@
 //! The columns of a device's line: which of them there is room for, and what stands in them.
 
 use super::frame::cut;
-use crate::{
-    hardware::{
-        DeviceFacts, Tick,
-        sampler::{GpuTick, THROTTLED, throttle_names},
-    },
-    units::Bytes,
-};
 
 /// A longer name of a GPU is cut.
 const LONGEST_NAME: usize = 28;
@@ -34,6 +27,11 @@ enum Column {
 }
 
 use Column::{Active, Clock, Held, Index, Limit, Name, Power, Temperature, Tensor, Time, Total, Used, Utilization};
+use kiln_core::units::Bytes;
+use kiln_hardware::{
+    DeviceFacts, Tick,
+    sampler::{GpuTick, THROTTLED, throttle_names},
+};
 
 const ALL: [Column; 13] = [Time, Index, Name, Utilization, Used, Total, Power, Limit, Temperature, Clock, Active, Tensor, Held];
 
@@ -224,7 +222,7 @@ pub(super) fn or_dash<T>(value: Option<T>, print: impl FnOnce(T) -> String) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::Reading;
+    use kiln_hardware::Reading;
 
     fn device(name: &str) -> DeviceFacts {
         DeviceFacts {

@@ -1,0 +1,89 @@
+//! `custom`: a model of someone's own, in a program of their own (`docs/own-model.md`). What the runner must know to plan stands in
+//! keys that every such model has; what else stands in `model` is the owner's.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Content, Contradiction};
+
+/// A model of your own, in the program that `$KILN_TRIAL` names. Any further key is that model's: it is checked there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+// As the other kinds, which refuse unknown keys, are.
+#[schemars(inline)]
+pub struct Custom {
+    /// The name under which the program has the model.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// What its samples are made of.
+    pub reads: Reads,
+    /// Tokens, or rows of a panel, per sample; needed where it reads `text` or `panel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub seq_len: Option<u64>,
+    /// The owner's keys, as written.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// What a model of one's own can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reads {
+    Text,
+    Images,
+    Panel,
+}
+
+impl Reads {
+    pub(super) fn content(self) -> Content {
+        match self {
+            Self::Text => Content::Text,
+            Self::Images => Content::Images,
+            Self::Panel => Content::Panel,
+        }
+    }
+}
+
+impl Custom {
+    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+        let message = match (self.reads, self.seq_len) {
+            (Reads::Images, Some(_)) => "`seq_len` is for models that read text or a panel, and `reads` is `images`; remove it",
+            (Reads::Text, None) => "`seq_len` is missing: a model that reads `text` says how many tokens a sample has",
+            (Reads::Panel, None) => "`seq_len` is missing: a model that reads `panel` says how many rows a sample has",
+            _ => return Vec::new(),
+        };
+        vec![("seq_len", message.to_owned())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::Model;
+
+    fn contradictions(keys: &str) -> Vec<Contradiction> {
+        serde_yaml::from_str::<Model>(&format!("{{kind: custom, name: mine, {keys}}}")).unwrap().contradictions()
+    }
+
+    #[test]
+    fn further_keys_are_kept_as_they_are_written() {
+        let text = r#"{"kind":"custom","name":"mine","reads":"text","seq_len":8,"width":3,"stem":{"kernel":[1,2.5],"act":"relu"},"bias":true}"#;
+        let model: Model = serde_json::from_str(text).unwrap();
+        let Model::Custom(custom) = &model else { panic!("{model:?}") };
+        assert_eq!(custom.fields.keys().collect::<Vec<_>>(), ["width", "stem", "bias"]);
+        assert_eq!(serde_json::to_string(&model).unwrap(), text);
+        assert_eq!((model.seq_len(), model.reads(), model.parameters(None), model.flops_per_sample(None)), (Some(8), Content::Text, None, None));
+    }
+
+    #[test]
+    fn a_length_is_needed_by_sequences_and_refused_by_images() {
+        for sound in ["reads: text, seq_len: 8", "reads: panel, seq_len: 8", "reads: images"] {
+            assert_eq!(contradictions(sound), []);
+        }
+        for (bad, part) in [("reads: text", "`seq_len` is missing"), ("reads: panel", "how many rows"), ("reads: images, seq_len: 3", "remove it")] {
+            let found = contradictions(bad);
+            assert!(found.len() == 1 && found[0].0 == "seq_len" && found[0].1.contains(part), "{found:?}");
+        }
+    }
+}

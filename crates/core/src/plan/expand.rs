@@ -1,0 +1,145 @@
+//! The way from an experiment to its plan: points, settings, refusals, ids, order.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::{
+    PlanProblem, Trial, TrialId,
+    order::order_trials,
+    point::Points,
+    points::{Choices, expand_sweep},
+    problem::Problems,
+};
+use crate::{
+    kinds::{Data, data::DataFacts, samples::Epoch},
+    spec::{Experiment, Order},
+};
+
+/// All trials of an experiment, in the order they run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub trials: Vec<Trial>,
+    pub points: u64,
+    pub repeats: u64,
+    pub order: Order,
+    /// Dotted keys of the axes, in file order.
+    pub axes: Vec<String>,
+    /// One pass over the training data, by [`Trial::point`]; `None` where the model reads none or its size is unknown.
+    pub epochs: Vec<Option<Epoch>>,
+}
+
+impl Plan {
+    /// What one epoch of this trial goes through.
+    pub fn epoch_of(&self, trial: &Trial) -> Option<Epoch> {
+        self.epochs.get(trial.point as usize).copied().flatten()
+    }
+
+    /// Bytes the run will need, hardware samples left out; `None` while some trial's steps are unknown.
+    pub fn expected_disk_bytes(&self) -> Option<u64> {
+        self.trials.iter().map(Trial::expected_disk_bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
+    }
+}
+
+/// Plans the trials of an experiment, or says everything that speaks against it.
+///
+/// `facts` tells what is known of a data section (`None`: unknown, the cells that need it stay empty); it is asked once per
+/// text.
+///
+/// # Errors
+/// Every fault of every point, each with the keys and axis values it comes from.
+pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>) -> Result<Plan, Vec<PlanProblem>> {
+    if experiment.sweep.search.is_some() {
+        let message = "`sweep.search` is for `kiln tune`; to run a file's own values, set `sweep.search=null`";
+        return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
+    }
+    let points = Points::new(experiment, facts)?;
+    let sweep = expand_sweep(&experiment.sweep, |key| points.base(key))?;
+    let mut planner = Planner { points, axes: sweep.axes, epochs: Vec::new(), problems: Problems::default() };
+    let mut ids = UsedIds::default();
+    let repeats = experiment.sweep.repeats;
+    let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
+    for (number, choices) in sweep.points.iter().enumerate() {
+        let axes = planner.points.axis_values(&planner.axes, choices);
+        let trials = planner.point(number as u64, choices, &axes, repeats);
+        ids.refuse_twins(number, &axes, &trials, &mut planner.problems);
+        by_point.push(trials);
+    }
+    let (axes, epochs) = (planner.axes, planner.epochs);
+    planner.problems.none_or(())?;
+    let points = by_point.len() as u64;
+    let order = order_trials(points, repeats, experiment.sweep.order, experiment.train.seed);
+    let trials = in_order(by_point, &order);
+    Ok(Plan { trials, points, repeats, order: experiment.sweep.order, axes, epochs })
+}
+
+/// Takes each point's trials out in the given order and numbers them.
+fn in_order(by_point: Vec<Vec<Trial>>, order: &[(u64, u64)]) -> Vec<Trial> {
+    // A point's repeats always come in their own order, so each point is drained from its front.
+    let mut queues: Vec<_> = by_point.into_iter().map(Vec::into_iter).collect();
+    let in_order = order.iter().filter_map(|(point, _)| queues.get_mut(*point as usize)?.next());
+    in_order.zip(1..).map(|(trial, number)| Trial { number, ..trial }).collect()
+}
+
+/// Plans point after point, and keeps what speaks against them.
+struct Planner<'a> {
+    points: Points<'a>,
+    axes: Vec<String>,
+    /// Of the points so far; they count only if there are no problems.
+    epochs: Vec<Option<Epoch>>,
+    problems: Problems,
+}
+
+impl Planner<'_> {
+    /// The trials of a point, one per seed; none if something speaks against it, which is then among the problems.
+    fn point(&mut self, number: u64, choices: &Choices, axes: &[(String, Value)], repeats: u64) -> Vec<Trial> {
+        match self.points.point(&self.axes, choices, repeats) {
+            Ok(mut point) => {
+                self.epochs.push(point.epoch);
+                (0..repeats).map(|repeat| Trial { point: number, ..point.trial(repeat) }).collect()
+            }
+            Err(faults) => {
+                for (key, message) in faults {
+                    self.problems.add_for_point(axes, key, message);
+                }
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Which point has an id already.
+#[derive(Default)]
+struct UsedIds(HashMap<TrialId, usize>);
+
+impl UsedIds {
+    fn refuse_twins(&mut self, point: usize, axes: &[(String, Value)], trials: &[Trial], problems: &mut Problems) {
+        for trial in trials {
+            if let Some(other) = self.0.insert(trial.id.clone(), point) {
+                let message = format!(
+                    "points {} and {} are the same trial ({}, seed {}); drop one of them{}",
+                    other + 1,
+                    point + 1,
+                    trial.id,
+                    trial.train.seed,
+                    why_the_same(axes)
+                );
+                problems.add_for_point(axes, "sweep".to_owned(), message);
+                return;
+            }
+        }
+    }
+}
+
+fn why_the_same(axes: &[(String, Value)]) -> &'static str {
+    if axes.iter().any(|(key, _)| ["data.path", "data.valid_path", "data.tokenizer", "train.initial_weights.path"].contains(&key.as_str())) {
+        return "; a path is where a file lies and tells no trials apart";
+    }
+    if axes.iter().any(|(key, _)| key == "train.seed") {
+        return "; `sweep.repeats` counts on from each `train.seed`";
+    }
+    ""
+}
+
+#[cfg(test)]
+mod tests;

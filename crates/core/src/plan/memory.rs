@@ -1,0 +1,201 @@
+//! What it says of other trials that one ran out of memory: which need no less, and which smaller one can stand in for it.
+
+use serde_json::{Map, Value, json};
+
+use super::{Trial, TrialId, id::Identity};
+use crate::kinds::Model;
+
+/// Keys of batch, sequence and width: with more of them a trial needs more memory.
+const GROWING: [&str; 13] = [
+    "train.batch_size",
+    // Whether there is any: see [`Trial::demand`].
+    "train.grad_accumulation",
+    "model.size",
+    "model.seq_len",
+    "model.d_model",
+    "model.d_kv",
+    "model.d_ff",
+    "model.hidden",
+    "model.width",
+    "model.symbol_width",
+    "data.image_size",
+    "data.max_prompt_tokens",
+    "data.max_response_tokens",
+];
+
+/// How the engines, their libraries and Rust's allocator word a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, libc.
+const OUT_OF_MEMORY: [&str; 11] = [
+    "out of memory",
+    "OutOfMemoryError",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DEVICE_ALLOCATION_FAILED",
+    "HOST_ALLOCATION_FAILED",
+    "annot allocate memory",
+    "can't allocate memory",
+    "not enough memory",
+    "memory allocation of",
+    "std::bad_alloc",
+];
+
+/// Whether a text says that memory, of the host or of a device, ran out.
+pub fn speaks_of_memory(text: &str) -> bool {
+    OUT_OF_MEMORY.iter().any(|words| text.contains(words))
+}
+
+impl Trial {
+    /// Whether it differs from `failed` only by an equal or larger batch, sequence or width, so that on the same memory it would fail too.
+    ///
+    /// Seeds do not count, nor what the weights begin with. Neither does how often gradients are accumulated: only that they are, for then they outlive a forward pass.
+    pub fn needs_no_less_than(&self, failed: &Self) -> bool {
+        let is_alike = self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
+        is_alike && no_less("", &self.demand(), &failed.demand())
+    }
+
+    fn demand(&self) -> Value {
+        let mut train = json!(self.train);
+        if let Value::Object(train) = &mut train {
+            train.remove("seed");
+            train.remove("initial_weights");
+            train.insert("grad_accumulation".to_owned(), json!(self.train.grad_accumulation.min(2)));
+        }
+        json!({"model": self.model, "data": self.data, "train": train})
+    }
+
+    /// The same effective batch from the next smaller batch that divides it, with the accumulation to match: what stands in for a trial that
+    /// ran out of memory. `None` where there is no smaller batch, or no accumulation.
+    pub fn shrunk(&self) -> Option<Self> {
+        if matches!(self.model, Model::Matmul(_)) {
+            return None;
+        }
+        let of_a_device = self.train.batch_size.checked_mul(self.train.grad_accumulation)?;
+        let batch_size = (1..self.train.batch_size).rev().find(|smaller| of_a_device.is_multiple_of(*smaller))?;
+        let mut trial = self.clone();
+        trial.train.batch_size = batch_size;
+        trial.train.grad_accumulation = of_a_device / batch_size;
+        for (axis, value) in [("train.batch_size", batch_size), ("train.grad_accumulation", trial.train.grad_accumulation)] {
+            trial.axes.iter_mut().filter(|(key, _)| key == axis).for_each(|(_, chosen)| *chosen = json!(value));
+        }
+        trial.id = trial.made_id()?;
+        trial.fallback_of.get_or_insert_with(|| self.id.clone());
+        Some(trial)
+    }
+
+    /// The id of what it is now.
+    fn made_id(&self) -> Option<TrialId> {
+        let swept = self.axes.iter().filter_map(|(key, value)| Some((key.strip_prefix("run.")?.to_owned(), value.clone())));
+        let telling: Map<String, Value> = swept.chain([("devices_per_trial".to_owned(), json!(self.devices_per_trial))]).collect();
+        Some(Identity::new(&self.model, &self.data, &self.train, telling).ok()?.with_seed(self.train.seed))
+    }
+}
+
+/// Whether every value is the same, or for a growing key the same or more.
+fn no_less(path: &str, mine: &Value, failed: &Value) -> bool {
+    match (mine, failed) {
+        (Value::Object(mine), Value::Object(failed)) => {
+            let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+            mine.len() == failed.len() && mine.iter().all(|(key, value)| failed.get(key).is_some_and(|other| no_less(&inner(key), value, other)))
+        }
+        _ if GROWING.contains(&path) => match (mine.as_u64(), failed.as_u64()) {
+            (Some(mine), Some(failed)) => mine >= failed,
+            _ => mine == failed,
+        },
+        _ => mine == failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::expand,
+        spec::{DeviceName, Devices, Experiment},
+    };
+
+    fn planned(text: &str) -> Vec<Trial> {
+        let experiment: Experiment = serde_yaml::from_str(&format!("{{kiln: 1, name: x, {text}}}")).unwrap();
+        expand(&experiment, &|_| None).unwrap().trials
+    }
+
+    fn one(model: &str, train: &str) -> Trial {
+        planned(&format!("model: {model}, data: {{kind: generated}}, train: {{steps: 10, {train}}}")).remove(0)
+    }
+
+    #[test]
+    fn what_is_larger_in_batch_sequence_or_width_alone_needs_no_less() {
+        let gpt = |model: &str, train: &str| one(&format!("{{kind: gpt, {model}}}"), train);
+        let failed = gpt("d_model: 64, seq_len: 32", "batch_size: 8");
+        for (model, train, wanted) in [
+            ("d_model: 64, seq_len: 32", "batch_size: 8, seed: 9", true),
+            ("d_model: 64, seq_len: 32", "batch_size: 16", true),
+            ("d_model: 128, seq_len: 64", "batch_size: 8", true),
+            ("d_model: 64, seq_len: 32", "batch_size: 8, grad_accumulation: 4", true),
+            ("d_model: 64, seq_len: 32", "batch_size: 4", false),
+            ("d_model: 32, seq_len: 64", "batch_size: 16", false),
+            ("d_model: 64, seq_len: 32", "batch_size: 16, precision: bf16", false),
+            ("d_model: 64, seq_len: 32, num_layers: 4", "batch_size: 16", false),
+            ("d_model: 64, seq_len: 32, dropout: 0.1", "batch_size: 8", false),
+            ("d_model: 64, seq_len: 32", "batch_size: 16, clip_norm: 1.0", false),
+        ] {
+            assert_eq!(gpt(model, train).needs_no_less_than(&failed), wanted, "{model} {train}");
+        }
+        // Without accumulation gradients are gone before the next forward pass.
+        let accumulating = gpt("d_model: 64, seq_len: 32", "batch_size: 8, grad_accumulation: 2");
+        assert!(!gpt("d_model: 64, seq_len: 32", "batch_size: 8").needs_no_less_than(&accumulating));
+        assert!(gpt("d_model: 64, seq_len: 32", "batch_size: 12, grad_accumulation: 6").needs_no_less_than(&accumulating));
+        let elsewhere = Trial { devices: Devices::Named(DeviceName::Cpu), ..failed.clone() };
+        assert!(elsewhere.needs_no_less_than(&failed), "where it runs is for the schedule to hold against memory");
+        assert!(!Trial { devices_per_trial: 2, ..failed.clone() }.needs_no_less_than(&failed));
+        assert!(!one("{kind: mlp}", "batch_size: 8").needs_no_less_than(&failed));
+    }
+
+    #[test]
+    fn a_stand_in_has_the_same_effective_batch_down_to_one() {
+        let mut trial = one("{kind: mlp}", "batch_size: 12, grad_accumulation: 2");
+        let first = trial.id.clone();
+        let mut seen = Vec::new();
+        while let Some(next) = trial.shrunk() {
+            assert_eq!((next.effective_batch_size, next.fallback_of.as_ref()), (24, Some(&first)));
+            assert_ne!(next.id, trial.id);
+            seen.push((next.train.batch_size, next.train.grad_accumulation));
+            trial = next;
+        }
+        assert_eq!(seen, [(8, 3), (6, 4), (4, 6), (3, 8), (2, 12), (1, 24)]);
+        assert_eq!(planned("model: {kind: matmul, size: 8}, train: {steps: 3, batch_size: 4}")[0].shrunk(), None);
+    }
+
+    #[test]
+    fn a_stand_in_is_the_planned_trial_of_the_same_settings() {
+        let trials = planned(
+            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10}, \
+             sweep: {zip: {train.batch_size: [8, 4], train.grad_accumulation: [1, 2]}, grid: {run.engine: [libtorch, flex]}}",
+        );
+        let (large, small) = (&trials[0], &trials[1]);
+        let found = large.shrunk().unwrap();
+        assert_eq!((&found.id, &found.axes), (&small.id, &small.axes));
+        let first = planned("model: {kind: mlp}, data: {kind: generated}, train: {steps: 10, batch_size: 8}, sweep: {repeats: 2}");
+        let second =
+            planned("model: {kind: mlp}, data: {kind: generated}, train: {steps: 10, batch_size: 4, grad_accumulation: 2}, sweep: {repeats: 2}");
+        for (large, small) in first.iter().zip(&second) {
+            assert_eq!(large.shrunk().unwrap().id, small.id);
+        }
+    }
+
+    #[test]
+    fn the_words_of_every_allocator_are_known() {
+        for words in [
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes",
+            "CUDA out of memory. Tried to allocate 2.00 GiB",
+            "CUDA error: out of memory",
+            "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+            "terminate called after throwing an instance of 'std::bad_alloc'",
+            "memory allocation of 4096 bytes failed",
+            "mmap: Cannot allocate memory (os error 12)",
+            "torch.OutOfMemoryError",
+        ] {
+            assert!(speaks_of_memory(words), "{words}");
+        }
+        assert!(!speaks_of_memory("shape mismatch") && !speaks_of_memory("the memory of a goldfish"));
+    }
+}

@@ -1,0 +1,115 @@
+//! One point with all that decides its trials: settings, what speaks against them, what is known of its data, ids.
+
+use std::{cell::RefCell, collections::HashMap};
+
+use serde_json::Value;
+
+use super::{
+    PlanProblem, Trial, TrialId,
+    id::Identity,
+    points::Choices,
+    settings::{Fault, Sections, Settings},
+};
+use crate::{
+    kinds::{Data, data::DataFacts, samples::Epoch},
+    spec::Experiment,
+};
+
+/// The largest seed of the experiment file.
+const LAST_SEED: u64 = u32::MAX as u64;
+
+/// Makes the points of an experiment.
+pub(super) struct Points<'a> {
+    sections: Sections,
+    facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
+    /// By what identifies a text, so that each is asked for once.
+    known: RefCell<HashMap<String, Option<DataFacts>>>,
+}
+
+/// A point that nothing speaks against.
+pub(super) struct Point {
+    /// Without number and point, with the first seed.
+    first: Trial,
+    identity: Identity,
+    /// One pass over its training data.
+    pub(super) epoch: Option<Epoch>,
+}
+
+impl Point {
+    /// The trial of a seed; its number and point are the caller's.
+    pub(super) fn trial(&mut self, repeat: u64) -> Trial {
+        let seed = self.first.train.seed.saturating_add(repeat);
+        let mut trial = Trial { id: self.identity.with_seed(seed), repeat, ..self.first.clone() };
+        trial.train.seed = seed;
+        trial
+    }
+}
+
+impl<'a> Points<'a> {
+    pub(super) fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>) -> Result<Self, Vec<PlanProblem>> {
+        let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
+        Ok(Self { sections, facts, known: RefCell::default() })
+    }
+
+    /// The file's own value of a dotted key.
+    pub(super) fn base(&self, key: &str) -> Value {
+        self.sections.get(key)
+    }
+
+    /// What a point has on each axis; the file's own value where it chooses none.
+    pub(super) fn axis_values(&self, axes: &[String], choices: &Choices) -> Vec<(String, Value)> {
+        let value = |(key, choice): (&String, &Option<Value>)| (key.clone(), choice.clone().unwrap_or_else(|| self.sections.get(key)));
+        axes.iter().zip(choices).map(value).collect()
+    }
+
+    /// The point of these choices, or everything that speaks against it. `repeats` says how many seeds it needs.
+    pub(super) fn point(&self, axes: &[String], choices: &Choices, repeats: u64) -> Result<Point, Vec<Fault>> {
+        let chosen = axes.iter().zip(choices).filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
+        let settings = Settings::new(&self.sections, chosen, axes)?;
+        let facts = self.facts_of(&settings.data);
+        let faults = settings.faults(facts.as_ref());
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        if settings.train.seed.saturating_add(repeats.saturating_sub(1)) > LAST_SEED {
+            let message = format!("`train.seed` {} and {repeats} repeats go past the last seed, {LAST_SEED}", settings.train.seed);
+            return Err(vec![("train.seed".to_owned(), message)]);
+        }
+        let identity = Identity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone());
+        let identity = identity.map_err(|error| vec![("model".to_owned(), error.to_string())])?;
+        let epoch = facts.as_ref().and_then(|facts| settings.epoch(facts));
+        Ok(Point { first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()), identity, epoch })
+    }
+
+    fn facts_of(&self, data: &Data) -> Option<DataFacts> {
+        let key = data.source_key();
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let found = (self.facts)(data);
+        self.known.borrow_mut().insert(key, found.clone());
+        found
+    }
+}
+
+fn first_trial(axes: Vec<(String, Value)>, settings: Settings, facts: Option<&DataFacts>) -> Trial {
+    let input = facts.map(DataFacts::input_shape);
+    Trial {
+        id: TrialId(String::new()),
+        number: 0,
+        point: 0,
+        repeat: 0,
+        axes,
+        parameters: settings.model.parameters(input),
+        flops_per_sample: settings.model.flops_per_sample(input),
+        fallback_of: None,
+        effective_batch_size: settings.effective_batch_size(),
+        steps: settings.steps(facts),
+        model: settings.model,
+        data: settings.data,
+        train: settings.train,
+        engine: settings.engine,
+        devices: settings.devices,
+        devices_per_trial: settings.devices_per_trial,
+    }
+}

@@ -1,0 +1,69 @@
+//! From a search's [`Choice`] to its trial: the same trial, with the same id, that a grid of these values would have.
+
+use super::{
+    PlanProblem, Trial,
+    point::Points,
+    points::expand_sweep,
+    search::{self, Choice, Given, Strategy},
+};
+use crate::{
+    kinds::{Data, Model, data::DataFacts},
+    spec::{Experiment, Search, Sweep},
+};
+
+/// Makes the trials of a search.
+pub struct Prober<'a> {
+    points: Points<'a>,
+    search: Search,
+    given: Given,
+}
+
+impl<'a> Prober<'a> {
+    /// `facts` tells what is known of a data section, as for [`expand`](super::expand()); `cores` may be used on this machine, `gpus` is how many a trial uses.
+    ///
+    /// # Errors
+    /// When the experiment asks for no search, or for one with more settings than fit an experiment.
+    pub fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>, cores: u64, gpus: u64) -> Result<Self, Vec<PlanProblem>> {
+        let Some(search) = &experiment.sweep.search else {
+            let message = "`sweep.search` is not given; say what to look for, such as `search: {kind: best-throughput-batch}`";
+            return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
+        };
+        if let Search::SuccessiveHalving { axes, repeats, .. } = search {
+            let settings = Sweep { grid: axes.clone(), repeats: *repeats, ..Sweep::default() };
+            let named = |problem: PlanProblem| PlanProblem { key: problem.key.replacen("sweep.grid", "sweep.search.axes", 1), ..problem };
+            let problems = |problems: Vec<PlanProblem>| problems.into_iter().map(named).collect::<Vec<_>>();
+            expand_sweep(&settings, |_| serde_json::Value::Null).map_err(problems)?;
+        }
+        let points = Points::new(experiment, facts)?;
+        let train = &experiment.train;
+        let given = Given {
+            batch_size: train.batch_size,
+            grad_accumulation: train.grad_accumulation,
+            devices_per_trial: experiment.run.devices_per_trial,
+            learning_rate: (!matches!(*experiment.model, Model::Matmul(_))).then(|| train.optimizer.learning_rate()),
+            steps: points.point(&[], &Vec::new(), 1).ok().and_then(|mut point| point.trial(0).steps),
+            cores,
+            gpus,
+        };
+        Ok(Self { points, search: search.clone(), given })
+    }
+
+    /// What decides which trials are run.
+    pub fn strategy(&self) -> Box<dyn Strategy> {
+        search::strategy(&self.search, &self.given)
+    }
+
+    /// The trial of a choice, with its id. Its `number` and `point` are 0, for the caller to set: the plan has no end yet.
+    ///
+    /// # Errors
+    /// Everything that speaks against it, each with the chosen values. A strategy takes such a choice for a trial that was `skipped`.
+    pub fn trial(&self, choice: &Choice) -> Result<Trial, Vec<PlanProblem>> {
+        let (axes, values): (Vec<String>, Vec<_>) = choice.values.iter().cloned().map(|(key, value)| (key, Some(value))).unzip();
+        let problem = |(key, message)| PlanProblem { key, axes: choice.values.clone(), alike: Vec::new(), points: 1, message };
+        let point = self.points.point(&axes, &values, choice.repeat.saturating_add(1));
+        point.map(|mut point| point.trial(choice.repeat)).map_err(|faults| faults.into_iter().map(problem).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! One point with its choices put in: typed settings, and what they say against one another.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    kinds::{
+        Content, Data, Model,
+        data::{Counts, DataFacts},
+        samples::{self, Epoch},
+    },
+    spec::{self, Devices, Engine, Experiment, Train},
+};
+
+/// The sections of a file that a sweep may vary, as JSON.
+pub(super) struct Sections {
+    /// As the layers ask for them: the values of a point are put into these.
+    asked: Value,
+    /// With what a size gives written out.
+    resolved: Value,
+}
+
+impl Sections {
+    pub(super) fn new(experiment: &Experiment) -> serde_json::Result<Self> {
+        let asked = json!({
+            "model": serde_json::to_value(&experiment.model)?,
+            "data": serde_json::to_value(&experiment.data)?,
+            "train": serde_json::to_value(&experiment.train)?,
+            "run": {
+                "engine": serde_json::to_value(experiment.run.engine)?,
+                "devices": serde_json::to_value(&experiment.run.devices)?,
+                "devices_per_trial": experiment.run.devices_per_trial,
+            },
+        });
+        let mut resolved = asked.clone();
+        resolved["model"] = serde_json::to_value(&*experiment.model)?;
+        Ok(Self { asked, resolved })
+    }
+
+    /// The value of a dotted key; `null` if it is not set.
+    pub(super) fn get(&self, key: &str) -> Value {
+        let value = |sections: &Value| key.split('.').try_fold(sections, |place, part| place.get(part)).cloned();
+        value(&self.resolved).or_else(|| value(&self.asked)).unwrap_or_default()
+    }
+
+    /// With the chosen values put in.
+    fn with<'a>(&self, choices: impl Iterator<Item = (&'a String, &'a Value)>) -> Value {
+        let mut sections = self.asked.clone();
+        spec::apply_point(&mut sections, choices.map(|(key, value)| (key.as_str(), value)));
+        sections
+    }
+}
+
+/// A fault of a point: dotted key and message.
+pub(super) type Fault = (String, String);
+
+/// Everything about a point but its seed.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) model: Model,
+    pub(super) data: Data,
+    pub(super) train: Train,
+    pub(super) engine: Engine,
+    pub(super) devices: Devices,
+    pub(super) devices_per_trial: u64,
+    /// The keys of `run` that tell trials apart, without the prefix: those that are swept, and `devices_per_trial`, which decides losses.
+    pub(super) telling_run: Map<String, Value>,
+}
+
+impl Settings {
+    pub(super) fn new<'a>(base: &Sections, choices: impl Iterator<Item = (&'a String, &'a Value)>, axes: &[String]) -> Result<Self, Vec<Fault>> {
+        let sections = base.with(choices);
+        let mut faults = Vec::new();
+        let model = typed::<Model>(&sections, "model", &mut faults);
+        let data = typed::<Data>(&sections, "data", &mut faults);
+        let train = typed::<Train>(&sections, "train", &mut faults);
+        let engine = typed_at::<Engine>(&sections["run"]["engine"], "run.engine", &mut faults);
+        let devices = typed_at::<Devices>(&sections["run"]["devices"], "run.devices", &mut faults);
+        let devices_per_trial = typed_at::<u64>(&sections["run"]["devices_per_trial"], "run.devices_per_trial", &mut faults);
+        let swept = axes.iter().filter_map(|axis| axis.strip_prefix("run."));
+        let telling = swept.chain(["devices_per_trial"]);
+        let telling_run = telling.map(|key| (key.to_owned(), sections["run"][key].clone())).collect();
+        match (model, data, train, engine, devices, devices_per_trial) {
+            (Some(model), Some(data), Some(train), Some(engine), Some(devices), Some(devices_per_trial)) => {
+                Ok(Self { model, data, train, engine, devices, devices_per_trial, telling_run })
+            }
+            _ => Err(faults),
+        }
+    }
+
+    /// What one pass over the training data comes to; `None` for a model that reads none.
+    pub(super) fn epoch(&self, facts: &DataFacts) -> Option<Epoch> {
+        let samples = facts.train_samples(&self.data, self.model.seq_len())?;
+        let sampling = self.data.sampling().map(|text| text.sampling).unwrap_or_default();
+        Some(Epoch::of(samples, sampling, self.train.batch_size, self.train.grad_accumulation.saturating_mul(self.devices_per_trial)))
+    }
+
+    /// batch × accumulation × devices.
+    pub(super) fn effective_batch_size(&self) -> u64 {
+        self.train.batch_size.saturating_mul(self.train.grad_accumulation).saturating_mul(self.devices_per_trial)
+    }
+
+    /// Optimizer steps; `None` while they depend on data of unknown size.
+    pub(super) fn steps(&self, facts: Option<&DataFacts>) -> Option<u64> {
+        if self.train.steps.is_some() {
+            return self.train.steps;
+        }
+        let epoch = self.epoch(facts?)?;
+        samples::total_steps(None, self.train.epochs, epoch.steps)
+    }
+
+    /// Everything that cannot be, by name.
+    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<Fault> {
+        let point = spec::Point {
+            model: &self.model,
+            data: &self.data,
+            train: &self.train,
+            engine: self.engine,
+            devices: &self.devices,
+            devices_per_trial: self.devices_per_trial,
+        };
+        let mut faults: Vec<Fault> = spec::contradictions(&point).into_iter().map(|fault| (fault.key, fault.message)).collect();
+        faults.extend(self.epochs_without_data());
+        if let Some(facts) = facts {
+            faults.extend(self.too_little_data(facts));
+            faults.extend(self.vocabulary_too_small(facts));
+        }
+        faults
+    }
+
+    fn epochs_without_data(&self) -> Option<Fault> {
+        let message = || format!("model kind `{}` reads no data, so it has no epochs; give `train.steps`", self.model.kind());
+        (self.model.reads() == Content::Nothing && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
+    }
+
+    fn too_little_data(&self, facts: &DataFacts) -> Option<Fault> {
+        let epoch = self.epoch(facts)?;
+        (epoch.steps == 0).then(|| {
+            let step = self.effective_batch_size();
+            let seq_len = self.model.seq_len().unwrap_or_default();
+            let (size, total, or_shorter) = match &facts.counts {
+                Counts::Text { train_tokens, .. } => {
+                    (format!(" of {seq_len} + 1 tokens"), format!(" ({train_tokens} tokens)"), " or `model.seq_len`")
+                }
+                Counts::Panel { .. } => (format!(" of {seq_len} + 1 rows"), String::new(), " or `model.seq_len`"),
+                Counts::Images { .. } | Counts::Pairs { .. } => (String::new(), String::new(), ""),
+            };
+            let devices = if self.devices_per_trial > 1 { ", `run.devices_per_trial`" } else { "" };
+            let comma = if or_shorter.is_empty() { " or" } else { "," };
+            let message = format!(
+                "one step takes {step} samples{size}, and the training data has {}{total}; lower `train.batch_size`{comma} \
+                 `train.grad_accumulation`{devices}{or_shorter}",
+                epoch.samples,
+            );
+            ("train.batch_size".to_owned(), message)
+        })
+    }
+
+    fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<Fault> {
+        let (own, data) = (self.model.vocabulary(None)?, facts.input_shape().vocabulary()?);
+        (own < data).then(|| {
+            let message = format!("`model.vocabulary` is {own}, and the data has {data} tokens; give at least that, or leave it out");
+            ("model.vocabulary".to_owned(), message)
+        })
+    }
+}
+
+fn typed<T: serde::de::DeserializeOwned>(sections: &Value, section: &str, faults: &mut Vec<Fault>) -> Option<T> {
+    typed_at(&sections[section], section, faults)
+}
+
+fn typed_at<T: serde::de::DeserializeOwned>(value: &Value, key: &str, faults: &mut Vec<Fault>) -> Option<T> {
+    T::deserialize(value).map_err(|error| faults.push((key.to_owned(), error.to_string()))).ok()
+}

@@ -1,0 +1,93 @@
+//! `trial.yaml`: all that a child is told. The parent writes it, the child reads it, nothing else passes between them but messages.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::TrialId;
+use crate::{
+    kinds::{Data, Model, data::NumWorkers},
+    spec::{CpuThreads, Engine, Measure, Train},
+};
+
+/// Version of the file.
+pub const TRIAL_FILE: u32 = 1;
+
+/// What a child is told: `trial.yaml`, with every default filled in and every `auto` resolved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialFile {
+    /// Format version, [`TRIAL_FILE`].
+    pub kiln_trial: u32,
+    pub trial: TrialId,
+    pub attempt: u64,
+    pub model: Model,
+    /// `num_workers` is a number here, paths absolute or absent.
+    pub data: Data,
+    /// `cpu_threads` is a number here, the path of `initial_weights` absolute.
+    pub train: Train,
+    pub measure: Measure,
+    pub engine: Engine,
+    pub device: ChildDevice,
+    /// Devices that share each step's batch; each works on `batch_size` examples at a time.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub devices_per_trial: u64,
+    /// `$KILN_DATA`, absolute, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_folder: Option<PathBuf>,
+    /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json go here.
+    pub folder: PathBuf,
+    /// Where the trial's checkpoints go, absolute; it goes on from the newest that is there. Given where `train.checkpoint` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_folder: Option<PathBuf>,
+    /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
+    pub run_anchor_nanoseconds: i64,
+}
+
+impl TrialFile {
+    /// Batches in one optimizer step: batch × accumulation × devices examples.
+    pub fn batches_per_step(&self) -> u64 {
+        self.train.grad_accumulation.saturating_mul(self.devices_per_trial)
+    }
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
+}
+
+/// The `data` section as a child is told it: the number of workers resolved for this many cores, relative paths taken from
+/// `directory`.
+pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
+    let mut data = data.clone();
+    if let Some(loader) = data.loader_mut() {
+        loader.num_workers = NumWorkers::Count(loader.num_workers.resolve(cores));
+    }
+    for path in data.paths_mut() {
+        *path = directory.join(&*path).to_string_lossy().into_owned();
+    }
+    data
+}
+
+/// The `train` section as a child is told it: the number of threads resolved for this many cores, a relative path taken from `directory`.
+pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
+    let mut train = train.clone();
+    train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
+    train.cuda_graph = train.cuda_graph.resolved();
+    if let Some(weights) = &mut train.initial_weights {
+        weights.path = directory.join(&weights.path).to_string_lossy().into_owned();
+    }
+    train
+}
+
+/// What a child computes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChildDevice {
+    Cpu,
+    /// The CUDA devices that `CUDA_VISIBLE_DEVICES` leaves visible: as many as share a step's batch.
+    Cuda,
+}

@@ -1,0 +1,35 @@
+//! What is kept: a struct is a table or a file, a field is a column or a key. Writing, reading and versions live here.
+
+pub mod attempt;
+pub mod checkpoint;
+pub mod columns;
+pub mod course;
+mod datasheet;
+pub mod difference;
+pub mod disturbance;
+pub mod epochs;
+pub mod examination;
+pub mod message;
+pub mod peaks;
+pub mod preflight;
+pub mod run_file;
+pub mod run_folder;
+pub mod steps;
+pub mod table;
+mod trial_columns;
+pub mod trial_result;
+pub mod trials;
+
+pub use attempt::AttemptFile;
+pub use checkpoint::Checkpoints;
+pub use course::Course;
+pub use epochs::EpochRow;
+pub use examination::Finding;
+pub use message::Message;
+pub use preflight::{Check, State};
+pub use run_file::RunFile;
+pub use run_folder::RunFolder;
+pub use steps::StepRow;
+pub use table::{Table, TableError, TableWriter, TornLine};
+pub use trial_result::TrialResult;
+pub use trials::{TableRow, TrialRow, TrialTable, TrialWriter};

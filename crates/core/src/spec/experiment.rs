@@ -1,0 +1,387 @@
+//! The types of an experiment file (format 1). A key of the file, its field here and its column in the tables share one name.
+//!
+//! Doc comments are the descriptions of `kiln schema`; a default written here is a format-1 default and is frozen.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    asked::AskedModel,
+    checkpoint::Checkpoint,
+    generate::Generate,
+    initial_weights::InitialWeights,
+    optimizer::{LearningRateSchedule, Optimizer},
+    run_options::Run,
+    sample::Sample,
+    search::Search,
+};
+use crate::{
+    kinds::{Data, Model, data::Auto},
+    units::TimeSpan,
+};
+
+/// One experiment, resolved: every layer merged, every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Version of this file format; 1.
+    #[schemars(range(min = 1, max = 1))]
+    pub kiln: u32,
+    /// The folder under `results/`: letters, digits, `.`, `_`, `-`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"))]
+    pub name: String,
+    /// What the experiment is for, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[schemars(with = "Model")]
+    pub model: AskedModel,
+    #[serde(default)]
+    pub data: Data,
+    #[serde(default)]
+    pub train: Train,
+    #[serde(default)]
+    pub measure: Measure,
+    #[serde(default)]
+    pub sweep: Sweep,
+    #[serde(default)]
+    pub run: Run,
+    #[serde(default)]
+    pub record: RecordOptions,
+}
+
+/// How the model is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Train {
+    /// Examples in one forward pass on one device.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub batch_size: u64,
+    /// Forward passes per optimizer step.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub grad_accumulation: u64,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
+    /// Passes over the training data; give this or `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub epochs: Option<u64>,
+    /// Optimizer updates; give this or `epochs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub steps: Option<u64>,
+    pub optimizer: Optimizer,
+    pub learning_rate_schedule: LearningRateSchedule,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_weights: Option<InitialWeights>,
+    /// Largest global norm of the gradient over all parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub clip_norm: Option<f64>,
+    /// Share of each target that all classes, or all tokens, share in the training loss; validation is without.
+    #[schemars(range(min = 0.0, max = 0.9))]
+    pub label_smoothing: f64,
+    /// Whether cuDNN tries its convolutions and keeps the fastest for each shape; the first steps of a shape then take longer, and results may
+    /// differ in their last digits from run to run. No effect on the CPU.
+    pub cudnn_benchmark: bool,
+    /// Whether a GPU's steps are recorded once as CUDA graphs and replayed, which spares the host most of its work: `on`, `off`, or `auto`, which is
+    /// `off` until a GPU has shown them right and faster. No effect on the CPU.
+    pub cuda_graph: CudaGraph,
+    /// Seed of weights, order, dropout; repeats use seed, seed + 1, ….
+    #[schemars(range(min = 0, max = 4_294_967_295_u64))]
+    pub seed: u64,
+    pub evaluate: Evaluate,
+    /// What to reach; the seconds until then are recorded, training goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
+    /// When training ends before its last step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<EarlyStop>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
+    /// What of the training is kept on the way, so that an interrupted trial goes on from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+    pub memory: Memory,
+    /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
+    pub cpu_threads: CpuThreads,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Self {
+            batch_size: 8,
+            grad_accumulation: 1,
+            precision: Precision::F32,
+            epochs: None,
+            steps: None,
+            optimizer: Optimizer::default(),
+            learning_rate_schedule: LearningRateSchedule::default(),
+            initial_weights: None,
+            clip_norm: None,
+            label_smoothing: 0.0,
+            cudnn_benchmark: false,
+            cuda_graph: CudaGraph::Auto,
+            seed: 1,
+            evaluate: Evaluate::default(),
+            target: None,
+            early_stop: None,
+            sample: None,
+            checkpoint: None,
+            memory: Memory::default(),
+            cpu_threads: CpuThreads::Auto(Auto::Auto),
+        }
+    }
+}
+
+/// Whether steps are recorded as CUDA graphs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CudaGraph {
+    /// As `off`, until a GPU has shown them right and faster.
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
+impl CudaGraph {
+    /// As the child is told: `on` or `off`.
+    pub fn resolved(self) -> Self {
+        if self == Self::Auto { Self::Off } else { self }
+    }
+}
+
+/// The number format of the arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Precision {
+    #[serde(rename = "f32")]
+    F32,
+    /// f32 whose matrix products and convolutions are made from factors rounded to TF32, by GPUs of compute capability 8.0 or newer.
+    #[serde(rename = "tf32")]
+    Tf32,
+    /// Parameters, activations, gradients and optimizer in bf16; the loss in f32.
+    #[serde(rename = "bf16")]
+    Bf16,
+    /// bf16 matrix products; parameters, gradients, optimizer and loss in f32.
+    #[serde(rename = "amp-bf16")]
+    AmpBf16,
+    /// f16 matrix products; parameters, gradients, optimizer and loss in f32, with gradient scaling.
+    #[serde(rename = "amp-f16")]
+    AmpF16,
+}
+
+impl Precision {
+    /// As `train.precision` and the tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::AmpBf16 => "amp-bf16",
+            Self::AmpF16 => "amp-f16",
+        }
+    }
+}
+
+/// When and how the validation data is gone through. It always is at the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Evaluate {
+    /// `end`, `epoch`, or a number of steps.
+    pub every: EvaluateEvery,
+    /// Evaluation batch as a multiple of `batch_size`.
+    #[schemars(range(min = 1, max = 1024))]
+    pub batch_multiple: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generate>,
+}
+
+impl Default for Evaluate {
+    fn default() -> Self {
+        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1, generate: None }
+    }
+}
+
+/// What is told of the memory that training holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Whether it is read wherever losses are, so that growth over the measured window is seen.
+    pub watch: bool,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { watch: true }
+    }
+}
+
+/// How often the validation text is gone through: every so many optimizer steps, or at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EvaluateEvery {
+    Steps(u64),
+    Moment(EvaluateMoment),
+}
+
+/// A moment of the training: its end, or the end of each epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvaluateMoment {
+    End,
+    Epoch,
+}
+
+impl JsonSchema for EvaluateEvery {
+    fn schema_name() -> Cow<'static, str> {
+        "EvaluateEvery".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1_000_000_000}, {"enum": ["end", "epoch"]}]})
+    }
+}
+
+/// A quality to reach.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Validation loss, in nats per token, at or below which the target is reached.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub valid_loss: f64,
+}
+
+/// When training ends before its last step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStop {
+    /// Evaluations in a row without a new lowest validation loss, after which training ends.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub patience: u64,
+}
+
+/// A number of libtorch's threads, or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CpuThreads {
+    Count(u64),
+    Auto(Auto),
+}
+
+impl CpuThreads {
+    /// The number of threads on a machine (or in a container) with this many cores.
+    pub fn resolve(self, cores: u64) -> u64 {
+        match self {
+            Self::Count(count) => count,
+            Self::Auto(_) => cores.max(1),
+        }
+    }
+}
+
+impl JsonSchema for CpuThreads {
+    fn schema_name() -> Cow<'static, str> {
+        "CpuThreads".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, {"const": "auto"}]})
+    }
+}
+
+/// How numbers are made. Changes no loss and no trial id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Steps left out of timing; warm-up lasts until these and `warmup_seconds` have passed.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub warmup_steps: u64,
+    /// Seconds left out of timing.
+    #[schemars(range(min = 0.0, max = 86_400.0))]
+    pub warmup_seconds: f64,
+    /// Time between hardware samples; at least 100ms.
+    pub sample_interval: TimeSpan,
+    /// Steps between two reads of the loss; reading it waits for the device.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub log_every: u64,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Self { warmup_steps: 10, warmup_seconds: 2.0, sample_interval: TimeSpan::from_millis(500), log_every: 10 }
+    }
+}
+
+/// One varied key and its values, in file order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// Dotted key, such as `train.batch_size`.
+    pub key: String,
+    pub values: Vec<Value>,
+}
+
+/// What varies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sweep {
+    /// Every combination of these values; the last key varies fastest.
+    pub grid: serde_json::Map<String, Value>,
+    /// Keys walked together, crossed with the grid.
+    pub zip: serde_json::Map<String, Value>,
+    /// Points added one by one.
+    pub include: Vec<serde_json::Map<String, Value>>,
+    /// Points dropped: each entry drops all points that match every key it names. A quoted comparison (`">8"`) is a condition.
+    pub exclude: Vec<serde_json::Map<String, Value>>,
+    /// Seeds per point: seed, seed + 1, ….
+    #[schemars(range(min = 1, max = 1000))]
+    pub repeats: u64,
+    pub order: Order,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self {
+            grid: serde_json::Map::new(),
+            zip: serde_json::Map::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            repeats: 1,
+            order: Order::Interleaved,
+            search: None,
+        }
+    }
+}
+
+/// In which order trials run. Verdicts compare points within the blocks that `interleaved` and `shuffled` make of repeats; of `listed` ones they tell less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// All points with the first seed, then all with the second backwards, and so on in turns: drift hits every point alike.
+    #[default]
+    Interleaved,
+    /// All seeds of the first point, then of the second.
+    Listed,
+    /// Interleaved, each round shuffled by `train.seed`.
+    Shuffled,
+}
+
+/// What may be written down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecordOptions {
+    /// `masked` hides serial numbers, other users' process names and PIDs.
+    pub identity: Identity,
+}
+
+/// What of a machine's and its users' identity is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Identity {
+    #[default]
+    Masked,
+    Full,
+}

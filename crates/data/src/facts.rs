@@ -1,0 +1,159 @@
+//! How much data there is and what a model must know of it: constants for published texts and rows, counted once for others,
+//! looked at each time for images and panels.
+//!
+//! The bytes of texts and rows are always hashed (that is quick); only those that nobody has counted here are
+//! tokenized, and the counts are kept in a cache folder under the hash. A cache that cannot be read or written costs time, never an error.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::kinds::data::{Content, Data, DataFacts};
+use sha2::{Digest, Sha256};
+
+use super::{
+    dataset, images, pairs, panel,
+    text::{self, DataError},
+};
+
+/// Changes when counting changes, so that old counts are not found.
+const CACHE_VERSION: &str = "facts-2";
+
+/// The facts of `data`; `Ok(None)` for `kind: none`.
+/// `data_folder` is `$KILN_DATA`, `cache` where counts are kept ([`cache_folder`]).
+///
+/// # Errors
+/// The text is not there, cannot be read or cannot be made into tokens.
+pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<Option<DataFacts>, DataError> {
+    match data.content() {
+        Content::Nothing => Ok(None),
+        Content::Text => text_facts(data, data_folder, cache).map(Some),
+        Content::Images => images::facts(data, data_folder).map(Some),
+        Content::Panel => panel::facts(data, data_folder).map(Some),
+        Content::Pairs => pair_facts(data, data_folder, cache).map(Some),
+    }
+}
+
+fn text_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
+    let text = text::read(data, data_folder)?;
+    let sha256 = text.sha256.clone();
+    known_or_counted(data, &sha256, cache, || Ok(text::tokenize(data, text)?.facts))
+}
+
+fn pair_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
+    let read = pairs::read(data, data_folder)?;
+    let sha256 = read.sha256.clone();
+    known_or_counted(data, &sha256, cache, || Ok(pairs::tokenize(data, read)?.facts))
+}
+
+fn known_or_counted(
+    data: &Data,
+    sha256: &str,
+    cache: Option<&Path>,
+    count: impl FnOnce() -> Result<DataFacts, DataError>,
+) -> Result<DataFacts, DataError> {
+    if let Some(known) = dataset::known_facts(data, sha256) {
+        return Ok(known);
+    }
+    let entry = cache.map(|folder| folder.join(format!("{}.json", cache_key(data, sha256))));
+    if let Some(kept) = entry.as_deref().and_then(read_entry).filter(|kept| kept.sha256 == sha256) {
+        return Ok(kept);
+    }
+    let facts = count()?;
+    if let Some(entry) = entry {
+        // Only speed is lost when this fails.
+        let _ = write_entry(&entry, &facts);
+    }
+    Ok(facts)
+}
+
+/// `$XDG_CACHE_HOME/kiln`, else `$HOME/.cache/kiln`; `None` without either.
+pub fn cache_folder(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let base = xdg_cache_home.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
+    Some(base.join("kiln"))
+}
+
+/// What the counts depend on besides the bytes: the tokenizer and where the text is cut; of prompts and responses every key but the paths.
+fn cache_key(data: &Data, sha256: &str) -> String {
+    let share = data.valid_fraction().unwrap_or_default();
+    let mut key = format!("{CACHE_VERSION} {} {:?} {share} {sha256}", data.kind(), data.tokenizer());
+    if data.content() == Content::Pairs {
+        let mut data = data.clone();
+        data.paths_mut().into_iter().for_each(String::clear);
+        key = format!("{key} {}", data.source_key());
+    }
+    format!("{CACHE_VERSION}-{}", hex::encode(&Sha256::digest(key.as_bytes())[..16]))
+}
+
+fn read_entry(path: &Path) -> Option<DataFacts> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Through a file of its own and a rename, so that two commands at once never leave half an entry.
+fn write_entry(path: &Path, facts: &DataFacts) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&unfinished, serde_json::to_vec(facts)?)?;
+    fs::rename(&unfinished, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_core::kinds::data::Counts;
+
+    fn own_text(folder: &Path, text: &str, keys: &str) -> Data {
+        let path = folder.join("own.txt");
+        fs::write(&path, text).unwrap();
+        serde_yaml::from_str(&format!("{{kind: text, path: {}{keys}}}", path.display())).unwrap()
+    }
+
+    #[test]
+    fn counts_are_kept_and_found_by_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        let data = own_text(folder.path(), "abcabcabca", "");
+        let counted = facts(&data, None, Some(&cache)).unwrap().unwrap();
+        assert_eq!(counted.counts, Counts::Text { train_tokens: 9, valid_tokens: 1, vocabulary: 3 });
+        let entry = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+        let planted = DataFacts { counts: Counts::Text { train_tokens: 9, valid_tokens: 1, vocabulary: 99 }, ..counted.clone() };
+        fs::write(&entry, serde_json::to_vec(&planted).unwrap()).unwrap();
+        assert_eq!(facts(&data, None, Some(&cache)).unwrap().unwrap(), planted, "the second time nothing is counted");
+        fs::write(&entry, "half an ent").unwrap();
+        assert_eq!(facts(&data, None, Some(&cache)).unwrap().unwrap(), counted, "a spoilt entry is counted again");
+    }
+
+    #[test]
+    fn another_tokenizer_or_split_or_text_is_counted_for_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        let valid_tokens = |text: &str, keys: &str| {
+            let found = facts(&own_text(folder.path(), text, keys), None, Some(&cache)).unwrap().unwrap();
+            let Counts::Text { valid_tokens, .. } = found.counts else { panic!("{found:?}") };
+            valid_tokens
+        };
+        assert_eq!(valid_tokens("abcabcabca", ""), 1);
+        assert_eq!(valid_tokens("abcabcabca", ", valid_fraction: 0.5"), 5);
+        assert_eq!(valid_tokens("abcabcabca", ", tokenizer: word"), 0);
+        assert_eq!(valid_tokens("abcabcabcaabcabcabca", ""), 2);
+    }
+
+    #[test]
+    fn without_text_there_is_nothing_or_a_reason() {
+        let none: Data = serde_yaml::from_str("{kind: none}").unwrap();
+        assert_eq!(facts(&none, None, None).unwrap(), None);
+        let absent: Data = serde_yaml::from_str("{kind: text, path: /nowhere/at/all}").unwrap();
+        assert!(facts(&absent, None, None).unwrap_err().to_string().contains("/nowhere/at/all"));
+    }
+
+    #[test]
+    fn the_cache_follows_the_usual_variables() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(cache_folder(path("/x"), path("/home/me")), path("/x/kiln"));
+        assert_eq!(cache_folder(path("relative"), path("/home/me")), path("/home/me/.cache/kiln"));
+        assert_eq!(cache_folder(None, None), None);
+    }
+}

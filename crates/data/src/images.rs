@@ -1,0 +1,131 @@
+//! Labelled images: found, read and split into training and validation. Decoding files, augmenting and normalizing is the workers' matter.
+
+mod cifar;
+mod folder;
+mod idx;
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::kinds::data::{Counts, Data, DataFacts, GeneratedImages, ImageShape};
+
+use super::{generated_images, text::DataError};
+
+/// Images in their two parts.
+#[derive(Clone, Debug)]
+pub struct LoadedImages {
+    pub shape: ImageShape,
+    pub train: Images,
+    /// Empty where none is kept for validation.
+    pub valid: Images,
+    pub facts: DataFacts,
+    /// Files that are no images, left out as `data.skip_bad` asks.
+    pub skipped_files: u64,
+}
+
+/// Some labelled images; `labels[i]`, below `shape.classes`, is of image `i`.
+#[derive(Clone, Debug)]
+pub struct Images {
+    pub labels: Vec<u32>,
+    pub pixels: Pixels,
+}
+
+/// Where the pixels of images are.
+#[derive(Clone, Debug)]
+pub enum Pixels {
+    /// In memory: [images, channels, height, width], 0 is black, 255 the brightest.
+    Memory(Vec<u8>),
+    /// In one PNG or JPEG file each, of any size.
+    Files(Vec<PathBuf>),
+    /// Made when they are asked for, from their number; see [`super::generated_images`].
+    Generated,
+}
+
+/// Mean and deviation of each channel, as shares of 255, that pixels are normalized with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalization {
+    pub mean: [f32; 3],
+    pub deviation: [f32; 3],
+}
+
+impl Normalization {
+    /// The number for each of the 256 values of a pixel of this channel.
+    pub fn table(&self, channel: usize) -> [f32; 256] {
+        let (mean, deviation) = (self.mean[channel.min(2)], self.deviation[channel.min(2)]);
+        std::array::from_fn(|value| (value as f32 / 255.0 - mean) / deviation)
+    }
+}
+
+/// Reads, or lists, the images that `data` names. `data_folder` is `$KILN_DATA`, if set.
+///
+/// # Errors
+/// The data is not there or cannot be read; a file is no such file as its kind has; a folder has no classes or no images.
+pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, DataError> {
+    match data {
+        Data::FashionMnist(_) => idx::load(data, data_folder),
+        Data::Cifar10(_) => cifar::load(data, data_folder),
+        Data::ImageFolder(folder) => folder::load(data, folder),
+        Data::GeneratedImages(made) => Ok(generated(made)),
+        _ => Err(DataError::OtherContent { kind: data.kind(), wanted: "images" }),
+    }
+}
+
+/// The facts of the images that `data` names.
+///
+/// # Errors
+/// As [`load`].
+pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataError> {
+    load(data, data_folder).map(|images| images.facts)
+}
+
+/// What the pixels of this kind are normalized with. A kind with one channel has the first number of each.
+pub fn normalization(data: &Data) -> Normalization {
+    match data {
+        Data::FashionMnist(_) => idx::NORMALIZATION,
+        Data::Cifar10(_) => cifar::NORMALIZATION,
+        Data::GeneratedImages(_) => generated_images::NORMALIZATION,
+        _ => folder::NORMALIZATION,
+    }
+}
+
+impl LoadedImages {
+    /// Both parts with the facts that follow from them. `sha256` is over what was read, as hex.
+    fn of(shape: ImageShape, [train, valid]: [Images; 2], sha256: String) -> Self {
+        let [train_images, valid_images] = [&train, &valid].map(|part| part.labels.len() as u64);
+        let counts = Counts::Images { train_images, valid_images, shape };
+        Self { shape, train, valid, facts: DataFacts { counts, sha256 }, skipped_files: 0 }
+    }
+}
+
+fn generated(made: &GeneratedImages) -> LoadedImages {
+    let GeneratedImages { channels, image_size, classes, .. } = *made;
+    let shape = ImageShape { channels, height: image_size, width: image_size, classes };
+    let parts = [made.images, made.valid_images]
+        .map(|count| Images { labels: (0..count).map(|index| generated_images::label(index, classes)).collect(), pixels: Pixels::Generated });
+    LoadedImages::of(shape, parts, generated_images::sha256(shape))
+}
+
+fn unfit<T>(path: &Path, found: String, expected: String) -> Result<T, DataError> {
+    Err(DataError::Unfit { path: path.to_owned(), found, expected })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_images_have_as_many_as_the_keys_say() {
+        let data = serde_yaml::from_str("{kind: generated-images, images: 5, valid_images: 2, classes: 3, image_size: 8, channels: 1}").unwrap();
+        let loaded = load(&data, None).unwrap();
+        assert_eq!((loaded.train.labels, loaded.valid.labels), (vec![0, 1, 2, 0, 1], vec![0, 1]));
+        assert_eq!(loaded.shape, ImageShape { channels: 1, height: 8, width: 8, classes: 3 });
+        assert_eq!(loaded.facts.counts, Counts::Images { train_images: 5, valid_images: 2, shape: loaded.shape });
+        let larger = serde_yaml::from_str("{kind: generated-images, image_size: 16}").unwrap();
+        assert_ne!(facts(&larger, None).unwrap().sha256, loaded.facts.sha256);
+    }
+
+    #[test]
+    fn a_text_is_no_images() {
+        let data = serde_yaml::from_str("{kind: generated}").unwrap();
+        assert_eq!(load(&data, None).unwrap_err().to_string(), "`data.kind` generated has no images");
+    }
+}

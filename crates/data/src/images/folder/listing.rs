@@ -1,0 +1,153 @@
+//! What lies in folders of images: class folders in the order of their names' bytes, image files likewise.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, BufReader},
+    path::{Path, PathBuf},
+};
+
+use imagesize::ImageError;
+
+use super::unfit;
+use crate::text::DataError;
+
+/// Endings of image files, in any case.
+const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+
+/// As errors say what belongs into the folder of a class.
+pub(super) fn expected_images() -> String {
+    "files that end in .png, .jpg or .jpeg".to_owned()
+}
+
+/// The folder of a class: never empty if it is of [`Lister::training_classes`].
+pub(super) struct Class {
+    pub(super) name: OsString,
+    pub(super) files: Vec<ImageFile>,
+}
+
+#[derive(Clone)]
+pub(super) struct ImageFile {
+    pub(super) path: PathBuf,
+    /// Length of the file as it is.
+    pub(super) bytes: u64,
+}
+
+impl ImageFile {
+    pub(super) fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+}
+
+/// Whether there is a folder here with folders in it.
+pub(super) fn has_folders(folder: &Path) -> bool {
+    fs::read_dir(folder)
+        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| !is_hidden(&entry.file_name()) && entry.path().is_dir())))
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+fn is_image_name(path: &Path) -> bool {
+    let ending = path.extension().and_then(OsStr::to_str);
+    ending.is_some_and(|ending| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+}
+
+/// Lists folders, and counts what it leaves out.
+pub(super) struct Lister {
+    skip_bad: bool,
+    pub(super) skipped_files: u64,
+}
+
+struct Entry {
+    path: PathBuf,
+    name: OsString,
+    is_folder: bool,
+    bytes: u64,
+}
+
+impl Lister {
+    /// With `skip_bad`, files that are no images are left out and counted; otherwise they are errors where their names tell.
+    pub(super) fn new(skip_bad: bool) -> Self {
+        Self { skip_bad, skipped_files: 0 }
+    }
+
+    /// As [`Lister::classes`], at least two of them, each with images.
+    pub(super) fn training_classes(&mut self, folder: &Path) -> Result<Vec<Class>, DataError> {
+        let classes = self.classes(folder)?;
+        if classes.len() < 2 {
+            let found = if classes.is_empty() { "has no folders in it" } else { "has only one folder in it" };
+            return unfit(folder, found.to_owned(), format!("one for each of two or more classes, with {} in it", expected_images()));
+        }
+        if let Some(empty) = classes.iter().find(|class| class.files.is_empty()) {
+            return unfit(&folder.join(&empty.name), "has no images".to_owned(), expected_images());
+        }
+        Ok(classes)
+    }
+
+    pub(super) fn classes(&mut self, folder: &Path) -> Result<Vec<Class>, DataError> {
+        let mut classes = Vec::new();
+        for Entry { path, name, is_folder, .. } in entries(folder)? {
+            if is_folder {
+                let files = self.files(&path)?;
+                classes.push(Class { name, files });
+            } else {
+                self.leave_out(&path, "lies beside the folders of the classes", "only such folders there")?;
+            }
+        }
+        Ok(classes)
+    }
+
+    fn files(&mut self, folder: &Path) -> Result<Vec<ImageFile>, DataError> {
+        let mut files = Vec::new();
+        for Entry { path, is_folder, bytes, .. } in entries(folder)? {
+            if is_folder {
+                return unfit(&path, "is a folder in the folder of a class".to_owned(), expected_images());
+            }
+            if !is_image_name(&path) {
+                self.leave_out(&path, "is no image", &expected_images())?;
+            } else if self.skip_bad && !has_image_header(&path)? {
+                self.skipped_files += 1;
+            } else {
+                files.push(ImageFile { path, bytes });
+            }
+        }
+        Ok(files)
+    }
+
+    fn leave_out(&mut self, path: &Path, found: &str, expected: &str) -> Result<(), DataError> {
+        if !self.skip_bad {
+            return unfit(path, found.to_owned(), format!("{expected}; move it away, or let `data.skip_bad: true` leave such files out"));
+        }
+        self.skipped_files += 1;
+        Ok(())
+    }
+}
+
+/// What lies in a folder, links followed, in the order of the names' bytes.
+fn entries(folder: &Path) -> Result<Vec<Entry>, DataError> {
+    let failed = |path: &Path, error| DataError::Read { path: path.to_owned(), error };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| failed(folder, error))? {
+        let entry = entry.map_err(|error| failed(folder, error))?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if !is_hidden(&name) {
+            let about = fs::metadata(&path).map_err(|error| failed(&path, error))?;
+            found.push(Entry { path, name, is_folder: about.is_dir(), bytes: about.len() });
+        }
+    }
+    found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+/// Whether a file starts as a PNG or a JPEG does, its height and width included.
+fn has_image_header(path: &Path) -> Result<bool, DataError> {
+    let failed = |error| DataError::Read { path: path.to_owned(), error };
+    let file = File::open(path).map_err(failed)?;
+    match imagesize::reader_size(BufReader::new(file)) {
+        Ok(size) => Ok(size.width > 0 && size.height > 0),
+        Err(ImageError::IoError(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(failed(error)),
+        Err(_) => Ok(false),
+    }
+}

@@ -1,0 +1,190 @@
+//! Prompts and the responses to them: found, read, split, made into token ids.
+//!
+//! In: files of JSON lines and a tokenizer file. Out: [`LoadedPairs`], rows of ids that are cut to length and end with the end token;
+//! which rows come together in a batch is left to the trial. What each number is: `docs/data.md`.
+
+mod error;
+mod rows;
+mod tokens;
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::kinds::data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN};
+use sha2::{Digest, Sha256};
+
+use self::rows::Row;
+use super::{source, text::DataError};
+
+pub use self::{error::PairsError, tokens::TokenFile};
+
+/// A tokenizer that finds more of the tokens unknown than this is likely not the one of this text.
+pub const MANY_UNKNOWN: f64 = 0.05;
+
+/// Rows that are made into tokens at once: enough for every core, few enough to keep what lies between small.
+const ROWS_AT_ONCE: usize = 1024;
+
+/// Prompts and responses in memory.
+#[derive(Clone, Debug)]
+pub struct LoadedPairs {
+    pub train: Vec<Pair>,
+    /// Empty if `valid_fraction` is 0.
+    pub valid: Vec<Pair>,
+    pub tokens: TokenFile,
+    pub facts: DataFacts,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Ids, cut, with the end token.
+    pub prompt: Vec<u32>,
+    /// Ids, cut, with the end token.
+    pub response: Vec<u32>,
+    /// As it stands in the file, whole.
+    pub prompt_text: String,
+    /// As it stands in the file, whole: what a written response is held against.
+    pub response_text: String,
+}
+
+/// What an experiment asks of the rows, alike for every kind.
+struct Request<'a> {
+    prompt_key: &'a str,
+    response_key: &'a str,
+    end_token: &'a str,
+    pad_token: &'a str,
+    unknown_token: &'a str,
+    /// Share of the training file that validates, where there is no other file.
+    valid_share: f64,
+    sampling: &'a PairSampling,
+    remedy: &'static str,
+}
+
+impl<'a> Request<'a> {
+    /// `None` where there are no prompts and responses.
+    fn of(data: &'a Data) -> Option<Self> {
+        match data {
+            Data::SftJsonl(own) => Some(Self::of_own(own)),
+            Data::Chatlm(chatlm) => Some(Self {
+                prompt_key: "prompt",
+                response_key: "response",
+                end_token: "[EOS]",
+                pad_token: "[PAD]",
+                unknown_token: UNKNOWN_TOKEN,
+                valid_share: 0.0,
+                sampling: &chatlm.sampling,
+                remedy: "the files that kiln knows have no such row, `kiln data verify chatlm` compares them",
+            }),
+            _ => None,
+        }
+    }
+
+    fn of_own(own: &'a SftJsonl) -> Self {
+        Self {
+            prompt_key: &own.prompt_key,
+            response_key: &own.response_key,
+            end_token: &own.end_token,
+            pad_token: &own.pad_token,
+            unknown_token: &own.unknown_token,
+            valid_share: own.valid_share().unwrap_or_default(),
+            sampling: &own.sampling,
+            remedy: "mend the row or take it out",
+        }
+    }
+}
+
+/// The rows as they were read, split, before they become tokens.
+pub(super) struct ReadPairs {
+    train: Vec<Row>,
+    valid: Vec<Row>,
+    tokenizer: PathBuf,
+    tokenizer_bytes: Vec<u8>,
+    /// Over the uncompressed bytes of the training rows, the validation rows if they have a file of their own, and the tokenizer.
+    pub(super) sha256: String,
+}
+
+/// Reads the rows and the tokenizer that `data` names, and makes the rows into tokens. `data_folder` is `$KILN_DATA`, if set.
+///
+/// # Errors
+/// A file is not there or cannot be read; a row has no prompt or no response (file and line); the tokenizer lacks a token that is
+/// asked for; there are fewer rows than are asked for.
+pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, DataError> {
+    tokenize(data, read(data, data_folder)?)
+}
+
+/// Reads and splits the rows, without the tokenizer's work.
+pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs, DataError> {
+    let request = Request::of(data).ok_or_else(|| other_content(data))?;
+    let parts = source::locate(data, data_folder)?;
+    let (Some((train_path, others)), Some(tokenizer)) = (parts.split_first(), parts.last().cloned()) else { return Err(other_content(data)) };
+    let mut hasher = Sha256::new();
+    let mut read_rows = |path: &Path| {
+        let bytes = source::read(path)?;
+        hasher.update(&bytes);
+        rows::read(path, bytes, request.prompt_key, request.response_key, request.remedy)
+    };
+    let mut train = read_rows(train_path)?;
+    let valid_path = others.split_last().and_then(|(_, valid)| valid.first());
+    let valid = match valid_path {
+        Some(path) => read_rows(path)?,
+        None => train.split_off((train.len() as f64 * (1.0 - request.valid_share)) as usize),
+    };
+    let sampling = request.sampling;
+    let train = first_rows(train, sampling.train_rows, "train_rows", train_path)?;
+    let valid = first_rows(valid, sampling.valid_rows, "valid_rows", valid_path.unwrap_or(train_path))?;
+    let tokenizer_bytes = source::read(&tokenizer)?;
+    hasher.update(&tokenizer_bytes);
+    Ok(ReadPairs { train, valid, tokenizer, tokenizer_bytes, sha256: hex::encode(hasher.finalize()) })
+}
+
+fn other_content(data: &Data) -> DataError {
+    DataError::OtherContent { kind: data.kind(), wanted: "prompts and responses" }
+}
+
+fn first_rows(mut rows: Vec<Row>, wanted: Option<u64>, key: &'static str, path: &Path) -> Result<Vec<Row>, DataError> {
+    let Some(wanted) = wanted else { return Ok(rows) };
+    let there = rows.len() as u64;
+    if there < wanted {
+        return Err(PairsError::FewRows { file: path.to_owned(), key, wanted, there }.into());
+    }
+    rows.truncate(wanted as usize);
+    Ok(rows)
+}
+
+pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, DataError> {
+    let request = Request::of(data).ok_or_else(|| other_content(data))?;
+    let special = [("end_token", request.end_token), ("pad_token", request.pad_token), ("unknown_token", request.unknown_token)];
+    let tokens = TokenFile::read(&read.tokenizer, &read.tokenizer_bytes, special)?;
+    let (train, train_counts) = pairs(read.train, &tokens, request.sampling)?;
+    let (valid, valid_counts) = pairs(read.valid, &tokens, request.sampling)?;
+    let counts = Counts::Pairs { train: train_counts, valid: valid_counts, vocabulary: tokens.len() as u64 };
+    Ok(LoadedPairs { train, valid, tokens, facts: DataFacts { counts, sha256: read.sha256 } })
+}
+
+fn pairs(rows: Vec<Row>, tokens: &TokenFile, sampling: &PairSampling) -> Result<(Vec<Pair>, PairCounts), DataError> {
+    let mut counts = PairCounts::default();
+    let mut pairs = Vec::with_capacity(rows.len());
+    for rows in rows.chunks(ROWS_AT_ONCE) {
+        let prompts = tokens.encode_many(rows.iter().map(|row| row.prompt.as_str()).collect())?;
+        let responses = tokens.encode_many(rows.iter().map(|row| row.response.as_str()).collect())?;
+        for ((row, mut prompt), mut response) in rows.iter().zip(prompts).zip(responses) {
+            counts.cut_prompts += u64::from(end(&mut prompt, sampling.max_prompt_tokens, tokens.end()));
+            counts.cut_responses += u64::from(end(&mut response, sampling.max_response_tokens, tokens.end()));
+            counts.add(prompt.len() as u64, response.len() as u64);
+            counts.unknown_tokens += prompt.iter().chain(&response).filter(|id| tokens.unknown() == Some(**id)).count() as u64;
+            pairs.push(Pair { prompt, response, prompt_text: row.prompt.clone(), response_text: row.response.clone() });
+        }
+    }
+    Ok((pairs, counts))
+}
+
+/// Ends the ids with the end token, after at most `most` − 1 of them; whether some had to go.
+fn end(ids: &mut Vec<u32>, most: u64, end: u32) -> bool {
+    let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(1);
+    let is_cut = ids.len() > room;
+    ids.truncate(room);
+    ids.push(end);
+    is_cut
+}
+
+#[cfg(test)]
+mod tests;

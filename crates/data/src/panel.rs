@@ -1,0 +1,255 @@
+//! Panels of series: found, read, split by date, made into normalized log returns.
+//!
+//! In: a folder or an archive with one CSV file per symbol. Out: a [`LoadedPanel`], whose returns are cut into samples elsewhere.
+//! What each number is: `docs/data.md`.
+
+pub mod baseline;
+
+mod error;
+mod files;
+mod returns;
+mod rows;
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, SymbolReturns};
+use sha2::{Digest, Sha256};
+
+use self::{
+    files::CsvFile,
+    returns::{Moments, Returns},
+    rows::{Rows, Wanted},
+};
+use super::{
+    dataset::{self, STOCKNET},
+    source,
+    text::DataError,
+};
+
+pub use self::error::PanelError;
+
+/// A panel in memory.
+#[derive(Clone, Debug)]
+pub struct LoadedPanel {
+    pub shape: PanelShape,
+    /// In the order of their numbers, which models embed.
+    pub symbols: Vec<Series>,
+    /// Mean and deviation of the training returns of the price, over all symbols: what a target is normalized with.
+    pub target_mean: f64,
+    pub target_deviation: f64,
+    /// Rows of `null`, left out.
+    pub null_rows: u64,
+    /// Rows that could not be read, left out as `data.skip_bad` asks.
+    pub skipped_rows: u64,
+    pub facts: DataFacts,
+}
+
+/// One symbol's log returns, in time order.
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub symbol: String,
+    /// [returns, features], each normalized by the mean and the deviation of that feature over all training returns.
+    pub features: Vec<f32>,
+    /// Log returns of the price, as they are.
+    pub returns: Vec<f32>,
+    /// How many of the returns train; the rest validates.
+    pub train: usize,
+}
+
+/// StockNet's folder of prices in the published archive.
+const STOCKNET_INSIDE: &str = "price/raw";
+const STOCKNET_COLUMNS: [&str; 6] = ["Open", "High", "Low", "Close", "Adj Close", "Volume"];
+
+/// What an experiment asks of a panel, alike for every kind.
+struct Request<'a> {
+    date: &'a str,
+    price: &'a str,
+    /// All columns of numbers if not given.
+    columns: Option<Vec<String>>,
+    /// Folder in an archive that alone counts, if it is there.
+    inside: Option<&'static str>,
+    skip_bad: bool,
+    remedy: &'static str,
+    split: &'a PanelSplit,
+}
+
+impl<'a> Request<'a> {
+    /// `None` where there is no panel.
+    fn of(data: &'a Data) -> Option<Self> {
+        match data {
+            Data::PanelCsv(own) => Some(Self {
+                date: &own.date,
+                price: &own.price,
+                columns: own.columns.clone(),
+                inside: None,
+                skip_bad: own.skip_bad,
+                remedy: "mend it, or leave such rows out with `data.skip_bad: true`",
+                split: &own.split,
+            }),
+            Data::Stocknet(stocknet) => Some(Self {
+                date: "Date",
+                price: "Adj Close",
+                columns: Some(STOCKNET_COLUMNS.map(str::to_owned).to_vec()),
+                inside: Some(STOCKNET_INSIDE),
+                skip_bad: false,
+                remedy: "the published files have no such row, `kiln data verify stocknet` compares them",
+                split: &stocknet.split,
+            }),
+            _ => None,
+        }
+    }
+
+    /// What to read of each file; the price stands last unless it is among the columns that the model sees.
+    fn wanted(&self, columns: &[String]) -> Wanted {
+        let price = columns.iter().position(|column| column == self.price);
+        let more = price.is_none().then(|| self.price.to_owned());
+        Wanted {
+            date: self.date.to_owned(),
+            columns: columns.iter().cloned().chain(more).collect(),
+            price: price.unwrap_or(columns.len()),
+            skip_bad: self.skip_bad,
+            remedy: self.remedy,
+        }
+    }
+}
+
+/// Reads the panel that `data` names. `data_folder` is `$KILN_DATA`, if set.
+///
+/// # Errors
+/// The data is not there or cannot be read; a column is missing; a row cannot be read (file, line and column), unless `skip_bad`.
+pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, DataError> {
+    let request = Request::of(data).ok_or(DataError::OtherContent { kind: data.kind(), wanted: "panel of series" })?;
+    let path = locate(data, data_folder)?;
+    let files = files::find(&path, request.inside, request.split.limit)?;
+    let read = read(&path, files, &request)?;
+    Ok(assemble(read, request.split.valid_fraction))
+}
+
+/// The facts of the panel that `data` names.
+///
+/// # Errors
+/// As [`load`].
+pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataError> {
+    load(data, data_folder).map(|panel| panel.facts)
+}
+
+/// The folder or archive that `data` is read from.
+///
+/// # Errors
+/// None of the places looked in, which are named, holds a panel.
+pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
+    let looked = match data {
+        Data::Stocknet(stocknet) => source::folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder),
+        _ => data.path().map(PathBuf::from).into_iter().collect(),
+    };
+    // A place that is given is taken as it is: what is wrong with it says more than its absence.
+    let given = data.path().is_some();
+    let found = looked.iter().find(|path| if given { path.exists() } else { files::is_there(path) }).cloned();
+    let fetch = dataset::of(data).map(|set| set.name);
+    found.ok_or_else(|| PanelError::NotFound { kind: data.kind(), looked, fetch }.into())
+}
+
+/// Whether a folder holds a panel, as CSV files or in an archive.
+pub(super) fn is_in(folder: &Path) -> bool {
+    files::is_there(folder)
+}
+
+/// SHA-256 of StockNet's panel, as its facts have it, and how many bytes its files have: of those in a folder, or in an archive that
+/// is, or will be, called `named`.
+///
+/// # Errors
+/// There is no panel, or its files cannot be read.
+pub(super) fn published_sha256(path: &Path, named: &Path) -> Result<(String, u64), DataError> {
+    let inside = Some(STOCKNET_INSIDE);
+    let files = if path.is_dir() { files::find(path, inside, None)? } else { files::find_in_archive(path, named, inside)? };
+    let mut hasher = Sha256::new();
+    let mut count = 0;
+    for file in files {
+        let bytes = file.bytes()?;
+        hash(&mut hasher, &file.symbol, &bytes);
+        count += bytes.len() as u64;
+    }
+    Ok((hex::encode(hasher.finalize()), count))
+}
+
+/// A panel's hash is over the name of each file, a line's end, and its bytes, in the order of the symbols.
+fn hash(hasher: &mut Sha256, symbol: &str, bytes: &[u8]) {
+    hasher.update(format!("{symbol}.csv\n"));
+    hasher.update(bytes);
+}
+
+/// All symbols' rows, as they were read.
+struct Read {
+    symbols: Vec<String>,
+    rows: Vec<Rows>,
+    wanted: Wanted,
+    /// How many of the wanted columns the model sees; one more is read if the price is none of them.
+    features: usize,
+    sha256: String,
+}
+
+fn read(path: &Path, files: Vec<CsvFile>, request: &Request<'_>) -> Result<Read, DataError> {
+    let columns = match &request.columns {
+        Some(columns) => columns.clone(),
+        None => number_columns(path, &files, request.date)?,
+    };
+    let wanted = request.wanted(&columns);
+    let mut hasher = Sha256::new();
+    let (mut symbols, mut rows) = (Vec::new(), Vec::new());
+    for file in files {
+        let bytes = file.bytes()?;
+        hash(&mut hasher, &file.symbol, &bytes);
+        rows.push(rows::read(&file.path, &bytes, &wanted)?);
+        symbols.push(file.symbol);
+    }
+    Ok(Read { symbols, rows, wanted, features: columns.len(), sha256: hex::encode(hasher.finalize()) })
+}
+
+/// The columns of numbers of the first file that has a row to tell them by.
+fn number_columns(path: &Path, files: &[CsvFile], date: &str) -> Result<Vec<String>, DataError> {
+    for file in files {
+        if let Some(columns) = rows::number_columns(&file.path, &file.bytes()?, date)?.filter(|columns| !columns.is_empty()) {
+            return Ok(columns);
+        }
+    }
+    Err(PanelError::NoNumbers { path: path.to_owned() }.into())
+}
+
+fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
+    let Read { symbols, rows, wanted, features, sha256 } = read;
+    let columns = wanted.columns.len();
+    let (null_rows, skipped_rows) = rows.iter().fold((0, 0), |(null, skipped), rows| (null + rows.null, skipped + rows.skipped));
+    let first_valid = returns::first_valid_date(&rows, valid_fraction);
+    let positive = returns::positive_columns(&rows, columns);
+    let returns: Vec<Returns> = rows.into_iter().map(|rows| returns::of_rows(rows, &positive, first_valid)).collect();
+    let moments = returns::training_moments(&returns, columns);
+    let target = moments[wanted.price];
+    let series = symbols.into_iter().zip(returns).map(|(symbol, returns)| series(symbol, &returns, &moments, features, wanted.price));
+    let symbols: Vec<Series> = series.collect();
+    let counts = symbols.iter().map(|series| SymbolReturns { train: series.train as u64, all: series.returns.len() as u64 }).collect();
+    LoadedPanel {
+        shape: PanelShape { features: features as u64, symbols: symbols.len() as u64 },
+        symbols,
+        target_mean: target.mean,
+        target_deviation: target.deviation,
+        null_rows,
+        skipped_rows,
+        facts: DataFacts { counts: Counts::Panel { features: features as u64, symbols: counts }, sha256 },
+    }
+}
+
+fn series(symbol: String, returns: &Returns, moments: &[Moments], features: usize, price: usize) -> Series {
+    let rows = || returns.values.chunks_exact(moments.len());
+    let seen = rows().flat_map(|row| row.iter().zip(moments).take(features));
+    Series {
+        symbol,
+        features: seen.map(|(value, moments)| moments.normalize(*value)).collect(),
+        returns: rows().map(|row| row[price] as f32).collect(),
+        train: returns.train,
+    }
+}
+
+#[cfg(test)]
+mod packing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Where the bytes of data lie, and how they are read: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
+//! `data/<folder>`. What they mean is the matter of `text`, `images`, `panel` and `pairs`.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use kiln_core::kinds::data::Data;
+use md5::Md5;
+use sha2::{Digest, Sha256};
+
+use super::{
+    dataset::{self, Checksum, Dataset, DatasetFile},
+    panel,
+    text::DataError,
+};
+
+/// Endings a file may have besides none.
+const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
+/// The folder, beside the experiment's, that is looked in last.
+const DATA_FOLDER: &str = "data";
+
+/// Training images and labels, then those of the test set.
+const FASHION_MNIST_FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+
+/// CIFAR-10's files of records, in reading order: five that train and one that validates.
+pub(super) const CIFAR10_BATCHES: [&str; 6] =
+    ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"];
+/// The same where the archive was unpacked.
+const CIFAR10_UNPACKED: [&str; 6] = [
+    "cifar-10-batches-bin/data_batch_1.bin",
+    "cifar-10-batches-bin/data_batch_2.bin",
+    "cifar-10-batches-bin/data_batch_3.bin",
+    "cifar-10-batches-bin/data_batch_4.bin",
+    "cifar-10-batches-bin/data_batch_5.bin",
+    "cifar-10-batches-bin/test_batch.bin",
+];
+const CIFAR10_ARCHIVE: &str = "cifar-10-binary.tar";
+
+/// Training rows, validation rows, tokenizer.
+const CHATLM_FILES: [&str; 3] = ["train.jsonl", "valid.jsonl", "tokenizer-20231214.json"];
+
+/// Where the parts of `data` lie, in reading order: the files of a known set, else one file or folder. Empty for what the program makes
+/// itself.
+///
+/// # Errors
+/// A part is in none of the places looked in, which are named; `kind: none` has no text.
+pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, DataError> {
+    match data {
+        Data::None(_) => Err(DataError::NoText),
+        Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
+        Data::Text(text) => locate_own([("data.path", Some(&text.path))]),
+        Data::SftJsonl(own) => {
+            locate_own([("data.path", Some(&own.path)), ("data.valid_path", own.valid_path.as_ref()), ("data.tokenizer", Some(&own.tokenizer))])
+        }
+        Data::Chatlm(_) => locate_parts(data, data_folder, &CHATLM_FILES),
+        Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
+        Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
+        Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
+        Data::Cifar10(_) => locate_either(data, data_folder, &[&CIFAR10_BATCHES, &CIFAR10_UNPACKED, &[CIFAR10_ARCHIVE]]),
+        Data::Stocknet(_) | Data::PanelCsv(_) => panel::locate(data, data_folder).map(|path| vec![path]),
+        Data::ImageFolder(_) => {
+            let path = Path::new(data.path().unwrap_or_default());
+            if path.exists() { Ok(vec![path.to_owned()]) } else { Err(not_found(data, vec![path.to_owned()])) }
+        }
+    }
+}
+
+/// The `path` that names the same bytes from any directory: the folder of a known set, the file of `text`. `None` for `generated`.
+///
+/// # Errors
+/// As [`locate`], and where the current directory is gone.
+pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
+    let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
+    let whole = match data {
+        Data::Text(_) | Data::SftJsonl(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
+        _ => part.parent().map(Path::to_owned).unwrap_or_default(),
+    };
+    std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
+}
+
+/// The folders that a known set may lie in, first choice first. A `data.path` is the only choice there is.
+pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(path) = path {
+        return vec![PathBuf::from(path)];
+    }
+    let given = data_folder.map(|folder| folder.join(set_folder));
+    given.into_iter().chain([Path::new(DATA_FOLDER).join(set_folder)]).collect()
+}
+
+/// Files that the experiment names one by one, each by its key; the first that is not there is told.
+fn locate_own<const N: usize>(named: [(&'static str, Option<&String>); N]) -> Result<Vec<PathBuf>, DataError> {
+    let locate = |(key, path)| existing(Path::new(path)).ok_or_else(|| DataError::NoFile { key, path: PathBuf::from(path) });
+    named.into_iter().filter_map(|(key, path)| Some((key, path?))).map(locate).collect()
+}
+
+fn locate_parts(data: &Data, data_folder: Option<&Path>, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {
+    locate_either(data, data_folder, &[names])
+}
+
+/// The first of several forms of a set, each a list of names, that is whole in one folder; an earlier folder comes first.
+fn locate_either(data: &Data, data_folder: Option<&Path>, forms: &[&[&str]]) -> Result<Vec<PathBuf>, DataError> {
+    let set_folder = dataset::of(data).map_or("", |set| set.folder);
+    let folders = folders(set_folder, data.path(), data_folder);
+    let found = folders.iter().find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
+    // Of several forms the first name of each tells enough.
+    let told = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
+    let looked =
+        || folders.iter().flat_map(|folder| forms.iter().flat_map(|names| names[..told(names)].iter().map(|name| folder.join(name)))).collect();
+    found.ok_or_else(|| not_found(data, looked()))
+}
+
+/// All of these files, if each is in the folder.
+fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
+    names.iter().map(|name| existing(&folder.join(name))).collect()
+}
+
+/// Where a published file lies in a folder: plain or compressed; of a panel the folder itself, if it holds one in whatever form.
+pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
+    match file.checksum {
+        Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
+        _ => existing(&folder.join(file.name)),
+    }
+}
+
+/// Whether a set that is published as an archive lies in this folder as the files that were in it.
+pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
+    *set == dataset::CIFAR10 && [CIFAR10_BATCHES, CIFAR10_UNPACKED].iter().any(|names| whole(folder, names).is_some())
+}
+
+fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
+    DataError::NotFound { kind: data.kind(), looked, fetch: dataset::of(data).map(|set| set.name) }
+}
+
+/// The file itself, or the same with `.gz` or `.xz`.
+pub fn existing(path: &Path) -> Option<PathBuf> {
+    ENDINGS.iter().map(|ending| with_ending(path, ending)).find(|path| path.is_file())
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(ending);
+    PathBuf::from(whole)
+}
+
+/// Reads a file's uncompressed bytes as they are needed; the ending of `named` tells what to undo.
+pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
+    let file = BufReader::new(File::open(path)?);
+    Ok(match named.extension().and_then(|ending| ending.to_str()) {
+        Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        Some("xz") => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
+        _ => Box::new(file),
+    })
+}
+
+/// All uncompressed bytes of a file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
+    let mut bytes = Vec::new();
+    let result = open(path, path).and_then(|mut reader| reader.read_to_end(&mut bytes));
+    result.map(|_| bytes).map_err(|error| DataError::Read { path: path.to_owned(), error })
+}
+
+/// The sum of a file that goes with a published one, as hex, and the number of bytes it is over. `named` is the file, or what it will be
+/// called: its ending tells what to undo.
+///
+/// # Errors
+/// The file cannot be read, or is no whole archive.
+pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Result<(String, u64)> {
+    match published {
+        Checksum::Sha256(_) => sha256_of(path, named),
+        Checksum::Md5(_) => digest_of::<Md5>(&mut File::open(path)?),
+        Checksum::Panel(_) => panel::published_sha256(path, named).map_err(io::Error::other),
+    }
+}
+
+/// SHA-256 of a file's uncompressed bytes, as hex, and their number. `named` is as in [`checksum_of`].
+///
+/// # Errors
+/// As [`checksum_of`].
+pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
+    digest_of::<Sha256>(&mut open(path, named)?)
+}
+
+/// The sum of all that is left to read, as hex, and its bytes.
+pub(super) fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String, u64)> {
+    let mut hasher = D::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut bytes = 0;
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok((hex::encode(hasher.finalize()), bytes)),
+            count => {
+                hasher.update(&buffer[..count]);
+                bytes += count as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use kiln_core::kinds::data::Data;
+
+    fn data(yaml: &str) -> Data {
+        serde_yaml::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn plain_gz_and_xz_files_read_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = b"one two\nthree\n".repeat(100);
+        std::fs::write(folder.path().join("a"), &text).unwrap();
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(&text).unwrap();
+        std::fs::write(folder.path().join("b.gz"), gz.finish().unwrap()).unwrap();
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+        xz.write_all(&text).unwrap();
+        std::fs::write(folder.path().join("c.xz"), xz.finish().unwrap()).unwrap();
+        let sums = ["a", "b", "c"].map(|name| {
+            let path = existing(&folder.path().join(name)).unwrap();
+            sha256_of(&path, &path).unwrap()
+        });
+        assert_eq!(sums[0].1, text.len() as u64);
+        assert!(sums.iter().all(|sum| sum == &sums[0]));
+        assert_eq!(read(&folder.path().join("c.xz")).unwrap(), text);
+        let md5 = |name| checksum_of(&folder.path().join(name), Path::new(name), &Checksum::Md5("".into())).unwrap();
+        assert_eq!(md5("a").1, text.len() as u64);
+        assert_ne!(md5("a"), md5("b.gz"), "MD5 is of the file as it is");
+        std::fs::write(folder.path().join("abc"), "abc").unwrap();
+        assert_eq!(md5("abc").0, "900150983cd24fb0d6963f7d28e17f72", "RFC 1321, A.5");
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_with_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text.xz");
+        std::fs::write(&path, b"no xz at all").unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("text.xz"), "{error}");
+    }
+
+    #[test]
+    fn an_absent_set_names_every_place_and_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = locate(&data("{kind: wikitext2}"), Some(folder.path())).unwrap_err().to_string();
+        for part in ["wikitext-2/train.txt", "data/wikitext-2/valid.txt", ".gz", "kiln data fetch wikitext2", "KILN_DATA"] {
+            assert!(error.contains(part), "{part} is not in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_counts_only_with_all_its_parts_and_a_path_stands_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = folder.path().join("wikitext-2");
+        std::fs::create_dir(&set).unwrap();
+        std::fs::write(set.join("train.txt"), "a").unwrap();
+        assert!(locate(&data("{kind: wikitext2}"), Some(folder.path())).is_err());
+        std::fs::write(set.join("valid.txt.gz"), "a").unwrap();
+        let found = locate(&data("{kind: wikitext2}"), Some(folder.path())).unwrap();
+        assert_eq!(found, [set.join("train.txt"), set.join("valid.txt.gz")]);
+        assert_eq!(absolute_path(&data("{kind: wikitext2}"), Some(folder.path())).unwrap(), Some(set));
+        assert!(locate(&data("{kind: wikitext2, path: elsewhere}"), Some(folder.path())).is_err());
+    }
+}

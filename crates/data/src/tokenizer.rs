@@ -1,0 +1,220 @@
+//! Text to token ids and back. The ids of a vocabulary depend on the text alone, never on the machine:
+//!
+//! - words: numbered as first seen in the training text; each line is its white-space separated words and `<eos>`;
+//! - characters: in code-point order of the training text's characters;
+//! - bytes: the byte's own value, always 256 of them.
+//!
+//! Tokens that only the validation text has become `<unk>`, an entry that is added at the end only if it is needed and absent.
+
+use std::collections::{BTreeSet, HashMap};
+
+use kiln_core::kinds::data::Tokenizer;
+
+/// Ends each line of word tokens.
+pub const END_OF_LINE: &str = "<eos>";
+/// Stands for what the training text does not have.
+pub const UNKNOWN: &str = "<unk>";
+
+/// The tokens of one text under one tokenizer.
+#[derive(Clone, Debug)]
+pub struct Vocabulary(Entries);
+
+#[derive(Clone, Debug)]
+enum Entries {
+    Words { words: Vec<Box<str>>, ids: HashMap<Box<str>, u32>, unknown: Option<u32> },
+    Characters { characters: Vec<char>, ids: Vec<u32>, unknown: Option<u32> },
+    Bytes,
+}
+
+/// No id in a character table.
+const ABSENT: u32 = u32::MAX;
+
+impl Vocabulary {
+    /// The vocabulary of `train`, with `<unk>` if `valid` needs it.
+    pub fn build(tokenizer: Tokenizer, train: &str, valid: &str) -> Self {
+        Self(match tokenizer {
+            Tokenizer::Word => words(train, valid),
+            Tokenizer::Character => characters(train, valid),
+            Tokenizer::Byte => Entries::Bytes,
+        })
+    }
+
+    /// Number of tokens, `<unk>` included where there is one.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Entries::Words { words, .. } => words.len(),
+            Entries::Characters { characters, unknown, .. } => characters.len() + usize::from(unknown.is_some()),
+            Entries::Bytes => 256,
+        }
+    }
+
+    /// Whether there is no token at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The ids of a text, in order.
+    ///
+    /// # Errors
+    /// The first token that has no id, where there is no `<unk>`.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        match &self.0 {
+            Entries::Words { ids, unknown, .. } => {
+                word_tokens(text).map(|word| ids.get(word).copied().or(*unknown).ok_or_else(|| word.to_owned())).collect()
+            }
+            Entries::Characters { ids, unknown, .. } => {
+                text.chars().map(|character| known(ids, character).or(*unknown).ok_or_else(|| character.to_string())).collect()
+            }
+            Entries::Bytes => Ok(text.bytes().map(u32::from).collect()),
+        }
+    }
+
+    /// The ids of the beginning of a text that goes on after it: words that end in no line's end stay in their line.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that go on after its name: its first token that the training text does not have, `<unk>` or not; it
+    /// is no token at all.
+    pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, String> {
+        let absent = |token: String| format!("holds {token:?}, which the training text does not have; begin with tokens that it has");
+        let ids: Vec<u32> = match &self.0 {
+            Entries::Words { ids, .. } => {
+                let tokens: Vec<&str> = word_tokens(prompt).collect();
+                let in_line = !prompt.ends_with('\n') && !tokens.is_empty();
+                let tokens = &tokens[..tokens.len() - usize::from(in_line)];
+                tokens.iter().map(|word| ids.get(*word).copied().ok_or_else(|| absent((*word).to_owned()))).collect::<Result<_, _>>()?
+            }
+            Entries::Characters { ids, .. } => {
+                prompt.chars().map(|character| known(ids, character).ok_or_else(|| absent(character.to_string()))).collect::<Result<_, _>>()?
+            }
+            Entries::Bytes => prompt.bytes().map(u32::from).collect(),
+        };
+        if ids.is_empty() {
+            return Err(format!("{prompt:?} is no token of `data.tokenizer`; give a word of the text, or \"\\n\""));
+        }
+        Ok(ids)
+    }
+
+    /// The text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the vocabulary read as unknown.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        match &self.0 {
+            Entries::Words { words, .. } => join_words(ids.iter().map(|&id| words.get(id as usize).map_or(UNKNOWN, |word| &**word))),
+            Entries::Characters { characters, .. } => {
+                ids.iter().map(|&id| characters.get(id as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+            }
+            Entries::Bytes => {
+                let bytes: Vec<u8> = ids.iter().map(|&id| u8::try_from(id).unwrap_or(b'?')).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+        }
+    }
+}
+
+/// The words of each line, then `<eos>`.
+fn word_tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split_whitespace().chain(std::iter::once(END_OF_LINE)))
+}
+
+fn words(train: &str, valid: &str) -> Entries {
+    let mut words: Vec<Box<str>> = Vec::new();
+    let mut ids: HashMap<Box<str>, u32> = HashMap::new();
+    for word in word_tokens(train) {
+        add_word(word, &mut words, &mut ids);
+    }
+    if !ids.contains_key(UNKNOWN) && word_tokens(valid).any(|word| !ids.contains_key(word)) {
+        add_word(UNKNOWN, &mut words, &mut ids);
+    }
+    let unknown = ids.get(UNKNOWN).copied();
+    Entries::Words { words, ids, unknown }
+}
+
+fn add_word(word: &str, words: &mut Vec<Box<str>>, ids: &mut HashMap<Box<str>, u32>) {
+    if !ids.contains_key(word) {
+        ids.insert(word.into(), words.len() as u32);
+        words.push(word.into());
+    }
+}
+
+fn characters(train: &str, valid: &str) -> Entries {
+    let seen: BTreeSet<char> = train.chars().collect();
+    let characters: Vec<char> = seen.into_iter().collect();
+    let mut ids = vec![ABSENT; characters.last().map_or(0, |&last| last as usize + 1)];
+    for (id, &character) in characters.iter().enumerate() {
+        ids[character as usize] = id as u32;
+    }
+    let unknown = valid.chars().any(|character| known(&ids, character).is_none()).then_some(characters.len() as u32);
+    Entries::Characters { characters, ids, unknown }
+}
+
+fn known(ids: &[u32], character: char) -> Option<u32> {
+    ids.get(character as usize).copied().filter(|&id| id != ABSENT)
+}
+
+fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut text = String::new();
+    for word in words {
+        if word == END_OF_LINE {
+            text.push('\n');
+        } else {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push(' ');
+            }
+            text.push_str(word);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_numbered_as_seen_and_lines_end() {
+        let vocabulary = Vocabulary::build(Tokenizer::Word, "b a\n\na  c\n", "a");
+        assert_eq!(vocabulary.len(), 4);
+        assert_eq!(vocabulary.encode("b a\n\na  c\n").unwrap(), [0, 1, 2, 2, 1, 3, 2]);
+        assert_eq!(vocabulary.decode(&[0, 1, 2, 2, 1, 3, 2]), "b a\n\na c\n");
+        assert_eq!(vocabulary.encode("a z"), Err("z".to_owned()));
+    }
+
+    #[test]
+    fn unknown_is_added_only_when_the_validation_text_needs_it() {
+        let vocabulary = Vocabulary::build(Tokenizer::Word, "a b\n", "a z\n");
+        assert_eq!(vocabulary.len(), 4);
+        assert_eq!(vocabulary.encode("z b").unwrap(), [3, 1, 2]);
+        assert_eq!(Vocabulary::build(Tokenizer::Word, "a <unk>\n", "z\n").encode("z").unwrap(), [1, 2]);
+        let characters = Vocabulary::build(Tokenizer::Character, "ba", "aé");
+        assert_eq!(characters.len(), 3);
+        assert_eq!(characters.encode("abé").unwrap(), [0, 1, 2]);
+        assert_eq!(characters.decode(&[0, 1, 2]), "ab\u{fffd}");
+    }
+
+    #[test]
+    fn a_prompt_stays_open_and_has_known_tokens_alone() {
+        let words = Vocabulary::build(Tokenizer::Word, "the kiln is hot\n", "cold\n");
+        assert_eq!(words.encode_prompt("the kiln\nis").unwrap(), words.encode("the kiln\nis\n").unwrap()[..4]);
+        assert_eq!(words.encode_prompt("hot\n").unwrap(), words.encode("hot\n").unwrap());
+        assert_eq!(words.encode_prompt("\n").unwrap(), [4], "the end of an empty line");
+        assert!(words.encode_prompt(" ").unwrap_err().contains("is no token") && words.encode_prompt("").is_err());
+        let refused = words.encode_prompt("the cold kiln").unwrap_err();
+        assert_eq!(
+            refused, "holds \"cold\", which the training text does not have; begin with tokens that it has",
+            "not even where there is an `<unk>`"
+        );
+        let characters = Vocabulary::build(Tokenizer::Character, "ab", "é");
+        assert_eq!(characters.encode_prompt("ba"), Ok(vec![1, 0]));
+        assert!(characters.encode_prompt("bé").unwrap_err().starts_with("holds \"é\""));
+        assert_eq!(Vocabulary::build(Tokenizer::Byte, "", "").encode_prompt("é").unwrap(), [0xc3, 0xa9]);
+    }
+
+    #[test]
+    fn characters_stand_in_code_point_order_and_bytes_are_themselves() {
+        let text = "hé\nh";
+        let characters = Vocabulary::build(Tokenizer::Character, text, "");
+        assert_eq!(characters.encode(text).unwrap(), [1, 2, 0, 1]);
+        let bytes = Vocabulary::build(Tokenizer::Byte, text, "");
+        assert_eq!(bytes.len(), 256);
+        assert_eq!(bytes.encode("é").unwrap(), [0xc3, 0xa9]);
+        assert_eq!(bytes.decode(&bytes.encode(text).unwrap()), text);
+    }
+}

@@ -1,0 +1,289 @@
+//! One reading as the views print it: its kind says unit and form, its absence says why there is none.
+
+use crate::{Absence, Reading};
+
+/// A value in NVML's own unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Count(u64),
+    Signed(i64),
+    Real(f64),
+    Flag(bool),
+    Words(String),
+}
+
+/// What a value is, and so how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Names, versions and plain numbers.
+    Plain,
+    Bytes,
+    Milliwatts,
+    MilliwattsPerSecond,
+    Millijoules,
+    Percent,
+    /// Percent with two decimals.
+    FinePercent,
+    Megahertz,
+    Celsius,
+    /// nvidia-smi prints microseconds.
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+    Seconds,
+    KilobytesPerSecond,
+    Lanes,
+    Banks,
+    Bits,
+    Cores,
+    /// Microseconds of Unix time.
+    Moment,
+    /// Least number of digits; upper case.
+    Hex(usize),
+    LowerHex(usize),
+    /// Words for no and yes.
+    Flag(&'static str, &'static str),
+}
+
+pub const ENABLED: Kind = Kind::Flag("Disabled", "Enabled");
+pub const YES: Kind = Kind::Flag("No", "Yes");
+pub const ACTIVE: Kind = Kind::Flag("Not Active", "Active");
+pub const TRUE: Kind = Kind::Flag("False", "True");
+
+/// A reading with its kind.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub kind: Kind,
+    pub value: Reading<Value>,
+}
+
+impl Cell {
+    /// As `nvidia-smi -q` prints it.
+    pub fn text(&self) -> String {
+        match &self.value {
+            Reading::Value(value) => match self.kind {
+                Kind::FinePercent => format!("{}%", self.number(value)),
+                Kind::Lanes => format!("{}x", self.number(value)),
+                Kind::Banks => format!("{} bank(s)", self.number(value)),
+                Kind::Celsius => format!("{} C", self.number(value)),
+                _ => self.with_unit(value),
+            },
+            Reading::Absent(absence) => token(absence).to_owned(),
+        }
+    }
+
+    /// As `nvidia-smi --query-gpu` prints it, with its unit or without. `is_bare`: no brackets around N/A.
+    pub fn query(&self, has_units: bool, is_bare: bool) -> String {
+        match &self.value {
+            Reading::Value(value) if has_units => self.with_unit(value),
+            Reading::Value(value) => self.number(value),
+            Reading::Absent(_) if is_bare => "N/A".to_owned(),
+            Reading::Absent(Absence::NoSymbol) => "[Function Not Found]".to_owned(),
+            Reading::Absent(absence) => format!("[{}]", token(absence)),
+        }
+    }
+
+    /// What stands in brackets in the header of `--query-gpu`; empty for none.
+    pub fn query_unit(&self) -> &'static str {
+        match self.kind {
+            Kind::Bytes => "MiB",
+            Kind::Milliwatts => "W",
+            Kind::MilliwattsPerSecond => "W/s",
+            Kind::Millijoules => "J",
+            Kind::Percent | Kind::FinePercent => "%",
+            Kind::Megahertz => "MHz",
+            Kind::Nanoseconds | Kind::Microseconds => "us",
+            Kind::Milliseconds => "ms",
+            Kind::Seconds => "seconds",
+            Kind::KilobytesPerSecond => "KB/s",
+            // nvidia-smi gives temperatures, lanes and banks without a unit there.
+            _ => "",
+        }
+    }
+
+    /// The value of a tidy table and its unit: whole and unrounded.
+    pub fn tidy(&self) -> (Reading<String>, &'static str) {
+        let unit = match self.kind {
+            Kind::Bytes => "B",
+            Kind::Nanoseconds => "ns",
+            Kind::Seconds => "s",
+            Kind::Celsius => "C",
+            Kind::Lanes => "lanes",
+            Kind::Banks => "banks",
+            Kind::Bits => "bit",
+            Kind::Cores => "cores",
+            _ => self.query_unit(),
+        };
+        let value = self.value.as_ref().map(|value| match (value, self.kind) {
+            (Value::Count(thousandths), Kind::Milliwatts | Kind::MilliwattsPerSecond | Kind::Millijoules) => (*thousandths as f64 / 1e3).to_string(),
+            (Value::Flag(flag), _) => flag.to_string(),
+            (Value::Count(_), Kind::Hex(_) | Kind::LowerHex(_) | Kind::Moment) => self.number(value),
+            (value, _) => plain(value),
+        });
+        (value, unit)
+    }
+
+    fn with_unit(&self, value: &Value) -> String {
+        match self.query_unit() {
+            "" => self.number(value),
+            unit => format!("{} {unit}", self.number(value)),
+        }
+    }
+
+    /// The value in the unit of nvidia-smi.
+    fn number(&self, value: &Value) -> String {
+        const MIB: u64 = 1 << 20;
+        match (value, self.kind) {
+            // nvidia-smi rounds memory up.
+            (Value::Count(bytes), Kind::Bytes) => bytes.div_ceil(MIB).to_string(),
+            (Value::Count(thousandths), Kind::Milliwatts | Kind::MilliwattsPerSecond | Kind::Millijoules) => {
+                format!("{:.2}", *thousandths as f64 / 1e3)
+            }
+            (Value::Count(nanoseconds), Kind::Nanoseconds) => (nanoseconds / 1000).to_string(),
+            (Value::Real(percent), Kind::FinePercent) => format!("{percent:.2}"),
+            (Value::Count(number), Kind::Hex(digits)) => format!("0x{number:0digits$X}"),
+            (Value::Count(number), Kind::LowerHex(digits)) => format!("0x{number:0digits$x}"),
+            (Value::Count(microseconds), Kind::Moment) => moment(*microseconds),
+            (Value::Flag(flag), Kind::Flag(no, yes)) => if *flag { yes } else { no }.to_owned(),
+            (value, _) => plain(value),
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Count(number) => number.to_string(),
+        Value::Signed(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Words(words) => words.clone(),
+    }
+}
+
+/// nvidia-smi's words for a reading that is not there.
+pub fn token(absence: &Absence) -> &'static str {
+    match absence {
+        // 25 is a structure that the driver is too old or too new for.
+        Absence::NotSupported | Absence::NoCall | Absence::NoSymbol | Absence::Other(_) | Absence::Code(25) => "N/A",
+        Absence::NoPermission => "Insufficient Permissions",
+        Absence::Deprecated => "Requested functionality has been deprecated",
+        Absence::Lost => "GPU is lost",
+        Absence::NotFound => "Not Found",
+        Absence::Code(16) => "GPU requires reset",
+        Absence::Code(_) => "Unknown Error",
+    }
+}
+
+/// Local time as nvidia-smi writes it: `2026/07/03 22:11:09.763`.
+fn moment(unix_microseconds: u64) -> String {
+    let time = i64::try_from(unix_microseconds).ok().and_then(|time| jiff::Timestamp::from_microsecond(time).ok());
+    match time {
+        Some(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y/%m/%d %H:%M:%S%.3f").to_string(),
+        None => format!("{unix_microseconds} us"),
+    }
+}
+
+macro_rules! cells {
+    ($($name:ident($type:ty) = $kind:expr, $value:expr;)*) => { $(
+        pub(in crate) fn $name(reading: &Reading<$type>) -> Cell {
+            Cell { kind: $kind, value: reading.as_ref().map($value) }
+        }
+    )* };
+}
+
+cells! {
+    words(String) = Kind::Plain, |words| Value::Words(words.clone());
+    count(u64) = Kind::Plain, |count| Value::Count(*count);
+    bytes(u64) = Kind::Bytes, |bytes| Value::Count(*bytes);
+    watts(u64) = Kind::Milliwatts, |milliwatts| Value::Count(*milliwatts);
+    watts_per_second(u64) = Kind::MilliwattsPerSecond, |milliwatts| Value::Count(*milliwatts);
+    joules(u64) = Kind::Millijoules, |millijoules| Value::Count(*millijoules);
+    percent(u64) = Kind::Percent, |percent| Value::Count(*percent);
+    fine_percent(f64) = Kind::FinePercent, |percent| Value::Real(*percent);
+    megahertz(u64) = Kind::Megahertz, |megahertz| Value::Count(*megahertz);
+    celsius(i64) = Kind::Celsius, |celsius| Value::Signed(*celsius);
+    nanoseconds(u64) = Kind::Nanoseconds, |time| Value::Count(*time);
+    microseconds(u64) = Kind::Microseconds, |time| Value::Count(*time);
+    milliseconds(u64) = Kind::Milliseconds, |time| Value::Count(*time);
+    seconds(u64) = Kind::Seconds, |time| Value::Count(*time);
+    moment_of(u64) = Kind::Moment, |time| Value::Count(*time);
+    rate(u64) = Kind::KilobytesPerSecond, |rate| Value::Count(*rate);
+    lanes(u64) = Kind::Lanes, |lanes| Value::Count(*lanes);
+    banks(u64) = Kind::Banks, |banks| Value::Count(*banks);
+    wires(u64) = Kind::Bits, |bits| Value::Count(*bits);
+    enabled(bool) = ENABLED, |flag| Value::Flag(*flag);
+    yes(bool) = YES, |flag| Value::Flag(*flag);
+    truth(bool) = TRUE, |flag| Value::Flag(*flag);
+}
+
+pub(super) fn hex(reading: &Reading<u64>, digits: usize) -> Cell {
+    Cell { kind: Kind::Hex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
+}
+
+pub(super) fn lower_hex(reading: &Reading<u64>, digits: usize) -> Cell {
+    Cell { kind: Kind::LowerHex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
+}
+
+/// A bit of a mask, as nvidia-smi's `Active` or `Not Active`.
+pub(super) fn active(mask: &Reading<u64>, bit: u64) -> Cell {
+    Cell { kind: ACTIVE, value: mask.as_ref().map(|mask| Value::Flag(mask & bit != 0)) }
+}
+
+/// A number that stands for a word. A number newer than the list is printed as it is.
+pub(super) fn coded(reading: &Reading<u64>, known: &[&str]) -> Cell {
+    let word =
+        |number: &u64| usize::try_from(*number).ok().and_then(|at| known.get(at)).map_or_else(|| number.to_string(), |word| (*word).to_owned());
+    Cell { kind: Kind::Plain, value: reading.as_ref().map(|number| Value::Words(word(number))) }
+}
+
+/// A field that nobody can answer.
+pub(super) fn nothing(absence: Absence) -> Cell {
+    Cell { kind: Kind::Plain, value: Reading::Absent(absence) }
+}
+
+/// The same kind, without a value.
+pub(super) fn no_call(kind: Kind) -> Cell {
+    Cell { kind, value: Reading::Absent(Absence::NoCall) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_view_has_its_own_form_of_a_value() {
+        let memory = bytes(&Reading::Value((614 << 20) - 5));
+        assert_eq!(
+            (memory.text(), memory.query(false, false), memory.tidy().0),
+            ("614 MiB".into(), "614".into(), Reading::Value("643825659".into()))
+        );
+        let draw = watts(&Reading::Value(627_325));
+        assert_eq!((draw.text(), draw.tidy()), ("627.33 W".to_owned(), (Reading::Value("627.325".to_owned()), "W")));
+        let peak = fine_percent(&Reading::Value(100.0));
+        assert_eq!((peak.text(), peak.query(true, false)), ("100.00%".to_owned(), "100.00 %".to_owned()));
+        let warm = celsius(&Reading::Value(-2));
+        assert_eq!((warm.text(), warm.query(true, false), warm.query_unit()), ("-2 C".to_owned(), "-2".to_owned(), ""));
+        let width = lanes(&Reading::Value(16));
+        assert_eq!((width.text(), width.query(true, false)), ("16x".to_owned(), "16".to_owned()));
+        assert_eq!(hex(&Reading::Value(0x0c), 2).text(), "0x0C");
+        assert_eq!(nanoseconds(&Reading::Value(204_642_816_999)).text(), "204642816 us");
+    }
+
+    #[test]
+    fn each_reason_has_nvidia_smis_word() {
+        let words = |absence: Absence| nothing(absence).query(true, false);
+        assert_eq!(words(Absence::NotSupported), "[N/A]");
+        assert_eq!(words(Absence::Deprecated), "[Requested functionality has been deprecated]");
+        assert_eq!(words(Absence::NoPermission), "[Insufficient Permissions]");
+        assert_eq!(words(Absence::Lost), "[GPU is lost]");
+        assert_eq!(words(Absence::Code(21)), "[Unknown Error]");
+        assert_eq!(words(Absence::Code(16)), "[GPU requires reset]");
+        assert_eq!(nothing(Absence::NoSymbol).text(), "N/A");
+    }
+
+    #[test]
+    fn a_code_newer_than_the_list_stays_a_number() {
+        assert_eq!(coded(&Reading::Value(1), &["None", "HMM"]).text(), "HMM");
+        assert_eq!(coded(&Reading::Value(9), &["None", "HMM"]).text(), "9");
+    }
+}

@@ -1,0 +1,404 @@
+//! Rows from the temperature to the end: heat, power, clocks, fabric, capabilities.
+
+use super::{
+    Block, Row, block,
+    cell::{
+        Cell, Kind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts, watts_per_second,
+        words, yes,
+    },
+    label, row,
+};
+use crate::{Gpu, Reading};
+
+const FABRIC_STATES: [&str; 4] = ["Not Supported", "Not Started", "In Progress", "Completed"];
+const SUMMARIES: [&str; 4] = ["N/A", "Healthy", "Unhealthy", "Limited Capacity"];
+const CONFIGURATIONS: [&str; 9] = [
+    "N/A",
+    "None",
+    "Incorrect SysGuid",
+    "Incorrect Chassis Serial Number",
+    "No Partition",
+    "Insufficient Nvlinks",
+    "Incompatible GPU FW",
+    "Invalid Location",
+    "Invalid GPU State",
+];
+
+/// The two properties and the line of a fabric health field.
+macro_rules! health {
+    ($label:literal, $name:literal, $cell:expr, $meaning:literal) => {
+        row(concat!("Fabric > Health > ", $label), concat!("fabric.", $name), concat!("fabric.health.", $name), $cell).bare().means($meaning)
+    };
+}
+
+/// Power limits of one scope: label, tidy name, property and its other names.
+macro_rules! limit {
+    ($label:literal, $tidy:literal, $property:literal, $others:expr, $($field:ident).+, $meaning:literal) => {
+        row($label, $tidy, $property, |gpu| watts(&gpu.power.$($field).+)).or(&$others).means($meaning)
+    };
+}
+
+/// A property of power smoothing that NVML has under a known number.
+macro_rules! smoothing {
+    ($name:literal, $cell:ident, $field:ident, $meaning:literal) => {
+        row("", concat!("power_smoothing.", $name), concat!("power_smoothing.", $name), |gpu| $cell(&gpu.power.smoothing.$field)).means($meaning)
+    };
+}
+
+/// A property of delayed power smoothing, which has no line and no column.
+macro_rules! delayed {
+    ($name:literal, $cell:ident, $field:ident, $meaning:literal) => {
+        row("", "", concat!("power_smoothing.", $name), |gpu| $cell(&gpu.power.smoothing.delayed.$field)).means($meaning)
+    };
+}
+
+pub(super) const TABLES: &[&[Row]] = &[TEMPERATURE, POWER, SMOOTHING, CLOCKS, FABRIC, END];
+
+const TEMPERATURE: &[Row] = &[
+    row("Temperature > GPU Current Temp", "temperature.gpu", "temperature.gpu", |gpu| celsius(&gpu.temperature.gpu)).means("temperature of the chip"),
+    row("Temperature > GPU T.Limit Temp", "temperature.gpu_margin", "temperature.gpu.tlimit", |gpu| celsius(&gpu.temperature.gpu_margin))
+        .means("how many degrees the chip is below its limit"),
+    row("Temperature > GPU Shutdown T.Limit Temp", "temperature.shutdown_margin", "", |gpu| celsius(&gpu.temperature.shutdown_margin))
+        .when(has_margins),
+    row("Temperature > GPU Slowdown T.Limit Temp", "temperature.slowdown_margin", "", |gpu| celsius(&gpu.temperature.slowdown_margin))
+        .when(has_margins),
+    row("Temperature > GPU Max Operating T.Limit Temp", "temperature.gpu_max_margin", "", |gpu| celsius(&gpu.temperature.gpu_max_margin))
+        .when(has_margins),
+    row("Temperature > GPU Shutdown Temp", "temperature.shutdown", "", |gpu| celsius(&gpu.temperature.shutdown)).when(has_no_margins),
+    row("Temperature > GPU Slowdown Temp", "temperature.slowdown", "", |gpu| celsius(&gpu.temperature.slowdown)).when(has_no_margins),
+    row("Temperature > GPU Max Operating Temp", "temperature.gpu_max", "", |gpu| celsius(&gpu.temperature.gpu_max)).when(has_no_margins),
+    row("Temperature > GPU Target Temperature", "temperature.gpu_target", "", |gpu| celsius(&gpu.temperature.gpu_target)),
+    row("Temperature > Memory Current Temp", "temperature.memory", "temperature.memory", |gpu| celsius(&gpu.temperature.memory))
+        .bare()
+        .means("temperature of the memory, on boards with HBM"),
+    row("Temperature > Memory Max Operating T.Limit Temp", "temperature.memory_max_margin", "", |gpu| celsius(&gpu.temperature.memory_max_margin))
+        .when(has_margins),
+    row("Temperature > Memory Max Operating Temp", "temperature.memory_max", "", |gpu| celsius(&gpu.temperature.memory_max)).when(has_no_margins),
+];
+
+const POWER: &[Row] = &[
+    row("", "", "power.management", |gpu| Cell { kind: Kind::Flag("Not Supported", "Supported"), ..yes(&gpu.modes.is_power_managed) })
+        .means("withdrawn"),
+    row("", "power.draw", "power.draw", |gpu| watts(&gpu.power.draw))
+        .means("power of the board: mean of 1 s on Ampere (but A100) and later, the instant before"),
+    row("GPU Power Readings > Average Power Draw", "power.draw_average", "power.draw.average", |gpu| watts(&gpu.power.draw_average))
+        .or(&["gpu.power.draw.average"])
+        .means("power of the board, mean of 1 s"),
+    row("GPU Power Readings > Instantaneous Power Draw", "power.draw_instant", "power.draw.instant", |gpu| watts(&gpu.power.draw_instant))
+        .or(&["gpu.power.draw.instant"])
+        .means("power of the board at this instant"),
+    limit!(
+        "GPU Power Readings > Current Power Limit",
+        "power.limit_enforced",
+        "enforced.power.limit",
+        ["gpu.power.current_limit"],
+        limits.current,
+        "power limit in force, the least of several"
+    ),
+    limit!(
+        "GPU Power Readings > Requested Power Limit",
+        "power.limit_requested",
+        "power.limit",
+        ["gpu.power.requested_limit"],
+        limits.requested,
+        "power limit that was asked for"
+    ),
+    limit!(
+        "GPU Power Readings > Default Power Limit",
+        "power.limit_default",
+        "power.default_limit",
+        ["gpu.power.default_limit"],
+        limits.default,
+        "power limit unless asked for another"
+    ),
+    limit!(
+        "GPU Power Readings > Min Power Limit",
+        "power.limit_min",
+        "power.min_limit",
+        ["gpu.power.min_limit"],
+        limits.min,
+        "least power limit that can be asked for"
+    ),
+    limit!(
+        "GPU Power Readings > Max Power Limit",
+        "power.limit_max",
+        "power.max_limit",
+        ["gpu.power.max_limit"],
+        limits.max,
+        "greatest power limit that can be asked for"
+    ),
+    super::tidy("power.energy_since_load", |gpu| joules(&gpu.power.energy_millijoules)),
+    row("GPU Memory Power Readings  > Average Power Draw", "power.memory_draw_average", "", |gpu| watts(&gpu.power.memory_draw_average)),
+    row("GPU Memory Power Readings  > Instantaneous Power Draw", "power.memory_draw_instant", "", |gpu| watts(&gpu.power.memory_draw_instant)),
+    row("Module Power Readings > Average Power Draw", "power.module_draw_average", "module.power.draw.average", |gpu| {
+        watts(&gpu.power.module_draw_average)
+    })
+    .means("power of the module (processor and GPU of a superchip), mean"),
+    row("Module Power Readings > Instantaneous Power Draw", "power.module_draw_instant", "module.power.draw.instant", |gpu| {
+        watts(&gpu.power.module_draw_instant)
+    })
+    .means("power of the module at this instant"),
+    limit!(
+        "Module Power Readings > Current Power Limit",
+        "power.module_limit_enforced",
+        "module.enforced.power.limit",
+        ["module.power.current_limit"],
+        module_limits.current,
+        "power limit of the module in force"
+    ),
+    limit!(
+        "Module Power Readings > Requested Power Limit",
+        "power.module_limit_requested",
+        "module.power.limit",
+        ["module.power.requested_limit"],
+        module_limits.requested,
+        "power limit of the module that was asked for"
+    ),
+    limit!(
+        "Module Power Readings > Default Power Limit",
+        "power.module_limit_default",
+        "module.power.default_limit",
+        [],
+        module_limits.default,
+        "power limit of the module unless asked for another"
+    ),
+    limit!(
+        "Module Power Readings > Min Power Limit",
+        "power.module_limit_min",
+        "module.power.min_limit",
+        [],
+        module_limits.min,
+        "least power limit of the module"
+    ),
+    limit!(
+        "Module Power Readings > Max Power Limit",
+        "power.module_limit_max",
+        "module.power.max_limit",
+        [],
+        module_limits.max,
+        "greatest power limit of the module"
+    ),
+    limit!("", "power.base_current", "gpu.base.current", [], base.current, "guaranteed power in force"),
+    limit!("", "power.base_requested", "gpu.base.requested", [], base.requested, "guaranteed power that was asked for"),
+    limit!("", "power.base_default", "gpu.base.default", [], base.default, "guaranteed power unless asked for another"),
+    limit!("", "power.base_min", "gpu.base.min", [], base.min, "least guaranteed power"),
+    limit!("", "power.base_max", "gpu.base.max", [], base.max, "greatest guaranteed power"),
+];
+
+const SMOOTHING: &[Row] = &[
+    row("Power Smoothing", "power_smoothing.is_enabled", "", |gpu| enabled(&gpu.power.smoothing.is_enabled)),
+    row("", "", "power_smoothing.enabled", |gpu| yes(&gpu.power.smoothing.is_enabled)).means("whether steps of the power draw are smoothed"),
+    smoothing!("tmp_floor", watts, floor, "least power while smoothing"),
+    smoothing!("tmp_ceil", watts, ceiling, "greatest power while smoothing"),
+    smoothing!("hw_lifetime_remaining_percent", percent, lifetime_remaining_percent, "life left of the smoothing circuit"),
+    smoothing!("priv_level", count, privilege_level, "who may change the smoothing"),
+    smoothing!("imm_ramp_down", enabled, is_immediate_ramp_down, "whether power may fall at once"),
+    smoothing!("max_percent_tmp_floor", percent, max_floor_percent, "greatest floor that can be set"),
+    smoothing!("min_percent_tmp_floor", percent, min_floor_percent, "least floor that can be set"),
+    smoothing!("num_preset_profiles", count, profile_count, "how many profiles there are"),
+    smoothing!("active_profile", count, active_profile, "profile in force"),
+    row("", "power_smoothing.profile_floor", "power_smoothing.curr_profile.percent_tmp_floor", |gpu| {
+        percent(&gpu.power.smoothing.profile_floor_percent)
+    })
+    .means("floor of the profile in force"),
+    row("", "power_smoothing.profile_ramp_up", "power_smoothing.curr_profile.ramp_up_rate", |gpu| {
+        watts_per_second(&gpu.power.smoothing.profile_ramp_up)
+    })
+    .means("how fast power may rise"),
+    row("", "power_smoothing.profile_ramp_down", "power_smoothing.curr_profile.ramp_down_rate", |gpu| {
+        watts_per_second(&gpu.power.smoothing.profile_ramp_down)
+    })
+    .means("how fast power may fall"),
+    row("", "power_smoothing.profile_hysteresis", "power_smoothing.curr_profile.ramp_down_hysteresis", |gpu| {
+        milliseconds(&gpu.power.smoothing.profile_hysteresis)
+    })
+    .means("how long power stays up before it falls"),
+    row("", "power_smoothing.override_floor", "power_smoothing.admin_override.percent_tmp_floor", |gpu| {
+        percent(&gpu.power.smoothing.override_floor_percent)
+    })
+    .means("floor that an administrator set"),
+    row("", "power_smoothing.override_ramp_up", "power_smoothing.admin_override.ramp_up_rate", |gpu| {
+        watts_per_second(&gpu.power.smoothing.override_ramp_up)
+    })
+    .means("rise that an administrator set"),
+    row("", "power_smoothing.override_ramp_down", "power_smoothing.admin_override.ramp_down_rate", |gpu| {
+        watts_per_second(&gpu.power.smoothing.override_ramp_down)
+    })
+    .means("fall that an administrator set"),
+    row("", "power_smoothing.override_hysteresis", "power_smoothing.admin_override.ramp_down_hysteresis", |gpu| {
+        milliseconds(&gpu.power.smoothing.override_hysteresis)
+    })
+    .means("delay that an administrator set"),
+    delayed!("soc_power_smoothing_enabled", enabled, is_charge_regarded, "whether the charge of the smoothing circuit is regarded"),
+    delayed!("delayed_power_smoothing_supported", yes, is_delay_supported, "whether the board can delay the smoothing"),
+    delayed!("primary_power_floor", watts, primary_floor, "first floor of delayed smoothing"),
+    delayed!("secondary_power_floor", watts, secondary_floor, "second floor of delayed smoothing"),
+    delayed!("min_primary_floor_activation_offset", watts, min_activation_offset, "least offset at which the first floor starts"),
+    delayed!("min_primary_floor_activation_point", watts, min_activation_point, "least power at which the first floor starts"),
+    delayed!("window_multiplier", milliseconds, window, "length of its window"),
+    delayed!("curr_profile.secondary_power_floor", watts, profile_secondary_floor, "second floor of the profile in force"),
+    delayed!(
+        "curr_profile.primary_floor_act_window_multiplier",
+        count,
+        profile_activation_windows,
+        "windows until the first floor starts, in the profile in force"
+    ),
+    delayed!(
+        "curr_profile.primary_floor_tar_window_multiplier",
+        count,
+        profile_target_windows,
+        "windows until it is reached, in the profile in force"
+    ),
+    delayed!("curr_profile.primary_floor_act_offset", watts, profile_activation_offset, "offset at which it starts, in the profile in force"),
+    delayed!("admin_override.secondary_power_floor", watts, override_secondary_floor, "second floor that an administrator set"),
+    delayed!(
+        "admin_override.primary_floor_act_window_multiplier",
+        count,
+        override_activation_windows,
+        "windows until the first floor starts, as an administrator set"
+    ),
+    delayed!(
+        "admin_override.primary_floor_tar_window_multiplier",
+        count,
+        override_target_windows,
+        "windows until it is reached, as an administrator set"
+    ),
+    delayed!("admin_override.primary_floor_act_offset", watts, override_activation_offset, "offset at which it starts, as an administrator set"),
+    row("Workload Power Profiles > Requested Profiles", "power.profiles_requested", "", |gpu| numbers(&gpu.power.profiles.pending)),
+    row("Workload Power Profiles > Enforced Profiles", "power.profiles_enforced", "", |gpu| numbers(&gpu.power.profiles.current)),
+    row("EDPp Multiplier", "power.edpp_multiplier", "edpp_multiplier", |gpu| fine_percent(&gpu.power.edpp_percent))
+        .means("how far short peaks of power may go, of the design power"),
+];
+
+const CLOCKS: &[Row] = &[
+    row("Clocks > Graphics", "clocks.graphics", "clocks.current.graphics", |gpu| megahertz(&gpu.clocks.current.graphics))
+        .or(&["clocks.gr"])
+        .means("clock of the graphics part now"),
+    row("Clocks > SM", "clocks.sm", "clocks.current.sm", |gpu| megahertz(&gpu.clocks.current.sm))
+        .or(&["clocks.sm"])
+        .means("clock of the multiprocessors now"),
+    row("Clocks > Memory", "clocks.memory", "clocks.current.memory", |gpu| megahertz(&gpu.clocks.current.memory))
+        .or(&["clocks.mem"])
+        .means("clock of the memory now"),
+    row("Clocks > Video", "clocks.video", "clocks.current.video", |gpu| megahertz(&gpu.clocks.current.video))
+        .or(&["clocks.video"])
+        .means("clock of the video engines now"),
+    row("Applications Clocks > Graphics", "clocks.graphics_applications", "clocks.applications.graphics", |gpu| {
+        megahertz(&gpu.clocks.applications.graphics)
+    })
+    .or(&["clocks.applications.gr"])
+    .means("graphics clock that a user set; withdrawn from driver 590 on"),
+    row("Applications Clocks > Memory", "clocks.memory_applications", "clocks.applications.memory", |gpu| megahertz(&gpu.clocks.applications.memory))
+        .or(&["clocks.applications.mem"])
+        .means("memory clock that a user set; withdrawn from driver 590 on"),
+    row("Default Applications Clocks > Graphics", "clocks.graphics_default", "clocks.default_applications.graphics", |gpu| {
+        megahertz(&gpu.clocks.default_applications.graphics)
+    })
+    .or(&["clocks.default_applications.gr"])
+    .means("graphics clock unless a user sets another; withdrawn from driver 590 on"),
+    row("Default Applications Clocks > Memory", "clocks.memory_default", "clocks.default_applications.memory", |gpu| {
+        megahertz(&gpu.clocks.default_applications.memory)
+    })
+    .or(&["clocks.default_applications.mem"])
+    .means("memory clock unless a user sets another; withdrawn from driver 590 on"),
+    label("Deferred Clocks > Memory", |_| no_call(Kind::Megahertz)),
+    row("Max Clocks > Graphics", "clocks.graphics_max", "clocks.max.graphics", |gpu| megahertz(&gpu.clocks.max.graphics))
+        .or(&["clocks.max.gr"])
+        .means("highest clock of the graphics part"),
+    row("Max Clocks > SM", "clocks.sm_max", "clocks.max.sm", |gpu| megahertz(&gpu.clocks.max.sm)).means("highest clock of the multiprocessors"),
+    row("Max Clocks > Memory", "clocks.memory_max", "clocks.max.memory", |gpu| megahertz(&gpu.clocks.max.memory))
+        .or(&["clocks.max.mem"])
+        .means("highest clock of the memory"),
+    row("Max Clocks > Video", "clocks.video_max", "", |gpu| megahertz(&gpu.clocks.max.video)),
+    row("Max Customer Boost Clocks > Graphics", "clocks.max_customer_boost", "", |gpu| megahertz(&gpu.clocks.max_customer_boost)),
+    row("Clock Policy > Auto Boost", "modes.is_auto_boosted", "", |gpu| on(&gpu.modes.is_auto_boosted)),
+    row("Clock Policy > Auto Boost Default", "modes.is_auto_boosted_by_default", "", |gpu| on(&gpu.modes.is_auto_boosted_by_default)),
+];
+
+const FABRIC: &[Row] = &[
+    row("Fabric > State", "fabric.state", "fabric.state", |gpu| coded(&gpu.fabric.state, &FABRIC_STATES))
+        .bare()
+        .means("how far the GPU is in joining the fabric of its machine"),
+    row("Fabric > Status", "fabric.status", "fabric.status", |gpu| words(&gpu.fabric.status.as_ref().map(status))).bare().means("whether it joined"),
+    row("Fabric > CliqueId", "fabric.clique_id", "fabric.cliqueId", |gpu| count(&gpu.fabric.clique_id))
+        .bare()
+        .means("group of GPUs that reach each other"),
+    row("Fabric > ClusterUUID", "fabric.cluster_uuid", "fabric.clusterUuid", |gpu| words(&gpu.fabric.cluster_uuid))
+        .bare()
+        .identifying()
+        .means("name of the cluster"),
+    health!("Summary", "summary", |gpu| coded(&gpu.fabric.health.summary, &SUMMARIES), "health of the fabric"),
+    health!(
+        "Bandwidth",
+        "bandwidth",
+        |gpu| Cell { kind: Kind::Flag("Full", "Degraded"), ..truth(&gpu.fabric.health.is_bandwidth_degraded) },
+        "whether the fabric is slower than it should be"
+    ),
+    health!(
+        "Route Recovery in progress",
+        "route_recovery_in_progress",
+        |gpu| truth(&gpu.fabric.health.is_route_recovering),
+        "whether a route is being mended"
+    ),
+    health!("Route Unhealthy", "route_unhealthy", |gpu| truth(&gpu.fabric.health.is_route_unhealthy), "whether a route is broken"),
+    health!(
+        "Access Timeout Recovery",
+        "access_timeout_recovery",
+        |gpu| truth(&gpu.fabric.health.is_access_timeout_recovering),
+        "whether a timed-out access is being mended"
+    ),
+    health!(
+        "Incorrect Configuration",
+        "incorrect_configuration",
+        |gpu| coded(&gpu.fabric.health.incorrect_configuration, &CONFIGURATIONS),
+        "what is set up wrongly"
+    ),
+    row("", "fabric.partition_assigned", "fabric.health.partition_assigned", |gpu| truth(&gpu.fabric.health.is_partition_assigned))
+        .bare()
+        .means("whether the GPU belongs to a partition"),
+];
+
+const END: &[Row] = &[
+    block(Block::Processes),
+    row("Capabilities > EGM", "modes.is_egm", "", |gpu| Cell { kind: Kind::Flag("disabled", "enabled"), ..enabled(&gpu.modes.is_egm) }),
+];
+
+/// Where a board tells neither margins nor temperatures, the names of temperatures stand.
+fn has_margins(gpu: &Gpu) -> bool {
+    gpu.temperature.has_margins()
+}
+
+fn has_no_margins(gpu: &Gpu) -> bool {
+    !has_margins(gpu)
+}
+
+fn on(flag: &Reading<bool>) -> Cell {
+    Cell { kind: Kind::Flag("Off", "On"), ..enabled(flag) }
+}
+
+/// NVML's words for a return code.
+fn status(code: &u64) -> String {
+    let known = match code {
+        0 => "Success",
+        1 => "Uninitialized",
+        2 => "Invalid Argument",
+        3 => "Not Supported",
+        4 => "Insufficient Permissions",
+        6 => "Not Found",
+        7 => "Insufficient Size",
+        10 => "Timeout",
+        15 => "GPU is lost",
+        23 => "Insufficient resources",
+        27 => "Not Ready",
+        29 => "Invalid State",
+        _ => "Unknown Error",
+    };
+    known.to_owned()
+}
+
+fn numbers(list: &Reading<Vec<u32>>) -> Cell {
+    words(&list.as_ref().map(|list| match list.as_slice() {
+        [] => "None".to_owned(),
+        list => list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }))
+}

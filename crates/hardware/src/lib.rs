@@ -1,0 +1,40 @@
+//! What the machine did: the host and its NVIDIA devices, read whole (a snapshot) or on a timer (samples).
+//!
+//! `host` and `nvml` read once, `snapshot` turns everything they know into tidy entries, `sampler` reads some of it on a timer
+//! while trials run, `window` says what those ticks mean over a trial's measured window. Every reading is a value or a reason
+//! why there is none; one failure disables one field. Writing any of it down is left to `record`.
+
+mod cgroup;
+mod disk;
+pub mod fields;
+pub mod gpu;
+mod gpu_reader;
+pub mod host;
+pub mod host_id;
+pub mod nvml;
+pub mod patient;
+mod process;
+pub mod processor;
+pub mod query;
+mod reading;
+pub mod sampler;
+pub mod snapshot;
+pub mod text;
+pub mod window;
+pub mod words;
+
+pub use gpu::Gpu;
+pub use gpu_reader::{
+    GpuLook,
+    cost::{GroupCost, costs},
+    desk::GpuDesk,
+    lost, power_now_watts,
+};
+pub use host::HostFacts;
+pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};
+pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
+pub use process::peak_resident_bytes;
+pub use reading::{Absence, Reading};
+pub use sampler::{Sampler, Tick, TrialReadings, Watch};
+pub use snapshot::{Entry, Snapshot};
+pub use window::WindowSummary;

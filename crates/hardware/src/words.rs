@@ -1,0 +1,213 @@
+//! A snapshot in words, for people who are new to it: is the GPU working, how full is its memory, which limit is near, is anything
+//! wrong. Each sentence has the readings it rests on beside it; what was not read is said to be unknown.
+
+use kiln_units::{Bytes, listed};
+
+use super::{
+    Gpu, HostFacts, Reading,
+    gpu::{Activity, Process},
+};
+
+/// From this share of the power limit on, the limit is near.
+const NEAR_POWER: f64 = 0.95;
+/// From this share of it on, it may be what holds the clocks down.
+const HOLDING_POWER: f64 = 0.8;
+/// The bits of a GPU that is slowed down for heat.
+const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
+/// At this many degrees below a limit, it is near.
+const NEAR_CELSIUS: i64 = 5;
+
+/// A few sentences per GPU, one a line.
+pub fn words(gpus: &[Gpu]) -> String {
+    let about = |gpu: &Gpu| -> String {
+        let name = gpu.identity.name.value().map_or("a GPU whose name cannot be read", String::as_str);
+        let index = gpu.index.value().map_or_else(String::new, |index| format!(" {index}"));
+        let sentences = [working(gpu), memory(gpu), power(gpu), heat(gpu), clocks(gpu), processes(gpu), health(gpu)];
+        format!("GPU{index}, {name}:\n") + &sentences.into_iter().flatten().map(|sentence| format!("  {sentence}\n")).collect::<String>()
+    };
+    gpus.iter().map(about).collect()
+}
+
+/// The host in one or two sentences.
+pub fn host_words(host: &HostFacts) -> String {
+    let cpu = host.cpu_model.value().map_or("an unknown processor", String::as_str);
+    let memory = match (host.memory_available_bytes.value(), host.memory_bytes.value()) {
+        (Some(free), Some(all)) => format!("{} of {} memory are available", Bytes(*free), Bytes(*all)),
+        _ => "its memory is unknown".to_owned(),
+    };
+    let load = host.load_1_minute.value().map_or_else(String::new, |load| format!("; {load} processes wanted to run over the last minute"));
+    let cores = host.usable_cores;
+    let disk = host.results_disk_free_bytes.value().map_or_else(String::new, |free| format!("; {} free for results/", Bytes(*free)));
+    format!("Host: {cpu}, {cores} {} usable here{load}; {memory}{disk}.\n", if cores == 1 { "core" } else { "cores" })
+}
+
+fn working(gpu: &Gpu) -> Option<String> {
+    let state = gpu.activity.performance_state.value().map_or_else(String::new, |state| format!(", pstate P{state}"));
+    Some(match &gpu.activity.gpu_percent {
+        Reading::Value(0) => format!("It is idle: nothing ran on it in the last second (utilization.gpu 0 %{state})."),
+        Reading::Value(percent) => {
+            format!(
+                "It is working: something ran on it for {percent} % of the last second, which does not say how well (utilization.gpu {percent} %{state})."
+            )
+        }
+        Reading::Absent(_) if !gpu.mig_devices.is_empty() => {
+            format!("It is cut into MIG devices ({}); the driver does not say how busy they are (mig.mode.current Enabled).", gpu.mig_devices.len())
+        }
+        Reading::Absent(absence) => format!("Whether it works is unknown: {absence} (utilization.gpu)."),
+    })
+}
+
+fn memory(gpu: &Gpu) -> Option<String> {
+    let memory = &gpu.memory.frame_buffer;
+    let (used, free, total) = match (&memory.used_bytes, &memory.free_bytes, &memory.total_bytes) {
+        (Reading::Value(used), Reading::Value(free), Reading::Value(total)) => (*used, *free, *total),
+        (Reading::Absent(absence), _, _) => return Some(format!("How full its memory is, is unknown: {absence} (memory.used).")),
+        _ => return None,
+    };
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    Some(format!(
+        "{} of its {} memory are used, {} are free (memory.used {} MiB, memory.free {} MiB).",
+        Bytes(used),
+        Bytes(total),
+        Bytes(free),
+        mib(used),
+        mib(free)
+    ))
+}
+
+fn power(gpu: &Gpu) -> Option<String> {
+    let draw = gpu.power.draw.value().or(gpu.power.draw_instant.value())?;
+    let limit = gpu.power.limits.current.value().filter(|limit| **limit > 0)?;
+    let share = *draw as f64 / *limit as f64;
+    let near = if share >= NEAR_POWER { "It is at its power limit" } else { "It is below its power limit" };
+    let (draw, limit) = (*draw as f64 / 1e3, *limit as f64 / 1e3);
+    Some(format!("{near}: {:.0} % of it (power.draw {draw:.2} W, enforced.power.limit {limit:.2} W).", share * 100.0))
+}
+
+fn heat(gpu: &Gpu) -> Option<String> {
+    let found = &gpu.temperature;
+    let now = *found.gpu.value()?;
+    let left = match (found.gpu_margin.value(), found.slowdown.value()) {
+        (Some(margin), _) => (*margin, format!("temperature.gpu.tlimit {margin}")),
+        (None, Some(slowdown)) => (slowdown - now, format!("slowdown at {slowdown} C")),
+        (None, None) => return Some(format!("It has {now} C; its limit is unknown (temperature.gpu {now}).")),
+    };
+    let is_slowed = gpu.activity.event_reasons.value().is_some_and(|reasons| reasons & HEAT != 0);
+    if is_slowed {
+        return Some(format!("It is hot: {now} C, and it is slowed down for it (temperature.gpu {now})."));
+    }
+    let near = if left.0 <= NEAR_CELSIUS { "It is hot" } else { "It is not too hot" };
+    Some(format!("{near}: {now} C, {} C below its limit (temperature.gpu {now}, {}).", left.0, left.1))
+}
+
+fn clocks(gpu: &Gpu) -> Option<String> {
+    let mut reasons = *gpu.activity.event_reasons.value()? & !Activity::IDLE;
+    if !is_power_limited(gpu) {
+        reasons &= !Activity::SW_POWER_CAP;
+    }
+    if reasons == 0 {
+        return None;
+    }
+    let names = super::sampler::throttle_names(reasons).join(", ");
+    Some(format!("Something holds its clocks down: {names} (clocks_event_reasons.active 0x{reasons:016X})."))
+}
+
+/// Some boards name the power limit while they rest; it counts only where it can hold something down.
+fn is_power_limited(gpu: &Gpu) -> bool {
+    let draw = gpu.power.draw.value().or(gpu.power.draw_instant.value());
+    let share = draw.zip(gpu.power.limits.current.value()).map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
+    gpu.activity.gpu_percent.value() != Some(&0) && share.is_none_or(|share| share >= HOLDING_POWER)
+}
+
+fn processes(gpu: &Gpu) -> Option<String> {
+    let list = match &gpu.processes {
+        Reading::Value(list) => list,
+        Reading::Absent(absence) => return Some(format!("Which processes use it is unknown: {absence}.")),
+    };
+    let computing: Vec<&Process> = list.iter().filter(|process| process.has_compute || process.has_mps).collect();
+    let names = computing.iter().map(|process| match process.name.value() {
+        Some(name) => format!("{} {name}", process.pid),
+        None => process.pid.to_string(),
+    });
+    match computing.len() {
+        0 => Some("No process computes on it, as far as can be seen from here.".to_owned()),
+        1 => Some(format!("1 process computes on it: {}.", names.collect::<String>())),
+        several => Some(format!("{several} processes compute on it: {}.", listed(&names.collect::<Vec<_>>(), ", "))),
+    }
+}
+
+/// Only what is wrong.
+fn health(gpu: &Gpu) -> Option<String> {
+    let mut wrong = Vec::new();
+    if let Some(action) = gpu.modes.recovery_action.value().filter(|action| **action != 0) {
+        wrong.push(format!("the driver advises to recover it (gpu_recovery_action {action})"));
+    }
+    if let Some(errors) = gpu.ecc.uncorrected_volatile.total.value().filter(|errors| **errors > 0) {
+        wrong.push(format!("{errors} memory errors could not be corrected (ecc.errors.uncorrected.volatile.total)"));
+    }
+    let flags = [
+        (&gpu.remapped_rows.has_failed, "a row of its memory could not be replaced (remapped_rows.failure Yes)"),
+        (&gpu.remapped_rows.is_pending, "rows of its memory wait for a reset (remapped_rows.pending Yes)"),
+        (&gpu.retired_pages.is_pending, "pages of its memory wait for a restart (retired_pages.pending Yes)"),
+    ];
+    wrong.extend(flags.into_iter().filter(|(flag, _)| flag.value() == Some(&true)).map(|(_, words)| words.to_owned()));
+    (!wrong.is_empty()).then(|| format!("Look after it: {}.", wrong.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Absence;
+
+    fn gpu() -> Gpu {
+        let mut gpu = Gpu::unread(&Absence::NotSupported);
+        gpu.index = Reading::Value(0);
+        gpu.identity.name = Reading::Value("NVIDIA Test".into());
+        gpu
+    }
+
+    #[test]
+    fn what_was_not_read_is_unknown_and_nothing_is_made_up() {
+        let said = words(&[gpu()]);
+        assert_eq!(
+            said,
+            "GPU 0, NVIDIA Test:\n  Whether it works is unknown: not supported by this device (utilization.gpu).\n  \
+             How full its memory is, is unknown: not supported by this device (memory.used).\n  \
+             Which processes use it is unknown: not supported by this device.\n"
+        );
+    }
+
+    #[test]
+    fn a_resting_gpu_is_not_held_by_its_power_limit_and_a_slowed_one_is_hot() {
+        let mut gpu = gpu();
+        gpu.activity.gpu_percent = Reading::Value(0);
+        gpu.power.draw = Reading::Value(24_000);
+        gpu.power.limits.current = Reading::Value(575_000);
+        gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP);
+        assert!(!words(&[gpu.clone()]).contains("holds its clocks down"));
+        gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP | Activity::HW_THERMAL_SLOWDOWN);
+        gpu.temperature.gpu = Reading::Value(92);
+        gpu.temperature.gpu_margin = Reading::Value(49);
+        let said = words(&[gpu]);
+        assert!(said.contains("It is hot: 92 C, and it is slowed down for it") && !said.contains("below its limit"), "{said}");
+        assert!(said.contains("holds its clocks down: hw_thermal_slowdown ("), "{said}");
+    }
+
+    #[test]
+    fn a_gpu_at_its_limits_is_said_to_be() {
+        let mut gpu = gpu();
+        gpu.activity.gpu_percent = Reading::Value(100);
+        gpu.power.draw = Reading::Value(690_000);
+        gpu.power.limits.current = Reading::Value(700_000);
+        gpu.temperature.gpu = Reading::Value(85);
+        gpu.temperature.slowdown = Reading::Value(88);
+        gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP);
+        gpu.remapped_rows.has_failed = Reading::Value(true);
+        let said = words(&[gpu]);
+        for sentence in
+            ["It is working", "It is at its power limit: 99 %", "It is hot: 85 C, 3 C below", "holds its clocks down", "Look after it: a row"]
+        {
+            assert!(said.contains(sentence), "{sentence}\n{said}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! From the trial's `data` section to its samples.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use kiln_core::{
+    kinds::{
+        Content, Data,
+        data::{Counts, DataFacts, PairCounts, PairSampling, Sampling},
+    },
+    plan::TrialFile,
+};
+use kiln_data::{
+    images,
+    pairs::{self, MANY_UNKNOWN, Pair, TokenFile},
+    panel::{self, baseline::Baselines},
+    text,
+    tokenizer::Vocabulary,
+};
+
+use super::{ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows};
+
+/// Data that a model can be trained on.
+pub(crate) struct Opened {
+    pub(crate) train: Arc<dyn Source>,
+    /// Samples of one epoch, before what fills no step is dropped.
+    pub(crate) epoch_samples: u64,
+    pub(crate) sampling: Sampling,
+    /// Training samples with close keys make a step; of prompts and responses.
+    pub(crate) sort_keys: Option<Arc<Vec<u64>>>,
+    pub(crate) valid: Arc<dyn Source>,
+    pub(crate) facts: DataFacts,
+    /// Of a text.
+    pub(crate) vocabulary: Option<Vocabulary>,
+    /// What was left out of the data, and how much of it.
+    pub(crate) left_out: BTreeMap<String, u64>,
+    /// What a user ought to know of the data besides.
+    pub(crate) notices: Vec<String>,
+    /// What forecasts without a model come to; for a panel.
+    pub(crate) baselines: Option<Baselines>,
+    /// What responses are written from and held against; of prompts and responses.
+    pub(crate) pairs: Option<OpenedPairs>,
+}
+
+/// The rows and how their ids are read.
+#[derive(Clone)]
+pub(crate) struct OpenedPairs {
+    pub(crate) train: Arc<PairRows>,
+    /// In the order of their file.
+    pub(crate) valid: Arc<Vec<Pair>>,
+    pub(crate) tokens: Arc<TokenFile>,
+}
+
+/// Opens what the trial names; `None` for a model that reads no data. The error is in words.
+pub(crate) fn open(file: &TrialFile) -> Result<Option<Opened>, String> {
+    let folder = file.data_folder.as_deref();
+    let seq_len = file.model.seq_len().unwrap_or_default() as usize;
+    match file.model.reads() {
+        Content::Nothing => Ok(None),
+        Content::Text => open_text(&file.data, folder, seq_len).map(Some),
+        Content::Images => open_images(&file.data, folder, file.train.seed).map(Some),
+        Content::Panel => open_panel(&file.data, folder, seq_len).map(Some),
+        Content::Pairs => open_pairs(&file.data, folder).map(Some),
+    }
+}
+
+fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
+    let found = text::load(data, folder).map_err(|error| error.to_string())?;
+    let cut = data.sampling().cloned().unwrap_or_default();
+    let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
+    let strided = TextWindows { tokens: Arc::new(found.train), seq_len, stride };
+    let epoch_samples = strided.sample_count();
+    let train = if cut.sampling == Sampling::Random { TextWindows { stride: 1, ..strided } } else { strided };
+    Ok(Opened {
+        train: Arc::new(train),
+        epoch_samples,
+        sampling: cut.sampling,
+        sort_keys: None,
+        valid: Arc::new(ValidationWindows { tokens: Arc::new(found.valid), seq_len }),
+        facts: found.facts,
+        vocabulary: Some(found.vocabulary),
+        left_out: BTreeMap::new(),
+        notices: Vec::new(),
+        baselines: None,
+        pairs: None,
+    })
+}
+
+fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, String> {
+    let found = images::load(data, folder).map_err(|error| error.to_string())?;
+    let (facts, left_out) = (found.facts.clone(), found.skipped_files);
+    let [train, valid] = ImageSource::both(data, found, seed);
+    Ok(Opened {
+        epoch_samples: train.sample_count(),
+        train: Arc::new(train),
+        sampling: Sampling::Shuffled,
+        sort_keys: None,
+        valid: Arc::new(valid),
+        facts,
+        vocabulary: None,
+        left_out: counted([("files that are no images", left_out)]),
+        notices: Vec::new(),
+        baselines: None,
+        pairs: None,
+    })
+}
+
+fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
+    let found = Arc::new(panel::load(data, folder).map_err(|error| error.to_string())?);
+    let target = data.panel_split().map(|split| split.target).unwrap_or_default();
+    let [train, valid] = PanelWindows::both(&found, seq_len, target);
+    Ok(Opened {
+        epoch_samples: train.sample_count(),
+        train: Arc::new(train),
+        sampling: Sampling::Shuffled,
+        sort_keys: None,
+        valid: Arc::new(valid),
+        facts: found.facts.clone(),
+        vocabulary: None,
+        left_out: counted([("rows of `null`", found.null_rows), ("rows that cannot be read", found.skipped_rows)]),
+        notices: Vec::new(),
+        baselines: panel::baseline::baselines(&found, seq_len as u64),
+        pairs: None,
+    })
+}
+
+fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
+    let sampling = data.pairs().cloned().unwrap_or_default();
+    let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
+    let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
+    let train = Arc::new(PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket).longest_first(sampling.longest_first));
+    Ok(Opened {
+        epoch_samples: train.sample_count(),
+        sampling: Sampling::Shuffled,
+        sort_keys: sampling.sort_by_length.then(|| Arc::new(train.sort_keys())),
+        valid: Arc::new(PairRows::sorted(Arc::clone(&valid), tokens.pad(), sampling.length_bucket)),
+        vocabulary: None,
+        left_out: cut_off(&found.facts, &sampling),
+        notices: many_unknown(data, &found.facts).into_iter().collect(),
+        facts: found.facts,
+        baselines: None,
+        pairs: Some(OpenedPairs { train: Arc::clone(&train), valid, tokens }),
+        train,
+    })
+}
+
+/// Rows of either part that lost their end.
+fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> {
+    let Counts::Pairs { train, valid, .. } = &facts.counts else { return BTreeMap::new() };
+    let (prompt, response) = (sampling.max_prompt_tokens, sampling.max_response_tokens);
+    counted([
+        (&format!("ends of prompts longer than `max_prompt_tokens` {prompt}"), train.cut_prompts + valid.cut_prompts),
+        (&format!("ends of responses longer than `max_response_tokens` {response}"), train.cut_responses + valid.cut_responses),
+    ])
+}
+
+/// What to say where the tokenizer seems to be another text's.
+fn many_unknown(data: &Data, facts: &DataFacts) -> Option<String> {
+    let Counts::Pairs { train, valid, .. } = &facts.counts else { return None };
+    let parts = [("training", train), ("validation", valid)];
+    let share = |counts: &PairCounts| counts.unknown_fraction().filter(|share| *share > MANY_UNKNOWN);
+    let (part, share) = parts.into_iter().find_map(|(part, counts)| Some((part, share(counts)?)))?;
+    let remedy =
+        if matches!(data, Data::SftJsonl(_)) { "is `data.tokenizer` the one for this text?" } else { "is the tokenizer file the published one?" };
+    Some(format!("{:.1} % of the tokens of the {part} rows are unknown to the tokenizer; {remedy}", share * 100.0))
+}
+
+fn counted<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    counts.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| (what.to_owned(), count)).collect()
+}

@@ -1,0 +1,72 @@
+//! Turns what an engine throws into errors with a kind. libtorch's faults arrive as panics of tch and burn with libtorch's
+//! text, or as text from the shim; both come out as [`TrialError`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kiln_core::plan::speaks_of_memory;
+
+use crate::error::{TrialError, panic_text};
+
+/// How libtorch words a missing device.
+const NO_DEVICE: [&str; 7] = [
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "no CUDA-capable device",
+    "No libtorch_cuda",
+    "Cannot initialize CUDA",
+    "driver version is insufficient",
+    "no kernel image is available",
+];
+
+/// Runs `work`; a panic in it becomes an error. After a CUDA error the process is not to be trusted: end it.
+pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, TrialError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| error_from_text(&panic_text(payload.as_ref())))
+}
+
+/// As [`guard`], for work that reports errors of its own.
+pub fn guard_result<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<T, TrialError> {
+    guard(work).and_then(|result| result)
+}
+
+/// The kind of error that an engine's words speak of.
+pub fn error_from_text(whole: &str) -> TrialError {
+    let text = without_wrapping(whole);
+    if speaks_of_memory(whole) {
+        TrialError::OutOfMemory { text }
+    } else if NO_DEVICE.iter().any(|words| whole.contains(words)) {
+        TrialError::NoDevice(text)
+    } else {
+        TrialError::Failed(text)
+    }
+}
+
+/// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and the C++ stack below it.
+fn without_wrapping(text: &str) -> String {
+    let inner = text.split_once("Torch(\"").map_or(text, |(_, inner)| inner.trim_end_matches("\")"));
+    let text = inner.replace("\\n", "\n");
+    let end = ["\nException raised from", "\nframe #", "\nC++ CapturedTraceback"].iter().filter_map(|words| text.find(words)).min();
+    text[..end.unwrap_or(text.len())].trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_memory_and_of_devices_get_their_kinds() {
+        let cpu = r#"called `Result::unwrap()` on an `Err` value: Torch("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")"#;
+        match error_from_text(cpu) {
+            TrialError::OutOfMemory { text } => assert!(text.starts_with("[enforce fail") && text.ends_with("9 bytes"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(error_from_text("CUDA out of memory. Tried to allocate 2.00 GiB"), TrialError::OutOfMemory { .. }));
+        assert!(matches!(error_from_text("Found no NVIDIA driver on your system"), TrialError::NoDevice(_)));
+        assert!(matches!(error_from_text("shape mismatch"), TrialError::Failed(_)));
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_words() {
+        let error = guard(|| panic!("not enough memory: you tried to allocate 5 bytes")).unwrap_err();
+        assert!(matches!(error, TrialError::OutOfMemory { .. }), "{error:?}");
+    }
+}

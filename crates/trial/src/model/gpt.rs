@@ -1,0 +1,177 @@
+//! `gpt`: decoder-only transformer. Pre-norm blocks, learned positions, causal attention, GELU MLP of 4 × width, final norm,
+//! head tied to the token table or of its own. Initial values as in nanoGPT (Karpathy 2022, `model.py`).
+
+use burn::{
+    module::{Module, Param},
+    tensor::{Int, Tensor},
+};
+use kiln_core::kinds;
+
+use super::{Init, LayerNorm, Linear};
+use crate::engine::Arithmetic;
+
+/// Deviation of the initial weights. Source: GPT-2, nanoGPT.
+const DEVIATION: f64 = 0.02;
+
+/// The decoder-only transformer.
+#[derive(Module, Debug)]
+pub struct Gpt {
+    token_table: Param<Tensor<2>>,    // [vocabulary, width]
+    position_table: Param<Tensor<2>>, // [seq_len, width]
+    blocks: Vec<Block>,
+    final_norm: LayerNorm,
+    /// Absent if the token table serves.
+    head: Option<Param<Tensor<2>>>, // [vocabulary, width]
+    dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    attention_norm: LayerNorm,
+    attention: Attention,
+    mlp_norm: LayerNorm,
+    mlp: FeedForward,
+    dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    queries_keys_values: Linear,
+    projection: Linear,
+    heads: usize,
+    dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct FeedForward {
+    widening: Linear,
+    projection: Linear,
+}
+
+impl Gpt {
+    /// Random: from the seed of `init`.
+    pub fn new(shape: &kinds::Gpt, vocabulary: usize, init: &Init) -> Self {
+        let (width, seq_len) = (shape.d_model as usize, shape.seq_len as usize);
+        Self {
+            token_table: init.normal("token_table", [vocabulary, width], DEVIATION),
+            position_table: init.normal("position_table", [seq_len, width], DEVIATION),
+            blocks: (0..shape.num_layers).map(|layer| Block::new(shape, layer, init)).collect(),
+            final_norm: LayerNorm::new(init, width, shape.bias),
+            head: (!shape.tie_head).then(|| init.normal("head", [vocabulary, width], DEVIATION)),
+            dropout: shape.dropout,
+        }
+    }
+
+    /// tokens [batch, time], time at most `seq_len`; out: logits [batch, time, vocabulary].
+    pub fn forward(&self, tokens: Tensor<2, Int>, with: Arithmetic) -> Tensor<3> {
+        let [_, time] = tokens.dims();
+        let positions = self.positions(time).unsqueeze::<3>(); // [1, time, width]
+        let x = with.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
+        let x = with.dropout(x, self.dropout);
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, with)); // [batch, time, width]
+        let x = self.final_norm.forward(x, with);
+        let head = self.head.as_ref().unwrap_or(&self.token_table);
+        with.linear(x, head.val(), None) // [batch, time, vocabulary]
+    }
+
+    fn positions(&self, time: usize) -> Tensor<2> {
+        let [seq_len, _] = self.position_table.dims();
+        let table = self.position_table.val();
+        if time == seq_len { table } else { table.narrow(0, 0, time) } // [time, width]
+    }
+}
+
+impl Block {
+    fn new(shape: &kinds::Gpt, layer: u64, init: &Init) -> Self {
+        let width = shape.d_model as usize;
+        // Two branches per block add to the stream; their sum keeps its variance. Source: GPT-2, section 2.3.
+        let into_stream = DEVIATION / (2.0 * shape.num_layers as f64).sqrt();
+        let linear = |name: &str, sizes, deviation| Linear::normal(init, &format!("blocks.{layer}.{name}"), sizes, shape.bias, deviation);
+        Self {
+            attention_norm: LayerNorm::new(init, width, shape.bias),
+            attention: Attention {
+                queries_keys_values: linear("attention.queries_keys_values", [width, 3 * width], DEVIATION),
+                projection: linear("attention.projection", [width, width], into_stream),
+                heads: shape.num_heads as usize,
+                dropout: shape.dropout,
+            },
+            mlp_norm: LayerNorm::new(init, width, shape.bias),
+            mlp: FeedForward {
+                widening: linear("mlp.widening", [width, 4 * width], DEVIATION),
+                projection: linear("mlp.projection", [4 * width, width], into_stream),
+            },
+            dropout: shape.dropout,
+        }
+    }
+
+    /// x [batch, time, width], and so is the result.
+    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+        let branch = self.attention.forward(self.attention_norm.forward(x.clone(), with), with);
+        let x = with.residual(x, with.dropout(branch, self.dropout));
+        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), with), with);
+        with.residual(x, with.dropout(branch, self.dropout))
+    }
+}
+
+impl Attention {
+    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+        let qkv = self.queries_keys_values.forward(x, with); // [batch, time, 3 × width]
+        let mixed = with.causal_attention(qkv, self.heads, self.dropout); // [batch, time, width]
+        self.projection.forward(mixed, with)
+    }
+}
+
+impl FeedForward {
+    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+        let hidden = with.gelu(self.widening.forward(x, with)); // [batch, time, 4 × width]
+        self.projection.forward(hidden, with)
+    }
+}
+
+#[cfg(test)]
+impl Gpt {
+    /// Standard deviation of the weights of the first block's MLP: widening, projection.
+    pub(super) fn deviations(&self) -> [f64; 2] {
+        let mlp = &self.blocks[0].mlp;
+        [&mlp.widening, &mlp.projection].map(|linear| {
+            let values: Vec<f32> = linear.weight.val().into_data().try_to_vec().unwrap();
+            (values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use kiln_core::spec::{Engine, Precision};
+
+    use super::*;
+
+    fn gpt(tied: bool) -> Gpt {
+        let text = format!("{{d_model: 16, num_layers: 2, num_heads: 2, seq_len: 6, tie_head: {tied}}}");
+        let init = Init { seed: 3, device: Device::flex().autodiff() };
+        Gpt::new(&serde_yaml::from_str(&text).unwrap(), 20, &init)
+    }
+
+    fn gradients(gpt: &Gpt) -> burn::tensor::Gradients {
+        let device = Device::flex();
+        let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
+        let logits = gpt.forward(Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device), with);
+        let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
+        with.cross_entropy(logits.reshape([12, 20]), targets, 0.0).backward()
+    }
+
+    #[test]
+    fn a_tied_table_gets_the_gradient_of_both_its_uses() {
+        let (tied, mut untied) = (gpt(true), gpt(false));
+        untied.head = Some(Param::from_tensor(tied.token_table.val().detach()));
+        let (of_tied, of_untied) = (gradients(&tied), gradients(&untied));
+        let as_table = untied.token_table.val().grad(&of_untied).unwrap();
+        let as_head = untied.head.as_ref().unwrap().val().grad(&of_untied).unwrap();
+        let both = tied.token_table.val().grad(&of_tied).unwrap();
+        let size = |tensor: Tensor<2>| tensor.abs().max().into_scalar::<f32>();
+        assert!(size(as_table.clone()) > 0.1 && size(as_head.clone()) > 0.1);
+        // f32 sums of 12 rows.
+        assert!(size(both - as_table - as_head) < 1e-5);
+    }
+}

@@ -1,0 +1,128 @@
+//! The program `kiln-trial`: its command line, its file, its exit status.
+
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use kiln_core::{
+    plan::{TRIAL_FILE, TrialFile},
+    record::message::exit_status,
+};
+
+use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, train};
+
+const HELP: &str = "\
+The child process of one kiln trial: trains what FILE says and writes steps.csv, epochs.csv and trial.json into its folder.
+`kiln run` starts it; run by hand it does the same. Messages are JSON lines on standard output.
+
+Usage: kiln-trial FILE
+       kiln-trial --calibrate <cpu|cuda> <threads>
+       kiln-trial --examine [--quick]
+
+Options:
+  --calibrate    Measure the matrix-product peak of the device; `kiln calibrate` asks for it
+  --examine      Say what libraries and devices there are and compare a matrix product on each; `kiln doctor` asks for it
+  -h, --help     Print help
+  -V, --version  Print version
+";
+
+enum Request {
+    Help,
+    Version,
+    Run(PathBuf),
+    Calibrate(Vec<String>),
+    Examine(Vec<String>),
+    /// Not in the help: `make check-cuda-flavour` alone asks for it.
+    CheckFlavour(Vec<String>),
+}
+
+/// Runs the program with this process's arguments; `registry` has the models that `model.kind` custom can name.
+pub fn main(registry: Registry) -> ExitCode {
+    let status = match parse(std::env::args_os().skip(1).collect()) {
+        Ok(Request::Help) => say(HELP),
+        Ok(Request::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Request::Run(path)) => run(&path, &registry),
+        Ok(Request::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
+        Ok(Request::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
+        Ok(Request::CheckFlavour(rest)) => answered(flavour::check(&rest, io::stdout())),
+        Err(reason) => refuse(reason),
+    };
+    ExitCode::from(u8::try_from(status).unwrap_or(1))
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
+    let rest = || arguments[1..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    match arguments.first().and_then(|first| first.to_str()) {
+        Some("--calibrate") => return Ok(Request::Calibrate(rest())),
+        Some("--examine") => return Ok(Request::Examine(rest())),
+        Some("--check-cuda-flavour") => return Ok(Request::CheckFlavour(rest())),
+        _ => {}
+    }
+    let [argument] = arguments.as_slice() else {
+        return Err(format!("one trial file is expected, {} arguments were given; try --help", arguments.len()));
+    };
+    match argument.to_str() {
+        Some("-h" | "--help") => Ok(Request::Help),
+        Some("-V" | "--version") => Ok(Request::Version),
+        Some(option) if option.starts_with('-') => Err(format!("unknown option `{option}`; try --help")),
+        _ => Ok(Request::Run(PathBuf::from(argument))),
+    }
+}
+
+fn run(path: &Path, registry: &Registry) -> i32 {
+    let file = match read(path) {
+        Ok(file) => file,
+        Err(reason) => return refuse(reason),
+    };
+    match train::watch_signals() {
+        Ok(is_interrupted) => train::run(&file, registry, &mut io::stdout(), &is_interrupted).exit_status,
+        Err(error) => {
+            complain(error);
+            exit_status::FAILED
+        }
+    }
+}
+
+/// The exit status of a mode that writes its answer itself.
+fn answered(answer: Result<(), TrialError>) -> i32 {
+    match answer {
+        Ok(()) => exit_status::RESULT,
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+/// Reads a trial file of the format this program knows, with an absolute folder that is there.
+fn read(path: &Path) -> Result<TrialFile, String> {
+    let place = path.display();
+    let text = fs::read_to_string(path).map_err(|error| format!("{place} cannot be read: {error}"))?;
+    let file: TrialFile = serde_yaml::from_str(&text).map_err(|error| format!("{place} is no trial file: {error}"))?;
+    if file.kiln_trial != TRIAL_FILE {
+        return Err(format!("{place}: `kiln_trial` is {}; this program reads format {TRIAL_FILE}", file.kiln_trial));
+    }
+    if !file.folder.is_dir() {
+        return Err(format!("{place}: `folder` {} is no folder; it must exist", file.folder.display()));
+    }
+    Ok(file)
+}
+
+fn say(text: &str) -> i32 {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => exit_status::RESULT,
+        Err(_) => exit_status::FAILED,
+    }
+}
+
+fn refuse(reason: String) -> i32 {
+    complain(reason);
+    exit_status::BAD_FILE
+}
+
+fn complain(reason: impl Display) {
+    // Where standard error is closed, the exit status is all that is left to say.
+    let _ = writeln!(io::stderr(), "kiln-trial: {reason}");
+}

@@ -1,0 +1,148 @@
+//! Checkpoints of a training: when one is due, what the loop itself must remember, and where a new attempt goes on. The files are
+//! `kiln_core::record::checkpoint`'s matter, the tensors the learner's.
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::{
+    plan::TrialFile,
+    record::{
+        Checkpoints,
+        checkpoint::{Found, HEADER},
+    },
+    spec::{AfterTraining, Checkpoint},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    learner::{MODEL_FILE, TRAINING_FILE},
+    ledger::LedgerState,
+    optimizer::Counters,
+    schedule::PlateauState,
+    training::EarlyStopState,
+};
+use crate::TrialError;
+
+/// What a training loop knows at the end of a step, besides its tables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LoopState {
+    /// Since the first attempt's first step, pauses between attempts left out.
+    pub(crate) seconds: f64,
+    pub(crate) seconds_to_target: Option<f64>,
+    pub(crate) plateau: PlateauState,
+    pub(crate) early_stop: EarlyStopState,
+    pub(crate) ledger: LedgerState,
+    /// Whether the evaluation after the step was due and is still to be made.
+    pub(crate) owes_evaluation: bool,
+}
+
+/// The part of a checkpoint's header that is the child's.
+#[derive(Debug, Serialize, Deserialize)]
+struct TrainingState {
+    #[serde(rename = "loop")]
+    of_loop: LoopState,
+    optimizer: Counters,
+}
+
+/// Where its `loop` is.
+const LOOP: &str = "loop";
+
+/// Where an attempt goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) step: u64,
+    pub(crate) state: LoopState,
+    pub(crate) optimizer: Counters,
+    pub(crate) folder: PathBuf,
+}
+
+/// Keeps a trial's checkpoints.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    checkpoints: Checkpoints,
+    policy: Checkpoint,
+    /// The lowest validation loss of which there is a checkpoint.
+    lowest: f64,
+    /// Bytes of the newest one.
+    pub(crate) bytes: Option<u64>,
+    /// Why one could not be written.
+    pub(crate) failure: Option<String>,
+}
+
+impl Keeper {
+    /// `None` where the trial keeps no checkpoints.
+    pub(crate) fn new(file: &TrialFile) -> Option<Self> {
+        let checkpoints = Checkpoints::new(file.checkpoint_folder.clone()?, file.trial.clone());
+        let policy = file.train.checkpoint.clone()?;
+        Some(Self { checkpoints, policy, lowest: f64::INFINITY, bytes: None, failure: None })
+    }
+
+    /// Where to go on, and why not from a newer checkpoint.
+    ///
+    /// Errors: the folder cannot be read, or what is in it not removed.
+    pub(crate) fn start(&mut self) -> Result<(Option<Start>, Vec<String>), TrialError> {
+        let unreadable = |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
+        let found = self.checkpoints.newest(understood).map_err(unreadable)?;
+        self.lowest = self.checkpoints.lowest_loss().unwrap_or(f64::INFINITY);
+        Ok(found)
+    }
+
+    /// Whether a checkpoint is due after a step that training goes on from; `valid_loss` is of the evaluation after it.
+    pub(crate) fn is_due(&self, step: u64, valid_loss: Option<f64>) -> bool {
+        step.is_multiple_of(self.policy.every_steps.max(1)) || self.is_best(valid_loss)
+    }
+
+    /// Whether one is to stay of the training's end.
+    pub(crate) fn is_due_at_end(&self, valid_loss: Option<f64>) -> bool {
+        self.policy.after == AfterTraining::Last || self.is_best(valid_loss)
+    }
+
+    fn is_best(&self, valid_loss: Option<f64>) -> bool {
+        self.policy.after == AfterTraining::Best && valid_loss.is_some_and(|loss| loss < self.lowest)
+    }
+
+    /// Writes the checkpoint after a step, whose tensors `save` writes, and deletes those that it replaces; its bytes, `None` if it is
+    /// there already.
+    ///
+    /// Errors: those of `save`; a file cannot be written.
+    pub(crate) fn write(
+        &mut self,
+        step: u64,
+        valid_loss: Option<f64>,
+        state: LoopState,
+        save: impl FnOnce(&Path) -> Result<Counters, TrialError>,
+    ) -> Result<Option<u64>, TrialError> {
+        let Some(draft) = self.checkpoints.begin(step).map_err(TrialError::NotSaved)? else {
+            return self.amend(step, valid_loss, &state).map(|()| None);
+        };
+        let optimizer = save(draft.folder())?;
+        let training = serde_json::to_value(TrainingState { of_loop: state, optimizer }).map_err(|error| TrialError::NotSaved(error.into()))?;
+        let bytes = draft.finish(valid_loss, training).map_err(TrialError::NotSaved)?;
+        self.bytes = Some(bytes);
+        self.tidy_up(valid_loss)?;
+        Ok(Some(bytes))
+    }
+
+    /// The evaluation after a step may come only in the attempt that goes on from its checkpoint.
+    fn amend(&mut self, step: u64, valid_loss: Option<f64>, state: &LoopState) -> Result<(), TrialError> {
+        let Some(loss) = valid_loss else { return Ok(()) };
+        let of_loop = serde_json::to_value(state).map_err(|error| TrialError::NotSaved(error.into()))?;
+        self.checkpoints.amend(step, loss, |training| training[LOOP] = of_loop).map_err(TrialError::NotSaved)?;
+        self.tidy_up(valid_loss)
+    }
+
+    /// Deletes what one with this loss replaces.
+    fn tidy_up(&mut self, valid_loss: Option<f64>) -> Result<(), TrialError> {
+        self.lowest = valid_loss.map_or(self.lowest, |loss| self.lowest.min(loss));
+        self.checkpoints.keep(self.policy.keep, self.policy.after == AfterTraining::Best).map_err(TrialError::NotSaved)
+    }
+}
+
+/// What a checkpoint says of its training.
+fn understood(Found { header, folder }: Found) -> Result<Start, String> {
+    let missing = [MODEL_FILE, TRAINING_FILE].into_iter().find(|name| !header.files.contains_key(*name));
+    if let Some(name) = missing {
+        return Err(format!("{HEADER} names no {name}"));
+    }
+    let state: TrainingState = serde_json::from_value(header.training).map_err(|error| format!("{HEADER}: {error}; was it made by another kiln?"))?;
+    Ok(Start { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder })
+}

@@ -1,0 +1,464 @@
+//! One model on one device, learning: forward, backward, accumulation, update, evaluation. When to do which is the training
+//! loop's matter; nothing here looks at a clock. Losses stay on the device until they are asked for.
+
+mod kept;
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use burn::{
+    module::Module,
+    tensor::{Tensor, TensorData},
+};
+use kiln_core::{
+    kinds::{
+        self, InputShape,
+        random::{GAMMA, mix},
+    },
+    plan::TrialFile,
+    spec::CpuThreads,
+};
+
+pub(super) use kept::{Beginning, MODEL_FILE, Saved, TRAINING_FILE};
+
+use super::{
+    DeviceBatch, HostBatch,
+    objective::{Scores, Target},
+    optimizer::{self, NamedValues, Updater},
+    respond::Writing,
+    responding::Responding,
+    saved::{Leaving, Named},
+    step::{self, MicroBatch, StepRunner, StepState},
+    step_clock::{StepClock, WallClock},
+    trainee::Copying,
+};
+use crate::{
+    engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
+    error::TrialError,
+    model::{GivenValues, Init, Input, Matmul, Memory, Network, Registry, check_outputs, stored, with_values},
+};
+
+/// A model with its optimizer on its device.
+#[derive(Debug)]
+pub struct Learner {
+    device: EngineDevice,
+    host_copy: HostCopy,
+    work: Work,
+    seed: u64,
+    replica: Replica,
+    /// The `model` section.
+    model: kinds::Model,
+    /// As last read.
+    skipped_steps: Option<u64>,
+    evaluation: Option<Evaluated>,
+    /// What a recurrent network remembers of the evaluation under way.
+    evaluation_memory: Memory,
+}
+
+/// One of several networks that share a step's batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replica {
+    pub(super) index: u64,
+    /// How many there are.
+    pub(super) of: u64,
+}
+
+impl Replica {
+    const ONLY: Self = Self { index: 0, of: 1 };
+
+    /// Whether micro-batch `micro` of a step is its own.
+    pub(super) fn takes(self, micro: u64) -> bool {
+        micro % self.of == self.index
+    }
+}
+
+/// The evaluation under way.
+#[derive(Debug)]
+struct Evaluated {
+    /// On the device; see [`Target::sums`].
+    sums: Tensor<1>,
+    targets: u64,
+    /// Of the first batch: it tells what the sums are.
+    target: Target,
+    outputs: usize,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per process")]
+enum Work {
+    Training { state: StepState, runner: Box<dyn StepRunner> },
+    Products { factors: Matmul, per_step: u64 },
+}
+
+impl Learner {
+    /// Opens the device and builds the model with its initial weights. Random: from `train.seed`.
+    ///
+    /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little memory.
+    pub fn build(file: &TrialFile, input: Option<InputShape>) -> Result<Self, TrialError> {
+        Self::build_own(file, input, &Registry::new())
+    }
+
+    /// The same with models of someone's own.
+    pub fn build_own(file: &TrialFile, input: Option<InputShape>, registry: &Registry) -> Result<Self, TrialError> {
+        Self::build_from(file, input, registry, None, Replica::ONLY)
+    }
+
+    /// The same with these values in the place of the initial weights, for comparisons with other programs.
+    pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues<'_>) -> Result<Self, TrialError> {
+        Self::build_from(file, input, &Registry::new(), Some(values), Replica::ONLY)
+    }
+
+    fn build_from(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        registry: &Registry,
+        values: Option<&GivenValues<'_>>,
+        replica: Replica,
+    ) -> Result<Self, TrialError> {
+        let train = &file.train;
+        let CpuThreads::Count(threads) = train.cpu_threads else {
+            return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
+        };
+        let device = EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
+        let arithmetic = Arithmetic::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
+        device.set_precision(train.precision)?;
+        device.set_cudnn_benchmark(train.cudnn_benchmark)?;
+        let runner = step::runner(file, &device)?;
+        let init = Init { seed: train.seed, device: device.with_gradients() };
+        let work = guard_result(|| match &file.model {
+            kinds::Model::Matmul(shape) => {
+                let per_step = train.batch_size * train.grad_accumulation;
+                Ok(Work::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
+            }
+            shape => {
+                let drawn = Network::with(registry, shape, input, &init)?;
+                let network = match values {
+                    Some(values) => with_values(drawn, values),
+                    None => drawn,
+                };
+                let network = stored(network, train.precision);
+                let updater = Updater::new(&network, file.engine, train);
+                let mut state = StepState::new(device.clone(), network, updater, arithmetic);
+                state.own_input = input.filter(|_| matches!(file.model, kinds::Model::Custom(_)));
+                state.label_smoothing = train.label_smoothing;
+                state.carries_memory = file.data.is_contiguous();
+                Ok(Work::Training { state, runner })
+            }
+        })?;
+        let pin_memory = file.data.loader().map(|loader| loader.pin_memory).unwrap_or_default();
+        let host_copy = HostCopy::new(&device, pin_memory);
+        Ok(Self {
+            device,
+            host_copy,
+            work,
+            seed: train.seed,
+            replica,
+            model: file.model.clone(),
+            skipped_steps: None,
+            evaluation: None,
+            evaluation_memory: None,
+        })
+    }
+
+    /// Trainable parameters of the built model.
+    pub fn parameters(&self) -> u64 {
+        match &self.work {
+            Work::Training { state, .. } => state.network().num_params() as u64,
+            Work::Products { .. } => 0,
+        }
+    }
+
+    /// Where each parameter's first element lies in the device's memory, for tests; nothing for engine flex.
+    pub fn parameter_addresses(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Training { state, .. } => state.updater.parameter_addresses(),
+            Work::Products { .. } => Vec::new(),
+        }
+    }
+
+    /// What a model of someone's own says of its FLOPs; `None` for others.
+    pub(crate) fn own_flops_per_sample(&self) -> Option<u64> {
+        match &self.work {
+            Work::Training { state, .. } => match state.network() {
+                Network::Own(model) => model.flops_per_sample(),
+                _ => None,
+            },
+            Work::Products { .. } => None,
+        }
+    }
+
+    /// The device, as its maker calls it.
+    pub fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    pub(super) fn is_on_cuda(&self) -> bool {
+        self.device.is_cuda()
+    }
+
+    /// Threads that the engine computes with on the CPU.
+    pub fn cpu_threads(&self) -> u64 {
+        self.device.cpu_threads()
+    }
+
+    /// Copies a batch to the device; the batch may be written over when this returns. Does not wait for a copy from pinned
+    /// memory.
+    pub fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+        guard_result(|| DeviceBatch::new(batch, &mut self.host_copy))
+    }
+
+    pub(crate) fn copying(&self) -> Copying {
+        Copying { from: self.host_copy.copied_from(), note: self.host_copy.note().map(str::to_owned) }
+    }
+
+    /// The clock of the device's steps, started at `now` (CLOCK_MONOTONIC in nanoseconds).
+    pub(crate) fn step_clock(&self, now: u64) -> Box<dyn StepClock> {
+        #[cfg(feature = "libtorch")]
+        if self.device.is_cuda() {
+            return Box::new(super::step_clock::EventClock::<engine::cuda::Moment>::new());
+        }
+        Box::new(WallClock::new(now))
+    }
+
+    /// One forward and backward pass; adds to the step's gradient and loss, which are sums over targets divided by
+    /// `total_targets`, the number of targets in the whole step. Random: dropout, seeded from (seed, step, micro).
+    pub fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+        if total_targets == 0 {
+            return Err(TrialError::Failed(format!("step {step} has no target to predict")));
+        }
+        let Work::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        runner.micro_step(state, MicroBatch { batch, micro: micro as usize, seed: mixed_seed(self.seed, step, micro), total_targets })
+    }
+
+    /// Makes the gradients that each replica has accumulated the sum over all of them. Does not wait.
+    pub(super) fn sum_gradients(replicas: &mut [Self]) -> Result<(), TrialError> {
+        guard_result(|| {
+            let updaters = replicas.iter_mut().filter_map(|replica| match &mut replica.work {
+                Work::Training { state, .. } => Some(&mut state.updater),
+                Work::Products { .. } => None,
+            });
+            Updater::sum(updaters)
+        })
+    }
+
+    /// The first parameter that the replicas do not have alike to the bit. Waits for the devices.
+    pub(super) fn first_difference(replicas: &[Self]) -> Result<Option<String>, TrialError> {
+        guard_result(|| {
+            let networks = replicas.iter().filter_map(|replica| match &replica.work {
+                Work::Training { state, .. } => Some(state.network()),
+                Work::Products { .. } => None,
+            });
+            let parameters: Vec<Named> = networks.map(optimizer::leaving_parameters).collect();
+            let Some((first, others)) = parameters.split_first() else { return Ok(None) };
+            let differs = |at: usize, values: &Leaving| others.iter().any(|other| !other[at].1.is_same(values));
+            Ok(first.iter().enumerate().find(|(at, (_, values))| differs(*at, values)).map(|(_, (path, _))| path.clone()))
+        })
+    }
+
+    /// A recurrent network forgets: the next batch is the first of its epoch.
+    pub fn begin_epoch(&mut self) {
+        if let Work::Training { state, .. } = &mut self.work {
+            state.memories.clear();
+        }
+    }
+
+    /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does not wait.
+    pub fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
+        let Work::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        runner.update(state, learning_rate)
+    }
+
+    /// The allocator's peak, recorded work included; `None` on the CPU.
+    pub(crate) fn peak_allocated_bytes(&self) -> Option<u64> {
+        let recorded = match &self.work {
+            Work::Training { runner, .. } => runner.peak_allocated_bytes(),
+            Work::Products { .. } => None,
+        };
+        Some(self.allocator()?.peak_allocated_bytes).max(recorded)
+    }
+
+    /// What a reader of the trial's row should know of how its steps were run.
+    pub fn step_note(&self) -> Option<String> {
+        match &self.work {
+            Work::Training { runner, .. } => runner.note(),
+            Work::Products { .. } => None,
+        }
+    }
+
+    /// The mean loss of each step since the last call, in nats per target, in order. Waits for the device.
+    pub fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
+        let Work::Training { state, .. } = &mut self.work else { return Ok(Vec::new()) };
+        let losses = state.take_losses();
+        if losses.is_empty() {
+            return Ok(Vec::new());
+        }
+        let losses = guard_result(|| read(Tensor::cat(losses, 0)))?;
+        self.skipped_steps = guard_result(|| state.updater.skipped_steps())?;
+        Ok(losses)
+    }
+
+    /// Steps that `amp-f16` left out because a gradient overflowed, as of the last losses read; `None` in other precisions.
+    pub fn skipped_steps(&self) -> Option<u64> {
+        self.skipped_steps
+    }
+
+    /// Adds a batch to the evaluation under way: no gradient, no dropout, no wait.
+    pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
+        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let arithmetic = state.arithmetic.evaluating();
+        let counted = batch.counted_targets;
+        let mut memory = self.evaluation_memory.take();
+        let DeviceBatch { input, target, .. } = batch;
+        let (sums, outputs) = guard_result(|| {
+            let outputs = state.network().valid().forward(input, &mut memory, arithmetic);
+            state.own_input.map_or(Ok(()), |input| check_outputs(&outputs, target.count(), input))?;
+            let [_, width] = outputs.dims();
+            Ok((target.sums(outputs, arithmetic), width))
+        })?;
+        self.evaluation_memory = memory.filter(|_| state.carries_memory);
+        self.evaluation = Some(match self.evaluation.take() {
+            Some(so_far) => Evaluated { sums: so_far.sums + sums, targets: so_far.targets + counted, ..so_far },
+            None => Evaluated { sums, targets: counted, target, outputs },
+        });
+        Ok(())
+    }
+
+    /// Mean loss, in nats per target, and the scores of what was evaluated since the last call. Waits for the device.
+    ///
+    /// Errors: no target was evaluated.
+    pub(crate) fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
+        self.evaluation_memory = None;
+        match self.evaluation.take() {
+            Some(Evaluated { sums, targets, target, outputs }) if targets > 0 => {
+                let sums = guard_result(|| read(sums))?;
+                Ok(target.scores(&sums, targets, outputs))
+            }
+            _ => Err(TrialError::Failed("the validation data has no target to predict".to_owned())),
+        }
+    }
+
+    /// The mean loss of [`Learner::evaluate`]'s batches since the last call, for comparisons. Waits for the device.
+    pub fn finish_evaluation_loss(&mut self) -> Result<f64, TrialError> {
+        self.finish_evaluation().map(|scores| scores.loss)
+    }
+
+    /// A language model's outputs [vocabulary] for what follows these tokens, of which there is at least one: no gradient, no dropout.
+    /// They come after what `memory` holds, and a recurrent model leaves there what it remembers then. Waits for the device.
+    ///
+    /// Errors: a model that reads no text, too little memory.
+    pub fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
+        let Self { work: Work::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
+        let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        guard_result(|| {
+            let input = Input::Text(host_copy.whole_numbers(&tokens, [1, tokens.len()])?);
+            let outputs = state.network().valid().forward(input, memory, state.arithmetic.evaluating()); // [time, vocabulary]
+            state.own_input.map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;
+            let [time, vocabulary] = outputs.dims();
+            read(outputs.narrow(0, time - 1, 1).reshape([vocabulary]))
+        })
+    }
+
+    /// Responses to prompts, token ids without the end token: no gradient, no dropout. `heed` hears how many tokens are written, and may
+    /// stop it. Waits for the device.
+    ///
+    /// Errors: a model that answers no prompts, too little memory.
+    pub(crate) fn respond(
+        &mut self,
+        writing: &Writing,
+        prompts: &[&[u32]],
+        mut heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        let Self { work: Work::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
+        let mut responding = Responding::new(state.network(), host_copy, state.arithmetic.evaluating(), writing)?;
+        writing.respond(&mut responding, prompts, &mut heed)
+    }
+
+    /// The same for comparisons: the pad token starts a response, `end` ends it.
+    pub fn responses(&mut self, prompts: &[&[u32]], [pad, end]: [u32; 2], beams: usize, most: usize) -> Result<Vec<Vec<u32>>, TrialError> {
+        let writing = Writing { most, beams, start: pad, end, vocabulary: usize::MAX };
+        self.respond(&writing, prompts, &mut |_| Ok(()))
+    }
+
+    /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.
+    pub fn product(&mut self) -> Result<(), TrialError> {
+        let Work::Products { factors, per_step } = &self.work else {
+            return Err(TrialError::Bad("only `model.kind` matmul makes products".to_owned()));
+        };
+        guard(|| (0..*per_step).for_each(|_| drop(factors.product())))
+    }
+
+    /// Waits until the device has done all that was asked of it.
+    pub fn wait(&self) -> Result<(), TrialError> {
+        self.device.wait()
+    }
+
+    /// Allocator figures; `None` on the CPU.
+    pub fn allocator(&self) -> Option<AllocatorStats> {
+        self.device.allocator()
+    }
+
+    /// Begins the allocator's peaks anew; nothing on the CPU.
+    pub fn reset_allocator_peaks(&self) {
+        self.device.reset_allocator_peaks();
+    }
+
+    /// Versions of the libraries as loaded.
+    pub fn libraries(&self) -> BTreeMap<String, String> {
+        engine::libraries()
+    }
+
+    /// Files of the libraries as loaded.
+    pub fn library_files(&self) -> BTreeMap<String, String> {
+        engine::library_files()
+    }
+
+    /// Switches that decide numbers.
+    pub fn flags(&self) -> BTreeMap<String, String> {
+        engine::flags()
+    }
+
+    /// The gradient of the step under way by parameter path, for comparisons. Waits for the device.
+    pub fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        match &self.work {
+            Work::Training { state, .. } => guard_result(|| state.updater.gradients()),
+            Work::Products { .. } => Err(not_trained()),
+        }
+    }
+
+    /// The parameters by path, for comparisons. Waits for the device.
+    pub fn parameter_values(&self) -> Result<Vec<NamedValues>, TrialError> {
+        match &self.work {
+            Work::Training { state, .. } => guard_result(|| optimizer::parameters(state.network())),
+            Work::Products { .. } => Err(not_trained()),
+        }
+    }
+}
+
+fn not_trained() -> TrialError {
+    TrialError::Bad("`model.kind` matmul is not trained".to_owned())
+}
+
+fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
+    Ok(on_host(values.try_into_data())?.iter::<f64>().collect())
+}
+
+/// What was read from the device.
+pub(super) fn on_host<E: Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
+    data.map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))
+}
+
+/// One number out of three, by SplitMix64's mixing, so that neighbouring steps draw unrelated numbers.
+fn mixed_seed(seed: u64, step: u64, micro: u64) -> u64 {
+    [step, micro].into_iter().fold(seed, |mixed, part| mix(mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(GAMMA))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_differ_between_steps_micro_batches_and_trials() {
+        let all = [mixed_seed(1, 0, 0), mixed_seed(1, 0, 1), mixed_seed(1, 1, 0), mixed_seed(2, 0, 0)];
+        let different: std::collections::BTreeSet<u64> = all.into_iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
+}

@@ -1,0 +1,93 @@
+//! Messages to the parent: one JSON object per line, sent as they come; progress at most a few times a second.
+
+use std::io::Write;
+
+use kiln_core::record::Message;
+
+use super::clock::seconds_between;
+use crate::TrialError;
+
+/// Shortest time between two messages of progress.
+const PROGRESS_SECONDS: f64 = 0.2;
+
+/// Writes messages, and keeps the rates since the last message of progress.
+pub(crate) struct Messenger<'a, W: Write> {
+    out: &'a mut W,
+    sent: u64,
+    samples: u64,
+    wait_seconds: f64,
+}
+
+impl<'a, W: Write> Messenger<'a, W> {
+    /// `now` in nanoseconds of CLOCK_MONOTONIC, as in all calls.
+    pub(crate) fn new(out: &'a mut W, now: u64) -> Self {
+        Self { out, sent: now, samples: 0, wait_seconds: 0.0 }
+    }
+
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), TrialError> {
+        let line = serde_json::to_string(message).map_err(|error| TrialError::Failed(format!("a message could not be written: {error}")))?;
+        let sent = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
+        sent.map_err(|error| TrialError::Failed(format!("standard output cannot be written, so nobody reads the trial's messages: {error}")))
+    }
+
+    /// Counts one step; true where a message of progress is due.
+    pub(crate) fn count_step(&mut self, samples: u64, wait_seconds: f64, now: u64) -> bool {
+        self.samples += samples;
+        self.wait_seconds += wait_seconds;
+        self.is_due(now)
+    }
+
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        seconds_between(self.sent, now) >= PROGRESS_SECONDS
+    }
+
+    /// Sends progress with the rates since the last one.
+    pub(crate) fn progress(&mut self, step: u64, total_steps: u64, loss: Option<f64>, now: u64) -> Result<(), TrialError> {
+        let seconds = seconds_between(self.sent, now);
+        let rate = |value: f64| (seconds > 0.0 && self.samples > 0).then(|| value / seconds);
+        let message = Message::Progress {
+            step,
+            total_steps,
+            loss,
+            samples_per_second: rate(self.samples as f64),
+            data_wait_fraction: rate(self.wait_seconds).map(|share| share.min(1.0)),
+        };
+        self.restart(now);
+        self.send(&message)
+    }
+
+    /// Sends a sign of life, such as one from an evaluation, if one is due.
+    pub(crate) fn sign_of_life(&mut self, message: &Message, now: u64) -> Result<(), TrialError> {
+        if !self.is_due(now) {
+            return Ok(());
+        }
+        self.restart(now);
+        self.send(message)
+    }
+
+    /// Rates count anew from `now`: after an evaluation, which trains nothing.
+    pub(crate) fn restart(&mut self, now: u64) {
+        self.sent = now;
+        self.samples = 0;
+        self.wait_seconds = 0.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_due_every_fifth_of_a_second_and_tells_the_rates_in_between() {
+        let mut out = Vec::new();
+        let mut messenger = Messenger::new(&mut out, 0);
+        assert!(!messenger.count_step(8, 0.05, 100_000_000));
+        assert!(messenger.count_step(8, 0.05, 400_000_000));
+        messenger.progress(2, 9, Some(1.5), 400_000_000).unwrap();
+        assert!(!messenger.count_step(8, 0.0, 500_000_000));
+        let text = String::from_utf8(out).unwrap();
+        let message: Message = serde_json::from_str(text.trim()).unwrap();
+        let expected = Message::Progress { step: 2, total_steps: 9, loss: Some(1.5), samples_per_second: Some(40.0), data_wait_fraction: Some(0.25) };
+        assert_eq!(message, expected);
+    }
+}

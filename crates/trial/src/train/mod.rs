@@ -1,0 +1,290 @@
+//! Training: one trial file becomes steps, rows, messages and a result.
+//!
+//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for, `sample.txt` and `responses.jsonl` in its
+//! folder, messages on the writer given, and how it ended. Devices, clocks of the parent and time limits are left to others.
+
+mod batch;
+mod checkpoint;
+mod clock;
+mod feed;
+mod interrupt;
+mod learner;
+mod ledger;
+mod memory_watch;
+mod messages;
+mod objective;
+mod optimizer;
+mod outcome;
+mod pretrained;
+mod replicas;
+mod respond;
+mod responding;
+mod responses;
+mod sample;
+mod saved;
+mod schedule;
+mod step;
+mod step_clock;
+mod tables;
+mod text_scores;
+mod timing;
+mod trainee;
+mod training;
+
+use std::{collections::BTreeMap, io::Write, sync::atomic::AtomicBool};
+
+pub use crate::data::HostBatch;
+pub use batch::DeviceBatch;
+pub(crate) use interrupt::watch_signals;
+use kiln_core::{
+    kinds::{InputShape, samples::Epoch},
+    plan::TrialFile,
+    record::{Message, TrialResult, message::PROTOCOL},
+};
+pub use learner::Learner;
+use learner::{Beginning, Saved};
+pub use optimizer::NamedValues;
+pub use outcome::Ended;
+
+use self::{
+    checkpoint::{Keeper, Start},
+    clock::monotonic_nanoseconds,
+    feed::{Feed, StepPlan, plan_feed, plan_products},
+    ledger::Ledger,
+    memory_watch::MemoryWatch,
+    messages::Messenger,
+    outcome::{Trained, conclude, empty_result, write_result},
+    pretrained::Pretrained,
+    replicas::Parallel,
+    responses::Responses,
+    sample::Sampler,
+    schedule::Plateau,
+    step_clock::StepClock,
+    tables::Tables,
+    timing::Timing,
+    trainee::Trainee,
+    training::{EarlyStop, Ending, Measured, Training},
+};
+use crate::{TrialError, data, engine::guard_result, model::Registry};
+
+/// Of the sum of a file, in a note.
+const SUM_DIGITS: usize = 12;
+const NO_DEVICES: &str = "`devices_per_trial` is 0 in a trial file; it must be at least 1";
+const NO_FLOPS: &str = "the model does not tell them (`OwnModel::flops_per_sample`), so there is no mfu";
+
+/// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
+///
+/// `registry` has the models that the file may name besides kiln's own.
+/// `is_interrupted` becoming true stops it after the step under way.
+pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_interrupted: &AtomicBool) -> Ended {
+    let mut result = empty_result(file);
+    let mut messages = Messenger::new(out, monotonic_nanoseconds());
+    let trained = guard_result(|| {
+        messages.send(&hello())?;
+        train(file, registry, &mut messages, is_interrupted, &mut result)
+    });
+    let mut exit_status = conclude(file, &mut result, trained);
+    if let Err(error) = write_result(&file.folder, &result) {
+        exit_status = conclude(file, &mut result, Err(error));
+    }
+    // A parent that is gone cannot be told.
+    let _ = messages.send(&Message::Finished { outcome: result.outcome, reason: result.reason.clone() });
+    Ended { result, exit_status }
+}
+
+/// Everything between the first message and the last; `result` learns what is known as soon as it is.
+fn train<W: Write>(
+    file: &TrialFile,
+    registry: &Registry,
+    messages: &mut Messenger<'_, W>,
+    is_interrupted: &AtomicBool,
+    result: &mut TrialResult,
+) -> Result<Ending, TrialError> {
+    let tables = Tables::create(&file.folder)?;
+    let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
+    let mut keeper = Keeper::new(file);
+    let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
+    let saved = start.as_ref().map(|start| Saved::read(&start.folder, start.optimizer)).transpose()?;
+    let pretrained = file.train.initial_weights.as_ref().filter(|_| saved.is_none()).map(|named| Pretrained::read(named, &file.model)).transpose()?;
+    let beginning = match (&saved, &pretrained) {
+        (Some(saved), _) => Beginning::Saved(saved),
+        (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
+        (None, None) => Beginning::Drawn,
+    };
+    let mut replicas = Learner::build_replicas(file, input, registry, beginning)?;
+    if let Some(weights) = &file.train.initial_weights {
+        result.notes.insert("initial_weights".to_owned(), format!("SHA-256 {}…", weights.sha256.chars().take(SUM_DIGITS).collect::<String>()));
+    }
+    drop((saved, pretrained)); // They are as large as the model and its moments.
+    let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
+    result.parameters = Some(learner.parameters());
+    result.flops_per_sample = learner.own_flops_per_sample().or(file.model.flops_per_sample(input));
+    if result.flops_per_sample.is_none() && file.model.kind() == "custom" {
+        result.notes.insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
+    }
+    result.device_name = Some(learner.device_name());
+    result.cpu_threads = Some(learner.cpu_threads());
+    result.libraries = learner.libraries();
+    result.library_files = learner.library_files();
+    result.flags = learner.flags();
+    messages.send(&Message::Ready {
+        parameters: learner.parameters(),
+        total_steps: plan.total_steps,
+        device_name: learner.device_name(),
+        libraries: result.libraries.clone(),
+    })?;
+    notice.into_iter().chain(refused).try_for_each(|text| messages.send(&Message::Notice { text }))?;
+    if let Some(start) = &start {
+        feed.iter_mut().for_each(|feed| feed.loader.start_at(start.step * file.batches_per_step()));
+        messages.send(&Message::Resumed { step: start.step })?;
+    }
+    let clock = learner.step_clock(monotonic_nanoseconds());
+    let setting = Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
+    let ended = match replicas.pop() {
+        Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
+        last => train_with(file, setting, Parallel::new(replicas.into_iter().chain(last).collect()), result),
+    };
+    result.window_flops = window_flops(file, input, result);
+    ended
+}
+
+/// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths of those.
+fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResult) -> Option<f64> {
+    let by_lengths = result.window_pairs.as_ref().and_then(|pairs| file.model.flops_of_rows(input, pairs));
+    by_lengths.or_else(|| Some(result.flops_per_sample? as f64 * result.window_samples? as f64))
+}
+
+/// What a training needs beside its file and its trainee.
+struct Setting<'a, 'b, W: Write> {
+    plan: StepPlan,
+    feed: Option<Feed>,
+    sampler: Option<Sampler>,
+    responses: Option<Responses>,
+    tables: Tables,
+    messages: &'a mut Messenger<'b, W>,
+    is_interrupted: &'a AtomicBool,
+    clock: Box<dyn StepClock>,
+    keeper: Option<Keeper>,
+    /// Where an attempt before left off.
+    start: Option<Start>,
+}
+
+fn train_with<T: Trainee, W: Write>(
+    file: &TrialFile,
+    setting: Setting<'_, '_, W>,
+    trainee: T,
+    result: &mut TrialResult,
+) -> Result<Ending, TrialError> {
+    let Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
+    let now = clock.now();
+    messages.restart(now);
+    clock.restart(now);
+    let mut training = Training {
+        file,
+        plan,
+        trainee,
+        feed,
+        responses,
+        timing: Timing::new(&file.measure, now),
+        clock,
+        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan),
+        tables,
+        messages,
+        is_interrupted,
+        measured: Measured::default(),
+        plateau: Plateau::new(&file.train.learning_rate_schedule),
+        early_stop: EarlyStop::new(file.train.early_stop.as_ref()),
+        memory: MemoryWatch::new(file.train.memory.watch),
+        keeper,
+    };
+    start.iter().for_each(|start| training.resume(start.step, &start.state));
+    let ended = guard_result(|| training.train());
+    if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
+        // The allocator's figures lie on the host; reading them touches no device.
+        training.measured.raise_allocator(training.trainee.allocator_peaks());
+    }
+    let Training { timing, clock, ledger, measured, feed, trainee, memory, keeper, .. } = &training;
+    result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
+    result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
+    let (clock_failure, copying, step_note) = (clock.failure(), trainee.copying(), trainee.step_note());
+    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, step_note, memory, keeper: keeper.as_ref() }.fill(result);
+    // What is measured is told by now, and no fault of the texts takes it back.
+    let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
+    let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));
+    if let Err(error) = &sampled {
+        result.notes.insert("sample".to_owned(), error.to_string());
+    }
+    if ended.is_err() || sampled.is_err() {
+        // The first error is the one to report; what was written until then is kept if it can be.
+        let _ = training.tables.sync();
+        // A device that failed is not to be touched again, not even to free its memory.
+        std::mem::forget(training.trainee);
+        std::mem::forget(training.clock);
+    }
+    ended
+}
+
+/// What is known before the model is built.
+struct Prepared {
+    plan: StepPlan,
+    feed: Option<Feed>,
+    sampler: Option<Sampler>,
+    responses: Option<Responses>,
+    input: Option<InputShape>,
+    notice: Option<String>,
+}
+
+/// Reads the data, plans the steps, and says what is left out.
+fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
+    let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
+        let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
+        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, responses, input: None, notice: None });
+    };
+    let input = opened.facts.input_shape();
+    let (plan, schedule, feed) = plan_feed(file, &opened)?;
+    let sampler = Sampler::new(file, opened.vocabulary)?;
+    let responses = Responses::new(file, opened.pairs.clone())?;
+    let epoch = schedule.epoch();
+    result.train_samples = Some(epoch.samples);
+    result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
+    if let Some(baselines) = &opened.baselines {
+        result.persistence_mean_absolute_error = Some(baselines.persistence_mean_absolute_error);
+        result.persistence_hit_rate = Some(baselines.persistence_hit_rate);
+        result.majority_hit_rate = Some(baselines.majority_hit_rate);
+    }
+    if file.data.loader().is_some_and(|loader| loader.synthetic) {
+        result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
+    }
+    if let Some(pairs) = &opened.pairs {
+        let padding = pairs.train.padding_fraction(&schedule) * 100.0;
+        result.notes.insert("tokens_per_second".to_owned(), format!("of prompts and responses alone; {padding:.1} % of a batch is padding besides"));
+    }
+    if let Some(left_out) = left_out_of_data(&opened.left_out) {
+        result.notes.insert("data".to_owned(), left_out);
+    }
+    let notices = left_out_notice(epoch, &opened.left_out).into_iter().chain(opened.notices).collect::<Vec<String>>();
+    let notice = (!notices.is_empty()).then(|| notices.join("; "));
+    result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
+    result.left_out_of_data = opened.left_out;
+    Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })
+}
+
+/// Rows, ends of rows and files that the data itself drops.
+fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
+    let parts: Vec<String> = of_data.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    (!parts.is_empty()).then(|| format!("the data leaves out {}", parts.join(", ")))
+}
+
+/// What of the data is not trained on, in words.
+fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
+    let mut parts: Vec<String> = left_out_of_data(of_data).into_iter().collect();
+    if epoch.dropped_samples() > 0 {
+        let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
+        parts.push(format!("each epoch leaves out {batch} samples that fill no batch and {step} more that fill no step"));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn hello() -> Message {
+    Message::Hello { protocol: PROTOCOL, kiln_trial: env!("CARGO_PKG_VERSION").to_string(), pid: std::process::id() }
+}

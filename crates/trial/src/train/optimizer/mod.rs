@@ -1,0 +1,189 @@
+//! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW, SGD and Adafactor. On libtorch everything is fused
+//! and in place over all parameters at once (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep
+//! their state in the order of the parameters' paths.
+
+mod collected;
+#[cfg(feature = "libtorch")]
+pub(super) mod fused;
+mod plain;
+#[cfg(feature = "libtorch")]
+mod scaler;
+
+use burn::tensor::{Gradients, Tensor};
+use kiln_core::spec::{self, Engine, WeightDecayOn};
+use serde::{Deserialize, Serialize};
+
+pub(super) use plain::parameters;
+
+use super::saved::{Arrived, Leaving, Named};
+use crate::{error::TrialError, model::Network};
+
+/// Accumulates gradients and updates the parameters of one network.
+#[derive(Debug)]
+pub(super) enum Updater {
+    #[cfg(feature = "libtorch")]
+    Fused(Box<fused::Fused>),
+    Plain(Box<plain::Plain>),
+}
+
+/// What an optimizer remembers that is no tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    /// Updates made, those that left everything as it was included.
+    pub(super) updates: u64,
+    /// Updates as AdamW and Adafactor count them, without those.
+    pub(super) adamw_steps: Option<f64>,
+    pub(super) scaler: Option<ScalerState>,
+}
+
+/// The state of gradient scaling.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ScalerState {
+    pub(crate) scale: f64,
+    /// Since the scale last moved.
+    pub(crate) good_steps: i64,
+    pub(crate) skipped: i64,
+}
+
+/// The values of a parameter, or of its gradient, on the host, for tests and comparisons.
+pub type NamedValues = (String, Vec<f32>);
+
+impl Updater {
+    pub(super) fn new(network: &Network, engine: Engine, train: &spec::Train) -> Self {
+        match engine {
+            #[cfg(feature = "libtorch")]
+            Engine::Libtorch => Self::Fused(Box::new(fused::Fused::new(network, train))),
+            _ => Self::Plain(Box::new(plain::Plain::new(network, &train.optimizer, train.clip_norm))),
+        }
+    }
+
+    /// The optimizer on libtorch.
+    ///
+    /// Errors: it is the other engine's.
+    #[cfg(feature = "libtorch")]
+    pub(super) fn fused(&mut self) -> Result<&mut fused::Fused, TrialError> {
+        match self {
+            Self::Fused(fused) => Ok(fused),
+            Self::Plain(_) => Err(TrialError::Failed("engine flex records no steps; this is a fault of kiln, please report it".to_owned())),
+        }
+    }
+
+    /// The loss to go backward from, so that [`Updater::accumulate`] gets the gradients it expects; loss and result [1].
+    pub(super) fn scaled(&self, loss: Tensor<1>) -> Tensor<1> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.scaled(loss),
+            Self::Plain(_) => loss,
+        }
+    }
+
+    /// Updates that left everything as it was because a gradient overflowed; `None` where none can. Waits for the device.
+    pub(super) fn skipped_steps(&self) -> Result<Option<u64>, TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.skipped_steps(),
+            Self::Plain(_) => Ok(None),
+        }
+    }
+
+    /// Where each parameter's first element lies; nothing for engine flex.
+    pub(super) fn parameter_addresses(&self) -> Vec<usize> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.parameter_addresses(),
+            Self::Plain(_) => Vec::new(),
+        }
+    }
+
+    /// Adds the gradients of one backward pass of the loss [`Updater::scaled`].
+    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.accumulate(network, gradients),
+            Self::Plain(plain) => plain.accumulate(network, gradients),
+        }
+    }
+
+    /// Makes the gradients that each replica of one network has accumulated the sum over all of them. Does not wait for the devices.
+    pub(super) fn sum<'a>(replicas: impl Iterator<Item = &'a mut Self>) -> Result<(), TrialError> {
+        let mut plain = Vec::new();
+        #[cfg(feature = "libtorch")]
+        let mut fused = Vec::new();
+        for replica in replicas {
+            match replica {
+                #[cfg(feature = "libtorch")]
+                Self::Fused(replica) => fused.push(&**replica),
+                Self::Plain(replica) => plain.push(&mut **replica),
+            }
+        }
+        plain::sum(plain);
+        #[cfg(feature = "libtorch")]
+        fused::sum(&fused)?;
+        Ok(())
+    }
+
+    /// Clips, updates, forgets the gradients. Does not wait for the device.
+    pub(super) fn update(&mut self, network: Network, learning_rate: f64) -> Result<Network, TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.update(learning_rate).map(|()| network),
+            Self::Plain(plain) => plain.update(network, learning_rate),
+        }
+    }
+
+    /// What it remembers from step to step, moments as `first.<path>` and `second.<path>`. Between two steps. Waits for the device.
+    pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.state(),
+            Self::Plain(plain) => Ok(plain.state()),
+        }
+    }
+
+    /// Goes on from such a state.
+    ///
+    /// Errors: it is of other parameters.
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.restore(counters, moments),
+            Self::Plain(plain) => plain.restore(counters, moments),
+        }
+    }
+
+    /// The gradient accumulated so far, by parameter path. Waits for the device.
+    pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.gradients(),
+            Self::Plain(plain) => plain.gradients(),
+        }
+    }
+}
+
+/// The parameters of a network, for a file.
+pub(super) fn leaving_parameters(network: &Network) -> Named {
+    let found = collected::Collected::<Leaving>::parameters(network);
+    found.paths.into_iter().zip(found.tensors).collect()
+}
+
+const FIRST: &str = "first.";
+const SECOND: &str = "second.";
+
+/// Weight decay of a parameter with this many axes.
+fn decay(optimizer: &spec::Optimizer, axes: usize) -> f64 {
+    let (weight_decay, on) = match optimizer {
+        spec::Optimizer::Adamw { weight_decay, weight_decay_on, .. }
+        | spec::Optimizer::Sgd { weight_decay, weight_decay_on, .. }
+        | spec::Optimizer::Adafactor { weight_decay, weight_decay_on, .. } => (*weight_decay, *weight_decay_on),
+    };
+    if on == WeightDecayOn::Matrices && axes < 2 { 0.0 } else { weight_decay }
+}
+
+fn without_gradient(path: &str) -> TrialError {
+    TrialError::Failed(format!("the parameter `{path}` got no gradient; is it used in the forward pass?"))
+}
+
+fn without_backward() -> TrialError {
+    TrialError::Failed("an update was asked for before any backward pass".to_owned())
+}

@@ -1,0 +1,278 @@
+//! How a training's end, good or bad, becomes the result file, an outcome in words and an exit status.
+
+use std::path::Path;
+
+use kiln_core::{
+    kinds::Model,
+    plan::{Outcome, TrialFile},
+    record::{TrialResult, message::exit_status, run_file::write_json},
+    units::Bytes,
+};
+
+use super::{
+    checkpoint::Keeper,
+    feed::{StepPlan, cores},
+    ledger::Ledger,
+    memory_watch::MemoryWatch,
+    tables::cannot_write,
+    timing::{Figures, Timing},
+    trainee::Copying,
+    training::{Ending, Measured},
+};
+use crate::TrialError;
+#[cfg(feature = "libtorch")]
+use crate::engine;
+
+/// A trial that came to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    pub result: TrialResult,
+    pub exit_status: i32,
+}
+
+/// A result that knows nothing yet but what was asked for.
+pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
+    TrialResult {
+        kiln_trial_result: 1,
+        trial: file.trial.clone(),
+        attempt: file.attempt,
+        outcome: Outcome::Failed,
+        reason: None,
+        parameters: None,
+        flops_per_sample: None,
+        steps: 0,
+        window_seconds: None,
+        left_out_steps: 0,
+        window_started_nanoseconds: None,
+        window_ended_nanoseconds: None,
+        window_cuts_nanoseconds: Vec::new(),
+        window_samples: None,
+        window_tokens: None,
+        window_flops: None,
+        window_pairs: None,
+        samples_per_second: None,
+        tokens_per_second: None,
+        median_step_seconds: None,
+        epoch_seconds: None,
+        data_wait_fraction: None,
+        load_seconds: None,
+        transfer_fraction: None,
+        communication_fraction: None,
+        evaluation_seconds: None,
+        checkpoint_seconds: None,
+        checkpoint_bytes: None,
+        resumed_at_step: None,
+        train_loss: None,
+        valid_loss: None,
+        valid_top1: None,
+        valid_top5: None,
+        valid_mean_absolute_error: None,
+        valid_hit_rate: None,
+        valid_bleu4: None,
+        valid_chrf: None,
+        persistence_mean_absolute_error: None,
+        persistence_hit_rate: None,
+        majority_hit_rate: None,
+        left_out_of_data: Default::default(),
+        seconds_to_target: None,
+        peak_allocated_bytes: None,
+        peak_reserved_bytes: None,
+        allocator_retries: None,
+        resident_slope_bytes_per_step: None,
+        allocated_slope_bytes_per_step: None,
+        skipped_steps: None,
+        copied_from: None,
+        device_name: None,
+        cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
+        loader_threads: None,
+        peak_batches_in_memory: None,
+        dropped_samples_per_epoch: None,
+        train_samples: None,
+        data_sha256: None,
+        libraries: Default::default(),
+        library_files: Default::default(),
+        flags: Default::default(),
+        notes: Default::default(),
+    }
+}
+
+/// What a training leaves behind for its result.
+pub(crate) struct Trained<'a> {
+    pub(crate) plan: StepPlan,
+    pub(crate) timing: &'a Timing,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) measured: Measured,
+    /// Why steps were not timed, if so.
+    pub(crate) clock_failure: Option<&'a str>,
+    pub(crate) copying: Copying,
+    /// How steps were run, where the file asks for more than operator by operator.
+    pub(crate) step_note: Option<String>,
+    pub(crate) memory: &'a MemoryWatch,
+    pub(crate) keeper: Option<&'a Keeper>,
+}
+
+impl Trained<'_> {
+    /// Puts the figures into the result; each empty cell that a reader would ask about gets its reason.
+    pub(crate) fn fill(&self, result: &mut TrialResult) {
+        let Self { timing, ledger, measured, .. } = self;
+        result.steps = measured.steps;
+        result.left_out_steps = timing.left_out_steps();
+        result.train_loss = ledger.train_loss();
+        result.skipped_steps = measured.skipped_steps;
+        if let Some(scores) = measured.scores {
+            result.valid_loss = Some(scores.loss);
+            result.valid_top1 = scores.top1;
+            result.valid_top5 = scores.top5;
+            result.valid_mean_absolute_error = scores.mean_absolute_error;
+            result.valid_hit_rate = scores.hit_rate;
+            result.valid_bleu4 = scores.bleu4;
+            result.valid_chrf = scores.chrf;
+        }
+        result.evaluation_seconds = measured.evaluation_seconds;
+        result.checkpoint_seconds = measured.checkpoint_seconds;
+        result.resumed_at_step = measured.resumed_at;
+        if let Some(keeper) = self.keeper {
+            result.checkpoint_bytes = keeper.bytes;
+            keeper.failure.iter().for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
+        }
+        result.seconds_to_target = measured.seconds_to_target;
+        if let Some(peaks) = measured.allocator {
+            result.peak_allocated_bytes = Some(peaks.allocated_bytes);
+            result.peak_reserved_bytes = Some(peaks.reserved_bytes);
+            result.allocator_retries = Some(peaks.retries);
+        }
+        result.copied_from = self.copying.from.map(str::to_owned);
+        if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
+            note(result, "sdpa_backend", kernels);
+        }
+        self.step_note.iter().for_each(|text| note(result, "cuda_graph", text.clone()));
+        if let Some(reason) = &self.copying.note {
+            note(result, "pin_memory", reason.clone());
+        }
+        match timing.figures() {
+            Some(figures) => self.fill_window(result, &figures),
+            None => note(result, "window_seconds", timing.why_no_window()),
+        }
+    }
+
+    fn fill_window(&self, result: &mut TrialResult, figures: &Figures) {
+        let samples = figures.steps * self.plan.samples_per_step;
+        result.window_seconds = Some(figures.seconds);
+        result.window_started_nanoseconds = Some(figures.started_nanoseconds);
+        result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
+        result.window_cuts_nanoseconds = self.timing.cuts().to_vec();
+        result.window_samples = Some(samples);
+        result.samples_per_second = Some(samples as f64 / figures.seconds);
+        if self.plan.tokens_per_sample > 0.0 {
+            result.window_tokens = Some(figures.work.tokens);
+            result.tokens_per_second = Some(figures.work.tokens as f64 / figures.seconds);
+        }
+        result.window_pairs = Some(figures.work.pairs).filter(|pairs| pairs.rows > 0);
+        if self.plan.steps_per_epoch.is_some() {
+            result.data_wait_fraction = Some(figures.data_wait_fraction);
+            result.load_seconds = Some(figures.load_seconds);
+            result.transfer_fraction = figures.transfer_fraction;
+            if figures.transfer_fraction.is_none() {
+                note(result, "transfer_fraction", self.why_not_timed());
+            }
+        }
+        result.communication_fraction = figures.communication_fraction;
+        result.resident_slope_bytes_per_step = self.memory.resident().slope();
+        result.allocated_slope_bytes_per_step = self.memory.allocated().slope();
+        for (column, series) in
+            [("resident_slope_bytes_per_step", self.memory.resident()), ("allocated_slope_bytes_per_step", self.memory.allocated())]
+        {
+            series.clear_growth().into_iter().for_each(|growth| note(result, column, growth));
+        }
+        result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
+        result.median_step_seconds = figures.median_step_seconds;
+        if figures.median_step_seconds.is_none() {
+            note(result, "median_step_seconds", self.why_not_timed());
+        }
+    }
+
+    fn why_not_timed(&self) -> String {
+        let reason = self.clock_failure.unwrap_or("the training ended before the times of its last steps were read");
+        format!("steps were not all timed on this device ({reason}); see samples_per_second")
+    }
+}
+
+/// Which of libtorch's kernels computed attention on the GPU: it chooses by shapes and device, and they differ in speed. `None` on the CPU, and
+/// where there was no attention.
+fn attention_kernels(is_gpu: bool) -> Option<String> {
+    #[cfg(feature = "libtorch")]
+    if is_gpu || engine::libtorch::cuda_branches_forced() {
+        return Some(engine::libtorch::attention_kernels().join(", ")).filter(|kernels| !kernels.is_empty());
+    }
+    let _ = is_gpu;
+    None
+}
+
+fn note(result: &mut TrialResult, column: &str, reason: String) {
+    result.notes.insert(column.to_string(), reason);
+}
+
+/// Sets outcome and reason, and says why a cell stayed empty; the exit status (`kiln_core::record::message::exit_status`).
+pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result<Ending, TrialError>) -> i32 {
+    let (outcome, reason, status) = match ended {
+        Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
+        Ok(Ending::StoppedEarly(reason)) => {
+            (Outcome::Completed, Some(format!("stopped early at step {}: {reason}", result.steps)), exit_status::RESULT)
+        }
+        Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
+        Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
+            let reason = format!("a signal asked the trial to stop; it did after step {}", result.steps);
+            (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
+        }
+        Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result, &text)), exit_status::OOM),
+        Err(TrialError::NoDevice(reason)) => (Outcome::Failed, Some(reason), exit_status::NO_DEVICE),
+        Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
+        Err(TrialError::NotSaved(error)) => (Outcome::Failed, Some(format!("a checkpoint could not be written: {error}")), exit_status::FAILED),
+        Err(TrialError::Failed(reason)) => (Outcome::Failed, Some(reason), exit_status::FAILED),
+    };
+    result.outcome = outcome;
+    result.reason = reason;
+    explain_empty_losses(file, result);
+    status
+}
+
+fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
+    let what = asked_for(text).map_or_else(|| text.to_owned(), |bytes| format!("asked for {}", Bytes(bytes)));
+    if result.parameters.is_none() {
+        return format!("ran out of memory while the model was built, before its first step ({what}); try a smaller model");
+    }
+    let steps = result.steps;
+    let remedy = match &file.model {
+        Model::Matmul(_) => "try a smaller `size`",
+        _ => "try a smaller `batch_size`",
+    };
+    format!("ran out of memory at step {} with `batch_size` {} ({what}); {remedy}", steps + 1, file.train.batch_size)
+}
+
+/// Bytes that libtorch's CPU allocator could not get. CUDA's says more, in words of its own.
+fn asked_for(text: &str) -> Option<u64> {
+    let (_, after) = text.split_once("DefaultCPUAllocator")?.1.split_once("tried to allocate ")?;
+    after.split_once(" bytes")?.0.parse().ok()
+}
+
+fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
+    if matches!(file.model, Model::Matmul(_)) {
+        note(result, "train_loss", "matmul makes products and has no loss".to_string());
+        return;
+    }
+    if result.outcome == Outcome::Diverged && result.train_loss.is_none() {
+        note(result, "train_loss", "a loss in it is no number".to_string());
+    }
+    if result.outcome == Outcome::Completed && result.valid_loss.is_none() {
+        note(result, "valid_loss", "the data has no validation part".to_string());
+    }
+    if file.train.target.is_some() && result.seconds_to_target.is_none() {
+        note(result, "seconds_to_target", "the target was not reached".to_string());
+    }
+}
+
+/// Writes `trial.json` whole or not at all: a temporary file, synced, then renamed.
+pub(crate) fn write_result(folder: &Path, result: &TrialResult) -> Result<(), TrialError> {
+    let path = folder.join("trial.json");
+    write_json(&path, result).map_err(|error| cannot_write(&path, error))
+}

@@ -1,0 +1,162 @@
+//! Trained parameters that a training begins with: `train.initial_weights`.
+
+use std::{cell::RefCell, collections::BTreeSet, io, path::Path};
+
+use kiln_core::{kinds, spec::InitialWeights};
+use kiln_data::weights::{self, WeightsError};
+use serde_json::Value;
+
+use super::saved::{Arrived, Purpose, Said};
+use crate::error::TrialError;
+
+/// A file of parameters, each of which has its place in the model.
+#[derive(Debug)]
+pub(crate) struct Pretrained {
+    tensors: Arrived,
+    naming: Naming,
+    taken: RefCell<BTreeSet<String>>,
+}
+
+/// Whose names the parameters have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Naming {
+    /// Paths, as in a checkpoint.
+    Kiln,
+    /// Hugging Face's T5.
+    T5,
+}
+
+/// T5's table of tokens.
+const T5_TABLE: &str = "shared.weight";
+/// The same table again, in files that have it more than once.
+const T5_TABLE_AGAIN: [&str; 3] = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"];
+/// In the first published files; nothing is computed from it.
+const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
+
+/// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
+const T5_GATED: &str = ".DenseReluDense.wi_0.";
+
+/// The name under which a file of weights says what model has them.
+const MODEL: &str = "kiln_model";
+/// Keys of `model` that no parameter's shape shows.
+const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
+
+/// What a file of weights says of its model.
+pub(crate) fn about_model(model: &kinds::Model) -> Said {
+    serde_json::to_string(model).map(|text| Said::from([(MODEL.to_owned(), text)])).unwrap_or_default()
+}
+
+impl Pretrained {
+    /// Errors: the file cannot be read, is another one than its sum says, is no safetensors file, or of a model that computes otherwise.
+    pub(crate) fn read(named: &InitialWeights, model: &kinds::Model) -> Result<Self, TrialError> {
+        let path = Path::new(&named.path);
+        let bytes = weights::read(path, &named.sha256).map_err(|error| match error {
+            WeightsError::Unreadable { error, .. } if error.kind() == io::ErrorKind::OutOfMemory => {
+                TrialError::OutOfMemory { text: format!("{} does not fit beside what is there", path.display()) }
+            }
+            error => TrialError::Failed(error.to_string()),
+        })?;
+        let tensors = Arrived::of(path, bytes, Purpose::InitialWeights)?;
+        if let Some(gated) = tensors.names().iter().find(|name| name.contains(T5_GATED)) {
+            return Err(TrialError::Failed(format!(
+                "{}: `{gated}` is of a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which `model.kind: seq2seq` has not; name the \
+                 weights of a T5 of the first kind in `train.initial_weights`",
+                path.display()
+            )));
+        }
+        if let Some((key, then, now)) = tensors.said(MODEL).and_then(|text| unseen_difference(text, model)) {
+            return Err(TrialError::Failed(format!(
+                "{}: `model.{key}` was {then} when these weights were trained, and is {now}: they would mean something else; make it {then}",
+                path.display()
+            )));
+        }
+        let naming = if tensors.names().iter().any(|name| name == T5_TABLE) { Naming::T5 } else { Naming::Kiln };
+        Ok(Self { tensors, naming, taken: RefCell::default() })
+    }
+
+    /// The numbers of the parameter or statistic at a path, row after row.
+    ///
+    /// Errors: there are none, or of another shape.
+    pub(crate) fn values(&self, path: &str, shape: &[usize]) -> Result<Vec<f32>, TrialError> {
+        let name = self.naming.of(path);
+        let found = self.tensors.shape(&name)?;
+        if found != shape {
+            return Err(self.tensors.unfit(&name, &format!("is {found:?}, and the model's {shape:?}")));
+        }
+        let values = self.tensors.values(&name, shape.iter().product())?;
+        self.taken.borrow_mut().insert(name);
+        Ok(values)
+    }
+
+    /// To be asked once the model has all its values.
+    ///
+    /// Errors: the file holds more than was taken.
+    pub(crate) fn all_taken(&self) -> Result<(), TrialError> {
+        let taken = self.taken.borrow();
+        let mut left: Vec<String> = self.tensors.names().into_iter().filter(|name| !taken.contains(name) && !self.is_needless(name)).collect();
+        left.sort_unstable();
+        match &left[..] {
+            [] => Ok(()),
+            [one] => Err(self.tensors.unfit(one, "has no place in it")),
+            [first, others @ ..] => Err(self.tensors.unfit(first, &format!("and {} others have no place in it", others.len()))),
+        }
+    }
+
+    fn is_needless(&self, name: &str) -> bool {
+        let is_table_again = || T5_TABLE_AGAIN.contains(&name) && self.tensors.bits(name).ok() == self.tensors.bits(T5_TABLE).ok();
+        self.naming == Naming::T5 && (name == T5_UNUSED || is_table_again())
+    }
+}
+
+/// The first key that makes another model of the same parameters, with its value then and now.
+fn unseen_difference(text: &str, now: &kinds::Model) -> Option<(&'static str, Value, Value)> {
+    let (then, now) = (serde_json::from_str::<Value>(text).ok()?, serde_json::to_value(now).ok()?);
+    // A model of someone's own has keys of these names for itself.
+    let is_kilns = then["kind"] == now["kind"] && now["kind"] != "custom";
+    let key = UNSEEN.into_iter().find(|key| is_kilns && then[key] != now[key])?;
+    Some((key, then[key].clone(), now[key].clone()))
+}
+
+impl Naming {
+    fn of(self, path: &str) -> String {
+        let theirs = match self {
+            Self::Kiln => None,
+            Self::T5 => path.split_once('.').and_then(|(_, within)| t5_name(within)),
+        };
+        theirs.unwrap_or_else(|| path.to_owned())
+    }
+}
+
+/// What Hugging Face's T5 calls the parameter at a path within `seq2seq`.
+fn t5_name(path: &str) -> Option<String> {
+    if path == "token_table" {
+        return Some(T5_TABLE.to_owned());
+    }
+    let (stack, within) = path.split_once('.')?;
+    match within {
+        "final_norm" => return Some(format!("{stack}.final_layer_norm.weight")),
+        "positions.table" => return Some(format!("{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")),
+        _ => {}
+    }
+    let (block, within) = within.strip_prefix("blocks.")?.split_once('.')?;
+    let (part, parameter) = within.split_once('.')?;
+    let (layer, theirs) = match (part, stack) {
+        ("attention", _) => (0, "SelfAttention"),
+        ("cross_attention", _) => (1, "EncDecAttention"),
+        ("feed_forward", "encoder") => (1, "DenseReluDense"),
+        ("feed_forward", _) => (2, "DenseReluDense"),
+        _ => return None,
+    };
+    let place = format!("{stack}.block.{block}.layer.{layer}");
+    let letter = match parameter {
+        "norm" => return Some(format!("{place}.layer_norm.weight")),
+        "queries" => "q",
+        "keys" => "k",
+        "values" => "v",
+        "output.weight" => "o",
+        "widening.weight" => "wi",
+        "projection.weight" => "wo",
+        _ => return None,
+    };
+    Some(format!("{place}.{theirs}.{letter}.weight"))
+}

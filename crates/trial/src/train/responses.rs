@@ -1,0 +1,91 @@
+//! `train.evaluate.generate`: the trained model's responses to validation prompts, in batches, their scores, and the file they are kept in.
+
+use std::{ops::Range, path::Path};
+
+use kiln_core::{plan::TrialFile, record::run_file::write_whole};
+use serde::Serialize;
+
+use super::{respond::Writing, tables::cannot_write, text_scores::TextScores};
+use crate::{TrialError, data::OpenedPairs};
+
+/// What is asked for, ready to be written.
+pub(crate) struct Responses {
+    pairs: OpenedPairs,
+    writing: Writing,
+    /// Rows of the data that are answered, prompts of like length together.
+    order: Vec<usize>,
+    at_once: usize,
+}
+
+/// One line of `responses.jsonl`.
+#[derive(Serialize)]
+struct Line<'a> {
+    prompt: &'a str,
+    response: &'a str,
+    /// The data's response.
+    reference: &'a str,
+}
+
+impl Responses {
+    /// `None` where none are asked for.
+    ///
+    /// Errors: the data has no prompts, or none to validate with.
+    pub(crate) fn new(file: &TrialFile, pairs: Option<OpenedPairs>) -> Result<Option<Self>, TrialError> {
+        let evaluate = &file.train.evaluate;
+        let Some(asked) = &evaluate.generate else { return Ok(None) };
+        let pairs = pairs.filter(|pairs| !pairs.valid.is_empty()).ok_or_else(|| {
+            TrialError::Bad(format!(
+                "`train.evaluate.generate` answers validation prompts, and `data.kind` {} has none here; remove it, or keep rows for validation",
+                file.data.kind()
+            ))
+        })?;
+        let rows = asked.rows.map_or(pairs.valid.len(), |rows| pairs.valid.len().min(usize::try_from(rows).unwrap_or(usize::MAX)));
+        let mut order: Vec<usize> = (0..rows).collect();
+        order.sort_by_key(|row| pairs.valid[*row].prompt.len());
+        let writing = Writing {
+            most: asked.max_tokens as usize,
+            beams: asked.beams as usize,
+            start: pairs.tokens.pad(),
+            end: pairs.tokens.end(),
+            vocabulary: pairs.tokens.len(),
+        };
+        let at_once = file.train.batch_size.saturating_mul(evaluate.batch_multiple).max(1) as usize;
+        Ok(Some(Self { pairs, writing, order, at_once }))
+    }
+
+    pub(crate) fn writing(&self) -> Writing {
+        self.writing
+    }
+
+    pub(crate) fn batches(&self) -> usize {
+        self.order.len().div_ceil(self.at_once)
+    }
+
+    /// The prompts of a batch.
+    pub(crate) fn prompts(&self, batch: usize) -> Vec<&[u32]> {
+        self.order[self.rows(batch)].iter().map(|row| self.pairs.valid[*row].prompt.as_slice()).collect()
+    }
+
+    fn rows(&self, batch: usize) -> Range<usize> {
+        batch * self.at_once..((batch + 1) * self.at_once).min(self.order.len())
+    }
+
+    /// Scores the responses, which stand in the order of all batches, and writes them to `path` in the order of the data.
+    ///
+    /// Errors: the file cannot be written.
+    pub(crate) fn finish(&self, responses: &[Vec<u32>], path: &Path) -> Result<TextScores, TrialError> {
+        let mut texts: Vec<(usize, String)> = self.order.iter().zip(responses).map(|(row, ids)| (*row, self.pairs.tokens.decode(ids))).collect();
+        texts.sort_unstable_by_key(|(row, _)| *row);
+        let mut scores = TextScores::default();
+        let mut lines = Vec::new();
+        for (row, response) in &texts {
+            let pair = &self.pairs.valid[*row];
+            scores.add(response, &pair.response_text);
+            let line = Line { prompt: &pair.prompt_text, response, reference: &pair.response_text };
+            serde_json::to_writer(&mut lines, &line).map_err(|error| cannot_write(path, error))?;
+            lines.push(b'\n');
+        }
+        write_whole(path, &lines).map_err(|error| cannot_write(path, error))?;
+        Ok(scores)
+    }
+}

@@ -1,0 +1,196 @@
+//! One training step in its parts: the first micro-batch (forward and backward), each further one, the update. In: batches on the device, a
+//! learning rate. Out: parameters one update later, a loss that stays on the device. A [`StepRunner`] decides how the parts are run: operator
+//! by operator ([`Eager`]), or recorded once and replayed ([`captured`]).
+
+#[cfg(feature = "libtorch")]
+pub(super) mod captured;
+
+use std::fmt::Debug;
+
+use burn::tensor::{Gradients, Tensor};
+use kiln_core::{kinds::InputShape, plan::TrialFile, spec::CudaGraph};
+
+use super::{DeviceBatch, optimizer::Updater};
+use crate::{
+    engine::{Arithmetic, EngineDevice, guard_result},
+    error::TrialError,
+    model::{Memory, Network, check_outputs},
+};
+
+const IS_THERE: &str = "the network is put back after each update";
+
+/// What the steps of a training read and change.
+#[derive(Debug)]
+pub(super) struct StepState {
+    pub(super) device: EngineDevice,
+    /// Absent only while an update is made.
+    network: Option<Box<Network>>,
+    pub(super) updater: Updater,
+    pub(super) arithmetic: Arithmetic,
+    /// What the model was built for, where it is a user's own: its outputs are checked against it.
+    pub(super) own_input: Option<InputShape>,
+    /// Share of a class's target that all classes share in training.
+    pub(super) label_smoothing: f64,
+    /// Whether a recurrent network continues where the batch before ended.
+    pub(super) carries_memory: bool,
+    /// What it remembers, by micro-batch of a step: their rows continue separately.
+    pub(super) memories: Vec<Memory>,
+    /// Loss of the step under way, on the device.
+    loss: Option<Tensor<1>>,
+    /// One mean loss per finished step, on the device.
+    losses: Vec<Tensor<1>>,
+}
+
+/// One micro-batch of a step.
+#[derive(Debug)]
+pub(super) struct MicroBatch {
+    pub(super) batch: DeviceBatch,
+    /// Its place among those of the step, from 0.
+    pub(super) micro: usize,
+    /// Of its dropout.
+    pub(super) seed: u64,
+    /// Number of targets in the whole step.
+    pub(super) total_targets: u64,
+}
+
+/// How the parts of a step are run.
+pub(super) trait StepRunner: Debug + Send {
+    /// One forward and backward pass: adds to the step's gradient and loss, which are sums over targets divided by the step's number of targets.
+    /// Does not wait for the device.
+    fn micro_step(&mut self, state: &mut StepState, micro: MicroBatch) -> Result<(), TrialError>;
+
+    /// Clips the step's gradient, updates the parameters, forgets the gradient. Does not wait for the device.
+    fn update(&mut self, state: &mut StepState, learning_rate: f64) -> Result<(), TrialError>;
+
+    /// What a reader of the trial's row should know of how its steps were run.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// Bytes that recorded work needs on the device at its peak, which the allocator's own peak does not show while that work is replayed.
+    fn peak_allocated_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The number that a loss is divided by.
+#[derive(Clone, Debug)]
+enum Divisor {
+    Number(f64),
+    /// [1], f32, on the device.
+    #[cfg(feature = "libtorch")]
+    OnDevice(Box<Tensor<1>>),
+}
+
+impl StepState {
+    pub(super) fn new(device: EngineDevice, network: Network, updater: Updater, arithmetic: Arithmetic) -> Self {
+        Self {
+            device,
+            network: Some(Box::new(network)),
+            updater,
+            arithmetic,
+            own_input: None,
+            label_smoothing: 0.0,
+            carries_memory: false,
+            memories: Vec::new(),
+            loss: None,
+            losses: Vec::new(),
+        }
+    }
+
+    pub(super) fn network(&self) -> &Network {
+        self.network.as_deref().expect(IS_THERE)
+    }
+
+    /// The losses of the steps since the last call, each [1], on the device.
+    pub(super) fn take_losses(&mut self) -> Vec<Tensor<1>> {
+        std::mem::take(&mut self.losses)
+    }
+
+    /// Forward and backward. Out: the loss, [1], and the gradients of the loss [`Updater::scaled`]; `memory` then holds what a recurrent network
+    /// remembers.
+    fn pass(&self, batch: DeviceBatch, memory: &mut Memory, divisor: &Divisor) -> Result<(Tensor<1>, Gradients), TrialError> {
+        let outputs = self.network().forward(batch.input, memory, self.arithmetic);
+        self.own_input.map_or(Ok(()), |input| check_outputs(&outputs, batch.target.count(), input))?;
+        let sum = batch.target.loss(outputs, self.label_smoothing, self.arithmetic);
+        let loss = match divisor {
+            Divisor::Number(number) => sum / *number,
+            #[cfg(feature = "libtorch")]
+            Divisor::OnDevice(number) => sum / (**number).clone().autodiff(),
+        };
+        let gradients = self.updater.scaled(loss.clone()).backward();
+        Ok((loss.detach().inner(), gradients))
+    }
+
+    fn take_memory(&mut self, micro: usize) -> Memory {
+        self.memories.resize(self.memories.len().max(micro + 1), None);
+        self.memories[micro].take()
+    }
+
+    fn add_loss(&mut self, loss: Tensor<1>) {
+        self.loss = Some(match self.loss.take() {
+            Some(so_far) => so_far + loss,
+            None => loss,
+        });
+    }
+}
+
+/// Operator by operator.
+#[derive(Debug, Default)]
+pub(super) struct Eager {
+    /// Why it is not otherwise, where the file asks for that.
+    note: Option<&'static str>,
+}
+
+impl StepRunner for Eager {
+    fn micro_step(&mut self, state: &mut StepState, micro: MicroBatch) -> Result<(), TrialError> {
+        let MicroBatch { batch, micro, seed, total_targets } = micro;
+        guard_result(|| {
+            state.device.seed(seed)?;
+            let mut memory = state.take_memory(micro);
+            let (loss, gradients) = state.pass(batch, &mut memory, &Divisor::Number(total_targets as f64))?;
+            if state.carries_memory {
+                state.memories[micro] = memory;
+            }
+            state.updater.accumulate(state.network.as_deref().expect(IS_THERE), gradients)?;
+            state.add_loss(loss);
+            Ok(())
+        })
+    }
+
+    fn update(&mut self, state: &mut StepState, learning_rate: f64) -> Result<(), TrialError> {
+        guard_result(|| {
+            let updated = state.updater.update(*state.network.take().expect(IS_THERE), learning_rate)?;
+            state.network = Some(Box::new(updated));
+            Ok(())
+        })?;
+        state.losses.extend(state.loss.take());
+        Ok(())
+    }
+
+    fn note(&self) -> Option<String> {
+        self.note.map(str::to_owned)
+    }
+}
+
+/// As `train.cuda_graph` has it. To be called before the model is built: a GPU's work is captured from a stream of its own, which this thread then
+/// uses.
+///
+/// Errors: the device failed.
+pub(super) fn runner(file: &TrialFile, device: &EngineDevice) -> Result<Box<dyn StepRunner>, TrialError> {
+    let eager = |note| Ok(Box::new(Eager { note }) as Box<dyn StepRunner>);
+    if file.train.cuda_graph != CudaGraph::On {
+        return eager(None);
+    }
+    if file.devices_per_trial > 1 {
+        return eager(Some("no effect: the steps of a trial on several devices are not recorded"));
+    }
+    #[cfg(feature = "libtorch")]
+    if device.takes_cuda_branches() {
+        let recorder = if device.is_cuda() { captured::Recorder::Graph } else { captured::Recorder::Closure };
+        device.use_side_stream()?;
+        return Ok(Box::new(captured::Captured::new(recorder)));
+    }
+    let _ = device;
+    eager(Some("no effect on the CPU, which has no CUDA graphs"))
+}

@@ -1,0 +1,83 @@
+//! `steps.csv` and `epochs.csv` of one attempt: rows are buffered, flushed where the loop reads losses, synced at the end.
+
+use std::{
+    fmt::Display,
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::record::{
+    EpochRow, StepRow,
+    columns::{EPOCHS, STEPS},
+};
+use serde::Serialize;
+
+use crate::TrialError;
+
+/// The two tables, open for writing.
+pub(crate) struct Tables {
+    steps: Table,
+    epochs: Table,
+}
+
+struct Table {
+    path: PathBuf,
+    writer: csv::Writer<File>,
+}
+
+impl Tables {
+    /// Creates both in the attempt's folder, with their headers.
+    pub(crate) fn create(folder: &Path) -> Result<Self, TrialError> {
+        Ok(Self {
+            steps: Table::create(folder.join("steps.csv"), &STEPS.names())?,
+            epochs: Table::create(folder.join("epochs.csv"), &EPOCHS.names())?,
+        })
+    }
+
+    pub(crate) fn add_step(&mut self, row: &StepRow) -> Result<(), TrialError> {
+        self.steps.add(row)
+    }
+
+    pub(crate) fn add_epoch(&mut self, row: &EpochRow) -> Result<(), TrialError> {
+        self.epochs.add(row)
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), TrialError> {
+        self.steps.flush()?;
+        self.epochs.flush()
+    }
+
+    /// Everything written is on the disk afterwards.
+    pub(crate) fn sync(&mut self) -> Result<(), TrialError> {
+        self.flush()?;
+        self.steps.sync()?;
+        self.epochs.sync()
+    }
+}
+
+impl Table {
+    fn create(path: PathBuf, columns: &[&str]) -> Result<Self, TrialError> {
+        let file = File::create(&path).map_err(|error| cannot_write(&path, error))?;
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+        writer.write_record(columns).map_err(|error| cannot_write(&path, error))?;
+        writer.flush().map_err(|error| cannot_write(&path, error))?;
+        Ok(Self { path, writer })
+    }
+
+    fn add(&mut self, row: &impl Serialize) -> Result<(), TrialError> {
+        self.writer.serialize(row).map_err(|error| cannot_write(&self.path, error))
+    }
+
+    fn flush(&mut self) -> Result<(), TrialError> {
+        self.writer.flush().map_err(|error| cannot_write(&self.path, error))
+    }
+
+    fn sync(&mut self) -> Result<(), TrialError> {
+        self.writer.get_ref().sync_all().map_err(|error| cannot_write(&self.path, error))
+    }
+}
+
+/// The error of a file that cannot be written, with its place.
+pub(crate) fn cannot_write(path: &Path, error: impl Display) -> TrialError {
+    TrialError::Failed(format!("{} cannot be written: {error}", path.display()))
+}

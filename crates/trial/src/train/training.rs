@@ -1,0 +1,543 @@
+//! The training loop: steps, when losses are read, when the window opens and closes, when validation data is gone through.
+//!
+//! In: a trainee, what it is fed with, tables and a messenger. Out: an [`Ending`], and the figures that the result is made of,
+//! which stay readable after an error. Waits for the device: at both ends of the window, at both ends of an evaluation or a
+//! checkpoint, and where losses are read.
+
+use std::{
+    io::Write,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use kiln_core::{
+    plan::TrialFile,
+    record::Message,
+    spec::{self, EvaluateEvery, EvaluateMoment},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    checkpoint::{Keeper, LoopState},
+    clock::seconds_between,
+    feed::{Feed, StepPlan},
+    ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
+    memory_watch::MemoryWatch,
+    messages::Messenger,
+    objective::Scores,
+    responses::Responses,
+    sample::{Sampler, Written},
+    schedule::{Plateau, learning_rate},
+    step_clock::StepClock,
+    tables::Tables,
+    text_scores::TextScores,
+    timing::{DataCost, Timing, Work},
+    trainee::{AllocatorPeaks, Trainee},
+};
+use crate::TrialError;
+
+/// How a training came to its end without an error.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ending {
+    Completed,
+    /// Completed before its last step, for this reason.
+    StoppedEarly(String),
+    Diverged(String),
+    Interrupted,
+}
+
+/// One training under way.
+pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
+    pub(crate) file: &'a TrialFile,
+    pub(crate) plan: StepPlan,
+    pub(crate) trainee: T,
+    /// `None` for a model that only makes matrix products.
+    pub(crate) feed: Option<Feed>,
+    /// What the model writes at evaluations; `None` where nothing is asked for.
+    pub(crate) responses: Option<Responses>,
+    pub(crate) timing: Timing,
+    pub(crate) clock: Box<dyn StepClock>,
+    pub(crate) ledger: Ledger,
+    pub(crate) tables: Tables,
+    pub(crate) messages: &'a mut Messenger<'b, W>,
+    pub(crate) is_interrupted: &'a AtomicBool,
+    pub(crate) measured: Measured,
+    pub(crate) plateau: Plateau,
+    pub(crate) early_stop: EarlyStop,
+    pub(crate) memory: MemoryWatch,
+    /// `None` where the trial keeps no checkpoints.
+    pub(crate) keeper: Option<Keeper>,
+}
+
+/// Ends a training whose validation loss has stopped falling.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EarlyStop {
+    /// `None` never ends it.
+    patience: Option<u64>,
+    lowest: f64,
+    stalled: u64,
+}
+
+/// What an early stop remembers of the evaluations so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EarlyStopState {
+    /// `None` before the first evaluation.
+    lowest: Option<f64>,
+    stalled: u64,
+}
+
+impl EarlyStop {
+    pub(crate) fn new(asked: Option<&spec::EarlyStop>) -> Self {
+        Self { patience: asked.map(|stop| stop.patience), lowest: f64::INFINITY, stalled: 0 }
+    }
+
+    fn state(&self) -> EarlyStopState {
+        EarlyStopState { lowest: Some(self.lowest).filter(|lowest| lowest.is_finite()), stalled: self.stalled }
+    }
+
+    fn restore(&mut self, state: &EarlyStopState) {
+        self.lowest = state.lowest.unwrap_or(f64::INFINITY);
+        self.stalled = state.stalled;
+    }
+
+    /// Takes in the loss of one evaluation; the reason to end, if there is one.
+    fn hear(&mut self, loss: f64) -> Option<String> {
+        self.stalled = if loss < self.lowest { 0 } else { self.stalled + 1 };
+        self.lowest = self.lowest.min(loss);
+        let patience = self.patience.filter(|patience| self.stalled >= *patience)?;
+        Some(format!("{patience} evaluations in a row found no lower validation loss than {:.4} (`train.early_stop`)", self.lowest))
+    }
+}
+
+/// What the loop measured beside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    /// Steps made, those before `resumed_at` included.
+    pub(crate) steps: u64,
+    /// The step of the checkpoint that this attempt goes on from.
+    pub(crate) resumed_at: Option<u64>,
+    /// What earlier attempts took until then.
+    pub(crate) seconds_before: f64,
+    pub(crate) evaluation_seconds: Option<f64>,
+    pub(crate) checkpoint_seconds: Option<f64>,
+    /// Of the last evaluation, and the step before it.
+    pub(crate) scores: Option<Scores>,
+    pub(crate) evaluated_at: Option<u64>,
+    pub(crate) seconds_to_target: Option<f64>,
+    pub(crate) allocator: Option<AllocatorPeaks>,
+    /// As of the last losses read.
+    pub(crate) skipped_steps: Option<u64>,
+}
+
+impl Measured {
+    /// The peaks of the window are the highest of its stretches between evaluations.
+    pub(crate) fn raise_allocator(&mut self, found: Option<AllocatorPeaks>) {
+        let Some(found) = found else { return };
+        self.allocator = Some(self.allocator.map_or(found, |known| known.highest(found)));
+    }
+}
+
+impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
+    /// Trains to the end. The tables are written and synced, whatever the ending; not so after an error.
+    pub(crate) fn train(&mut self) -> Result<Ending, TrialError> {
+        let mut ending = self.make_steps()?;
+        self.close_window()?;
+        if let Some(divergence) = self.settle()? {
+            ending = diverged(divergence);
+        }
+        if !matches!(ending, Ending::Diverged(_)) {
+            self.trainee.check()?;
+        }
+        let (step, now) = (self.measured.steps, self.clock.now());
+        self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
+        if ending == Ending::Completed && self.has_validation() {
+            ending = self.evaluate(step)?.unwrap_or(Ending::Completed);
+        }
+        self.tables.sync()?;
+        if self.keeps_the_end(&ending) {
+            self.checkpoint(step)?;
+        }
+        Ok(ending)
+    }
+
+    /// Lets the trained model write its texts, after all that is measured. Waits.
+    ///
+    /// Errors: those of [`Sampler::write`]; a signal stops it too.
+    pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
+        let Self { trainee, messages, is_interrupted, file, clock, .. } = self;
+        let total_tokens = sampler.tokens();
+        let heed = |Written { sample, token }| heed(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens }, clock.now());
+        sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
+    }
+
+    /// Whether the state that the training ended in is to stay: a finished one if asked for, an interrupted one so that it can go on.
+    fn keeps_the_end(&self, ending: &Ending) -> bool {
+        let Some(keeper) = &self.keeper else { return false };
+        match ending {
+            Ending::Completed | Ending::StoppedEarly(_) => keeper.is_due_at_end(self.loss_at(self.measured.steps)),
+            Ending::Interrupted => self.measured.steps > self.measured.resumed_at.unwrap_or(0),
+            Ending::Diverged(_) => false,
+        }
+    }
+
+    /// Takes over what an attempt before knew after `step`.
+    pub(crate) fn resume(&mut self, step: u64, state: &LoopState) {
+        self.measured.steps = step;
+        self.measured.resumed_at = Some(step);
+        self.measured.seconds_before = state.seconds;
+        self.measured.seconds_to_target = state.seconds_to_target;
+        self.measured.evaluated_at = (!state.owes_evaluation).then_some(step);
+        self.plateau.restore(&state.plateau);
+        self.early_stop.restore(&state.early_stop);
+        self.ledger.restore(&state.ledger);
+    }
+
+    fn make_steps(&mut self) -> Result<Ending, TrialError> {
+        let total_steps = self.plan.total_steps;
+        if let Some(ending) = self.evaluate_what_is_owed()? {
+            return Ok(ending);
+        }
+        for step in self.measured.steps + 1..=total_steps {
+            if self.is_interrupted() {
+                return Ok(Ending::Interrupted);
+            }
+            if self.timing.warmup_is_over() {
+                self.open_window(step)?;
+            }
+            self.make_step(step)?;
+            if step == total_steps {
+                break; // Losses and validation of the last step come after the window's end.
+            }
+            if step.is_multiple_of(self.file.measure.log_every.max(1))
+                && let Some(divergence) = self.settle()?
+            {
+                return Ok(diverged(divergence));
+            }
+            if self.evaluation_is_due(step)
+                && let Some(ending) = self.evaluate(step)?
+            {
+                return Ok(ending);
+            }
+            if self.keeper.as_ref().is_some_and(|keeper| keeper.is_due(step, self.loss_at(step)))
+                && let Some(ending) = self.checkpoint(step)?
+            {
+                return Ok(ending);
+            }
+        }
+        Ok(Ending::Completed)
+    }
+
+    /// An attempt that was interrupted in an evaluation left it to this one.
+    fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
+        let step = self.measured.steps;
+        let is_owed = self.measured.resumed_at.is_some() && self.owes_evaluation(step) && step < self.plan.total_steps;
+        if !is_owed {
+            return Ok(None);
+        }
+        match self.evaluate(step)? {
+            // The checkpoint that it went on from learns of it.
+            None if self.keeper.is_some() => self.checkpoint(step),
+            ending => Ok(ending),
+        }
+    }
+
+    fn owes_evaluation(&self, step: u64) -> bool {
+        self.evaluation_is_due(step) && self.measured.evaluated_at != Some(step)
+    }
+
+    /// The loss of the evaluation after a step.
+    fn loss_at(&self, step: u64) -> Option<f64> {
+        self.measured.scores.filter(|_| self.measured.evaluated_at == Some(step)).map(|scores| scores.loss)
+    }
+
+    /// One optimizer update, or one round of matrix products.
+    fn make_step(&mut self, step: u64) -> Result<(), TrialError> {
+        let mut cost = DataCost::default();
+        let rate = if self.feed.is_some() {
+            if self.plan.begins_epoch(step) {
+                self.trainee.begin_epoch();
+            }
+            (0..self.file.batches_per_step()).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
+            let train = &self.file.train;
+            let planned = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
+            let rate = planned * self.plateau.left();
+            self.trainee.update(rate)?;
+            Some(rate)
+        } else {
+            self.trainee.product()?;
+            None
+        };
+        self.end_step(step, rate, cost)
+    }
+
+    fn make_micro_step(&mut self, step: u64, micro: u64, cost: &mut DataCost) -> Result<(), TrialError> {
+        let Some(feed) = &mut self.feed else { return Ok(()) };
+        let batch = feed.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
+        cost.wait_seconds += batch.wait.as_secs_f64();
+        cost.load_seconds += batch.load.as_secs_f64();
+        cost.work.add(&Work { tokens: batch.tokens(), pairs: batch.pair_counts() });
+        let now = self.clock.now();
+        self.clock.begin_copy(now);
+        let on_device = self.trainee.to_device(&batch)?;
+        let now = self.clock.now();
+        self.clock.end_copy(now);
+        // Training samples are whole: every target counts.
+        let total_targets = batch.step_targets.unwrap_or(self.plan.samples_per_step * self.plan.targets_per_sample);
+        drop(batch); // Its buffer goes back to the workers before the step is computed.
+        self.trainee.micro_step(on_device, step, micro, total_targets)
+    }
+
+    fn end_step(&mut self, step: u64, learning_rate: Option<f64>, cost: DataCost) -> Result<(), TrialError> {
+        let now = self.clock.now();
+        self.clock.end_step(now);
+        let is_warmup = self.timing.end_step(now, cost);
+        self.measured.steps = step;
+        self.ledger.open(OpenStep {
+            epoch: self.plan.epoch(step),
+            step,
+            ended: now,
+            learning_rate,
+            is_warmup,
+            wait_seconds: cost.wait_seconds,
+            ends_row: self.plan.ends_epoch(step) && !self.evaluation_is_due(step),
+        });
+        if self.messages.count_step(self.plan.samples_per_step, cost.wait_seconds, now) {
+            self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
+        }
+        Ok(())
+    }
+
+    /// To be called after a wait; does nothing outside the window.
+    fn watch_memory(&mut self) {
+        if self.timing.is_open() {
+            self.memory.read(self.measured.steps, || self.trainee.allocated_bytes());
+        }
+    }
+
+    /// Waits. Reads the losses and times of the steps since the last call and writes their rows.
+    fn settle(&mut self) -> Result<Option<Divergence>, TrialError> {
+        if self.feed.is_none() {
+            self.trainee.wait()?; // No loss to read, but the host must not run far ahead of the device.
+        }
+        let losses = if self.feed.is_some() { self.trainee.take_losses()? } else { Vec::new() };
+        self.measured.skipped_steps = self.trainee.skipped_steps();
+        self.watch_memory();
+        let (times, exchanges) = (self.clock.take(), self.trainee.take_exchanges());
+        for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
+            self.timing.add_times(*time);
+        }
+        for (seconds, _) in exchanges.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
+            self.timing.add_exchange(*seconds);
+        }
+        self.ledger.settle(&losses, &times, &mut self.tables)
+    }
+
+    fn open_window(&mut self, step: u64) -> Result<(), TrialError> {
+        self.trainee.wait()?;
+        self.trainee.reset_allocator_peaks();
+        let now = self.clock.now();
+        self.clock.restart(now);
+        self.timing.open_window(now);
+        self.watch_memory();
+        self.messages.send(&Message::WindowStarted { step, monotonic_nanoseconds: now })
+    }
+
+    /// Waits. A window that never opened stays closed.
+    fn close_window(&mut self) -> Result<(), TrialError> {
+        self.trainee.wait()?;
+        if self.timing.is_open() {
+            self.measured.raise_allocator(self.trainee.allocator_peaks());
+        }
+        self.watch_memory();
+        self.timing.close_window(self.clock.now());
+        match self.timing.figures() {
+            Some(figures) => {
+                let message = Message::WindowEnded { step: self.measured.steps, monotonic_nanoseconds: figures.ended_nanoseconds };
+                self.messages.send(&message)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn has_validation(&self) -> bool {
+        self.feed.as_ref().is_some_and(|feed| feed.validation.is_some())
+    }
+
+    fn evaluation_is_due(&self, step: u64) -> bool {
+        let by_plan = match self.file.train.evaluate.every {
+            EvaluateEvery::Steps(steps) => step.is_multiple_of(steps.max(1)),
+            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.plan.ends_epoch(step),
+            EvaluateEvery::Moment(EvaluateMoment::End) => false,
+        };
+        self.has_validation() && (by_plan || step == self.plan.total_steps)
+    }
+
+    /// Goes through the validation data after `step`; an ending, if it brings one. Its time is cut out of the window.
+    fn evaluate(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
+        if let Some(divergence) = self.settle()? {
+            return Ok(Some(diverged(divergence)));
+        }
+        let (scores, to, seconds) = self.aside(|training| training.validate(step))?;
+        *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
+        match scores {
+            None => Ok(Some(Ending::Interrupted)),
+            Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!("the validation loss after step {step} is {loss}")))),
+            Some(scores) => {
+                self.record_evaluation(step, to, Evaluation { scores, seconds })?;
+                Ok(self.early_stop.hear(scores.loss).filter(|_| step < self.plan.total_steps).map(Ending::StoppedEarly))
+            }
+        }
+    }
+
+    /// Writes a checkpoint after `step`; an ending, if the losses read for it bring one. Its time is cut out of the window. One that
+    /// cannot be written is told of and ends nothing.
+    fn checkpoint(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
+        if let Some(divergence) = self.settle()? {
+            return Ok(Some(diverged(divergence)));
+        }
+        let (written, _, seconds) = self.aside(|training| match training.write_checkpoint(step) {
+            Err(TrialError::NotSaved(error)) => Ok(Err(error)),
+            other => other.map(Ok),
+        })?;
+        *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
+        match written {
+            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed { step, bytes, seconds })?,
+            Ok(None) => {}
+            Err(error) => {
+                let text = format!("the checkpoint of step {step} could not be written: {error}");
+                self.messages.send(&Message::Notice { text: text.clone() })?;
+                self.keeper.iter_mut().for_each(|keeper| keeper.failure = Some(text.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Its bytes; `None` if it is there already.
+    fn write_checkpoint(&mut self, step: u64) -> Result<Option<u64>, TrialError> {
+        let (state, valid_loss) = (self.loop_state(step), self.loss_at(step));
+        let Self { keeper: Some(keeper), trainee, .. } = self else { return Ok(None) };
+        keeper.write(step, valid_loss, state, |folder| trainee.save(folder))
+    }
+
+    fn loop_state(&self, step: u64) -> LoopState {
+        LoopState {
+            seconds: self.seconds_trained(self.clock.now()),
+            seconds_to_target: self.measured.seconds_to_target,
+            plateau: self.plateau.state(),
+            early_stop: self.early_stop.state(),
+            ledger: self.ledger.state(),
+            owes_evaluation: self.owes_evaluation(step),
+        }
+    }
+
+    /// Since the training started, earlier attempts included as far as this one goes on from them.
+    fn seconds_trained(&self, now: u64) -> f64 {
+        self.measured.seconds_before + self.timing.seconds_since_start(now)
+    }
+
+    /// Does work that is no training: its time is cut out of the window, and workers make nothing meanwhile. Waits before and after. Out:
+    /// what it gave, when it ended, and its seconds.
+    fn aside<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, TrialError>) -> Result<(R, u64, f64), TrialError> {
+        self.trainee.wait()?;
+        if self.timing.is_open() {
+            self.measured.raise_allocator(self.trainee.allocator_peaks());
+        }
+        let from = self.clock.now();
+        self.pause_loader(true);
+        let given = work(self)?;
+        self.trainee.wait()?;
+        self.trainee.reset_allocator_peaks();
+        let to = self.clock.now();
+        self.pause_loader(false);
+        self.clock.restart(to);
+        self.timing.cut(from, to);
+        self.messages.restart(to);
+        Ok((given, to, seconds_between(from, to)))
+    }
+
+    /// Waits. `None` if interrupted.
+    fn validate(&mut self, step: u64) -> Result<Option<Scores>, TrialError> {
+        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else { return Ok(None) };
+        let mut loader = validation.loader();
+        let batches = loader.total_batches();
+        let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
+        for index in 0..batches {
+            if self.is_interrupted() {
+                return Ok(None);
+            }
+            let batch = loader.next_batch().map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
+            let on_device = self.trainee.to_device(&batch)?;
+            drop(batch);
+            self.trainee.evaluate(on_device)?;
+            let message = Message::Evaluating { step, batch: index + 1, total_batches };
+            self.messages.sign_of_life(&message, self.clock.now())?;
+        }
+        let scores = self.trainee.finish_evaluation()?;
+        match self.respond(step, total_batches) {
+            Ok(None) => Ok(Some(scores)),
+            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu() / 100.0), chrf: Some(texts.chrf() / 100.0), ..scores })),
+            Err(TrialError::Interrupted) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits. Lets the model answer the prompts that are asked for, the last of the evaluation's `total_batches`; `None` where none are.
+    ///
+    /// Errors: it is interrupted, the responses cannot be written.
+    fn respond(&mut self, step: u64, total_batches: u64) -> Result<Option<TextScores>, TrialError> {
+        let Self { responses: Some(asked), trainee, messages, is_interrupted, file, clock, .. } = self else { return Ok(None) };
+        let mut responses = Vec::new();
+        for batch in 0..asked.batches() {
+            let left = (asked.batches() - batch - 1) as u64;
+            let message = Message::Evaluating { step, batch: total_batches - left, total_batches };
+            let mut heed = |_| heed(is_interrupted, messages, &message, clock.now());
+            responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut heed)?);
+        }
+        asked.finish(&responses, &file.folder.join("responses.jsonl")).map(Some)
+    }
+
+    fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {
+        let loss = evaluation.scores.loss;
+        self.measured.scores = Some(evaluation.scores);
+        self.measured.evaluated_at = Some(step);
+        self.plateau.hear(loss);
+        let place = Place { epoch: self.plan.epoch(step), step, at };
+        self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
+        self.tables.flush()?;
+        self.messages.send(&Message::Evaluated { step, valid_loss: loss })?;
+        let is_reached = self.file.train.target.as_ref().is_some_and(|target| loss <= target.valid_loss);
+        if is_reached && self.measured.seconds_to_target.is_none() {
+            self.measured.seconds_to_target = Some(self.seconds_trained(at));
+            self.messages.send(&Message::TargetReached { step, monotonic_nanoseconds: at })?;
+        }
+        Ok(())
+    }
+
+    fn pause_loader(&self, is_paused: bool) {
+        match &self.feed {
+            Some(feed) if is_paused => feed.loader.pause(),
+            Some(feed) => feed.loader.resume(),
+            None => {}
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::SeqCst)
+    }
+}
+
+/// A sign of life while the model writes. `now` is the loop's clock.
+///
+/// Errors: the trial is interrupted.
+fn heed<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message, now: u64) -> Result<(), TrialError> {
+    if is_interrupted.load(Ordering::SeqCst) {
+        return Err(TrialError::Interrupted);
+    }
+    messages.sign_of_life(message, now)
+}
+
+fn diverged(Divergence { step, loss }: Divergence) -> Ending {
+    Ending::Diverged(format!("the training loss of step {step} is {loss}; try a smaller `learning_rate` or a `clip_norm`"))
+}
+
+#[cfg(test)]
+mod tests;

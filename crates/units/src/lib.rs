@@ -1,0 +1,351 @@
+//! Quantities and how they print: one place decides how seconds, bytes, watts, degrees and shares look on a page.
+//!
+//! In code and tables a number is plain and its unit is in its name (`step_seconds`, `peak_memory_bytes`).
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Names for a sentence: a long list ends after five, with how many more there are.
+pub fn listed(names: &[String], separator: &str) -> String {
+    const MOST: usize = 5;
+    let mut text = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(separator);
+    if names.len() > MOST {
+        text.push_str(&format!("{separator}and {} more", names.len() - MOST));
+    }
+    text
+}
+
+/// A word of others on a line of ours: what would move a terminal's cursor or end the line is a blank.
+pub fn without_controls(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// `1 trial`, `2 trials`.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// From here on numbers have an exponent: nobody counts so many digits, and one may have 309.
+const MOST_PLAIN: f64 = 1e12;
+
+/// A number with its power of ten, in three digits: `1.00e308`.
+fn with_exponent(value: f64) -> String {
+    format!("{value:.2e}")
+}
+
+/// A number in three digits, in more only where it has more before its point: `0.0123`, `4.56`, `78.9`, `1234`. What is not 0 never prints as 0.
+pub fn significant(value: f64) -> String {
+    const LEAST: f64 = 1e-6;
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    if value.abs() < LEAST || value.abs() >= MOST_PLAIN {
+        return with_exponent(value);
+    }
+    // Rounded first: 9.996 is 10.0.
+    let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+    let before_point = rounded.abs().log10().floor() as i32 + 1;
+    format!("{value:.*}", usize::try_from(3 - before_point).unwrap_or(0))
+}
+
+/// A number with so many digits behind its point, as those of a column have: `0.4652`; with an exponent where that would be very long, or 0 for what is not 0.
+pub fn decimals(value: f64, digits: usize) -> String {
+    let least = 0.5 * 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
+    let is_plain = value == 0.0 || !value.is_finite() || (least..MOST_PLAIN).contains(&value.abs());
+    if is_plain { format!("{value:.digits$}") } else { with_exponent(value) }
+}
+
+/// A number for programs: as short as it can be and still read back to the same.
+pub fn exact(value: f64) -> String {
+    let is_plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
+    if is_plain { value.to_string() } else { format!("{value:e}") }
+}
+
+/// A length of time as a person writes it in an experiment file: `500ms`, `30m`, `1h 30m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeSpan(pub Duration);
+
+impl TimeSpan {
+    /// So many thousandths of a second.
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
+
+    /// So many seconds.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// Reads `30m`, `500ms`, `1h 30m`.
+    ///
+    /// # Errors
+    /// In words: what was found, and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is no length of time; write a number with a unit, such as `500ms`, `2s`, `30m` or `1h 30m`");
+        let span: jiff::SignedDuration = text.parse().map_err(|_| refuse())?;
+        Duration::try_from(span).map(Self).map_err(|_| refuse())
+    }
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::SignedDuration::try_from(self.0) {
+            Ok(span) => write!(f, "{span:#}"),
+            Err(_) => write!(f, "{} s", self.0.as_secs()),
+        }
+    }
+}
+
+impl Serialize for TimeSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// What [`TimeSpan::parse`] takes, as far as a pattern can say it: numbers with units, `1:30:00`, or ISO 8601 (`PT30M`).
+const TIME_SPAN_PATTERN: &str = concat!(
+    r"^(\+?[Pp][Tt]?[0-9].*|\+?[0-9]+:[0-9]+:[0-9]+([.,][0-9]+)?|",
+    r"\+?([0-9]+([.,][0-9]+)?\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?|",
+    r"us|µs|μs|usecs?|micros?|microseconds?|ns|nsecs?|nanos?|nanoseconds?),?\s*)+)$"
+);
+
+impl JsonSchema for TimeSpan {
+    fn schema_name() -> Cow<'static, str> {
+        "TimeSpan".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "time-span", "pattern": TIME_SPAN_PATTERN, "examples": ["500ms", "2s", "30m"]})
+    }
+}
+
+/// An amount of memory as a person writes it in an experiment file: `512MiB`, `1.5GiB`, `8GB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// Reads `512MiB`, `1.5 GiB`, `8GB` (powers of 1000).
+    ///
+    /// # Errors
+    /// In words: what was found, and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is no amount of memory; write a number with a unit, such as `512MiB`, `1.5GiB` or `8GB`");
+        // A number alone would be bytes, which nobody means.
+        let has_unit = text.trim_end().ends_with(['b', 'B']);
+        let bytes = text.parse::<bytesize::ByteSize>().ok().filter(|bytes| has_unit && bytes.0 > 0);
+        bytes.map(|bytes| Self(bytes.0)).ok_or_else(refuse)
+    }
+}
+
+/// In the largest unit that says it exactly: what is printed reads back as the same.
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 8] = [
+            (1 << 40, "TiB"),
+            (1 << 30, "GiB"),
+            (1_000_000_000, "GB"),
+            (1 << 20, "MiB"),
+            (1_000_000, "MB"),
+            (1 << 10, "KiB"),
+            (1_000, "kB"),
+            (1, "B"),
+        ];
+        let (unit, name) = UNITS.into_iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)).unwrap_or((1, "B"));
+        write!(f, "{}{name}", self.0 / unit)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for ByteSize {
+    fn schema_name() -> Cow<'static, str> {
+        "ByteSize".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = r"^\s*[0-9]+(\.[0-9]+)?\s*([KkMmGgTtPpEe][Ii]?)?[Bb]\s*$";
+        json_schema!({"type": "string", "format": "byte-size", "pattern": pattern, "examples": ["512MiB", "1.5GiB", "8GB"]})
+    }
+}
+
+/// Bytes, printed in binary units: `1.5 GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        write!(f, "{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A share of 1, printed as percent: `3.4 %`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Fraction(pub f64);
+
+impl fmt::Display for Fraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", percent(self.0))
+    }
+}
+
+/// A share of 1 in hundredths: `3.4`. What is less than a twentieth of them is 0.0.
+fn percent(share: f64) -> String {
+    let hundredths = share * 100.0;
+    if hundredths.abs() < MOST_PLAIN { format!("{hundredths:.1}") } else { with_exponent(hundredths) }
+}
+
+/// By how much a ratio is above or below 1: `+4.2 %`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Change(pub f64);
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{} %", if self.0 < 1.0 { "" } else { "+" }, percent(self.0 - 1.0))
+    }
+}
+
+/// Seconds, printed with as much as a person reads: `0.53 s`, `41 s`, `12 min 5 s`, `3 h 20 min`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Seconds(pub f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0;
+        match seconds {
+            s if s.abs() >= MOST_PLAIN => write!(f, "{} s", with_exponent(s)),
+            s if s < 0.1 => write!(f, "{:.1} ms", s * 1e3),
+            s if s < 9.995 => write!(f, "{s:.2} s"),
+            s if s < 59.5 => write!(f, "{s:.0} s"),
+            s if s < 3569.5 => write!(f, "{} min {} s", (s.round() as u64) / 60, (s.round() as u64) % 60),
+            s => write!(f, "{} h {} min", (s / 60.0).round() as u64 / 60, (s / 60.0).round() as u64 % 60),
+        }
+    }
+}
+
+/// A large count in few digits: `13.9 M`, `854.8 G`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Count(pub f64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            n if n <= -MOST_PLAIN => return f.write_str(&with_exponent(n)),
+            n if n < 1e4 => return write!(f, "{n:.0}"),
+            n if n < 1e6 => (n / 1e3, "k"),
+            n if n < 1e9 => (n / 1e6, "M"),
+            n if n < 1e12 => (n / 1e9, "G"),
+            n if n < 1e15 => (n / 1e12, "T"),
+            n if n < 1e18 => (n / 1e15, "P"),
+            n => return f.write_str(&with_exponent(n)),
+        };
+        write!(f, "{value:.1} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::*;
+
+    #[test]
+    fn three_digits_stay_of_any_size_and_only_0_is_0() {
+        let cases = [
+            (0.0, "0"),
+            (1.2e-8, "1.20e-8"),
+            (0.01234, "0.0123"),
+            (0.5, "0.500"),
+            (9.996, "10.0"),
+            (99.96, "100"),
+            (1234.4, "1234"),
+            (-0.04, "-0.0400"),
+        ];
+        cases.iter().for_each(|(value, text)| assert_eq!(significant(*value), *text));
+    }
+
+    /// The largest number has 309 digits, the least as many zeros.
+    #[test]
+    fn numbers_of_any_size_are_short() {
+        for value in [f64::MAX, 1e308, 1e300, 1e15, -1e308, 1e-308, f64::MIN_POSITIVE, 5e-324, f64::INFINITY, f64::NAN] {
+            let printed = [
+                significant(value),
+                decimals(value, 4),
+                decimals(value, 0),
+                exact(value),
+                Fraction(value).to_string(),
+                Change(value).to_string(),
+                Seconds(value).to_string(),
+                Count(value).to_string(),
+            ];
+            assert!(printed.iter().all(|text| text.len() <= 24), "{value:e}: {printed:?}");
+            assert!(!value.is_finite() || exact(value).parse::<f64>().is_ok_and(|read| read == value), "{value:e}");
+        }
+        assert_eq!((significant(1e308), decimals(1e308, 4), exact(1e308)), ("1.00e308".into(), "1.00e308".into(), "1e308".into()));
+        assert_eq!([0.46523, 0.0, 0.00004, 1234.0].map(|loss| decimals(loss, 4)), ["0.4652", "0.0000", "4.00e-5", "1234.0000"]);
+        assert_eq!([10.0, 0.1, 0.00001, 1e15, 123_456.789].map(exact), ["10", "0.1", "0.00001", "1000000000000000", "123456.789"]);
+        assert_eq!([1.042, 0.9, 1.0, 4e15].map(|ratio| Change(ratio).to_string()), ["+4.2 %", "-10.0 %", "+0.0 %", "+4.00e17 %"]);
+        assert_eq!((Count(3e20).to_string(), Seconds(1e15).to_string()), ("3.00e20".into(), "1.00e15 s".into()));
+    }
+
+    #[test]
+    fn time_spans_read_and_print_the_way_people_write_them() {
+        for text in ["500ms", "30m", "2s", "1h 30m"] {
+            assert_eq!(TimeSpan::parse(text).unwrap().to_string(), text);
+        }
+        assert!(TimeSpan::parse("-3s").unwrap_err().contains("30m"));
+        assert!(TimeSpan::parse("5").is_err());
+    }
+
+    #[test]
+    fn amounts_of_memory_read_as_people_write_them_and_print_exactly() {
+        for (text, bytes, printed) in [
+            ("8GiB", 8 << 30, "8GiB"),
+            ("1.5 GiB", 3 << 29, "1536MiB"),
+            ("8GB", 8_000_000_000, "8GB"),
+            ("300mb", 300_000_000, "300MB"),
+            ("1001 B", 1001, "1001B"),
+        ] {
+            let read = ByteSize::parse(text).unwrap();
+            assert_eq!((read, read.to_string().as_str()), (ByteSize(bytes), printed), "{text}");
+            assert_eq!(ByteSize::parse(printed).unwrap(), read);
+        }
+        for bad in ["8", "8G", "GiB", "-1GiB", "0B", "8 apples", "", "1e400GiB"] {
+            assert!(ByteSize::parse(bad).unwrap_err().contains("`512MiB`"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quantities_print_with_few_digits() {
+        assert_eq!(Bytes(1536).to_string(), "1.5 KiB");
+        assert_eq!(Fraction(0.034).to_string(), "3.4 %");
+        assert_eq!(Seconds(725.0).to_string(), "12 min 5 s");
+        assert_eq!(Seconds(59.7).to_string(), "1 min 0 s");
+        assert_eq!(Count(854_770_176.0).to_string(), "854.8 M");
+    }
+}

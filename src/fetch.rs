@@ -1,0 +1,285 @@
+//! Downloads one published file: resumed after a cut, tried again with growing waits, checked by its published sum, put in place by a
+//! rename. While it grows it is `<name>.part`, with the server's ETag beside it in `<name>.part.etag`.
+//!
+//! Out: the finished file, or a [`FetchError`]; progress goes to a callback. Which files to fetch is the command's business.
+
+mod part;
+
+use std::{
+    io::{self, Read},
+    net::IpAddr,
+    path::PathBuf,
+    time::Duration,
+};
+
+use kiln_core::units::Bytes;
+use kiln_data::dataset::Checksum;
+use ureq::{
+    Agent, Body,
+    http::{Response, StatusCode, header},
+};
+
+use self::part::Part;
+
+/// What to fetch and where to.
+#[derive(Clone, Debug)]
+pub struct Download {
+    pub url: String,
+    pub destination: PathBuf,
+    pub checksum: Checksum,
+}
+
+/// How stubborn to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Tries in a row that bring no new byte before giving up; at least 1.
+    pub attempts: u32,
+    /// Wait before the second try; it doubles with each further one.
+    pub first_wait: Duration,
+    /// Longest silence of a server.
+    pub silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { attempts: 5, first_wait: Duration::from_millis(500), silence: Duration::from_secs(30) }
+    }
+}
+
+/// What a download tells while it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Bytes now on disk, of so many if the server said.
+    Bytes { done: u64, total: Option<u64> },
+    /// A try ended early; the next one starts after the wait.
+    Retry { reason: String, wait: Duration },
+    /// All bytes are here; they are being hashed.
+    Checking,
+}
+
+/// Why a file could not be fetched, and what to try.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("{url} is not there (HTTP {status}); the address may have moved, `--from` names another one")]
+    Absent { url: String, status: u16 },
+    #[error("{url} was refused (HTTP {status})")]
+    Refused { url: String, status: u16 },
+    #[error("{url} could not be reached: {reason}; is there a network? `--from` names another address")]
+    Unreachable { url: String, reason: String },
+    #[error("{url} broke off {attempts} times, the last time: {reason}; what came is kept, the same command goes on from there")]
+    BrokenOff { url: String, attempts: u32, reason: String },
+    #[error("{url} has {} {found}, and the published file has {}; what came is kept as {}", .expected.algorithm(), .expected.hex(), .kept.display())]
+    WrongHash { url: String, found: String, expected: Checksum, kept: PathBuf },
+    #[error("the disk is full at {}: {} of it came, {} are missing; free some room, the same command goes on from there", .path.display(), Bytes(*.done), missing(.total, .done))]
+    DiskFull { path: PathBuf, done: u64, total: Option<u64> },
+    #[error("{} is being fetched by another kiln", .path.display())]
+    Busy { path: PathBuf },
+    #[error("{} could not be written: {error}", .path.display())]
+    Write { path: PathBuf, error: io::Error },
+}
+
+fn missing(total: &Option<u64>, done: &u64) -> String {
+    total.map_or_else(|| "some bytes".to_owned(), |total| Bytes(total.saturating_sub(*done)).to_string())
+}
+
+/// How one try ended, if not well.
+enum Trouble {
+    /// Another try may help.
+    Passing(String),
+    Final(FetchError),
+}
+
+impl From<FetchError> for Trouble {
+    fn from(error: FetchError) -> Self {
+        Self::Final(error)
+    }
+}
+
+/// Downloads the file, going on from an earlier part if there is one.
+///
+/// # Errors
+/// The server does not give it within the patience, it is another file than the published one, or it cannot be kept. What came
+/// stays beside the destination.
+pub fn fetch(download: &Download, patience: Patience, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+    let part = Part::open(&download.destination)?;
+    let session = Session { agent: agent(&download.url, patience), download, patience };
+    let resumed = part.done > 0;
+    match session.receive_and_check(part, progress) {
+        // The part may have been another version's, and the server unable to tell: begin anew, once.
+        Err(FetchError::WrongHash { kept, .. }) if resumed => {
+            session.receive_and_check(Part::open(&download.destination)?, progress)?;
+            part::remove(&kept).map_err(|error| FetchError::Write { path: kept, error })
+        }
+        ended => ended,
+    }
+}
+
+fn agent(url: &str, patience: Patience) -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .user_agent(concat!("kiln/", env!("CARGO_PKG_VERSION")))
+        // A range of a compressed answer would be a range of other bytes.
+        .accept_encoding("identity")
+        .timeout_connect(Some(patience.silence))
+        .timeout_recv_response(Some(patience.silence))
+        .timeout_per_read(Some(patience.silence));
+    // A proxy cannot reach this machine's own loopback.
+    let config = if is_loopback(url) { config.proxy(None) } else { config };
+    config.build().new_agent()
+}
+
+fn is_loopback(url: &str) -> bool {
+    let Ok(url) = url.parse::<ureq::http::Uri>() else { return false };
+    let is_address = |host: &str| host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    url.host().is_some_and(|host| host.eq_ignore_ascii_case("localhost") || is_address(host))
+}
+
+struct Session<'a> {
+    agent: Agent,
+    download: &'a Download,
+    patience: Patience,
+}
+
+impl Session<'_> {
+    fn receive_and_check(&self, mut part: Part, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+        self.receive_stubbornly(&mut part, progress)?;
+        progress(Progress::Checking);
+        part.finish(self.download)
+    }
+
+    fn receive_stubbornly(&self, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+        let mut tries = 0;
+        loop {
+            let before = part.done;
+            let reason = match self.receive(part, progress) {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Final(error)) => return Err(error),
+                Err(Trouble::Passing(reason)) => reason,
+            };
+            tries = if part.done > before { 1 } else { tries + 1 };
+            if tries >= self.patience.attempts {
+                let url = self.download.url.clone();
+                return Err(match part.done {
+                    0 => FetchError::Unreachable { url, reason },
+                    _ => FetchError::BrokenOff { url, attempts: tries, reason },
+                });
+            }
+            let wait = self.patience.first_wait * 2_u32.saturating_pow(tries - 1).min(64);
+            progress(Progress::Retry { reason, wait });
+            std::thread::sleep(wait);
+        }
+    }
+
+    /// One try: asks for what is missing and takes what comes.
+    fn receive(&self, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), Trouble> {
+        let url = &self.download.url;
+        let mut request = self.agent.get(url);
+        if part.done > 0 {
+            request = request.header(header::RANGE, format!("bytes={}-", part.done));
+            if let Some(etag) = &part.etag {
+                request = request.header(header::IF_RANGE, etag);
+            }
+        }
+        let response = request.call().map_err(|error| trouble_of(url, error))?;
+        match response.status() {
+            StatusCode::OK => {
+                part.start_over(etag_of(&response))?;
+                let total = number(&response, header::CONTENT_LENGTH);
+                take(response.into_body(), part, total, progress)
+            }
+            StatusCode::PARTIAL_CONTENT => match content_range(&response) {
+                Some((start, total)) if start == part.done => take(response.into_body(), part, total, progress),
+                _ => {
+                    part.start_over(None)?;
+                    Err(Trouble::Passing("the server sent another range than was asked for".to_owned()))
+                }
+            },
+            StatusCode::RANGE_NOT_SATISFIABLE if part.done > 0 => {
+                // `bytes */1234`: all is here already, or the file is another one now.
+                if range_total(&response) == Some(part.done) {
+                    return Ok(());
+                }
+                part.start_over(None)?;
+                Err(Trouble::Passing("the server has no such range".to_owned()))
+            }
+            status => Err(trouble_of_status(url, status)),
+        }
+    }
+}
+
+fn trouble_of_status(url: &str, status: StatusCode) -> Trouble {
+    let (url, code) = (url.to_owned(), status.as_u16());
+    match code {
+        404 | 410 => FetchError::Absent { url, status: code }.into(),
+        408 | 429 | 500..=599 => Trouble::Passing(format!("HTTP {code}")),
+        _ => FetchError::Refused { url, status: code }.into(),
+    }
+}
+
+fn trouble_of(url: &str, error: ureq::Error) -> Trouble {
+    match error {
+        ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
+            Trouble::Passing(error.to_string())
+        }
+        error => FetchError::Unreachable { url: url.to_owned(), reason: error.to_string() }.into(),
+    }
+}
+
+fn take(body: Body, part: &mut Part, total: Option<u64>, progress: &mut dyn FnMut(Progress)) -> Result<(), Trouble> {
+    let mut reader = body.into_reader();
+    let mut buffer = vec![0; 1 << 16];
+    progress(Progress::Bytes { done: part.done, total });
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => part.append(&buffer[..count], total)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Trouble::Passing(error.to_string())),
+        }
+        progress(Progress::Bytes { done: part.done, total });
+    }
+    match total {
+        Some(total) if part.done < total => Err(Trouble::Passing(format!("it ended after {} of {total} bytes", part.done))),
+        _ => Ok(()),
+    }
+}
+
+fn text(response: &Response<Body>, name: header::HeaderName) -> Option<&str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+fn number(response: &Response<Body>, name: header::HeaderName) -> Option<u64> {
+    text(response, name)?.trim().parse().ok()
+}
+
+/// A strong ETag; a weak one does not speak of bytes.
+fn etag_of(response: &Response<Body>) -> Option<String> {
+    text(response, header::ETAG).filter(|etag| !etag.starts_with("W/")).map(str::to_owned)
+}
+
+/// `bytes 100-199/200`: where it starts, and how long the whole is.
+fn content_range(response: &Response<Body>) -> Option<(u64, Option<u64>)> {
+    let (range, _) = text(response, header::CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
+    Some((range.split_once('-')?.0.parse().ok()?, range_total(response)))
+}
+
+fn range_total(response: &Response<Body>) -> Option<u64> {
+    text(response, header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn a_host_that_only_begins_like_this_machine_is_another() {
+        for own in ["http://127.0.0.1:8080/x", "http://127.1.2.3/", "https://localhost/x", "http://LOCALHOST:1", "http://[::1]:8080/x"] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for other in
+            ["http://127.0.0.1.example.org/x", "http://localhost.example.org/", "http://example.org/127.0.0.1", "http://10.0.0.1/", "no address"]
+        {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `<name>.part`: the file of a download while it grows.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use kiln_data::source;
+
+use super::{Download, FetchError};
+
+/// The file while it grows, locked against a second kiln.
+pub(super) struct Part {
+    path: PathBuf,
+    file: File,
+    /// Bytes that are here.
+    pub(super) done: u64,
+    /// Of the version that is coming, if the server named one.
+    pub(super) etag: Option<String>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // A child that another thread is just starting still has the file until it becomes its program.
+        let _ = self.file.unlock();
+    }
+}
+
+impl Part {
+    pub(super) fn open(destination: &Path) -> Result<Self, FetchError> {
+        let path = beside(destination, ".part");
+        let failed = |error| FetchError::Write { path: path.clone(), error };
+        if let Some(folder) = destination.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FetchError::Busy { path }),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let done = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let etag = fs::read_to_string(beside(&path, ".etag")).ok().filter(|_| done > 0);
+        Ok(Self { path, file, done, etag })
+    }
+
+    fn failed(&self, error: io::Error, total: Option<u64>) -> FetchError {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FetchError::DiskFull { path: self.path.clone(), done: self.done, total },
+            _ => FetchError::Write { path: self.path.clone(), error },
+        }
+    }
+
+    /// Empties the file, and remembers which version is coming.
+    pub(super) fn start_over(&mut self, etag: Option<String>) -> Result<(), FetchError> {
+        self.done = 0;
+        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| match &etag {
+            Some(etag) => fs::write(beside(&self.path, ".etag"), etag),
+            None => remove(&beside(&self.path, ".etag")),
+        });
+        self.etag = etag;
+        emptied.map_err(|error| self.failed(error, None))
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8], total: Option<u64>) -> Result<(), FetchError> {
+        if let Err(error) = self.file.write_all(bytes) {
+            // What of this piece got to the disk is not known; the next try goes on from before it.
+            let _ = self.file.set_len(self.done).and_then(|()| self.file.seek(SeekFrom::Start(self.done)));
+            return Err(self.failed(error, total));
+        }
+        self.done += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Hashes what came and puts it in place, or aside.
+    pub(super) fn finish(self, download: &Download) -> Result<(), FetchError> {
+        self.file.sync_all().map_err(|error| self.failed(error, None))?;
+        // A damaged compressed file has no uncompressed bytes to hash: it is as wrong as any other.
+        let summed = source::checksum_of(&self.path, &download.destination, &download.checksum);
+        let found = summed.map_or_else(|error| error.to_string(), |(sum, _)| sum);
+        let right = found == download.checksum.hex();
+        let place = if right { download.destination.clone() } else { beside(&download.destination, ".bad") };
+        let placed = fs::rename(&self.path, &place).and_then(|()| remove(&beside(&self.path, ".etag")));
+        placed.map_err(|error| FetchError::Write { path: place.clone(), error })?;
+        if right {
+            return Ok(());
+        }
+        Err(FetchError::WrongHash { url: download.url.clone(), found, expected: download.checksum.clone(), kept: place })
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(ending);
+    PathBuf::from(whole)
+}
+
+/// Removes a file that may not be there.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_says_how_much_is_missing() {
+        // Linux's device on which every write finds no room.
+        let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else { return };
+        let mut part = Part { path: PathBuf::from("set/file.part"), file, done: 1024, etag: None };
+        let error = part.append(&[0; 100], Some(4096)).unwrap_err();
+        assert!(matches!(error, FetchError::DiskFull { done: 1024, .. }), "{error}");
+        assert!(error.to_string().contains("1.0 KiB of it came, 3.0 KiB are missing"), "{error}");
+        assert_eq!(part.done, 1024);
+    }
+}

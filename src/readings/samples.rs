@@ -1,0 +1,215 @@
+//! `samples.csv`: one row per running trial and tick.
+
+use std::{collections::HashSet, path::Path};
+
+use kiln_core::plan::TrialId;
+use kiln_core::record::{
+    columns::SAMPLES,
+    table::{Table, TableError, TableWriter, TornLine, cells_of},
+};
+use kiln_hardware::sampler::{SampledTick, THROTTLED, throttle_names};
+use serde::{Deserialize, Serialize};
+
+/// Columns as `docs/tables.md` says; a missing reading is an empty cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleRow {
+    pub kiln_table: String,
+    pub launch: u64,
+    pub run_seconds: f64,
+    pub trial: String,
+    pub attempt: u64,
+    pub device: String,
+    pub gpu_utilization: Option<f64>,
+    pub memory_utilization: Option<f64>,
+    pub memory_used_bytes: Option<u64>,
+    pub power_watts: Option<f64>,
+    pub temperature_celsius: Option<f64>,
+    pub sm_clock_megahertz: Option<u64>,
+    pub memory_clock_megahertz: Option<u64>,
+    pub performance_state: Option<u32>,
+    pub throttle_reasons: Option<String>,
+    pub energy_counter_joules: Option<f64>,
+    pub resident_bytes: Option<u64>,
+    pub cpu_cores: Option<f64>,
+    pub host_cpu_fraction: Option<f64>,
+    pub host_memory_available_bytes: Option<u64>,
+    pub host_load: Option<f64>,
+    pub reading_seconds: f64,
+    pub sm_active: Option<f64>,
+    pub sm_occupancy: Option<f64>,
+    pub tensor_active: Option<f64>,
+    pub dram_bandwidth_utilization: Option<f64>,
+    pub pcie_receive_bytes_per_second: Option<f64>,
+    pub pcie_transmit_bytes_per_second: Option<f64>,
+    pub nvlink_receive_bytes_per_second: Option<f64>,
+    pub nvlink_transmit_bytes_per_second: Option<f64>,
+    pub power_instant_watts: Option<f64>,
+    pub memory_temperature_celsius: Option<f64>,
+    pub throttle_bits: Option<u64>,
+    pub encoder_utilization: Option<f64>,
+    pub decoder_utilization: Option<f64>,
+    pub ecc_corrected_errors: Option<u64>,
+    pub ecc_uncorrected_errors: Option<u64>,
+    pub process_memory_bytes: Option<u64>,
+    pub disk_read_bytes: Option<u64>,
+    pub disk_busy_fraction: Option<f64>,
+    pub device_absence: Option<String>,
+}
+
+impl SampleRow {
+    /// Whether the device held itself back; `None` where nobody read it.
+    pub fn is_throttled(&self) -> Option<bool> {
+        self.throttle_bits.map(|bits| bits & THROTTLED != 0)
+    }
+
+    pub(super) fn new(launch: u64, sampled: &SampledTick) -> Self {
+        let tick = &sampled.tick;
+        let gpu = tick.gpu.clone().unwrap_or_default();
+        let work = gpu.work;
+        let share = |fraction: f64| rounded(fraction, 1e4);
+        Self {
+            kiln_table: SAMPLES.version.to_owned(),
+            launch,
+            run_seconds: rounded(sampled.run_seconds, 1e6),
+            trial: sampled.trial.clone(),
+            attempt: sampled.attempt,
+            device: sampled.device_uuid.clone().unwrap_or_else(|| "cpu".to_owned()),
+            gpu_utilization: gpu.utilization,
+            memory_utilization: gpu.memory_utilization,
+            memory_used_bytes: gpu.memory_used_bytes,
+            power_watts: gpu.power_watts,
+            temperature_celsius: gpu.temperature_celsius,
+            sm_clock_megahertz: gpu.sm_clock_megahertz,
+            memory_clock_megahertz: gpu.memory_clock_megahertz,
+            performance_state: gpu.performance_state,
+            throttle_reasons: gpu.throttle_bits.filter(|bits| *bits != 0).map(|bits| throttle_names(bits).join(" ")),
+            energy_counter_joules: gpu.energy_joules,
+            resident_bytes: tick.child.as_ref().map(|child| child.resident_bytes),
+            cpu_cores: tick.child.as_ref().and_then(|child| child.cpu_cores).map(|cores| rounded(cores, 1e3)),
+            host_cpu_fraction: tick.host.cpu_fraction.map(|fraction| rounded(fraction, 1e4)),
+            host_memory_available_bytes: tick.host.memory_available_bytes,
+            host_load: tick.host.load_1_minute,
+            reading_seconds: rounded(tick.reading_seconds, 1e6),
+            sm_active: work.sm_active.map(share),
+            sm_occupancy: work.sm_occupancy.map(share),
+            tensor_active: work.tensor_active.map(share),
+            dram_bandwidth_utilization: work.dram_bandwidth_utilization.map(share),
+            pcie_receive_bytes_per_second: gpu.pcie_receive_bytes_per_second.map(f64::round),
+            pcie_transmit_bytes_per_second: gpu.pcie_transmit_bytes_per_second.map(f64::round),
+            nvlink_receive_bytes_per_second: work.nvlink_receive_bytes_per_second.map(f64::round),
+            nvlink_transmit_bytes_per_second: work.nvlink_transmit_bytes_per_second.map(f64::round),
+            power_instant_watts: gpu.power_instant_watts,
+            memory_temperature_celsius: gpu.memory_temperature_celsius,
+            throttle_bits: gpu.throttle_bits,
+            encoder_utilization: gpu.encoder_utilization,
+            decoder_utilization: gpu.decoder_utilization,
+            ecc_corrected_errors: gpu.ecc_corrected_errors,
+            ecc_uncorrected_errors: gpu.ecc_uncorrected_errors,
+            process_memory_bytes: gpu.process_memory_bytes,
+            disk_read_bytes: tick.child.as_ref().and_then(|child| child.disk_read_bytes),
+            disk_busy_fraction: tick.host.disk_busy_fraction.map(share),
+            device_absence: tick.gpu_absence.clone(),
+        }
+    }
+}
+
+/// Rounds to what the clock or the kernel's counters can tell, so that a long table stays small.
+fn rounded(value: f64, per_unit: f64) -> f64 {
+    (value * per_unit).round() / per_unit
+}
+
+/// The rows of these trials, in the order of the file; the rest of a long table is passed over.
+///
+/// # Errors
+/// When the file cannot be read or is no `samples.csv` of this version or an older one.
+pub fn samples_of(path: &Path, trials: &HashSet<&TrialId>) -> Result<Vec<SampleRow>, TableError> {
+    let names: HashSet<&str> = trials.iter().map(|trial| trial.0.as_str()).collect();
+    Table::read_only(path, SAMPLES.version, "trial", &|cell| names.contains(cell))?.rows()
+}
+
+/// Writes `samples.csv`.
+#[derive(Debug)]
+pub struct SampleWriter {
+    table: TableWriter,
+    launch: u64,
+}
+
+impl SampleWriter {
+    /// Opens or creates the table for one launch. A torn last line is cut and returned.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or has other columns.
+    pub fn open(path: &Path, launch: u64) -> Result<(Self, Option<TornLine>), TableError> {
+        let (table, torn) = TableWriter::open(path, SAMPLES.spec(&[]))?;
+        Ok((Self { table, launch }, torn))
+    }
+
+    /// Appends the ticks in one write.
+    ///
+    /// # Errors
+    /// When the write fails; the file then ends with the rows before.
+    pub fn append(&mut self, ticks: &[SampledTick]) -> Result<(), TableError> {
+        let rows: Result<Vec<Vec<String>>, String> = ticks.iter().map(|tick| cells_of(&SampleRow::new(self.launch, tick))).collect();
+        let rows = rows.map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })?;
+        self.table.append_all(rows.iter().map(Vec::as_slice))
+    }
+
+    /// Waits until the rows are on the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&mut self) -> Result<(), TableError> {
+        self.table.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_hardware::sampler::{GpuTick, Tick};
+
+    #[test]
+    fn a_tick_becomes_a_row_and_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples.csv");
+        let gpu = GpuTick { utilization: Some(0.25), throttle_bits: Some(0x4), ..GpuTick::default() };
+        let tick = Tick { gpu: Some(gpu), ..Tick::default() };
+        let on_gpu = SampledTick { trial: "t".into(), attempt: 1, device_uuid: Some("GPU-1".into()), run_seconds: 1.5, tick };
+        let on_cpu = SampledTick { device_uuid: None, tick: Tick::default(), run_seconds: 2.0, ..on_gpu.clone() };
+        let (mut writer, _) = SampleWriter::open(&path, 3).unwrap();
+        writer.append(&[on_gpu, on_cpu]).unwrap();
+        let rows: Vec<SampleRow> = Table::read(&path, SAMPLES.version).unwrap().rows().unwrap();
+        assert_eq!((rows[0].launch, rows[0].device.as_str(), rows[0].gpu_utilization), (3, "GPU-1", Some(0.25)));
+        assert_eq!(rows[0].throttle_reasons.as_deref(), Some("sw_power_cap"));
+        assert_eq!((rows[1].device.as_str(), rows[1].gpu_utilization, rows[1].run_seconds), ("cpu", None, 2.0));
+    }
+
+    #[test]
+    fn of_a_long_table_only_the_trials_asked_for_are_read_and_a_bad_row_keeps_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples.csv");
+        let tick = |trial: &str, bits| {
+            let gpu = GpuTick { throttle_bits: bits, ..GpuTick::default() };
+            SampledTick { trial: trial.into(), attempt: 1, device_uuid: None, run_seconds: 1.0, tick: Tick { gpu: Some(gpu), ..Tick::default() } }
+        };
+        let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();
+        writer.append(&[tick("a", Some(0x4)), tick("b", None), tick("a", Some(0x40)), tick("c", Some(1))]).unwrap();
+        let wanted = TrialId("a".into());
+        let rows = samples_of(&path, &HashSet::from([&wanted])).unwrap();
+        assert_eq!(rows.iter().map(SampleRow::is_throttled).collect::<Vec<_>>(), [Some(true), Some(true)]);
+        let of_c = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap();
+        assert_eq!((of_c.len(), of_c[0].is_throttled()), (1, Some(false)));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("samples/2,1,1.0,c", "samples/2,1,often,c")).unwrap();
+        let refused = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap_err().to_string();
+        assert!(refused.contains(":5") && refused.contains("run_seconds"), "{refused}");
+        assert_eq!(samples_of(&path, &HashSet::from([&wanted])).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_struct_is_the_table() {
+        let fields = serde_json::to_value(SampleRow::default()).unwrap();
+        let fields: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields, SAMPLES.columns.iter().map(|column| column.name).collect::<Vec<_>>());
+    }
+}

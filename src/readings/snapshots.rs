@@ -1,0 +1,208 @@
+//! `snapshots.csv`: what the host and the devices were, one field per row: all at each launch, later only what changed.
+
+use std::{collections::HashMap, path::Path};
+
+use kiln_core::plan::TrialId;
+use kiln_core::record::{
+    columns::SNAPSHOTS,
+    table::{TableError, TableWriter, TornLine, cells_of},
+};
+use kiln_hardware::{Entry, Reading, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use super::identity::Privacy;
+
+/// Columns as `docs/tables.md` says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotRow {
+    pub kiln_table: String,
+    pub launch: u64,
+    pub trial: Option<TrialId>,
+    pub attempt: Option<u64>,
+    pub moment: Moment,
+    pub device: String,
+    pub section: String,
+    pub field: String,
+    pub value: Option<String>,
+    pub unit: Option<String>,
+    pub reason: Option<String>,
+    /// Since `snapshots/2`.
+    pub run_seconds: Option<f64>,
+}
+
+/// When a snapshot was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Moment {
+    Launch,
+    /// Of an attempt.
+    Start,
+    /// Of an attempt.
+    End,
+}
+
+/// Writes `snapshots.csv` for one launch, and remembers what it wrote last of each field.
+#[derive(Debug)]
+pub struct SnapshotWriter {
+    table: TableWriter,
+    launch: u64,
+    privacy: Privacy,
+    run_seconds: Option<f64>,
+    last: HashMap<(String, &'static str, String), Reading<String>>,
+}
+
+impl SnapshotWriter {
+    /// Opens or creates the table. A torn last line is cut and returned.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or has other columns.
+    pub fn open(path: &Path, launch: u64, privacy: Privacy) -> Result<(Self, Option<TornLine>), TableError> {
+        let (table, torn) = TableWriter::open(path, SNAPSHOTS.spec(&[]))?;
+        Ok((Self { table, launch, privacy, run_seconds: None, last: HashMap::new() }, torn))
+    }
+
+    /// The rows written from here on are of this time, in seconds since the run's start mark.
+    pub fn at(&mut self, run_seconds: f64) -> &mut Self {
+        self.run_seconds = Some(run_seconds);
+        self
+    }
+
+    /// The launch's own snapshot: every field.
+    ///
+    /// # Errors
+    /// When the write fails; the file then ends with the rows before.
+    pub fn write_all(&mut self, snapshot: &Snapshot) -> Result<(), TableError> {
+        self.write(snapshot, Moment::Launch, None)
+    }
+
+    /// A snapshot at an attempt's start or end: the fields that differ from what this launch wrote last, and those that went.
+    ///
+    /// # Errors
+    /// As [`SnapshotWriter::write_all`].
+    pub fn write_changes(&mut self, snapshot: &Snapshot, moment: Moment, trial: &TrialId, attempt: u64) -> Result<(), TableError> {
+        self.write(snapshot, moment, Some((trial, attempt)))
+    }
+
+    /// Waits until the rows are on the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&mut self) -> Result<(), TableError> {
+        self.table.sync()
+    }
+
+    fn write(&mut self, snapshot: &Snapshot, moment: Moment, attempt: Option<(&TrialId, u64)>) -> Result<(), TableError> {
+        let mut rows = Vec::new();
+        let mut seen = HashMap::new();
+        for entry in snapshot.entries.iter().map(|entry| self.privacy.apply(entry)) {
+            let key = (snapshot.device.clone(), entry.section, entry.field.clone());
+            if seen.contains_key(&key) {
+                // Two masked processes look alike.
+                continue;
+            }
+            if moment == Moment::Launch || self.last.get(&key) != Some(&entry.value) {
+                rows.push(self.row(&snapshot.device, &entry, moment, attempt)?);
+            }
+            seen.insert(key, entry.into_owned().value);
+        }
+        // A process that ended is a field that went.
+        let mut gone: Vec<_> =
+            self.last.iter().filter(|(key, last)| key.0 == snapshot.device && !seen.contains_key(key) && last.value().is_some()).collect();
+        gone.sort_by(|one, other| one.0.cmp(other.0));
+        for ((_, section, field), _) in gone {
+            let entry = Entry { section, field: field.clone(), value: Reading::absent("no longer there"), unit: "", is_identifying: false };
+            rows.push(self.row(&snapshot.device, &entry, moment, attempt)?);
+        }
+        self.table.append_all(rows.iter().map(Vec::as_slice))?;
+        self.last.retain(|key, _| key.0 != snapshot.device);
+        self.last.extend(seen);
+        Ok(())
+    }
+
+    fn row(&self, device: &str, entry: &Entry, moment: Moment, attempt: Option<(&TrialId, u64)>) -> Result<Vec<String>, TableError> {
+        let row = SnapshotRow {
+            kiln_table: SNAPSHOTS.version.to_owned(),
+            launch: self.launch,
+            trial: attempt.map(|(trial, _)| trial.clone()),
+            attempt: attempt.map(|(_, attempt)| attempt),
+            moment,
+            device: device.to_owned(),
+            section: entry.section.to_owned(),
+            field: entry.field.clone(),
+            value: entry.value.value().cloned(),
+            unit: (!entry.unit.is_empty()).then(|| entry.unit.to_owned()),
+            reason: entry.value.reason(),
+            run_seconds: self.run_seconds,
+        };
+        cells_of(&row).map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readings::identity::MASKED;
+    use kiln_core::record::table::Table;
+
+    fn entry(field: &str, value: &str, is_identifying: bool) -> Entry {
+        Entry { section: "identity", field: field.to_owned(), value: Reading::Value(value.to_owned()), unit: "", is_identifying }
+    }
+
+    fn snapshot(entries: Vec<Entry>) -> Snapshot {
+        Snapshot { device: "GPU-1".to_owned(), entries }
+    }
+
+    fn rows(path: &Path) -> Vec<SnapshotRow> {
+        Table::read(path, SNAPSHOTS.version).unwrap().rows().unwrap()
+    }
+
+    #[test]
+    fn a_launch_writes_all_and_a_trial_only_what_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshots.csv");
+        let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
+        let trial = TrialId("0123456789".into());
+        writer.write_all(&snapshot(vec![entry("name", "A", false), entry("clock", "1", false), entry("x", "7", false)])).unwrap();
+        let started = snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]);
+        writer.at(1.5).write_changes(&started, Moment::Start, &trial, 1).unwrap();
+        writer.write_changes(&snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]), Moment::End, &trial, 1).unwrap();
+        let rows = rows(&path);
+        assert_eq!(rows.len(), 5);
+        assert!(rows[..3].iter().all(|row| row.moment == Moment::Launch && row.trial.is_none()));
+        assert_eq!((rows[3].field.as_str(), rows[3].value.as_deref(), rows[3].trial.as_ref()), ("clock", Some("2"), Some(&trial)));
+        assert_eq!((rows[2].run_seconds, rows[3].run_seconds), (None, Some(1.5)));
+        assert_eq!((rows[4].field.as_str(), rows[4].reason.as_deref()), ("x", Some("no longer there")));
+    }
+
+    #[test]
+    fn a_table_from_before_the_times_is_still_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshots.csv");
+        let text = "kiln_table,launch,trial,attempt,moment,device,section,field,value,unit,reason\nsnapshots/1,1,,,launch,host,cpu,model,Xeon,,\n";
+        std::fs::write(&path, text).unwrap();
+        let row = rows(&path).remove(0);
+        assert_eq!((row.value.as_deref(), row.run_seconds), (Some("Xeon"), None));
+    }
+
+    #[test]
+    fn identity_is_masked_unless_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        for (privacy, wanted) in [(Privacy::Masked, MASKED), (Privacy::Full, "1650000000001")] {
+            let path = folder.path().join(format!("{privacy:?}.csv"));
+            let (mut writer, _) = SnapshotWriter::open(&path, 1, privacy).unwrap();
+            writer.write_all(&snapshot(vec![entry("name", "A", false), entry("serial_number", "1650000000001", true)])).unwrap();
+            let rows = rows(&path);
+            assert_eq!((rows[0].value.as_deref(), rows[1].value.as_deref()), (Some("A"), Some(wanted)));
+        }
+    }
+
+    #[test]
+    fn a_gap_keeps_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshots.csv");
+        let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
+        let gap = Entry { value: Reading::absent("not supported, \"really\""), ..entry("fan", "", true) };
+        writer.write_all(&snapshot(vec![gap])).unwrap();
+        assert_eq!((rows(&path)[0].value.clone(), rows(&path)[0].reason.as_deref()), (None, Some("not supported, \"really\"")));
+    }
+}
