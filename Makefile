@@ -4,7 +4,7 @@ EXPERIMENT ?= experiments/quickstart.yaml
 ARGS ?=
 target := $(or $(CARGO_TARGET_DIR),target)
 kiln := $(target)/release/kiln
-# make has a CXX of its own, g++, where nobody names one.
+# If CXX is not set, make's built-in default is g++; use c++ instead.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
 .PHONY: help sweep test test-all check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
@@ -17,7 +17,7 @@ sweep: ## run EXPERIMENT (experiments/quickstart.yaml), with ARGS for `kiln run`
 	@$(MAKE) --no-print-directory build
 	@$(kiln) run $(EXPERIMENT) $(ARGS)
 
-test: libtorch ## the tests in their short form, some minutes; need no GPU, no browser
+test: libtorch ## the tests in their short form, some minutes; without a GPU or a browser
 	@scripts/test.sh short
 
 test-all: libtorch browser ## the tests in their long form: more cases and kills, the report's page in a browser, real data ($$KILN_DATA)
@@ -28,28 +28,28 @@ check: libtorch ## formatting, lints, tests
 	cargo clippy --workspace --release --all-targets -- -D warnings
 	@scripts/test.sh short
 
-check-gpu: build ## what only a GPU can show, in parts, with tables and logs as one archive (ARGS for scripts/check-gpu.sh)
+check-gpu: build ## checks that need a GPU, in parts; writes tables and logs as one archive (ARGS for scripts/check-gpu.sh)
 	@scripts/check-gpu.sh --kiln $(kiln) $(ARGS)
 
-rehearse-gpu: build ## every part of check-gpu on the CPU with tiny sizes, to find mistakes of the check itself
+rehearse-gpu: build ## every part of check-gpu on the CPU with tiny sizes, to find errors in the checks
 	@scripts/check-gpu.sh --rehearse --kiln $(kiln) $(ARGS)
 
-check-cuda-flavour: build ## what the CUDA flavour of libtorch shows without a GPU; fetches it (2.5 GB, 4.7 GB on disk), writes a table under target/
+check-cuda-flavour: build ## checks of the CUDA flavor of libtorch without a GPU; downloads it (2.5 GB, 4.7 GB on disk), writes a table under target/
 	@scripts/check-cuda-flavour.sh $(target)/release/kiln-trial $(target)/cuda-flavour.csv
 
-bench: build ## the runner's and the sampler's own cost, how often verdicts, findings and searches are wrong, and `make bench-pytorch`, as CSVs under target/
+bench: build ## overhead of runner and sampler, error rates of verdicts, findings and searches, and `make bench-pytorch`; writes CSVs under target/
 	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench findings --bench searches --bench large_runs
 	@benches/against-pytorch.sh
 
 bench-pytorch: libtorch ## each model's step in kiln, in PyTorch and through torch.compile (a Python with torch: PYTHON=…, DEVICE=cuda)
 	@benches/against-pytorch.sh
 
-libtorch: ## fetch or find libtorch (KILN_LIBTORCH=cpu|cuda chooses)
+libtorch: ## find or download libtorch (KILN_LIBTORCH=cpu|cuda selects the flavor)
 	@command -v cargo >/dev/null || { echo "make: no cargo found; install Rust (see rust-version in Cargo.toml)" >&2; exit 3; }
 	@command -v $(compiler) >/dev/null || { echo "make: no C++ compiler \`$(compiler)\` found; install g++ or clang, or name one in CXX" >&2; exit 3; }
 	@scripts/libtorch.sh
 
-browser: ## find or install a Chromium for the tests of the report's page (KILN_BROWSER=none leaves them out)
+browser: ## find or install a Chromium for the tests of the report's page (KILN_BROWSER=none skips them)
 	@scripts/browser.sh
 
 build: libtorch
@@ -61,8 +61,8 @@ bundle: ## a folder and an archive for a GPU host that has the same torch: progr
 install: build ## programs, libtorch, completions and manual pages into PREFIX (default ~/.local); `make uninstall` removes them
 	@scripts/install.sh $(target)/release
 
-uninstall: ## what `make install` put into PREFIX
+uninstall: ## remove what `make install` put into PREFIX
 	@scripts/install.sh --remove
 
-clean: ## build products and fetched libtorch; results stay
+clean: ## remove build products and the downloaded libtorch; results are kept
 	rm -rf target bundle bundle.tar.xz .libtorch .browser

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Says what `make sweep` is going to do and about how long each part takes on this machine. In: the experiment file, the program kiln.
+# Prints the steps of `make sweep` and their approximate durations on this machine. Arguments: the experiment file, the program kiln.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 experiment=$1 kiln=$2
 cores=$(nproc)
-# A build from nothing took this many seconds of one core (docs/development.md), a third of them where only one core can work.
+# A full build takes this many seconds of one core (docs/development.md); a third of it cannot run in parallel.
 BUILD_CORE_SECONDS=1000
 BUILD_SERIAL_SECONDS=60
 

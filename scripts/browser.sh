@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes ready what the tests of the report's page need: a Chromium, and axe, which looks for what keeps people from using a page.
-# $KILN_BROWSER names a Chromium of your own, or is `none` to leave these tests out. Without one on PATH, Debian's is installed where that
-# needs no password. axe comes in a Python wheel, fetched by pip into .browser/. Safe to run again.
+# Prepares the tests of the report's page: a Chromium, and axe, which checks the accessibility of a page.
+# $KILN_BROWSER names your own Chromium, or is `none` to skip these tests. Without one on PATH, Debian's is installed if that
+# needs no password. axe is in a Python wheel, which pip downloads into .browser/. Safe to run again.
 set -euo pipefail
 
 AXE=axe_playwright_python==0.1.8

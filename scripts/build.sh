@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the programs. Where cargo draws no progress bar (no terminal), says every 30 s what is being compiled. More arguments go to cargo.
+# Builds the programs. Without a terminal, where cargo draws no progress bar, prints every 30 s what is being compiled. Further arguments go to cargo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 EVERY_SECONDS=30
 
-# The crates that compilers of this user are at work on.
+# Prints the crates that compilers of this user are compiling.
 at_work() {
   local process line
   for process in /proc/[0-9]*; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts kiln from its bundle with the libtorch of this host: ./run.sh run experiments/quickstart.yaml
 # In: a folder with libtorch_cpu.so, from $LIBTORCH (…/lib), else from LD_LIBRARY_PATH, else from the torch of a Python
-# ($KILN_PYTHON, default python3). Exit status 3 where there is none or where it is of another version.
+# ($KILN_PYTHON, default python3). Exit status 3 if there is none or if its version differs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${KILN_PYTHON:-python3}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes bundle/ and, unless --no-archive is given, bundle.tar.xz: stripped programs, test programs, speed programs, the GPU check, the
-# experiments, and what small data is at hand. It carries no libtorch: it runs on a host that has the same torch version, of either flavour:
+# experiments, and the small data sets on this machine. It does not contain libtorch: it runs on a host with the same torch version, of either flavor:
 #
 #   tar xf bundle.tar.xz; bundle/run.sh run experiments/quickstart.yaml; bundle/check-gpu.sh --rehearse
 #
@@ -13,7 +13,7 @@ archive=$root/bundle.tar.xz
 target=${CARGO_TARGET_DIR:-$root/target}/release
 # What travels to a lent machine beside the working tree; decimal, as sizes of downloads are told.
 LARGEST_BYTES=30000000
-# Data sets that are small and may be passed on.
+# Data sets that are small and may be redistributed.
 DATA=(wikitext-2 tinyshakespeare chatlm-mini-chinese stocknet-88)
 
 fail() { printf 'bundle.sh: %s\n' "$*" >&2; exit 3; }

@@ -48,7 +48,7 @@ python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
 python_lib=$(python3 -c 'import os, sys; print(os.path.realpath(sys.base_prefix) + "/lib")')
 variables=(HOME=/tmp TMPDIR=/tmp LC_ALL=C.UTF-8 OMP_WAIT_POLICY=passive)
 
-# What happens inside: the three things that somebody with a new GPU host does.
+# The steps inside: the three commands that a user of a new GPU host runs.
 cat >"$bare/work/inside.sh" <<'INSIDE'
 set -euo pipefail
 work=$1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What can be said of the CUDA flavour of libtorch without a GPU: fetches it (2.5 GB to download, 4.7 GB on disk; the build keeps its own),
-# starts the ordinary kiln-trial with it, as a bundle does, and checks what it says. In: the path of kiln-trial, and the file for the
+# Checks the CUDA flavor of libtorch without a GPU: downloads it (2.5 GB to download, 4.7 GB on disk; the build keeps its own),
+# starts the ordinary kiln-trial with it, as a bundle does, and checks its output. Arguments: the path of kiln-trial, and the file for the
 # table (check, outcome, evidence). Exit status 1 if a check failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -2,13 +2,13 @@
 # Installs the built programs, their libtorch, shell completions and manual pages below PREFIX (default ~/.local):
 #   bin/kiln, bin/kiln-trial          lib/kiln/torch           share/{bash-completion,zsh,fish}           share/man/man1
 # A libtorch that `make libtorch` fetched is linked file by file (copied where PREFIX is on another disk), so the installed programs outlive
-# the checkout; a libtorch of your own is only pointed at. `install.sh --remove` takes all of it away again.
+# the checkout; your own libtorch is only linked. `install.sh --remove` removes all of it.
 # In: the folder with the built programs, except with --remove.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 prefix=${PREFIX:-$HOME/.local}
 fail() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
-case $prefix in /*) ;; *) fail "PREFIX is \`$prefix\`; give a whole path, such as $HOME/.local" ;; esac
+case $prefix in /*) ;; *) fail "PREFIX is \`$prefix\`; give an absolute path, such as $HOME/.local" ;; esac
 pages=$prefix/share/man/man1
 
 remove() {
@@ -26,7 +26,7 @@ target=${1:?usage: install.sh FOLDER | --remove}
 for program in kiln kiln-trial; do [ -x "$target/$program" ] || fail "$target/$program is not built; run \`make build\`"; done
 
 # The folder that the build used: the link says `…/torch`, of ours or of a Python.
-torch=$(realpath "${LIBTORCH:-$root/.libtorch/torch}") || fail "there is no libtorch; run \`make libtorch\`"
+torch=$(realpath "${LIBTORCH:-$root/.libtorch/torch}") || fail "no libtorch found; run \`make libtorch\`"
 mkdir -p "$prefix/bin" "$prefix/lib/kiln"
 rm -rf "$prefix/lib/kiln/libtorch.next"
 case $torch in

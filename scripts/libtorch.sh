@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes .libtorch/torch ready: a link to the libtorch that the build links and the programs load.
-# In: $LIBTORCH (a libtorch or torch folder of your own), else a Python that already has torch 2.11, else pip.
-# KILN_LIBTORCH=cpu|cuda chooses the flavour that pip fetches; without it, cuda where an NVIDIA driver is found.
-# KILN_PYTHON names the Python to ask (default python3). Safe to run again, to run twice at once, and to kill.
+# Prepares .libtorch/torch: a link to the libtorch that the build links and the programs load.
+# Sources: $LIBTORCH (your own libtorch or torch folder), else a Python that already has torch 2.11, else pip.
+# KILN_LIBTORCH=cpu|cuda selects the flavor that pip downloads; the default is cuda if an NVIDIA driver is found.
+# KILN_PYTHON names the Python to use (default python3). Safe to run again, to run twice at once, and to kill.
 # `libtorch.sh fetch cpu|cuda` only fetches that flavour with pip into .libtorch; what the build links stays as it is.
 set -euo pipefail
 

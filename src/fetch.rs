@@ -1,7 +1,7 @@
-//! Downloads one published file: resumed after a cut, tried again with growing waits, checked by its published sum, put in place by a
-//! rename. While it grows it is `<name>.part`, with the server's ETag beside it in `<name>.part.etag`.
+//! Downloads one published file: resumes after an interruption, retries with growing waits, verifies the hash and renames the file into place.
+//! During the download it is `<name>.part`, with the server's ETag beside it in `<name>.part.etag`.
 //!
-//! Out: the finished file, or a [`FetchError`]; progress goes to a callback. Which files to fetch is the command's business.
+//! Returns the finished file, or a [`FetchError`]; progress goes to a callback. The command selects the files.
 
 mod part;
 
@@ -21,7 +21,7 @@ use ureq::{
 
 use self::part::Part;
 
-/// What to fetch and where to.
+/// The file to download and its destination.
 #[derive(Clone, Debug)]
 pub struct Download {
     pub url: String,
@@ -29,14 +29,14 @@ pub struct Download {
     pub checksum: Checksum,
 }
 
-/// How stubborn to be.
+/// Limits of retries and waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Tries in a row that bring no new byte before giving up; at least 1.
+    /// Consecutive attempts without a new byte before giving up; at least 1.
     pub attempts: u32,
-    /// Wait before the second try; it doubles with each further one.
+    /// Wait before the second attempt; it doubles with each further one.
     pub first_wait: Duration,
-    /// Longest silence of a server.
+    /// Longest wait for data of a server.
     pub silence: Duration,
 }
 
@@ -46,33 +46,33 @@ impl Default for Patience {
     }
 }
 
-/// What a download tells while it runs.
+/// Progress of a download.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// Bytes now on disk, of so many if the server said.
+    /// Bytes now on disk, and the total if the server sent it.
     Bytes { done: u64, total: Option<u64> },
-    /// A try ended early; the next one starts after the wait.
+    /// An attempt ended early; the next one starts after the wait.
     Retry { reason: String, wait: Duration },
-    /// All bytes are here; they are being hashed.
+    /// All bytes are on disk; they are being hashed.
     Checking,
 }
 
-/// Why a file could not be fetched, and what to try.
+/// The error of a download, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("{url} is not there (HTTP {status}); the address may have moved, `--from` names another one")]
+    #[error("{url} does not exist (HTTP {status}); the address may have changed, name another with `--from`")]
     Absent { url: String, status: u16 },
     #[error("{url} was refused (HTTP {status})")]
     Refused { url: String, status: u16 },
-    #[error("{url} could not be reached: {reason}; is there a network? `--from` names another address")]
+    #[error("{url} could not be reached: {reason}; check the network, or name another address with `--from`")]
     Unreachable { url: String, reason: String },
-    #[error("{url} broke off {attempts} times, the last time: {reason}; what came is kept, the same command goes on from there")]
+    #[error("{url} was interrupted {attempts} times, last: {reason}; the part is kept, run the same command to resume")]
     BrokenOff { url: String, attempts: u32, reason: String },
-    #[error("{url} has {} {found}, and the published file has {}; what came is kept as {}", .expected.algorithm(), .expected.hex(), .kept.display())]
+    #[error("{url} has {} {found}, and the published file has {}; the file is kept as {}", .expected.algorithm(), .expected.hex(), .kept.display())]
     WrongHash { url: String, found: String, expected: Checksum, kept: PathBuf },
-    #[error("the disk is full at {}: {} of it came, {} are missing; free some room, the same command goes on from there", .path.display(), Bytes(*.done), missing(.total, .done))]
+    #[error("the disk is full at {}: {} are done, {} are missing; free some space, then run the same command to resume", .path.display(), Bytes(*.done), missing(.total, .done))]
     DiskFull { path: PathBuf, done: u64, total: Option<u64> },
-    #[error("{} is being fetched by another kiln", .path.display())]
+    #[error("{} is being downloaded by another kiln process", .path.display())]
     Busy { path: PathBuf },
     #[error("{} could not be written: {error}", .path.display())]
     Write { path: PathBuf, error: io::Error },
@@ -82,9 +82,9 @@ fn missing(total: &Option<u64>, done: &u64) -> String {
     total.map_or_else(|| "some bytes".to_owned(), |total| Bytes(total.saturating_sub(*done)).to_string())
 }
 
-/// How one try ended, if not well.
+/// The error of one attempt.
 enum Trouble {
-    /// Another try may help.
+    /// Another attempt may help.
     Passing(String),
     Final(FetchError),
 }
@@ -95,17 +95,17 @@ impl From<FetchError> for Trouble {
     }
 }
 
-/// Downloads the file, going on from an earlier part if there is one.
+/// Downloads the file; resumes from an earlier part if there is one.
 ///
 /// # Errors
-/// The server does not give it within the patience, it is another file than the published one, or it cannot be kept. What came
+/// If the server does not send it within the limits, it is not the published file, or it cannot be stored. The downloaded part
 /// stays beside the destination.
 pub fn fetch(download: &Download, patience: Patience, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
     let part = Part::open(&download.destination)?;
     let session = Session { agent: agent(&download.url, patience), download, patience };
     let resumed = part.done > 0;
     match session.receive_and_check(part, progress) {
-        // The part may have been another version's, and the server unable to tell: begin anew, once.
+        // The part may be of another version, which the server cannot detect: start again, once.
         Err(FetchError::WrongHash { kept, .. }) if resumed => {
             session.receive_and_check(Part::open(&download.destination)?, progress)?;
             part::remove(&kept).map_err(|error| FetchError::Write { path: kept, error })
@@ -191,16 +191,16 @@ impl Session<'_> {
                 Some((start, total)) if start == part.done => take(response.into_body(), part, total, progress),
                 _ => {
                     part.start_over(None)?;
-                    Err(Trouble::Passing("the server sent another range than was asked for".to_owned()))
+                    Err(Trouble::Passing("the server sent another range than requested".to_owned()))
                 }
             },
             StatusCode::RANGE_NOT_SATISFIABLE if part.done > 0 => {
-                // `bytes */1234`: all is here already, or the file is another one now.
+                // `bytes */1234`: the file is already complete, or it has changed on the server.
                 if range_total(&response) == Some(part.done) {
                     return Ok(());
                 }
                 part.start_over(None)?;
-                Err(Trouble::Passing("the server has no such range".to_owned()))
+                Err(Trouble::Passing("the server does not have this range".to_owned()))
             }
             status => Err(trouble_of_status(url, status)),
         }
@@ -252,12 +252,12 @@ fn number(response: &Response<Body>, name: header::HeaderName) -> Option<u64> {
     text(response, name)?.trim().parse().ok()
 }
 
-/// A strong ETag; a weak one does not speak of bytes.
+/// Returns a strong ETag; a weak one does not identify the bytes.
 fn etag_of(response: &Response<Body>) -> Option<String> {
     text(response, header::ETAG).filter(|etag| !etag.starts_with("W/")).map(str::to_owned)
 }
 
-/// `bytes 100-199/200`: where it starts, and how long the whole is.
+/// Parses `bytes 100-199/200`: returns the start and the total length.
 fn content_range(response: &Response<Body>) -> Option<(u64, Option<u64>)> {
     let (range, _) = text(response, header::CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
     Some((range.split_once('-')?.0.parse().ok()?, range_total(response)))

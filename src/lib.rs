@@ -1,7 +1,7 @@
-//! kiln, the runner: reads an experiment file, plans its trials, runs each in a child process, keeps what was measured. It links neither burn nor
-//! libtorch: those live in the package `kiln-trial`.
+//! kiln, the runner: reads an experiment file, plans its trials, runs each in a child process and stores the measurements. It links neither burn nor
+//! libtorch; the package `kiln-trial` does.
 //!
-//! An arrow of imports points backwards only (`docs/design.md`, held by `tests/imports.rs`).
+//! Imports between modules go in one direction only (`docs/design.md`, checked by `tests/imports.rs`).
 
 pub mod commands;
 pub mod fetch;

@@ -80,7 +80,7 @@ fn the_best_peak_stays_and_a_lower_one_is_shown_beside_it() {
     calibrate(folder.path(), &script("100.0e9", "2.11.0"));
     let printed = stdout(&calibrate(folder.path(), &script("80.0e9", "2.11.0")));
     assert!(printed.contains("80.0 GFLOP/s") && printed.contains("100.0 GFLOP/s"), "{printed}");
-    assert!(printed.contains("f32: 20.0 % lower than before, the best one stays; was the device throttled or disturbed?"), "{printed}");
+    assert!(printed.contains("f32: 20.0 % lower than before; the best one is kept; the device may have been throttled or disturbed"), "{printed}");
     assert!(!printed.contains("amp-bf16:"), "an equal one needs no remark: {printed}");
     let kept = peaks(folder.path());
     let flops: HashMap<&str, f64> =
@@ -117,8 +117,7 @@ fn a_run_takes_the_peak_of_its_own_libtorch_and_threads_alone() {
 fn a_child_that_fails_or_answers_nonsense_keeps_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let without_peak = script("0.0", "2.11.0");
-    for (script, says) in [("exit 7", "exit status: 7"), ("echo hello", "something else than a calibration"), (&without_peak, "its peak at f32 is 0")]
-    {
+    for (script, says) in [("exit 7", "exit status: 7"), ("echo hello", "is not a calibration"), (&without_peak, "its peak at f32 is 0")] {
         let ended = calibrate(folder.path(), script);
         let error = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(1), "{error}");
@@ -183,6 +182,6 @@ fn a_gpu_that_the_environment_hides_is_not_measured() {
     assert!(error.contains("`--device 0` is not here: `CUDA_VISIBLE_DEVICES` hides every GPU"), "{error}");
     let ended = hidden("auto").output().unwrap();
     assert!(ended.status.success());
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("`CUDA_VISIBLE_DEVICES` hides every GPU, the CPU is measured"));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("`CUDA_VISIBLE_DEVICES` hides every GPU; measuring the CPU"));
     assert!(fs::read_to_string(folder.path().join("asked")).unwrap().starts_with("--calibrate cpu"));
 }

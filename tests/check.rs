@@ -131,7 +131,7 @@ fn a_bad_value_for_an_axis_is_said_once() {
 fn variables_and_sets_are_layers_with_names_of_their_own() {
     let folder = tests().join("experiments");
     let output = check(&folder, &["good/plain.yaml", "--set", "train.batch_size=0", "--set", "train.seed"], &[("KILN_TRAIN__STEPZ", "5")]);
-    let expected = "--set train.batch_size=0: `train.batch_size` is `0`; it must be a whole number from 1 to 1048576\n\
+    let expected = "--set train.batch_size=0: `train.batch_size` is `0`; it must be an integer from 1 to 1048576\n\
         --set train.seed: has no `=`; write `--set train.batch_size=8`\n\
         KILN_TRAIN__STEPZ: unknown key `train.stepz`; did you mean `steps`?\n";
     assert_eq!(errors(&output), expected);

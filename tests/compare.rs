@@ -163,8 +163,8 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
     assert!(outside.stderr.contains("git knows no revision `HEAD` here (fatal: not a git repository"), "{outside:?}");
     for (named, said) in [
         ("HEAD~9:results/x", "git knows no revision `HEAD~9` here"),
-        ("HEAD:results/y", "that revision has no such path"),
-        ("HEAD:../x", "that revision has no such path"),
+        ("HEAD:results/y", "the path does not exist in that revision"),
+        ("HEAD:../x", "the path does not exist in that revision"),
         ("HEAD:results", "it holds no `trials.csv`"),
         ("--output=x:y", ""),
     ] {
@@ -225,10 +225,9 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
     assert_eq!((again.status, place.runs()), (Some(0), 2), "{again:?}");
     assert!(again.stdout.contains("losses equal to the bit: 2 of 2 trials that both tables have"), "{again:?}");
     assert!(again.stdout.contains("too few runs"), "{again:?}");
-    let closing =
-        "reproduced: all 2 trials have the losses of the record to the bit; speed: no change told, and 2 of 2 points cannot be told to be the same";
+    let closing = "reproduced: all 2 trials have the losses of the record to the bit; speed: no change found, but 2 of 2 points cannot be shown to be unchanged";
     assert_eq!(again.stdout.lines().last(), Some(closing), "{again:?}");
-    assert!(again.stderr.contains("experiment, code, programs, machine and data are as they were recorded"), "{again:?}");
+    assert!(again.stderr.contains("experiment, code, programs, machine and data are unchanged since the recorded run"), "{again:?}");
     let dry = kiln(&["reproduce", "results/x/latest", "--dry-run"]);
     assert!(dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
     // The status is that of the sentence.
@@ -283,7 +282,7 @@ fn both_sides_run_anew_in_turns() {
     let side = |side: &str| rerun.join(side).join("x").join("latest").display().to_string();
     let again = kiln(&["compare", &side("base"), &side("new"), "--by", "model_kind"]);
     assert!(
-        again.status == Some(0) && again.stdout.contains("order: the two sides ran in turns; 3 pairs of neighbouring runs are compared"),
+        again.status == Some(0) && again.stdout.contains("order: the two sides ran in turns; 3 pairs of neighboring runs are compared"),
         "{again:?}"
     );
     let runs = kiln(&["compare", "--rerun", &side("base"), &side("base"), "--results", "more", "--fail-on", "worse-loss"]);
@@ -314,7 +313,7 @@ fn a_run_of_a_commit_is_reproduced_and_what_differs_is_told_first() {
     let dry = kiln(&["reproduce", "HEAD:results/x/latest", "--dry-run"]);
     assert!(dry.status == Some(0) && dry.stdout.contains("1 of 1 trials would run"), "{dry:?}");
     let lines: Vec<&str> = dry.stderr.lines().collect();
-    assert!(lines[0].starts_with("HEAD:results/x/") && lines[0].ends_with("/trials.csv: now another than recorded:"), "{dry:?}");
+    assert!(lines[0].starts_with("HEAD:results/x/") && lines[0].ends_with("/trials.csv: changed since the recorded run:"), "{dry:?}");
     assert!(lines[1].starts_with("  environment.OMP_PROC_BIND: (not recorded) → false") && lines[2].starts_with("  git.commit: "), "{dry:?}");
     assert_eq!(lines.len(), 3, "{dry:?}");
     let again = kiln(&["reproduce", "HEAD:results/x/latest", "--progress", "plain"]);

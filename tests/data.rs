@@ -353,7 +353,7 @@ fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
     let folder = tempfile::tempdir().unwrap();
     let download = Download { url: format!("http://127.0.0.1:{port}/x"), destination: folder.path().join("x"), checksum: checksum(b"") };
     let error = fetch(&download, QUICK, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("is there a network?"), "{error}");
+    assert!(error.contains("check the network"), "{error}");
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn verify_tells_absent_and_changed_files() {
     std::fs::write(set.join("input.txt"), "First Citizen:").unwrap();
     let output = kiln(folder.path(), None, &["data", "verify"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stdout(&output).contains("is another file: 14 bytes"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("is not the published file: it has 14 bytes"), "{}", stdout(&output));
     let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("not overwritten"), "{}", stderr(&output));
@@ -472,7 +472,11 @@ fn real_data_of_images_is_fetched_in_their_published_form_and_verified() {
     labels.pop();
     std::fs::write(set.join("train-labels-idx1-ubyte"), &labels).unwrap();
     let output = kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]);
-    assert!(output.status.code() == Some(1) && stdout(&output).contains("is another file: 60007 bytes with sha256"), "{}", stdout(&output));
+    assert!(
+        output.status.code() == Some(1) && stdout(&output).contains("is not the published file: it has 60007 bytes and sha256"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]
@@ -495,7 +499,7 @@ fn an_archive_is_held_against_its_md5_and_what_was_in_it_counts_as_here() {
     let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
     assert!(output.status.success() && stdout(&output).contains("data/cifar-10 holds it unpacked"), "{}", stdout(&output));
     let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
-    assert!(output.status.success() && stdout(&output).contains("is here already, unpacked"), "{}", stdout(&output));
+    assert!(output.status.success() && stdout(&output).contains("is already here, unpacked"), "{}", stdout(&output));
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -530,7 +534,7 @@ fn real_data_of_prices_is_fetched_inside_their_repository_and_verified_in_any_fo
     let repository = repository(&prices);
     let server = Server::start(repository.clone(), &[Answer::CutAfter(100_000), Answer::Ranges]);
     let folder = tempfile::tempdir().unwrap();
-    for (requests, word) in [(2, "master.zip fetched"), (2, "is here already")] {
+    for (requests, word) in [(2, "master.zip fetched"), (2, "is already here")] {
         let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
         assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
         assert_eq!(server.requests().len(), requests);
@@ -550,7 +554,11 @@ fn real_data_of_prices_is_fetched_inside_their_repository_and_verified_in_any_fo
     std::fs::rename(set.join("master.zip"), folder.path().join("away.zip")).unwrap();
     std::fs::write(set.join("A.csv"), "Date,Open\n").unwrap();
     let output = kiln(folder.path(), None, &["data", "verify", "stocknet"]);
-    assert!(output.status.code() == Some(1) && stdout(&output).contains("is another file: 10 bytes with sha256"), "{}", stdout(&output));
+    assert!(
+        output.status.code() == Some(1) && stdout(&output).contains("is not the published file: it has 10 bytes and sha256"),
+        "{}",
+        stdout(&output)
+    );
     let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
     assert!(output.status.code() == Some(1) && stderr(&output).contains("not overwritten"), "{}", stderr(&output));
 }
@@ -575,7 +583,7 @@ fn real_data_is_fetched_as_published_verified_and_not_fetched_twice() {
     assert!(verified.status.success(), "{}", stdout(&verified));
     let server = Server::start(std::fs::read(real.join("tinyshakespeare/input.txt")).unwrap(), &[Answer::CutAfter(400_000), Answer::Ranges]);
     let folder = tempfile::tempdir().unwrap();
-    for (times, word) in [(2, "fetched"), (2, "is here already")] {
+    for (times, word) in [(2, "fetched"), (2, "is already here")] {
         let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &server.address, "--to", "kept"]);
         assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
         assert_eq!(server.requests().len(), times);
@@ -607,7 +615,7 @@ fn real_data_of_rows_that_nobody_publishes_is_taken_as_it_lies_there() {
     for part in [
         "train.jsonl cannot be fetched: these rows",
         "valid.jsonl cannot be fetched",
-        "tokenizer-20231214.json.xz is here already, sha256 as published",
+        "tokenizer-20231214.json.xz is already here; its sha256 is as published",
     ] {
         assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
     }

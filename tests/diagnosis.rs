@@ -60,7 +60,7 @@ fn recorded_runs_without_a_fault_give_none() {
 fn a_recorded_run_beside_busy_processes_is_marked() {
     let findings = diagnose(&recorded("fashion-resnet18"));
     assert_eq!(names(&findings), ["busy-host"]);
-    assert_eq!(findings[0].says, "other processes kept 0.9 of 2 cores busy in the window; timings of it do not compare");
+    assert_eq!(findings[0].says, "other processes kept 0.9 of 2 cores busy in the window; its timings are unreliable");
 }
 
 #[test]
@@ -284,14 +284,14 @@ fn planted_faults_of_the_device_end_the_run_with_their_findings() {
         run_on(&scenario).1
     };
     let hot = reasons(0x48);
-    let wanted = "finding: throttled (2 of 2 trials, worst: train.batch_size 1): the GPU's clocks were held down for 100.0 % of the window: \
+    let wanted = "finding: throttled (2 of 2 trials, worst: train.batch_size 1): the GPU's clocks were limited for 100.0 % of the window: \
         hw_slowdown, hw_thermal_slowdown, at up to 38 °C";
     assert_eq!(findings_of(&hot), [wanted], "{hot}");
     let capped = reasons(0x4);
-    let wanted = "finding: power-capped (2 of 2 trials, worst: train.batch_size 1): the power limit held the clocks down for 100.0 % of the window at 480 W: sw_power_cap";
+    let wanted = "finding: power-capped (2 of 2 trials, worst: train.batch_size 1): the power limit lowered the clocks for 100.0 % of the window at 480 W: sw_power_cap";
     assert_eq!(findings_of(&capped), [wanted], "{capped}");
     let shared = with("nvmlDeviceGetComputeRunningProcesses_v3", json!([{"pid": 1, "usedGpuMemory": 2_147_483_648_u64}]));
-    let wanted = "finding: shared-device (2 of 2 trials, worst: train.batch_size 1): others computed on the device meanwhile (1 with 2.0 GiB); its times may be off";
+    let wanted = "finding: shared-device (2 of 2 trials, worst: train.batch_size 1): other processes used the device during the trial (1 with 2.0 GiB); its timings may be wrong";
     assert_eq!(findings_of(&shared), [wanted], "{shared}");
     let idle = with("nvmlDeviceGetUtilizationRates", json!({"gpu": 3, "memory": 0}));
     assert!(findings_of(&idle)[0].starts_with("finding: low-utilization (2 of 2 trials"), "{idle}");
@@ -312,7 +312,7 @@ fn a_report_says_it_all_in_three_forms() {
         "\ndata-bound: trial 8b2c83bf7f (data.num_workers 0) and 2 repeats\n",
         "    data_wait_fraction  42.0 %\n",
         "  threshold: data_wait_fraction at least 20.0 % (docs/measurement.md 5: 20 % is a diagnosis)\n",
-        "  refuted by: `data.synthetic: true` makes the batches once",
+        "  refuted by: `data.synthetic: true` reuses one batch",
         "    sweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n",
     ] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
@@ -320,7 +320,7 @@ fn a_report_says_it_all_in_three_forms() {
     let markdown = report(&["--format", "markdown"]).stdout;
     assert!(
         markdown.contains("\n## data-bound: trial ")
-            && markdown.contains("\nRefuted by: `data.synthetic: true` makes the batches once")
+            && markdown.contains("\nRefuted by: `data.synthetic: true` reuses one batch")
             && markdown.contains("```yaml\nsweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n```\n")
     );
     assert_eq!(markdown.matches("```").count() % 2, 0, "{markdown}");
@@ -336,7 +336,7 @@ fn a_report_is_of_a_run_an_experiment_a_table_or_the_newest() {
     let place = Place::with("train: {steps: 10}");
     let report = |arguments: &[&str]| Ended::of(place.kiln(&[&["report"], arguments].concat()).output().unwrap());
     let nothing = report(&[]);
-    assert!(nothing.status == Some(2) && nothing.stderr.contains("`--results` names the folder that holds runs"), "{nothing:?}");
+    assert!(nothing.status == Some(2) && nothing.stderr.contains("name the folder of the runs with `--results`"), "{nothing:?}");
     assert_eq!(place.run("completes", &[]).status, Some(0));
     for named in [&[][..], &["results/x"], &["results/x/latest"], &["results/x/latest/trials.csv"]] {
         let told = report(named);

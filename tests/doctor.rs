@@ -233,7 +233,7 @@ fn a_machine_without_a_driver_or_without_the_right_to_it_has_its_words() {
     assert_eq!(status, Some(0), "{page}");
     assert!(page.contains("problem driver no NVML at /nowhere") && page.contains("`KILN_NVML_LIB` names a library"), "{page}");
     let (_, page) = Machine::new().with_gpu("nvmlInit_v2: {return: 4}").page(&[]);
-    assert!(page.contains("problem driver this user may not talk to the NVIDIA driver"), "{page}");
+    assert!(page.contains("problem driver this user has no permission to use the NVIDIA driver"), "{page}");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn an_experiment_is_held_against_the_machine() {
     )
     .unwrap();
     let ended = machine.doctor(&["x.yaml"]);
-    assert!(ended.stdout.contains("a trial asks for 1000 loader workers"), "{ended:?}");
+    assert!(ended.stdout.contains("a trial uses 1000 loader workers"), "{ended:?}");
     let fewer = machine.doctor(&["x.yaml", "--set", "data.num_workers=1"]);
     assert!(fewer.stdout.contains("at most 1 loader worker on"), "{fewer:?}");
     assert_eq!(machine.doctor(&["y.yaml"]).status, Some(2));

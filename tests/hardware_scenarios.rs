@@ -161,7 +161,7 @@ fn a_gpu_that_gets_hot_is_seen_to_slow_down() {
 #[test]
 fn a_counter_that_goes_back_is_no_energy() {
     let found = sampled("energy-reset");
-    is_absent(&found.row, "energy_counter_joules", "the counter went back");
+    is_absent(&found.row, "energy_counter_joules", "the counter went backwards");
     let joules = 480.0 * found.window_seconds;
     assert!((number(&found.row, "energy_integral_joules") / joules - 1.0).abs() < 1e-6, "{joules} {:?}", found.row);
 }
@@ -202,7 +202,7 @@ fn the_trials_of_a_lost_gpu_go_to_the_others() {
     place.release();
     let ended = end_of(kiln);
     assert_eq!(ended.status, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("no further trial is given to it"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no more trials are scheduled on it"), "{}", ended.stderr);
     assert_eq!(place.column("outcome"), ["failed", "completed", "completed"]);
     assert_eq!(place.column("device_uuid"), [uuids(&[0]), uuids(&[1]), uuids(&[1])].concat());
     let reason = place.column("reason").remove(0);
@@ -298,13 +298,13 @@ fn a_lost_gpu_takes_its_fellow_along_and_auto_makes_another_pair() {
     assert!(rows[0]["reason"].contains("GPU 0 (NVIDIA H100 80GB HBM3) was lost"), "{rows:?}");
     let (before, after) = (uuids(&[0, 1]).join(";"), uuids(&[1, 2]).join(";"));
     assert_eq!(place.column("device_uuid"), [before, after.clone(), after], "{}", ended.stderr);
-    assert!(ended.stderr.contains("going on with GPU 1 (NVIDIA H100 80GB HBM3) and GPU 2"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("continuing on GPU 1 (NVIDIA H100 80GB HBM3) and GPU 2"), "{}", ended.stderr);
 }
 
 #[test]
 fn an_old_library_and_one_that_refuses_leave_gaps_with_their_reasons() {
     let old = &sampled("half-symbols").row;
-    is_absent(old, "energy_counter_joules", "this driver does not offer it");
+    is_absent(old, "energy_counter_joules", "this driver does not provide it");
     assert!((number(old, "mean_power_watts") - 480.0).abs() < 1e-6);
     let refused = &sampled("no-permission").row;
     for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "max_temperature_celsius", "peak_nvml_used_bytes"] {
@@ -400,7 +400,7 @@ fn trials_on_the_cpu_do_not_need_the_driver() {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(place.column("device_uuid"), [""]);
     let page = fs::read_to_string(place.latest().join("snapshot-1.txt")).unwrap();
-    assert!(page.contains("There is no GPU to read: the driver has not answered for 0.3 s."), "{page}");
+    assert!(page.contains("No GPU can be read: the driver has not answered for 0.3 s."), "{page}");
 }
 
 #[test]

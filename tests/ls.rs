@@ -16,7 +16,7 @@ fn list(place: &Place) -> Vec<Value> {
 fn an_empty_place_has_no_runs() {
     let place = Place::with("");
     let ended = Ended::of(place.kiln(&["ls"]).output().unwrap());
-    assert_eq!((ended.status, ended.stdout.as_str()), (Some(0), "no runs under results; `kiln run FILE` makes one\n"));
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(0), "no runs under results; `kiln run FILE` creates one\n"));
 }
 
 #[test]

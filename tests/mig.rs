@@ -59,7 +59,7 @@ fn readings_are_the_instances_own_or_absent_or_said_to_be_the_whole_gpus() {
         assert!((number(row, "max_temperature_celsius") - 38.0).abs() < 1e-9);
         sampled.drew(412.0);
         for column in ["mean_power_watts", "energy_counter_joules", "energy_integral_joules"] {
-            assert!(row["notes"].contains(&format!("{column}: of the whole board: MIG is on")), "{}", row["notes"]);
+            assert!(row["notes"].contains(&format!("{column}: for the whole board because MIG is on")), "{}", row["notes"]);
         }
     }
 }
@@ -71,7 +71,7 @@ fn a_part_of_a_gpu_instance_has_no_counters_of_work_and_no_traffic() {
     instance.calls.insert("nvmlDeviceGetName".into(), "NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb".into());
     let row = sampled_on(&scenario, INSTANCES[0], INSTANCES[0], None).row;
     assert_eq!(row["mig_profile"], "1c.3g.40gb");
-    is_absent(&row, "mean_sm_active", "the chip counts a GPU instance, of which this device is a part only");
+    is_absent(&row, "mean_sm_active", "the chip counts for the whole GPU instance, and this device is only a part of it");
 }
 
 #[test]
@@ -135,6 +135,6 @@ fn a_gpu_in_mig_mode_without_an_instance_cannot_be_used() {
     for keys in ["devices: auto", "devices: [0]"] {
         let refused = ended(&mut kiln_on(&sweep(keys, 1), &scenario, &[]));
         assert_eq!(refused.status, Some(3), "{refused:?}");
-        assert!(refused.stderr.contains("MIG is on and no instance was made"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("MIG is on and no instance exists"), "{}", refused.stderr);
     }
 }

@@ -42,7 +42,7 @@ fn larger_trials_are_skipped_by_name_and_run_when_asked_for() {
 
     // What was skipped is settled, until it is asked for.
     let again = run(&place, &[], &[]);
-    assert!(again.status == Some(0) && again.stderr.contains("every trial has its result already"), "{again:?}");
+    assert!(again.status == Some(0) && again.stderr.contains("every trial already has its result"), "{again:?}");
     let asked = run(&place, &[], &["--rerun", "skipped"]);
     assert_eq!(asked.status, Some(0), "{asked:?}");
     assert_eq!(ends(&place)[8..], ["32x1 completed", "32x1 completed", "16x1 completed"]);
@@ -92,9 +92,9 @@ fn a_smaller_trial_stands_in_down_to_the_first_that_fits_and_after_a_kill_too() 
     assert_eq!(ends(&place)[4..], ["4x4 completed"]);
     assert_eq!(place.rows()[4]["attempt"], "2");
     assert!(ended.stdout.contains("4 trials: 2 completed, 2 oom"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("in smaller pieces (first: trial"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("in smaller micro-batches (first: trial"), "{}", ended.stdout);
     let nothing = run(&place, &[], &[]);
-    assert!(nothing.stderr.contains("every trial has its result already"), "{nothing:?}");
+    assert!(nothing.stderr.contains("every trial already has its result"), "{nothing:?}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_smaller_trial_of_the_plan_is_not_run_twice_and_one_sample_is_the_end() {
     training(&place, &format!("{zip}\nrun: {{on_oom: shrink}}"));
     let ended = run(&place, &[("16", "runs_out")], &[]);
     assert_eq!(ends(&place), ["16x1 oom", "8x2 completed"]);
-    assert!(ended.stderr.contains("is the same in smaller pieces"), "{ended:?}");
+    assert!(ended.stderr.contains("is the same with a smaller batch size"), "{ended:?}");
 
     let place = Place::with("");
     training(&place, "train: {steps: 10, batch_size: 3}\nrun: {on_oom: shrink}");

@@ -155,7 +155,7 @@ fn a_prompt_that_a_text_cannot_spell_is_refused_where_it_stands() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         stderr(&output),
-        "x.yaml:10:31: `train.sample.prompt` holds \"Ω\", which the training text does not have; begin with tokens that it has \
+        "x.yaml:10:31: `train.sample.prompt` contains \"Ω\", which is not in the training text; use only tokens of the training text \
          (at train.sample.prompt = Ωmega, data.tokenizer = character)\n"
     );
     assert!(plan(folder.path(), &["x.yaml", "--set", "data.tokenizer=byte"]).status.success(), "bytes spell everything");

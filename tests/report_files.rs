@@ -163,15 +163,15 @@ fn what_kiln_did_not_make_is_not_written_over() {
         let ended = run(arguments);
         assert!(ended.status == Some(2) && ended.stderr.contains(words), "{arguments:?}: {ended:?}");
     };
-    refused(&["--html", "x.yaml"], "x.yaml: it is there already and was not made by `kiln report`; name a new file");
+    refused(&["--html", "x.yaml"], "x.yaml: it exists and was not written by `kiln report`; name a new file");
     refused(&["--html", "."], "it is a folder");
-    refused(&["--html", "/dev/null"], "it is there already and no plain file");
+    refused(&["--html", "/dev/null"], "it exists and is not a regular file");
     std::os::unix::fs::symlink("x.yaml", place.path("link.html")).unwrap();
     refused(&["--html", "link.html"], "no plain file");
     fs::copy(in_repository("src/report/html/page.html"), place.path("template.html")).unwrap();
     refused(&["--html", "template.html"], "was not made by `kiln report`");
     let lost = run(&["--html", "no/such/folder/report.html"]);
-    assert!(lost.status == Some(1) && lost.stderr.contains("its folder is not there; make it first"), "{lost:?}");
+    assert!(lost.status == Some(1) && lost.stderr.contains("its folder does not exist; create it first"), "{lost:?}");
 
     assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0));
     assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0), "kiln's own are made anew");

@@ -99,7 +99,7 @@ fn an_attempt_whose_parent_was_killed_gets_its_row_from_the_next_launch() {
     // The child died with its parent; what it had started is ended by the next launch.
     let ended = place.run("completes", &[]);
     assert!(ended.stderr.contains("attempt 1 had no row"), "{ended:?}");
-    assert!(ended.stderr.contains("ended 1 stray that an earlier launch had left running"), "{ended:?}");
+    assert!(ended.stderr.contains("ended leftover processes of an earlier launch: 1"), "{ended:?}");
     assert_eq!(place.processes(), [0_u32; 0]);
     assert_eq!(place.column("outcome"), ["killed", "completed", "completed"]);
     assert_eq!(place.column("attempt"), ["1", "2", "1"]);
@@ -123,7 +123,7 @@ fn a_torn_last_line_is_cut_and_said() {
     for tear in [torn.to_owned(), format!("{}{}\n", &text[..text.len() - second], "\0".repeat(30))] {
         fs::write(&table, tear).unwrap();
         let ended = place.run("completes", &[]);
-        assert!(ended.stderr.contains("the last line was torn"), "{ended:?}");
+        assert!(ended.stderr.contains("the last line was incomplete"), "{ended:?}");
         assert_eq!(ended.status, Some(0), "{ended:?}");
         assert_eq!(place.column("outcome"), ["completed", "killed", "completed"]);
         fs::write(&table, &text).unwrap();
@@ -136,7 +136,7 @@ fn the_plan_says_what_a_resume_would_skip() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);
     let planned = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
-    assert!(planned.stdout.contains("1 of them have ended already; a resume skips these"), "{planned:?}");
+    assert!(planned.stdout.contains("1 of them have already ended; a resume skips them"), "{planned:?}");
     place.write("train: {steps: 20}\nsweep: {grid: {train.batch_size: [1, 2]}}");
     let other = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
     assert!(!other.stdout.contains("ended already"), "another plan: {other:?}");
@@ -179,7 +179,7 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
     place.run("completes", &[]);
     let again = place.run("completes", &[]);
     assert_eq!(again.status, Some(0));
-    assert!(again.stderr.contains("every trial has its result already; `--fresh` starts a new run"), "{again:?}");
+    assert!(again.stderr.contains("every trial already has its result; `--fresh` starts a new run"), "{again:?}");
     assert_eq!((place.rows().len(), place.runs()), (2, 1));
     place.write("train: {steps: 20}");
     assert_eq!(place.run("completes", &[]).status, Some(0));
@@ -217,17 +217,17 @@ fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
     let place = Place::with(TWO);
     let plan = || Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap()).stdout;
     place.run("completes", &[]);
-    assert!(plan().contains("2 of them have ended already"));
+    assert!(plan().contains("2 of them have already ended"));
     as_if_made_elsewhere(&place);
-    assert!(!plan().contains("have ended already"));
+    assert!(!plan().contains("have already ended"));
     let dry = place.run("completes", &["--dry-run"]);
     assert!(dry.stdout.contains("Abacus 9000 there") && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
-    assert!(place.run("completes", &["--rerun", "completed", "--dry-run"]).stdout.contains("would go on in"));
+    assert!(place.run("completes", &["--rerun", "completed", "--dry-run"]).stdout.contains("would resume"));
     let ended = place.run("completes", &[]);
     assert_eq!((ended.status, place.runs(), place.rows().len()), (Some(0), 2, 2), "{ended:?}");
-    let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("was made on another machine")).collect();
+    let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("ran on another machine")).collect();
     assert!(said.len() == 1 && said[0].contains("a new run starts"), "{ended:?}");
-    assert!(place.run("completes", &[]).stderr.contains("every trial has its result already"));
+    assert!(place.run("completes", &[]).stderr.contains("every trial already has its result"));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
     });
     let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
     assert_eq!(stopped.status, Some(3), "{stopped:?}");
-    assert!(stopped.stderr.contains("is full: ") && stopped.stderr.contains("2.0 MiB is needed to start a trial"), "{stopped:?}");
+    assert!(stopped.stderr.contains("is full: ") && stopped.stderr.contains("a trial needs 2.0 MiB"), "{stopped:?}");
     let text = fs::read_to_string(place.latest().join("trials.csv")).unwrap();
     let before = place.rows().len();
     assert!(text.ends_with('\n') && (3..29).contains(&before), "{before} rows");

@@ -48,7 +48,7 @@ fn every_bad_end_is_a_row_with_its_reason_and_the_next_trial_starts() {
         ("huge_stderr", "failed", "failed", "the end of it"),
         ("bad_file", "failed", "same version", "unknown key"),
     ];
-    let killed: [Case; 1] = [("is_killed", "killed", "was killed by signal 9 (SIGKILL), not by kiln", "at step 3")];
+    let killed: [Case; 1] = [("is_killed", "killed", "was killed from outside by signal 9 (SIGKILL)", "at step 3")];
     let results: [Case; 5] = [
         ("diverges", "diverged", "loss is NaN at step 4", ""),
         ("runs_out", "oom", "device memory ran out", ""),
@@ -90,7 +90,7 @@ fn a_machine_that_cannot_run_it_stops_the_run_and_a_better_one_goes_on() {
 fn garbage_on_standard_output_is_counted_and_huge_standard_error_is_bounded() {
     let place = Place::with("train: {steps: 10}");
     place.run("garbage", &[]);
-    assert!(place.column("notes")[0].contains("stdout: 3 lines are no messages"), "{:?}", place.column("notes"));
+    assert!(place.column("notes")[0].contains("stdout: 3 lines are not messages"), "{:?}", place.column("notes"));
     place.run("huge_stderr", &["--fresh"]);
     let kept = fs::metadata(place.attempts()[0].join("stderr.txt")).unwrap().len();
     assert!((1_000_000..1_200_000).contains(&kept), "{kept}");
@@ -100,7 +100,7 @@ fn garbage_on_standard_output_is_counted_and_huge_standard_error_is_bounded() {
 #[test]
 fn a_trial_over_its_time_and_a_silent_one_are_stopped() {
     for (key, scenario, words) in
-        [("timeout", "hangs", "its time limit (`run.timeout` 1s)"), ("stall", "silent", "said nothing for 1s (`run.stall`)")]
+        [("timeout", "hangs", "its time limit (`run.timeout` 1s)"), ("stall", "silent", "sent no message for 1s (`run.stall`)")]
     {
         let place = Place::with(&format!("train: {{steps: 10}}\nrun: {{{key}: 1s}}"));
         let ended = place.run(scenario, &[]);
@@ -185,7 +185,7 @@ fn a_child_of_another_protocol_is_refused_by_its_version() {
         let ended = place.run(scenario, &[]);
         let row = &place.rows()[0];
         assert_eq!((ended.status, row["outcome"].as_str()), (Some(1), "failed"), "{ended:?}");
-        for words in ["speaks version 2", "understands version 1", "`kiln-trial` from the same version"] {
+        for words in ["speaks version 2", "supports only version 1", "`kiln-trial` from the same version"] {
             assert!(row["reason"].contains(words), "{scenario}: {}", row["reason"]);
         }
         assert_eq!((row["train_loss"].as_str(), place.processes()), ("", Vec::new()), "{scenario}");
@@ -219,7 +219,7 @@ fn a_child_gets_no_experiment_keys_and_no_gpu() {
 #[test]
 fn a_missing_trial_program_is_said_before_anything_is_made() {
     let place = Place::with("train: {steps: 10}");
-    for (program, words) in [("no/such/program", "the program that runs a trial is not there"), ("x.yaml", "may not be executed")] {
+    for (program, words) in [("no/such/program", "the trial program does not exist"), ("x.yaml", "is not executable")] {
         let mut kiln = place.kiln(&["run", "x.yaml"]);
         let ended = Ended::of(kiln.env("KILN_TRIAL", program).output().unwrap());
         assert_eq!(ended.status, Some(3));

@@ -191,7 +191,7 @@ fn a_performance_state_that_the_driver_does_not_know_is_absent() {
         (first_gpu(&rows).performance_state, readings.absent.get("performance_state").cloned())
     };
     assert_eq!(state(8), (Some(8), None));
-    assert_eq!(state(32), (None, Some("the driver does not know it".to_owned())));
+    assert_eq!(state(32), (None, Some("the driver does not know the performance state".to_owned())));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
     watching.look();
     let found = summary(&watching.sampler.unwatch("t"));
     assert_eq!(found.energy_counter_joules, None);
-    assert!(found.notes["energy_counter_joules"].starts_with("the counter went back"), "{:?}", found.notes);
+    assert!(found.notes["energy_counter_joules"].starts_with("the counter went backwards"), "{:?}", found.notes);
     assert!(found.energy_integral_joules.is_some());
 }
 
@@ -233,7 +233,7 @@ fn under_mig_the_row_says_what_is_hidden_and_what_is_the_boards() {
     let mig = "    nvmlDeviceGetMigMode: [1, 1]\n    nvmlGpmQuery";
     let found = summary(&sampled_apart(&HOPPER.replace("    nvmlGpmQuery", mig), 7, APART).1);
     assert_eq!(found.notes["mean_gpu_utilization"], "NVML gives no utilization while MIG is on");
-    assert_eq!(found.notes["mean_power_watts"], "of the whole board: MIG is on");
+    assert_eq!(found.notes["mean_power_watts"], "for the whole board because MIG is on");
     assert!(found.mean_sm_active.is_some() && found.mean_power_watts.is_some());
 }
 

@@ -33,7 +33,7 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
     place.release();
     let ended = end(kiln);
     assert_eq!(ended.status, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("interrupted; the same command goes on from here"), "{ended:?}");
+    assert!(ended.stderr.contains("interrupted; run the same command to resume"), "{ended:?}");
     assert_eq!(place.column("outcome"), ["completed"]);
     assert_eq!(place.run_file()["launches"][0]["ended"]["how"], "interrupted");
     assert_eq!(place.run("completes", &[]).status, Some(0));

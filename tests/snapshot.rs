@@ -82,7 +82,7 @@ fn a_gpu_is_chosen_by_index_uuid_or_address() {
     }
     assert_eq!(said(&["-i", "1,0", "--query", "index", "--format", "noheader"]), "1\n0\n");
     let (status, why) = refused(library(), &["-i", "7"]);
-    assert_eq!((status, why.as_str()), (Some(2), "`-i`: no GPU `7`; there are 3, named by index from 0, by UUID or by PCI address\n"));
+    assert_eq!((status, why.as_str()), (Some(2), "`-i`: no GPU `7`; there are 3; name them by index (from 0), UUID or PCI address\n"));
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn without_a_driver_the_host_is_shown_and_a_query_has_nothing_to_ask() {
     for args in [&[][..], &["--words"]] {
         let ended = with_driver(nowhere, args);
         let page = String::from_utf8(ended.stdout).unwrap();
-        assert!(ended.status.success() && page.contains("There is no GPU to read: no NVML at /nowhere/libnvidia-ml.so.1"), "{page}");
+        assert!(ended.status.success() && page.contains("No GPU can be read: no NVML at /nowhere/libnvidia-ml.so.1"), "{page}");
     }
     let (status, why) = refused(nowhere, &["--query", "name"]);
-    assert!(status == Some(3) && why.starts_with("`--query` has no GPU to ask: no NVML at "), "{why}");
+    assert!(status == Some(3) && why.starts_with("`--query` needs a GPU, and none can be read: no NVML at "), "{why}");
     let json: serde_json::Value = serde_json::from_slice(&with_driver(nowhere, &["--json"]).stdout).unwrap();
     assert!(json["no_gpu_because"].is_string() && json["host"]["cpu"]["usable_cores"]["value"].as_u64().unwrap() >= 1);
 }
@@ -147,15 +147,15 @@ fn the_tidy_table_and_json_hold_the_same_fields_each_with_a_value_or_a_reason() 
 fn the_words_rest_on_readings() {
     let words = said(&["--words"]);
     for sentence in [
-        "It is cut into MIG devices (1)",
+        "activity: unknown; the GPU is divided into MIG devices (1)",
         "(memory.used 32363 MiB, memory.free 110795 MiB)",
-        "It is at its power limit: 99 %",
-        "It is hot: 52 C, 4 C below its limit",
-        "Something holds its clocks down: sw_power_cap",
-        "1 process computes on it: 4242",
-        "Look after it: rows of its memory wait for a reset",
-        "It is idle: nothing ran on it in the last second (utilization.gpu 0 %, pstate P8)",
-        "How full its memory is, is unknown: this user may not read it",
+        "power: at the limit, 99 %",
+        "temperature: 52 °C, hot, 4 °C below the limit",
+        "clock limit: sw_power_cap",
+        "compute processes: 1 (4242",
+        "needs attention: rows of its memory are waiting for a reset",
+        "activity: idle, nothing ran in the last second (utilization.gpu 0 %, pstate P8)",
+        "memory: unknown, this user may not read it",
         "the GPU is lost",
         "Host: ",
     ] {

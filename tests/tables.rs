@@ -181,7 +181,7 @@ fn what_is_no_table_is_refused_with_its_place() {
 #[test]
 fn what_is_no_plain_file_is_refused_and_not_read_forever() {
     let message = TableWriter::open(Path::new("/dev/full"), TRIALS.spec(&[])).unwrap_err().to_string();
-    assert!(message.contains("/dev/full: opening failed: it is no plain file"), "{message}");
+    assert!(message.contains("/dev/full: opening failed: it is not a regular file"), "{message}");
     assert!(TrialTable::read(Path::new("/dev/zero")).is_err());
 }
 
@@ -311,10 +311,10 @@ fn an_id_with_its_letter_and_without_it_in_one_table_is_refused_and_in_two_table
     let joined = [&lines[..4], &[&again], &lines[4..]].concat().join("\n") + "\n";
     let refused = read_text(joined.as_bytes()).unwrap_err();
     let said = format!(
-        "edited.csv:5: record 4: `trial` is `t{0}`, and record 1 has `{0}`: with the letter `t` and without it an id is one trial",
+        "edited.csv:5: record 4: `trial` is `t{0}`, and record 1 has `{0}`: an id with and without the letter `t` is the same trial",
         id.digits()
     );
-    assert!(refused.starts_with(&said) && refused.contains("in a table of its own"), "{refused}");
+    assert!(refused.starts_with(&said) && refused.contains("in a separate table"), "{refused}");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
         });
         assert!(short.starts_with("edited.csv:3: record 2: it has 60 cells"), "{short}");
         let lacking = refused(&|_, cells| drop(cells.remove(batch)));
-        assert!(lacking.contains(":1:1: there is no column `batch_size`; every column of a row's version (trials/1) must be there"), "{lacking}");
+        assert!(lacking.contains(":1:1: there is no column `batch_size`; every column of a row's version (trials/1) must be present"), "{lacking}");
         let turned = refused(&|_, cells| cells.reverse());
         assert!(turned.contains("where `kiln_table` belongs"), "{turned}");
     }

@@ -52,7 +52,7 @@ fn the_largest_batch_is_found_with_its_evidence_its_cost_and_a_file_to_run() {
         assert_eq!(recommended(&ended), format!("train.batch_size {fits}"));
         assert!(place.rows().len() <= 13, "{}", place.rows().len());
         assert!(ended.stdout.contains("the whole grid is ") && ended.stdout.contains(" ran out of memory\n"), "{ended:?}");
-        assert!(ended.stdout.contains(&format!("one update sees {fits} examples in place of the file's 8, at the same learning rate 0.5")));
+        assert!(ended.stdout.contains(&format!("one update uses {fits} examples instead of the file's 8, at the same learning rate 0.5")));
         let numbers: Vec<String> = (1..=place.rows().len()).map(|number| number.to_string()).collect();
         assert_eq!(place.column("number"), numbers);
     }
@@ -74,7 +74,7 @@ fn the_largest_batch_is_found_with_its_evidence_its_cost_and_a_file_to_run() {
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(place.path("results/x-chosen/latest/trials.csv").exists());
     let again = tune(&place, 64, &[]);
-    assert!(again.status == Some(0) && again.stderr.contains("the search has ended already") && place.runs() == 1, "{again:?}");
+    assert!(again.status == Some(0) && again.stderr.contains("the search is already complete") && place.runs() == 1, "{again:?}");
     assert_eq!(recommended(&again), "train.batch_size 64");
     let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
     assert!(listed.stdout.lines().any(|line| line.contains(" x ") && line.contains("finished")), "{listed:?}");
@@ -146,7 +146,7 @@ fn a_search_that_was_interrupted_says_how_to_go_on_and_a_changed_one_is_refused(
     let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
     assert!(listed.stdout.contains("resumable") && listed.stdout.contains("/3+"), "{listed:?}");
     let preview = tune(&place, 37, &["--dry-run"]);
-    assert!(preview.status == Some(0) && preview.stdout.contains("would go on in ") && preview.stdout.contains("1 trial next"), "{preview:?}");
+    assert!(preview.status == Some(0) && preview.stdout.contains("would resume ") && preview.stdout.contains("1 trial next"), "{preview:?}");
     let changed = tune(&place, 37, &["--set", "sweep.search.to=32"]);
     assert!(changed.status == Some(2) && changed.stderr.contains("is unfinished and the experiment has changed"), "{changed:?}");
     let ended = tune(&place, 37, &[]);
@@ -212,7 +212,7 @@ fn more_retries_try_a_failed_trial_again_and_keep_the_others() {
     let place = Place::with("");
     training(&place, "sweep: {search: {kind: largest-batch, to: 16}}");
     let killed = Ended::of(command(&place, 11, &[]).env("SCRIPTED_CHILD_4", "is_killed").output().unwrap());
-    assert!(killed.status == Some(1) && killed.stderr.contains("(killed); the same command tries again"), "{killed:?}");
+    assert!(killed.status == Some(1) && killed.stderr.contains("(killed); run the same command to retry"), "{killed:?}");
     fs::write(place.path("notes.yaml"), "mine: yes\n").unwrap();
     for output in ["nowhere/chosen.yaml", "x.yaml", "notes.yaml", "results"] {
         let refused = tune(&place, 11, &["--output", output]);

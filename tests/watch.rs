@@ -74,7 +74,7 @@ fn a_line_per_device_and_look_under_one_heading() {
     let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "3"]));
     let lines: Vec<&str> = seen.stdout.lines().collect();
     assert_eq!((seen.status, lines.len()), (Some(0), 7), "{seen:?}");
-    assert!(lines[0].starts_with("UTC       GPU name ") && lines[0].ends_with("held by"), "{}", lines[0]);
+    assert!(lines[0].starts_with("UTC       GPU name ") && lines[0].ends_with("clock limit"), "{}", lines[0]);
     assert!(
         lines[1].contains("  0 Invented ")
             && lines[1].contains(" 75 % ")
@@ -149,7 +149,7 @@ fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
     for (asked, why) in [("7", "`-i`: no GPU `7`"), ("", "`-i` names no GPU"), (" ,", "`-i` names no GPU")] {
         let wrong = ended(&mut watch(&library, &["-i", asked]));
         assert_eq!(wrong.status, Some(2), "{asked:?}: {wrong:?}");
-        assert!(wrong.stderr.starts_with(why) && wrong.stderr.contains("there are 2, named by index from 0"), "{wrong:?}");
+        assert!(wrong.stderr.starts_with(why) && wrong.stderr.contains("there are 2, name them by index (from 0)"), "{wrong:?}");
     }
 }
 
@@ -182,7 +182,7 @@ fn a_file_that_is_no_table_of_watch_is_left_alone() {
     fs::write(&path, whole.clone() + "watch/1,2026").unwrap();
     let mended = appended();
     assert_eq!(mended.status, Some(0), "{mended:?}");
-    assert!(mended.stderr.contains("n.txt:4: a torn line was cut: `watch/1,2026`"), "{}", mended.stderr);
+    assert!(mended.stderr.contains("n.txt:4: an incomplete last line was removed: `watch/1,2026`"), "{}", mended.stderr);
     assert!(fs::read_to_string(&path).unwrap().starts_with(&whole) && !fs::read_to_string(&path).unwrap().contains("watch/1,2026\n"));
     let nowhere = ended(&mut watch(&library, &["--count", "1", "--csv", "/nonexistent/x.csv"]));
     assert!(nowhere.status == Some(1) && nowhere.stderr.starts_with("/nonexistent/x.csv: opening failed: "), "{nowhere:?}");

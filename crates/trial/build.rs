@@ -43,7 +43,7 @@ mod libtorch {
         }
         let libtorch = find();
         println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());
-        // Where `make install` puts libtorch, seen from the program: the checkout may be gone by then.
+        // The place where `make install` puts libtorch, relative to the program: the checkout may no longer exist then.
         println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib/kiln/torch/lib");
         let folder = Path::new("src/engine/shim");
         println!("cargo:rerun-if-changed={}", folder.display());

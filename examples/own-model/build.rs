@@ -1,4 +1,4 @@
-//! Tells the program where libtorch lies: the folder that kiln is built with, which `LIBTORCH` names. Without libtorch in kiln-trial
+//! Tells the program the folder of libtorch: the one that kiln is built with, which `LIBTORCH` names. Without libtorch in kiln-trial
 //! (its feature `libtorch`) this is not needed.
 
 #![allow(clippy::print_stdout, reason = "a build script speaks to cargo on standard output")]

@@ -21,7 +21,7 @@ def arguments(home):
         prog="check-gpu.sh", description="What only a GPU can show, in parts. Parts that passed before are not run again unless they are named."
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run, passed before or not; all of them if none is named")
-    parser.add_argument("--rehearse", action="store_true", help="run every part on the CPU with tiny sizes, to find mistakes of the check itself")
+    parser.add_argument("--rehearse", action="store_true", help="run every part on the CPU with tiny sizes, to find errors in the checks")
     parser.add_argument("--list", action="store_true", help="print the parts with their time limits, and end")
     parser.add_argument("--results", type=pathlib.Path, help="the folder of logs, tables and outcomes (default: check-gpu-results; a rehearsal begins anew in check-gpu-rehearsal)")
     parser.add_argument("--kiln", type=pathlib.Path, help="the program kiln (default: of the bundle, or target/release/kiln)")
@@ -37,7 +37,7 @@ def arguments(home):
         name = "check-gpu-rehearsal" if found.rehearse else "check-gpu-results"
         found.results = (home if is_bundle else runner.target_folder(home)) / name
         if found.rehearse and not found.list:
-            # What passed last week says nothing of today's check.
+            # An old result does not count for this check.
             shutil.rmtree(found.results, ignore_errors=True)
     return found
 
@@ -50,10 +50,10 @@ def main():
             print(f"{part.name:22} {part.seconds:4} s  {part.about}")
         return 0
     if not asked.rehearse and not has_gpu():
-        print("check-gpu: no NVIDIA GPU found, so nothing is checked; --rehearse runs every part on the CPU with tiny sizes", file=sys.stderr)
+        print("check-gpu: no NVIDIA GPU found, so nothing was checked; --rehearse runs every part on the CPU with tiny sizes", file=sys.stderr)
         return 3
     if not asked.kiln.is_file():
-        print(f"check-gpu: there is no {asked.kiln}; `make build` makes kiln, and --kiln names another one", file=sys.stderr)
+        print(f"check-gpu: {asked.kiln} does not exist; run `make build`, or name another program with --kiln", file=sys.stderr)
         return 2
     setting = Setting(home, asked.results.resolve(), asked.kiln.resolve(), asked.rehearse)
     if asked.run_part:

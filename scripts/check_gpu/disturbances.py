@@ -25,7 +25,7 @@ SAME_LOSS_ON_CUDA = 2e-2
 
 
 def oom_ladder(setting):
-    """Up until memory runs out; the trials after it complete."""
+    """Increases the batch size until memory runs out; the trials after it must complete."""
     if setting.is_rehearsal:
         setting.note("memory runs out at `run.memory_limit` (512 MiB of the process)")
     run = trials.sweep(setting, "oom-ladder", drop_axis(setting, LADDER))
@@ -79,7 +79,7 @@ def gibibytes(row):
 
 
 def kill_and_resume(setting):
-    """A child and then the runner are killed in the middle of trials; started again, the sweep ends as one that nobody disturbed."""
+    """A child and then the runner are killed in the middle of trials; after a restart the sweep ends like an undisturbed one."""
     trial = drop_axis(setting, RESUMED)
     undisturbed = trials.sweep(setting, "undisturbed", trial)
     results = setting.folder("runs", "killed")

@@ -63,7 +63,7 @@ def doctor(setting):
 
 
 def examine(setting):
-    """The child's own word on libtorch, CUDA and products."""
+    """The child's findings on libtorch, CUDA and products."""
     checks = Checks()
     lines = setting.run([*setting.program("kiln-trial"), "--examine"], CUDA_VISIBLE_DEVICES="" if setting.is_rehearsal else "0").splitlines()
     findings = [json.loads(line) for line in lines]
@@ -90,7 +90,7 @@ def snapshot(setting):
     taken = captures.take(setting, nvidia_smi, driver)
     checks = Checks()
     captures.compare(checks, taken)
-    # A comparison that cannot fail shows nothing: the same with one number changed must.
+    # Checks the comparison itself: it must fail if one number is changed.
     other = Checks()
     captures.compare(other, captures.with_another_memory(taken))
     checks.that(other.faults, "the comparison did not see that one side has another amount of memory")

@@ -11,7 +11,7 @@ import sys
 from check_gpu.setting import Checks, Failed
 from check_gpu.trials import peaks
 
-# Tests about the CPU or about engine flex alone: on CUDA they would show nothing. By the beginning of their names.
+# Tests that concern only the CPU or engine flex, by the beginning of their names; they are skipped on CUDA.
 NOT_ON_CUDA = {
     "suite": (
         ("loader::", "the loader's threads on the host"),

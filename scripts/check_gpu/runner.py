@@ -1,4 +1,4 @@
-"""Starts each part in a process of its own with a time limit, keeps its log and outcome, sums up, makes one archive.
+"""Starts each part in its own process with a time limit, stores its log and outcome, prints a summary, makes one archive.
 
 A part's outcome lies in `parts/NAME.json` of the results, its log in `logs/NAME.txt`. A part that passed is not run again unless it is named.
 """

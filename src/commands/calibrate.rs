@@ -1,4 +1,4 @@
-//! `kiln calibrate`: leases a device, starts the child that measures its matrix-product peak per precision, keeps the best
+//! `kiln calibrate`: leases a device, starts the child that measures its matrix-product peak per precision, stores the best
 //! result for MFU, prints both.
 
 use std::{
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::schedule::{self, Instruments, Lease, instruments::DeviceFacts};
 
-/// A peak this much lower than the best one of before was hardly measured under the same conditions.
+/// A peak this fraction below the stored best one was probably measured under other conditions.
 const NOTABLE_LOSS: f64 = 0.1;
 
 #[derive(clap::Args)]
@@ -34,22 +34,22 @@ pub(super) struct Args {
     cpu_threads: Option<u64>,
 }
 
-/// A device to start the child on.
+/// The device to start the child on.
 #[derive(Clone, Debug, PartialEq)]
 enum Target {
     Cpu,
-    /// The first idle one of these.
+    /// The first idle GPU of these.
     Gpus(Vec<DeviceFacts>),
 }
 
 /// The GPUs that may be measured.
 struct Offer<'a> {
     visible: &'a [DeviceFacts],
-    /// Why there are none.
+    /// Reason why there are none.
     absence: &'a str,
 }
 
-/// The child's answer.
+/// The result of the child.
 #[derive(Debug, Deserialize)]
 struct Calibration {
     libtorch: String,
@@ -95,7 +95,7 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
             .map_err(|why| Stop::new(Status::CannotRun, format!("no device is idle: {why}; try again later, or name another with `--device`"))),
         Target::Cpu => {
             if asked == "auto" {
-                let _ = writeln!(std::io::stderr(), "{absence}, the CPU is measured");
+                let _ = writeln!(std::io::stderr(), "{absence}; measuring the CPU");
             }
             Ok(None)
         }
@@ -111,7 +111,7 @@ fn chosen(asked: &str, offer: &Offer) -> Result<Target, Stop> {
         _ => {}
     }
     if asked.parse::<u32>().is_err() && !["GPU-", "MIG-"].iter().any(|start| asked.starts_with(start)) {
-        return Err(Stop::bad_input(format!("`--device {asked}` is no device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, `MIG-…`)")));
+        return Err(Stop::bad_input(format!("`--device {asked}` is not a device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, `MIG-…`)")));
     }
     offer.visible.iter().find(is_asked).map(|gpu| Target::Gpus(vec![gpu.clone()])).ok_or_else(|| {
         let listed: Vec<String> = offer.visible.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
@@ -134,7 +134,7 @@ fn measure(gpu: Option<&DeviceFacts>, threads: u64) -> Result<Calibration, Stop>
         return Err(Stop::new(Status::Failed, format!("{} ended with {}", program.display(), ended.status)));
     }
     answer(&ended.stdout).map_err(|why| {
-        let text = format!("{} answered something else than a calibration: {why}", program.display());
+        let text = format!("the output of {} is not a calibration: {why}", program.display());
         Stop::new(Status::Failed, text)
     })
 }
@@ -147,13 +147,13 @@ fn answer(text: &[u8]) -> Result<Calibration, String> {
     }
 }
 
-/// A CPU whose name the kernel does not tell, as the trial program calls it.
+/// Name that the trial program uses for a CPU of unknown name.
 fn unnamed(found: &Calibration) -> DeviceKey {
     let name = found.device_name.clone();
     DeviceKey { device: name.clone(), name, driver: None, cpu_threads: Some(found.cpu_threads), processor: None, power_limit_watts: None }
 }
 
-/// The answer's peaks with what they belong to.
+/// Returns the measured peaks with their device, precision and libtorch version.
 fn named(device: &DeviceKey, found: Calibration) -> Vec<MeasuredPeak> {
     let named = |peak: Measured| MeasuredPeak {
         device: device.clone(),
@@ -165,7 +165,7 @@ fn named(device: &DeviceKey, found: Calibration) -> Vec<MeasuredPeak> {
     found.peaks.into_iter().map(named).collect()
 }
 
-/// Keeps the best peaks; with them comes where they are kept, in words.
+/// Stores the best peaks; returns them and a sentence that names the file.
 fn kept(peaks: Vec<MeasuredPeak>) -> Result<(Vec<Kept>, String), Stop> {
     let Some(path) = peaks_path() else {
         let kept = peaks.into_iter().map(|measured| Kept { measured, before: None }).collect();
@@ -191,7 +191,7 @@ fn per_second(flops: f64) -> String {
     format!("{}FLOP/s", Count(flops))
 }
 
-/// A line for each peak that was higher before.
+/// Returns a line for each peak that was higher before.
 fn remarks(peaks: &[Kept]) -> String {
     peaks.iter().filter_map(remark).map(|line| line + "\n").collect()
 }
@@ -202,8 +202,8 @@ fn remark(peak: &Kept) -> Option<String> {
     if loss <= 0.0 {
         return None;
     }
-    let cause = if loss > NOTABLE_LOSS { "; was the device throttled or disturbed?" } else { "" };
-    Some(format!("{}: {} lower than before, the best one stays{cause}", peak.measured.precision, Fraction(loss)))
+    let cause = if loss > NOTABLE_LOSS { "; the device may have been throttled or disturbed" } else { "" };
+    Some(format!("{}: {} lower than before; the best one is kept{cause}", peak.measured.precision, Fraction(loss)))
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_device_is_chosen_by_word_index_or_uuid_among_those_visible() {
-        // GPU 0 is hidden: indices stay nvidia-smi's.
+        // GPU 0 is hidden: indices are still those of nvidia-smi.
         let visible = [gpu(1, "GPU-b"), gpu(2, "GPU-c")];
         let of = |asked: &str, visible: &[DeviceFacts]| chosen(asked, &Offer { visible, absence: "no NVIDIA driver found" });
         assert_eq!(of("auto", &visible).unwrap(), Target::Gpus(visible.to_vec()));
@@ -250,9 +250,9 @@ mod tests {
         let kept = |now: f64, before: Option<f64>| Kept { measured: peak(now), before: before.map(peak) };
         assert_eq!(remark(&kept(1e11, None)), None);
         assert_eq!(remark(&kept(1e11, Some(0.9e11))), None);
-        assert_eq!(remark(&kept(0.95e11, Some(1e11))).unwrap(), "f32: 5.0 % lower than before, the best one stays");
+        assert_eq!(remark(&kept(0.95e11, Some(1e11))).unwrap(), "f32: 5.0 % lower than before; the best one is kept");
         let doubted = remark(&kept(0.85e11, Some(1e11))).unwrap();
-        assert_eq!(doubted, "f32: 15.0 % lower than before, the best one stays; was the device throttled or disturbed?");
+        assert_eq!(doubted, "f32: 15.0 % lower than before; the best one is kept; the device may have been throttled or disturbed");
         let table = printed(&[kept(0.85e11, Some(1e11))]);
         assert!(table.contains("85.0 GFLOP/s") && table.contains("100.0 GFLOP/s"), "{table}");
     }

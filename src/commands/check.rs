@@ -1,4 +1,4 @@
-//! `kiln check`: every problem of every file at once.
+//! `kiln check`: lists every problem of every file at once.
 
 use std::{
     io::Write,
@@ -18,7 +18,7 @@ pub(super) struct Args {
     /// Experiment files; a file in a folder named `base` is checked as a fragment that others extend.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Set a key, such as train.batch_size=8; the value is YAML. May be given several times.
+    /// Set a key of the experiment: `train.batch_size=8`. The value is YAML. Can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -45,7 +45,7 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
     }
     let loaded = load_file(file.to_owned(), set)?;
     if let Some(search) = &loaded.experiment.sweep.search {
-        // Whatever the machine: it only decides how far a search may go.
+        // The machine does not matter here: it only limits how far a search may go.
         let finder = FactFinder::from_environment();
         prober(&loaded, &finder, &|data| finder.find(data), 1, 1)?;
         let (experiment, keys) = (&loaded.experiment, search.keys().join(", "));
@@ -54,7 +54,7 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
     plan_loaded(loaded).map(|planned| describe(&planned))
 }
 
-/// What the file asks for, in few words.
+/// A short summary of the experiment.
 fn describe(planned: &Planned) -> String {
     let experiment = &planned.loaded.experiment;
     let (grid, zip) = (&experiment.sweep.grid, &experiment.sweep.zip);

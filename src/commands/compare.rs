@@ -1,4 +1,4 @@
-//! `kiln compare`: what changed between two tables, and whether it can be told from chance.
+//! `kiln compare`: lists what changed between two tables, and whether it is more than noise.
 
 use super::{
     Status, Stop, note, page_style, print, rerun,
@@ -10,9 +10,9 @@ use crate::report::compare::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's (its newest run), a trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`.
+    /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`.
     base: String,
-    /// What it is compared with.
+    /// The run to compare with BASE.
     new: String,
     #[command(flatten)]
     asked: Asked,
@@ -20,25 +20,25 @@ pub(super) struct Args {
     again: rerun::Args,
 }
 
-/// How two tables are compared, and what to make of it.
+/// Options of a comparison and of its exit status.
 #[derive(clap::Args)]
 pub(super) struct Asked {
-    /// Match rows by these axes or columns, and not by trial id: `--by train.batch_size,data.num_workers`.
+    /// Match rows by these axes or columns instead of by trial id: `--by train.batch_size,data.num_workers`.
     #[arg(long, value_name = "KEY,…", value_delimiter = ',')]
     by: Vec<String>,
-    /// Compare rows that differ in these columns, because that is what is compared: `--across precision`.
+    /// Compare rows although they differ in these columns: `--across precision`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = field)]
     across: Vec<Field>,
-    /// Exit with 1 where something is so, and with 4 where these runs cannot tell: `--fail-on slower,worse-loss`.
+    /// Exit with 1 if one of these verdicts occurs, and with 4 if these runs cannot decide it: `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
-    /// What a gate of `--fail-on`, or the question whether a run is reproduced, does where these runs cannot answer it.
+    /// What to do if these runs cannot decide a gate of `--fail-on`, or whether a run is reproduced.
     #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
     cannot_tell: Untold,
-    /// Leave out runs that were disturbed: throttled, others on the device, memory errors, a busy host.
+    /// Exclude trials that were disturbed: throttled, other processes on the device, memory errors, a busy host.
     #[arg(long)]
     clean: bool,
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -55,7 +55,7 @@ enum Format {
     Json,
 }
 
-/// What becomes of a gate that cannot be answered.
+/// Result of a gate that cannot be decided.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Untold {
     /// Exit with 4.
@@ -77,24 +77,24 @@ impl Untold {
     }
 }
 
-/// What a run of a program may be stopped by.
+/// A reason to exit with status 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
-    /// A verdict on some metric, as it is spelled.
+    /// A verdict on a metric, by its name.
     Verdict(String),
     /// A point of BASE that NEW does not have.
     Missing,
-    /// Trials that did not all complete, on either side.
+    /// Trials of either side that did not complete.
     Ends,
 }
 
-/// Verdicts that are worth an exit status.
+/// Verdicts that `--fail-on` accepts.
 const VERDICTS: [&str; 9] =
     ["slower", "longer-step", "more-memory", "more-energy", "worse-loss", "ambiguous", "cannot-tell", "too-few-runs", "not-comparable"];
 
 fn field(text: &str) -> Result<Field, String> {
     let names: Vec<&str> = Field::ALL.iter().map(|field| field.name()).collect();
-    Field::ALL.into_iter().find(|field| field.name() == text).ok_or_else(|| format!("`{text}` is no such column; one of {}", names.join(", ")))
+    Field::ALL.into_iter().find(|field| field.name() == text).ok_or_else(|| format!("`{text}` is not a column; use one of {}", names.join(", ")))
 }
 
 fn reason(text: &str) -> Result<Reason, String> {
@@ -102,7 +102,7 @@ fn reason(text: &str) -> Result<Reason, String> {
         "missing" => Ok(Reason::Missing),
         "not-completed" => Ok(Reason::Ends),
         verdict if VERDICTS.contains(&verdict) => Ok(Reason::Verdict(verdict.to_owned())),
-        _ => Err(format!("`{text}` is nothing to fail on; one of {}, missing, not-completed", VERDICTS.join(", "))),
+        _ => Err(format!("`{text}` is not a verdict to fail on; use one of {}, missing, not-completed", VERDICTS.join(", "))),
     }
 }
 
@@ -117,7 +117,7 @@ impl Reason {
 }
 
 impl Asked {
-    /// Whether rows are matched by their trial's id, and not by values.
+    /// Whether rows are matched by trial id instead of by values.
     pub(super) fn matches_by_id(&self) -> bool {
         self.by.is_empty()
     }
@@ -131,10 +131,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     compare_and_print(&base, &new, &args.asked, None)
 }
 
-/// What a comparison comes to: a sentence for the end of the page, and an answer for the status.
+/// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit status.
 pub(super) type Closing = fn(&Comparisons) -> Reproduction;
 
-/// Prints what a comparison says; the status is 1 where it fails as asked, or nothing could be compared, and 4 where a gate cannot be answered.
+/// Prints a comparison. The status is 1 if a gate fails or nothing could be compared, and 4 if a gate cannot be decided.
 pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked, closing: Option<Closing>) -> Result<Status, Stop> {
     judge(base, new, asked, closing, |page, closing| {
         let closing = || closing.map(|closing| format!("\n{}\n", closing.sentence)).unwrap_or_default();
@@ -147,7 +147,7 @@ pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked, clos
     })
 }
 
-/// The same as one event, for programs that follow a run.
+/// The comparison as one JSON event, for programs that follow a run.
 pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked, closing: Closing) -> Result<Status, Stop> {
     judge(base, new, asked, Some(closing), |page, closing| {
         let mut event = page.value();
@@ -176,7 +176,7 @@ fn judge(
     Ok(surer(status(&found, asked), of_closing))
 }
 
-/// Of two statuses the one to exit with: a failure is sure, whatever else cannot be told.
+/// Combines two exit statuses: a failure takes precedence over an undecided gate.
 pub(super) fn surer(one: Status, other: Status) -> Status {
     match (one, other) {
         (Status::Failed, Status::CannotTell) | (Status::CannotTell, Status::Failed) => Status::Failed,
@@ -184,13 +184,13 @@ pub(super) fn surer(one: Status, other: Status) -> Status {
     }
 }
 
-/// What differs in what both runs recorded.
+/// Returns the differences between the records of both runs.
 fn record(base: &Source, new: &Source) -> Option<Vec<Fact>> {
     let experiments = [base.experiment_value(), new.experiment_value()];
     (base.run.is_some() && new.run.is_some()).then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
 }
 
-/// Fails where nothing could be compared, or as asked; a gate says what became of it.
+/// Fails if nothing could be compared or a gate fails; prints the result of each gate.
 fn status(found: &Comparisons, asked: &Asked) -> Status {
     let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
     let mut status = if is_refused && asked.fail_on.is_empty() { Status::Failed } else { Status::Success };
@@ -204,7 +204,7 @@ fn status(found: &Comparisons, asked: &Asked) -> Status {
 
 fn answer(reason: &Reason, found: &Comparisons) -> Gate {
     let fails = |names: Vec<String>| if names.is_empty() { Gate::Pass } else { Gate::Fail(names) };
-    // What a page says nothing of is no pass.
+    // A gate without a result on the page does not pass.
     let said = |names: Vec<String>| match (names.is_empty(), unsaid(found)) {
         (true, unsaid) if !unsaid.is_empty() => Gate::CannotTell(unsaid),
         _ => fails(names),
@@ -228,8 +228,8 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
 
 fn nothing_in_common(base: &Source, new: &Source, options: &Options) -> Stop {
     let hint = match options.by.is_empty() {
-        true => "no trial id is in both: a setting differs in all of them; `--by train.batch_size` matches rows by values",
-        false => "no value of these keys is in both",
+        true => "no trial id is in both runs: a setting differs in all trials; match rows by values with `--by train.batch_size`",
+        false => "no value of these keys is in both runs runs",
     };
     Stop::bad_input(format!("{} and {}: {hint}", base.name, new.name))
 }

@@ -1,4 +1,4 @@
-//! `kiln completions`: a completion script for a shell.
+//! `kiln completions`: prints a completion script for a shell.
 
 use clap_complete::{Shell, generate};
 
@@ -6,7 +6,7 @@ use super::{Status, Stop, command_line, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which shell.
+    /// The shell to complete for.
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! `kiln data`: what data sets there are, fetching them, and holding files against their published hashes.
+//! `kiln data`: lists and downloads data sets, and verifies files against their published hashes.
 
 use std::{
     io::{IsTerminal, Write},
@@ -26,13 +26,13 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum DataVerb {
-    /// Show the data sets that kiln knows, and which are here.
+    /// List the data sets that kiln knows, and where they are on this machine.
     List,
-    /// Download data sets; goes on where an earlier download stopped.
+    /// Download data sets; resumes an unfinished download.
     Fetch(FetchArgs),
-    /// Hold files against what is published of them: sha256, plain, .gz or .xz, else md5.
+    /// Verify files against their published checksums: sha256 (plain, .gz or .xz), else md5.
     Verify {
-        /// Data sets; all that are here if none is named.
+        /// Data sets; all that are on this machine if none is named.
         names: Vec<String>,
     },
 }
@@ -42,13 +42,13 @@ struct FetchArgs {
     /// Data sets, as `kiln data list` names them.
     #[arg(required = true)]
     names: Vec<String>,
-    /// Folder that the set's folder goes into; $KILN_DATA if set, else data/.
+    /// Parent folder of the data set's folder; $KILN_DATA if set, else data/.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Address of a mirror, laid out as DIR is: URL/<folder>/<file>.
+    /// Address of a mirror with the same layout as DIR: URL/<folder>/<file>.
     #[arg(long, value_name = "URL")]
     from: Option<String>,
-    /// Tries in a row that bring nothing before giving up.
+    /// Consecutive attempts without progress before giving up.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
 }
@@ -69,21 +69,21 @@ fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
         let here = place_of(set, data_folder).map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
         table.add_row([set.name, set.about, &size(set.bytes()), set.licence, &here]);
     }
-    table.add_row(["generated", "a text that kiln makes itself", "any", "–", "nothing to fetch"]);
-    table.add_row(["text", "a file of your own", "any", "yours", "`data.path`"]);
-    table.add_row(["generated-images", "images that kiln makes itself", "any", "–", "nothing to fetch"]);
-    table.add_row(["image-folder", "a folder of PNG and JPEG files of your own", "any", "yours", "`data.path`"]);
-    table.add_row(["sft-jsonl", "prompts and responses of your own, JSON lines", "any", "yours", "`data.path`"]);
-    table.add_row(["panel-csv", "CSV files of your own, one per symbol", "any", "yours", "`data.path`"]);
-    print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks what is here.\n", table.trim_fmt()))?;
+    table.add_row(["generated", "a text that kiln generates", "any", "–", "no download needed"]);
+    table.add_row(["text", "your own text file", "any", "yours", "`data.path`"]);
+    table.add_row(["generated-images", "images that kiln generates", "any", "–", "no download needed"]);
+    table.add_row(["image-folder", "your own folder of PNG and JPEG files", "any", "yours", "`data.path`"]);
+    table.add_row(["sft-jsonl", "your own prompts and responses, as JSON lines", "any", "yours", "`data.path`"]);
+    table.add_row(["panel-csv", "your own CSV files, one per symbol", "any", "yours", "`data.path`"]);
+    print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks the files on this machine.\n", table.trim_fmt()))?;
     Ok(Status::Success)
 }
 
 fn size(bytes: Option<u64>) -> String {
-    bytes.map_or_else(|| "not known".to_owned(), |bytes| Bytes(bytes).to_string())
+    bytes.map_or_else(|| "unknown".to_owned(), |bytes| Bytes(bytes).to_string())
 }
 
-/// The first folder that holds any file of the set, or what was in its archive.
+/// Returns the first folder that holds a file of the set, or its unpacked archive.
 fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
     let has_file = |folder: &Path| set.files.iter().any(|file| source::present(file, folder).is_some());
     let has_some = |folder: &PathBuf| has_file(folder) || source::is_unpacked(set, folder);
@@ -113,16 +113,16 @@ fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, St
     Ok(status)
 }
 
-/// Fetches a file unless it is here; a failure is told of one that nobody publishes, so that the others still come.
+/// Downloads a file unless it is present. A file without a public address only prints a message, so that the others are still downloaded.
 fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<Status, Stop> {
     if let Some(present) = source::present(file, folder) {
         check_file(&present, file)
-            .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; move it away and fetch again, it is not overwritten")))?;
-        print(&format!("{} is here already, {} as published\n", present.display(), file.checksum.algorithm()))?;
+            .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; kiln does not overwrite it; move it away and fetch again")))?;
+        print(&format!("{} is already here; its {} is as published\n", present.display(), file.checksum.algorithm()))?;
         return Ok(Status::Success);
     }
     if source::is_unpacked(set, folder) {
-        print(&format!("{} is here already, unpacked\n", folder.display()))?;
+        print(&format!("{} is already here, unpacked\n", folder.display()))?;
         return Ok(Status::Success);
     }
     let name = file.published_name();
@@ -146,13 +146,13 @@ fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(),
     bar.clear();
     ended.map_err(|error| Stop::new(Status::Failed, error))?;
     let size = size(std::fs::metadata(&download.destination).ok().map(|file| file.len()));
-    print(&format!("{} fetched ({size}), {} as published\n", download.destination.display(), file.checksum.algorithm()))
+    print(&format!("{} fetched ({size}); its {} is as published\n", download.destination.display(), file.checksum.algorithm()))
 }
 
-/// From one line of progress to the next, where there is no bar.
+/// Time between two lines of progress when there is no bar.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// A bar on a terminal, a line now and then elsewhere.
+/// Shows progress: a bar on a terminal, else a line from time to time.
 enum Bar {
     Drawn(ProgressBar),
     Lines { last: Option<Instant> },
@@ -173,7 +173,7 @@ impl Bar {
 
     fn show(&mut self, file: &DatasetFile, progress: Progress) {
         if let Progress::Retry { reason, wait } = &progress {
-            return self.say(&format!("{}: {reason}; trying again in {} ms", file.name, wait.as_millis()));
+            return self.say(&format!("{}: {reason}; next attempt in {} ms", file.name, wait.as_millis()));
         }
         match (self, progress) {
             (Self::Drawn(bar), Progress::Bytes { done, total }) => {
@@ -207,7 +207,7 @@ impl Bar {
 }
 
 fn say_plainly(line: &str) {
-    // Nothing can be said if standard error is gone.
+    // The error is ignored if standard error is closed.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -220,7 +220,7 @@ fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> 
             Some(folder) => status = worse(status, verify_set(set, &folder)?),
             None => {
                 let places: Vec<String> = source::folders(set.folder, None, data_folder).iter().map(|folder| folder.display().to_string()).collect();
-                print(&format!("{}: not here (looked in {}); `kiln data fetch {0}` gets it\n", set.name, places.join(", ")))?;
+                print(&format!("{}: not here (looked in {}); `kiln data fetch {0}` downloads it\n", set.name, places.join(", ")))?;
                 if !names.is_empty() {
                     status = Status::Failed;
                 }
@@ -238,7 +238,7 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in set.files {
         let line = match source::present(file, folder) {
-            None if source::is_unpacked(set, folder) => Ok(format!("{} holds it unpacked; only the archive can be verified", folder.display())),
+            None if source::is_unpacked(set, folder) => Ok(format!("{} is unpacked; only an archive can be verified", folder.display())),
             None => Err(format!("{} is missing", folder.join(file.published_name()).display())),
             Some(path) => check_file(&path, file).map(|()| format!("{} is as published", path.display())),
         };
@@ -254,11 +254,11 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
 fn check_file(path: &Path, file: &DatasetFile) -> Result<(), String> {
     let (name, algorithm, published) = (file.published_name(), file.checksum.algorithm(), file.checksum.hex());
     if matches!(file.checksum, Checksum::Md5(_)) && !path.ends_with(&name) {
-        return Err(format!("{} is not packed as it is published; only `{name}` can be held against its md5", path.display()));
+        return Err(format!("{} is not packed as published; only `{name}` can be verified against its md5", path.display()));
     }
     let (found, bytes) = source::checksum_of(path, path, &file.checksum).map_err(|error| format!("{} could not be read: {error}", path.display()))?;
     if found == published {
         return Ok(());
     }
-    Err(format!("{} is another file: {bytes} bytes with {algorithm} {found}, published is {published}", path.display()))
+    Err(format!("{} is not the published file: it has {bytes} bytes and {algorithm} {found}, expected {published}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `kiln doctor`: what stands in the way of trials on this machine, or would spoil their numbers.
+//! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements unreliable.
 
 use std::{io::IsTerminal, path::PathBuf};
 
@@ -23,13 +23,13 @@ pub(super) struct Args {
     /// Set a key of the experiment: `data.num_workers=8`.
     #[arg(long, value_name = "KEY=VALUE", requires = "file")]
     set: Vec<String>,
-    /// Leave out the matrix products, which take a few seconds per device.
+    /// Skip the matrix products, which take a few seconds per device.
     #[arg(long)]
     quick: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Where runs would be kept.
+    /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Whether the files of `train.initial_weights` are here, and those that are meant.
+//! Checks that the files of `train.initial_weights` exist and are the intended ones.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use kiln_data::weights;
 
 const KEY: &str = "train.initial_weights.path";
 
-/// What is wrong with the files that these trials begin with; each is read once.
+/// Returns the problems of the files that these trials start from; each file is read once.
 pub(super) fn faults(loaded: &Loaded, trials: &[Trial]) -> Vec<String> {
     let named = trials.iter().filter_map(|trial| trial.train.initial_weights.as_ref());
     let different: BTreeSet<(&str, &str)> = named.map(|weights| (weights.path.as_str(), weights.sha256.as_str())).collect();
@@ -25,7 +25,7 @@ pub(super) fn faults(loaded: &Loaded, trials: &[Trial]) -> Vec<String> {
 fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
     let message = match moving(path, &loaded.experiment.name) {
         Some((link, folder)) => format!(
-            "`{KEY}` goes through {}, which will be the folder of this run; name {} in its place",
+            "`{KEY}` goes through {}, which will be the folder of this run; name {} instead",
             link.display(),
             link.with_file_name(folder).display()
         ),
@@ -38,7 +38,7 @@ fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
     })
 }
 
-/// The link to the newest run of an experiment that a path goes through, and where it leads.
+/// Returns the `latest` link that a path goes through, and its target.
 fn moving<'a>(path: &'a Path, experiment: &str) -> Option<(&'a Path, PathBuf)> {
     let is_its = |place: &Path| place.ends_with(Path::new(experiment).join(LATEST));
     let link = path.ancestors().find(|place| is_its(place))?;

@@ -1,4 +1,4 @@
-//! What `run` and `tune` share: their options, the voice, the words of a stop.
+//! Code shared by `run` and `tune`: options, progress output and error messages.
 
 use std::{
     collections::BTreeMap,
@@ -17,43 +17,43 @@ use crate::schedule::{self, Instruments, Preview, Request, Selection, Style, Tun
 /// Options of commands that run trials.
 #[derive(clap::Args)]
 pub(super) struct Launching {
-    /// Start a new run even if one could be gone on with.
+    /// Start a new run even if an unfinished run could be resumed.
     #[arg(long)]
     pub(super) fresh: bool,
-    /// Say what would run, and run nothing.
+    /// Print what would run, without running anything.
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Set a key of the experiment: `train.batch_size=8`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The same as `--set run.devices=…`: auto, cpu, all, an index or a UUID.
+    /// Short for `--set run.devices=…`: auto, cpu, all, an index or a UUID.
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// The same as `--set run.engine=…`.
+    /// Short for `--set run.engine=…`.
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
-    /// Say nothing but the result; with `--progress json`, nothing but the events.
+    /// Print only the result; with `--progress json`, only the events.
     #[arg(long)]
     pub(super) quiet: bool,
-    /// How to tell the progress.
+    /// How to report progress.
     #[arg(long, value_enum, default_value_t = Telling::Auto)]
     progress: Telling,
-    /// Where runs are kept.
+    /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Telling {
-    /// Bars on a terminal, else lines.
+    /// Progress bars on a terminal, else lines.
     Auto,
-    /// Timed lines on standard error.
+    /// Lines with times on standard error.
     Plain,
     /// JSON events on standard output, documented in docs/running.md.
     Json,
 }
 
-/// What is to be run.
+/// The experiment and trials to run.
 pub(super) struct Wanted<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) resolved: &'a str,
@@ -64,12 +64,12 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Launching {
-    /// Launches that keep their runs in a folder and leave the voice to the caller.
+    /// Options for launches into a given folder, without progress output of their own.
     pub(super) fn quiet_in(results: PathBuf) -> Self {
         Self { fresh: false, dry_run: false, set: Vec::new(), device: None, engine: None, quiet: true, progress: Telling::Plain, results }
     }
 
-    /// Puts what the scheduler is asked for into `with`.
+    /// Builds the scheduler's request and passes it to `with`.
     pub(super) fn request<T>(&self, wanted: &Wanted<'_>, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let Wanted { experiment, resolved, trials, search, ref selection, data } = *wanted;
@@ -86,13 +86,13 @@ impl Launching {
             fresh: self.fresh,
             command_line: &command_line(),
             data,
-            // No ending is undone: the bytes of a program are hashed as they are.
+            // The file is hashed as it is, without decompression.
             sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
             style: self.style(),
         })
     }
 
-    /// `--set` with the keys that have a flag of their own.
+    /// The `--set` values, with those of the dedicated flags.
     pub(super) fn settings(&self) -> Vec<String> {
         let device = self.device.iter().map(|device| match device.as_str() {
             "auto" | "cpu" | "all" => format!("run.devices={device}"),
@@ -113,7 +113,7 @@ impl Launching {
     }
 }
 
-/// As typed.
+/// The command line as typed.
 fn command_line() -> Vec<String> {
     std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect()
 }
@@ -123,7 +123,7 @@ pub(super) fn needs_gpu(engine: Engine, devices: &Devices) -> bool {
     engine != Engine::Flex && *devices != Devices::Named(DeviceName::Cpu)
 }
 
-/// Trials on the CPU do not wait for a driver that hangs.
+/// Opens the instruments; trials on the CPU do not wait for a driver that hangs.
 pub(super) fn instruments(needs_gpu: bool) -> Instruments {
     let library = nvml_library();
     match needs_gpu {
@@ -132,11 +132,11 @@ pub(super) fn instruments(needs_gpu: bool) -> Instruments {
     }
 }
 
-/// Where a launch would go on, or begin, and why no finished run is taken; without a line's end.
+/// Returns the folder that a launch would resume or create, and why a finished run is not used; without a line feed.
 pub(super) fn place(request: &Request, preview: &Preview) -> String {
     let place = match &preview.resumes {
-        Some(folder) => format!("would go on in {}", folder.path().display()),
-        None => format!("would start a new run in {}", request.results.join(&request.experiment.name).display()),
+        Some(folder) => format!("would resume {}", folder.path().display()),
+        None => format!("would start a new run under {}", request.results.join(&request.experiment.name).display()),
     };
     let notice = preview.notice.as_ref().map(|notice| format!("{notice}\n")).unwrap_or_default();
     format!("{notice}{place}")

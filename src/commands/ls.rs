@@ -1,4 +1,4 @@
-//! `kiln ls`: the runs under `results/`, newest first within each experiment.
+//! `kiln ls`: lists the runs under `results/`, newest first within each experiment.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use super::{Status, Stop, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Where runs are kept; `results` unless told otherwise.
+    /// Folder of the runs; `results` by default.
     #[arg(value_name = "DIR")]
     results: Option<PathBuf>,
     /// Print one JSON array.
@@ -28,27 +28,27 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// How a run stands.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
     Running,
     Finished,
-    /// Unfinished and the newest of its experiment: `kiln run`, of a search `kiln tune`, goes on with it.
+    /// Unfinished and the newest of its experiment: `kiln run` (for a search, `kiln tune`) resumes it.
     Resumable,
-    /// Unfinished, and a newer run has taken its place.
+    /// Unfinished, and a newer run has replaced it.
     Abandoned,
     /// Its files cannot be read.
     Unreadable,
 }
 
-/// One run as listed.
+/// One run of the list.
 #[derive(Debug, Serialize)]
 struct Line {
     experiment: String,
     run: String,
     state: State,
-    /// Planned trials, those with a final row, and those of them that have no result.
+    /// Numbers of planned trials, of trials with a final row, and of those without a result.
     trials: usize,
     /// Whether a search may plan more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -57,7 +57,7 @@ struct Line {
     failed: usize,
     age_seconds: Option<f64>,
     size_bytes: u64,
-    /// Who runs it, or why it cannot be read.
+    /// The process that runs it, or why it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -69,22 +69,22 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         let text = serde_json::to_string_pretty(&lines).map_err(|error| Stop::new(Status::Failed, error))?;
         print(&format!("{text}\n"))?;
     } else if lines.is_empty() {
-        print(&format!("no runs under {}; `kiln run FILE` makes one\n", results.display()))?;
+        print(&format!("no runs under {}; `kiln run FILE` creates one\n", results.display()))?;
     } else {
         print(&table(&lines))?;
     }
     Ok(Status::Success)
 }
 
-/// The experiments under a folder; one that nobody named may be absent.
+/// Returns the experiments under a folder; the default folder may be absent.
 fn names(results: &Path, is_named: bool) -> Result<Vec<String>, Stop> {
     match experiments(results) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Stop::bad_input(format!("{}: there is no such folder; name the one that holds runs, such as `results`", results.display())))
+            Err(Stop::bad_input(format!("{}: there is no such folder; name the folder of the runs, such as `results`", results.display())))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            Err(Stop::bad_input(format!("{}: is no folder; name the one that holds runs, such as `results`", results.display())))
+            Err(Stop::bad_input(format!("{}: this is not a folder; name the folder of the runs, such as `results`", results.display())))
         }
         listed => listed.map_err(|error| Stop::bad_input(format!("{}: {error}", results.display()))),
     }
@@ -135,13 +135,13 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     line
 }
 
-/// Since the start of the last launch.
+/// Time since the start of the last launch.
 fn age_seconds(started_utc: &str) -> Option<f64> {
     let started: jiff::Timestamp = started_utc.parse().ok()?;
     Some(jiff::Timestamp::now().duration_since(started).as_secs_f64())
 }
 
-/// Bytes of all files beneath; links are not followed.
+/// Bytes of all files below a folder; symbolic links are not followed.
 fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

@@ -1,5 +1,5 @@
-//! What the environment and the command line say of this machine: which program runs a trial, which NVML library is taken, which
-//! GPUs are meant, whether the terminal can draw.
+//! Settings of this machine from the environment and the command line: the program that runs a trial, the NVML library, the
+//! selected GPUs, and whether the terminal can draw.
 
 use std::path::PathBuf;
 
@@ -13,23 +13,23 @@ use super::{Status, Stop};
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {
     if let Some(named) = std::env::var_os("KILN_TRIAL").filter(|value| !value.is_empty()) {
-        return std::path::absolute(named).map_err(|error| Stop::new(Status::CannotRun, format!("`KILN_TRIAL`: {error}")));
+        return std::path::absolute(named).map_err(|error| Stop::new(Status::CannotRun, format!("`KILN_TRIAL` is not a usable path: {error}")));
     }
     let own = std::env::current_exe().map_err(|error| Stop::new(Status::CannotRun, format!("kiln cannot find its own program: {error}")))?;
     Ok(own.with_file_name("kiln-trial"))
 }
 
-/// `$KILN_NVML_LIB`: a library to take instead of the driver's.
+/// `$KILN_NVML_LIB`: a library to use instead of the driver's.
 pub(super) fn nvml_library() -> Option<PathBuf> {
     std::env::var_os("KILN_NVML_LIB").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The GPUs that `-i` names by index, UUID or PCI address, with commas and spaces as they come: indices, in the order named.
+/// Returns the indices of the GPUs that `-i` names by index, UUID or PCI address, separated by commas or spaces, in the given order.
 /// Calls the driver, which may hang.
 pub(super) fn named_gpus(nvml: &Nvml, asked: &[String]) -> Result<Vec<u32>, Stop> {
     let names = gpu_names(asked);
     let count = nvml.device_count();
-    let how = format!("there are {count}, named by index from 0, by UUID or by PCI address");
+    let how = format!("there are {count}; name them by index (from 0), UUID or PCI address");
     if names.is_empty() {
         return Err(Stop::bad_input(format!("`-i` names no GPU; {how}")));
     }
@@ -40,7 +40,7 @@ fn gpu_names(asked: &[String]) -> Vec<String> {
     asked.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether a terminal can be drawn on, and not only written to line by line.
+/// Whether the output is a terminal that can redraw lines.
 pub(super) fn can_draw(is_terminal: bool) -> bool {
     is_terminal && is_drawing_terminal(std::env::var("TERM").ok().as_deref())
 }

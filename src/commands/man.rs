@@ -1,4 +1,4 @@
-//! `kiln man`: the manual pages, made from the same text as `--help`.
+//! `kiln man`: prints the manual pages, generated from the same text as `--help`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::{Status, Stop, command_line, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Write one page per command into this folder (kiln.1, kiln-run.1, …) instead of printing that of kiln.
+    /// Write one page per command into this folder (kiln.1, kiln-run.1, …) instead of printing the page of kiln.
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
 }
@@ -21,7 +21,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return Ok(Status::Success);
     };
     if !folder.is_dir() {
-        return Err(Stop::bad_input(format!("{} is not a folder; make it first", folder.display())));
+        return Err(Stop::bad_input(format!("{} is not a folder; create it first", folder.display())));
     }
     let failed = |error| Stop::new(Status::Failed, format!("the manual pages could not be written to {}: {error}", folder.display()));
     clap_mangen::generate_to(command_line(), &folder).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! One file per verb: joins the parts, owns no logic of its own. Here stands the list of verbs, and the one place where an
-//! outcome of a command becomes an exit status.
+//! The commands, one file each; they call the other modules. This file has the list of commands, and the only place where the
+//! result of a command becomes an exit status.
 
 mod calibrate;
 mod check;
@@ -43,29 +43,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Check experiment files: every problem at once, with its place.
+    /// Check experiment files: lists every problem at once, with its line.
     Check(check::Args),
     /// Show the trials that would run.
     Plan(plan::Args),
     /// Run an experiment, or resume an unfinished run of it.
     Run(run::Args),
-    /// Search instead of sweeping: the largest batch, the fastest batch, the workers, the best setting.
+    /// Search instead of sweeping: the largest or fastest batch size, the number of workers, the best setting.
     Tune(tune::Args),
-    /// Set two tables against each other: faster, slower, the same, or not to be told from chance.
+    /// Compare two runs: faster, slower, unchanged, or within noise.
     Compare(compare::Args),
-    /// Run a run's experiment again, as it was resolved then, and compare: exit with 0 where the losses are the same, 1 where not, 4 where nobody can tell.
+    /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the same, 1 if not, 4 if undecided.
     Reproduce(reproduce::Args),
-    /// Say what a run means: its summary, and what the numbers point to, with evidence and the next experiment.
+    /// Explain a run: its summary, and findings with evidence and the next experiment.
     Report(report::Args),
     /// List the runs under results/.
     Ls(ls::Args),
-    /// Show all readings of all GPUs now: text like nvidia-smi -q, CSV, JSON, words, or chosen properties.
+    /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation, or selected properties.
     Snapshot(snapshot::Args),
-    /// Show the devices' readings live, or write them as a table.
+    /// Show the readings of the devices live, or write them to a table.
     Watch(watch::Args),
-    /// Measure the matrix-product peak of a device per precision, for MFU.
+    /// Measure the peak matrix-product speed of a device per precision, for MFU.
     Calibrate(calibrate::Args),
-    /// Check machine, driver, libtorch, devices and disk, with a remedy for each problem.
+    /// Check machine, driver, libtorch, devices and disk; prints a remedy for each problem.
     Doctor(doctor::Args),
     /// List, fetch and verify data sets.
     Data(data::Args),
@@ -77,24 +77,24 @@ enum Verb {
     Man(man::Args),
 }
 
-/// How a command ended, as an exit status (`docs/design.md`).
+/// Result of a command, as an exit status (`docs/design.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// 0: every trial has a result.
     Success = 0,
-    /// 1: some trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the command could not do its work.
+    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the command failed.
     Failed = 1,
     /// 2: bad file or command line.
     BadInput = 2,
     /// 3: the machine cannot run it.
     CannotRun = 3,
-    /// 4: a gate of `--fail-on`, or whether a run is reproduced, that these runs cannot answer.
+    /// 4: these runs cannot decide a gate of `--fail-on`, or whether a run is reproduced.
     CannotTell = 4,
     /// 130: interrupted.
     Interrupted = 130,
 }
 
-/// A command that did not get to its end: what to print and which status to exit with.
+/// A command that stopped early: the message to print and the exit status.
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) status: Status,
@@ -111,7 +111,7 @@ impl Stop {
     }
 }
 
-/// Writes to standard output; a reader that went away (`kiln plan | head`) ends the command quietly.
+/// Writes to standard output; a closed pipe (`kiln plan | head`) ends the command without a message.
 pub(crate) fn print(text: &str) -> Result<(), Stop> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -121,12 +121,12 @@ pub(crate) fn print(text: &str) -> Result<(), Stop> {
     }
 }
 
-/// A line for people beside what is printed: on standard error, and where that is closed nowhere.
+/// Writes a line to standard error; ignores the error if it is closed.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// As wide as the terminal; plain text without limit into a file or a pipe.
+/// As wide as the terminal; without a limit for a file or a pipe.
 pub(crate) fn page_style() -> crate::report::Style {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {

@@ -1,4 +1,4 @@
-//! Files that a command line names to be written: nothing but a file of kiln's own is written over.
+//! Checks of output files that a command line names: only a file that kiln wrote is overwritten.
 
 use std::{
     fs::File,
@@ -8,35 +8,35 @@ use std::{
 
 use super::Stop;
 
-/// What kiln's own files of a kind say of themselves near their beginning.
+/// Mark near the beginning of a file that kiln wrote.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     pub(super) text: &'static str,
-    /// The command that makes them.
+    /// The command that writes such files.
     pub(super) maker: &'static str,
-    /// A name for one.
+    /// An example of a file name.
     pub(super) example: &'static str,
 }
 
-/// How far from the beginning.
+/// Number of bytes from the beginning that are searched for the mark.
 const HEAD: u64 = 2048;
 
-/// A slip of the keyboard must not cost a table, an experiment or a device.
+/// Refuses to overwrite a file that kiln did not write, such as a table, an experiment or a device.
 pub(super) fn refuse_foreign(file: &Path, own: Mark) -> Result<(), Stop> {
     let refuse = |what: &str| Err(Stop::bad_input(format!("{}: {what}; name a new file, such as `{}`", file.display(), own.example)));
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return refuse(&error.to_string()),
         Ok(kept) if kept.is_dir() => return refuse("it is a folder"),
-        Ok(kept) if !kept.is_file() => return refuse("it is there already and no plain file"),
+        Ok(kept) if !kept.is_file() => return refuse("it exists and is not a regular file"),
         Ok(_) => {}
     }
     let mut head = Vec::new();
     match File::open(file).and_then(|kept| kept.take(HEAD).read_to_end(&mut head)) {
         Err(error) => refuse(&error.to_string()),
         Ok(0) => Ok(()),
-        // A template has a brace where a page has its version.
+        // A template has a brace in the place of the version.
         Ok(_) if String::from_utf8_lossy(&head).split(own.text).nth(1).is_some_and(|rest| !rest.starts_with('{')) => Ok(()),
-        Ok(_) => refuse(&format!("it is there already and was not made by `{}`", own.maker)),
+        Ok(_) => refuse(&format!("it exists and was not written by `{}`", own.maker)),
     }
 }

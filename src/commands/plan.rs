@@ -1,4 +1,4 @@
-//! `kiln plan`: the trials that would run, as a table or as JSON. Runs nothing and writes nothing but counted data facts.
+//! `kiln plan`: prints the trials that would run, as a table or as JSON. Runs nothing and writes only the cache of counted data facts.
 
 mod table;
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::schedule::{self, Instruments, Wanted};
 
-/// Version of what `--json` prints.
+/// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
 
 #[derive(clap::Args)]
@@ -27,13 +27,13 @@ pub(super) struct Args {
     /// Experiment files.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Put another value at a key, as in `--set train.batch_size=8`.
+    /// Set a key of the experiment: `train.batch_size=8`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
-    /// Where runs are kept: what a resume would skip is looked up there.
+    /// Folder of the runs, to find the trials that a resume would skip.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
 }
@@ -53,7 +53,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(status)
 }
 
-/// How each trial ended last in the run that `kiln run` would go on with; a run that cannot be read tells nothing here.
+/// Returns the last outcome of each trial in the run that `kiln run` would resume; empty if the run cannot be read.
 fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
     let wanted = Wanted { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, search: None, results, fresh: false, reruns: false };
     schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
@@ -72,7 +72,7 @@ fn show(planned: &Planned, args: &Args) -> Result<String, Stop> {
     Ok(format!("{}\n\n{footer}{remarks}", table::table(&planned.plan)))
 }
 
-/// `ended` holds the outcomes that an unfinished run of this experiment already has.
+/// `ended` holds the outcomes in an unfinished run of this experiment.
 fn to_json(planned: &Planned, faults: &[String], ended: &HashMap<TrialId, Outcome>) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let mut trials = Vec::new();

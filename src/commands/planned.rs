@@ -1,4 +1,4 @@
-//! From a file on the command line to a plan: what `plan`, `run` and others begin with. Faults of points get their place in the file.
+//! Reads an experiment file and plans its trials, for `plan`, `run` and other commands. Problems of points get their line in the file.
 
 use std::{
     cell::RefCell,
@@ -26,25 +26,25 @@ use super::{Status, Stop};
 pub(super) struct Planned {
     pub(super) loaded: Loaded,
     pub(super) plan: Plan,
-    /// Why some facts about the data are unknown: a trial that reads it cannot run here.
+    /// Reasons why some facts about the data are unknown; a trial that reads this data cannot run here.
     pub(super) notes: Vec<String>,
-    /// What is known of the prompts and responses that are read.
+    /// Counts of the prompts and responses that are read.
     pub(super) remarks: Vec<String>,
     /// SHA-256 of each text that is read, by data kind.
     pub(super) data: BTreeMap<String, String>,
 }
 
-/// The experiment of a file with `--set`s and the environment's variables over it, and its trials.
+/// Reads an experiment with `--set` and environment variables applied, and plans its trials.
 pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> {
     plan_loaded(load_file(file, set)?)
 }
 
-/// The experiment of a file with `--set`s and the environment's variables over it, read and checked.
+/// Reads and checks an experiment with `--set` and environment variables applied.
 pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
     spec::load(&request(file, set)).map_err(Stop::bad_input)
 }
 
-/// What makes the trials of a search, the first of which can be planned; `find` is the finder's. `cores` may be used, `gpus` a trial uses.
+/// Returns the generator of a search's trials. `find` finds data facts; `cores` is the number of usable cores, `gpus` the number of GPUs per trial.
 pub(super) fn prober<'a>(
     loaded: &Loaded,
     finder: &FactFinder,
@@ -66,7 +66,7 @@ pub(super) fn prober<'a>(
     if faults.is_empty() { Ok(prober) } else { Err(refused(faults)) }
 }
 
-/// The trials of an experiment.
+/// Plans the trials of an experiment.
 pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
     let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
@@ -78,19 +78,19 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     Ok(Planned { plan, notes: lines(finder.notes), remarks: lines(finder.remarks), data: finder.hashes.into_inner(), loaded })
 }
 
-/// What is asked of `spec`: the file, `--set`s and the environment.
+/// The request to `spec`: the file, `--set` values and the environment.
 pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
     Request { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect(), text: None }
 }
 
 /// # Errors
-/// There are notes on files that are not here.
+/// If there are notes about missing files.
 pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
     if notes.is_empty() { Ok(()) } else { Err(Stop::new(Status::CannotRun, notes.join("\n"))) }
 }
 
-/// Faults of the plan as problems of the file.
+/// Converts problems of the plan to problems of the file.
 fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
     Problems::new(faults.iter().filter_map(|fault| Some(Problem::new(&place(loaded, fault)?, fault.key.clone(), fault.to_string()))).collect())
 }
@@ -110,7 +110,7 @@ fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
     }
 }
 
-/// How many prompts and responses there are, how long, and what was done to them: a line for each part; none for other data.
+/// Returns a line per split with the number and lengths of prompts and responses and how many were cut; none for other data.
 fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
     let (Counts::Pairs { train, valid, .. }, Some(sampling)) = (&facts.counts, data.pairs()) else { return Vec::new() };
     let (kind, most_prompt, most_response) = (data.kind(), sampling.max_prompt_tokens, sampling.max_response_tokens);
@@ -125,7 +125,7 @@ fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
     vec![about("training", train), about("validation", valid)]
 }
 
-/// Finds what is known of a text, and keeps the reasons why some is not.
+/// Finds facts about texts, and collects the reasons for unknown facts.
 pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
@@ -135,7 +135,7 @@ pub(super) struct FactFinder {
 }
 
 impl FactFinder {
-    /// With `$KILN_DATA` and the user's cache folder.
+    /// Uses `$KILN_DATA` and the user's cache folder.
     pub(super) fn from_environment() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
@@ -147,17 +147,17 @@ impl FactFinder {
         }
     }
 
-    /// Why some facts about data that was asked for are unknown.
+    /// Reasons why some requested facts about data are unknown.
     pub(super) fn notes(&self) -> Vec<String> {
         self.notes.borrow().iter().cloned().collect()
     }
 
-    /// SHA-256 of each text that was asked for, by data kind.
+    /// SHA-256 of each requested text, by data kind.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         self.hashes.borrow().clone()
     }
 
-    /// The prompts of `train.sample` that the trials' texts cannot spell, each with its first trial. A text that cannot be read has its
+    /// Returns the prompts of `train.sample` that the vocabularies cannot encode, each with its first trial. A text that cannot be read has a
     /// note already.
     fn prompt_faults(&self, trials: &[Trial]) -> Vec<PlanProblem> {
         let mut looked_at = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! `kiln report`: what runs mean, without their machine: the summary and each finding with all it rests on, as text or as a page with pictures.
+//! `kiln report`: explains runs from their tables: the summary, and each finding with its evidence, as text or as a page with plots.
 
 use std::{
     io::ErrorKind,
@@ -17,20 +17,20 @@ use crate::report::{self, Album, Subject};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's (its newest run), a trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`; several stand
-    /// side by side. The newest run under `--results` unless told otherwise.
+    /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`; several
+    /// are shown side by side. Default: the newest run under `--results`.
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// How to print it; text unless told otherwise, and nothing where a page or pictures are written.
+    /// Output format. Default: text, or nothing if a page or plots are written.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Write one page that opens anywhere, with tables and pictures.
+    /// Write one self-contained HTML page with tables and plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write each picture into this folder.
+    /// Write each plot into this folder.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Where runs are kept.
+    /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
 }
@@ -41,7 +41,7 @@ enum Format {
     Text,
     /// For a pull request.
     Markdown,
-    /// For programs: one object, of several runs a list of them.
+    /// For programs: one object, or a list of objects for several runs.
     Json,
 }
 
@@ -83,7 +83,7 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
     for fault in album.faults() {
         note(&format!("not shown: {fault}"));
     }
-    // What is printed may be for a program.
+    // Standard output may be read by a program.
     let tell = |text: String| match args.format {
         Some(_) => {
             note(&text);
@@ -110,8 +110,8 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
 fn failed(path: &Path, error: &std::io::Error) -> Stop {
     let hint = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space",
-        ErrorKind::NotFound => "its folder is not there; make it first",
-        _ => "name another place",
+        ErrorKind::NotFound => "its folder does not exist; create it first",
+        _ => "choose another path",
     };
     Stop::new(Status::Failed, format!("{}: {error}; {hint}", path.display()))
 }

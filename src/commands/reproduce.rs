@@ -1,4 +1,4 @@
-//! `kiln reproduce`: runs a run's resolved experiment again, as it is written there, and compares. Its status says whether the losses came out again.
+//! `kiln reproduce`: runs a run's resolved experiment again and compares. The exit status says whether the losses are the same.
 
 use std::{
     collections::HashSet,
@@ -28,7 +28,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's (its newest run), or one of these in a git revision: `HEAD~1:results/x/latest`.
+    /// A run's folder, an experiment's folder (its newest run), or one of these in a git revision: `HEAD~1:results/x/latest`.
     run: String,
     #[command(flatten)]
     comparing: Comparing,
@@ -39,14 +39,14 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let base = base(&args.run)?;
     let Some(text) = base.experiment.clone() else {
-        return Err(Stop::bad_input(format!("{}: no `experiment.yaml` lies beside the table; name a run's folder", base.name)));
+        return Err(Stop::bad_input(format!("{}: there is no `experiment.yaml` beside the table; name a run's folder", base.name)));
     };
-    // As it was resolved then: the variables of today change nothing.
+    // The experiment is taken as resolved then: today's environment variables have no effect.
     let file = Path::new(&base.name).with_file_name("experiment.yaml");
     let request = spec::Request { file: file.clone(), text: Some(text), set: args.launch.settings(), variables: Vec::new() };
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     if loaded.experiment.sweep.search.is_some() {
-        let again = "it is the run of a search; `kiln tune FILE --fresh` on its experiment searches again";
+        let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE --fresh` to search again";
         return Err(Stop::bad_input(format!("{}: {again}", file.display())));
     }
     let mut launch = args.launch;
@@ -71,8 +71,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if report.end == End::Interrupted {
         let (experiment, new) = (report.folder.experiment(), report.folder.path());
         let (results, base) = (launch.results.display(), &base.name);
-        let how =
-            format!("`kiln run {} --results {results}` goes on, and then `kiln compare {base} {}` compares", experiment.display(), new.display());
+        let how = format!("`kiln run {} --results {results}` resumes it; then run `kiln compare {base} {}`", experiment.display(), new.display());
         return Err(Stop::new(Status::Interrupted, format!("interrupted; {how}")));
     }
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
@@ -87,31 +86,31 @@ fn base(named: &str) -> Result<Source, Stop> {
     if is_of_revision(named) {
         return source(named);
     }
-    // `latest` will be a link to the new run.
+    // Links are resolved now, because `latest` will point to the new run.
     of_folder(&without_links(&table_of(Path::new(named))?))
 }
 
-/// A sweep of hours is not run for a comparison that has nothing to compare.
+/// Stops before a long run if no trial of it could be compared.
 fn refuse_without_match(base: &Source, trials: &[Trial], comparing: &Comparing) -> Result<(), Stop> {
     let there: HashSet<&TrialId> = base.table.rows.iter().map(|row| &row.fixed.trial).collect();
     if !comparing.matches_by_id() || there.is_empty() || trials.iter().any(|trial| there.contains(&trial.id)) {
         return Ok(());
     }
-    let why = "none of its trials would run again: a setting differs in all of them; `--by train.batch_size` matches rows by values";
+    let why = "no trial id would match: a setting differs in all trials; match rows by values with `--by train.batch_size`";
     Err(Stop::bad_input(format!("{}: {why}", base.name)))
 }
 
-/// Before the first trial: whether to go on is for the user to say.
+/// Prints the differences before the first trial, so that the user can stop.
 fn tell_what_differs(base: &Source, request: &Request, instruments: &Instruments) {
     let Some(recorded) = &base.run else {
-        return note(&format!("{}: no `run.json` lies beside the table: what differs in code, machine and data is not known", base.name));
+        return note(&format!("{}: there is no `run.json` beside the table; differences in code, machine and data are unknown", base.name));
     };
     let now = schedule::record_now(request, instruments);
     let experiments = [base.experiment_value(), serde_yaml::from_str(request.resolved).ok()];
     note(&format!("{}: {}", base.name, now_different(&facts([Some(recorded), Some(&now)], experiments))));
 }
 
-/// The place itself, from here where it lies below.
+/// Returns the path without links; relative if it is below the current folder.
 fn without_links(path: &Path) -> PathBuf {
     let whole = |path: &Path| fs::canonicalize(path).ok();
     let Some(place) = whole(path) else { return path.to_owned() };

@@ -1,4 +1,4 @@
-//! `kiln compare --rerun`: both sides run anew, in turns, trial by trial, and are compared then.
+//! `kiln compare --rerun`: runs both sides again, alternating trial by trial, and compares the new runs.
 
 use std::{
     io::Write,
@@ -18,19 +18,19 @@ use super::{
 };
 use crate::schedule::{End, Report, Selection};
 
-/// What is run anew.
+/// Options of `--rerun`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Run both sides anew, in turns, and compare these runs: BASE and NEW are runs or experiment files.
+    /// Run both sides again, alternating trial by trial, and compare the new runs. BASE and NEW are runs or experiment files.
     #[arg(long)]
     pub(super) rerun: bool,
     /// With `--rerun`: set a key of both experiments.
     #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
     set: Vec<String>,
-    /// With `--rerun`: set a key of BASE alone.
+    /// With `--rerun`: set a key of BASE only.
     #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
     base_set: Vec<String>,
-    /// With `--rerun`: set a key of NEW alone.
+    /// With `--rerun`: set a key of NEW only.
     #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
     new_set: Vec<String>,
     /// With `--rerun`: the program that runs the trials of BASE, such as `kiln-trial` of another build.
@@ -39,32 +39,32 @@ pub(super) struct Args {
     /// With `--rerun`: the program that runs the trials of NEW.
     #[arg(long, value_name = "PROGRAM", requires = "rerun")]
     new_program: Option<PathBuf>,
-    /// With `--rerun`: where the runs are kept; a folder is made in it.
+    /// With `--rerun`: folder for the runs; a new folder is created in it.
     #[arg(long, value_name = "DIR", default_value = "results", requires = "rerun")]
     results: PathBuf,
 }
 
-/// One of the two.
+/// One of the two sides.
 struct Side {
     name: &'static str,
     asked: Asked,
     program: PathBuf,
     launching: Launching,
-    /// Trials of the plan that have not run yet, in its order, by repeat.
+    /// Trials of the plan that have not run yet, in plan order, grouped by repeat.
     rounds: Vec<Vec<TrialId>>,
     report: Option<Report>,
 }
 
-/// Runs both sides in turns.
+/// Runs both sides, alternating trial by trial.
 ///
 /// # Errors
-/// A side cannot be read, planned or run; an interruption.
+/// If a side cannot be read, planned or run, or on an interruption.
 pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[Source; 2], Stop> {
     let folder = args.results.join(format!("rerun-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
     let mut base = Side::of("base", base, &args.base_set, args.base_program.as_deref(), args, &folder)?;
     let mut new = Side::of("new", new, &args.new_set, args.new_program.as_deref(), args, &folder)?;
     let all = base.count() + new.count();
-    note(&format!("rerun: {} trials of base and {} of new, in turns, under {}", base.count(), new.count(), folder.display()));
+    note(&format!("rerun: {} trials of base and {} of new, alternating, under {}", base.count(), new.count(), folder.display()));
     let mut done = 0;
     let rounds = base.rounds.len().max(new.rounds.len());
     for round in 0..rounds {
@@ -72,7 +72,7 @@ pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[Source; 2], S
         let (of_base, of_new) = (trials(&base), trials(&new));
         for place in 0..of_base.len().max(of_new.len()) {
             let (one, other) = ((&mut base, of_base.get(place)), (&mut new, of_new.get(place)));
-            // Who is first changes, so that a drift reaches both alike.
+            // The side that goes first alternates, so that a drift affects both sides equally.
             let turns = if (round + place) % 2 == 0 { [one, other] } else { [other, one] };
             for (side, trial) in turns {
                 let Some(trial) = trial else { continue };
@@ -91,12 +91,12 @@ impl Side {
         let is_experiment = Path::new(named).extension().is_some_and(|end| end == "yaml" || end == "yml") && !is_of_revision(named);
         let planned = if is_experiment { plan_file(PathBuf::from(named), &set)? } else { plan_loaded(of_run(named, set)?)? };
         if planned.loaded.experiment.sweep.search.is_some() {
-            return Err(Stop::bad_input(format!("{named}: `sweep.search` is for `kiln tune`; to run its own values, `--set sweep.search=null`")));
+            return Err(Stop::bad_input(format!("{named}: `sweep.search` is for `kiln tune`; add `--set sweep.search=null` to run its own values")));
         }
         let repeats = planned.plan.repeats;
         let of_round = |round: u64| planned.plan.trials.iter().filter(move |trial| trial.repeat == round);
         let mut rounds: Vec<Vec<_>> = (0..repeats).map(|round| of_round(round).collect()).collect();
-        // Both sides in the order of the points: the same points are neighbours.
+        // Both sides run in the order of the points, so that equal points run next to each other.
         rounds.iter_mut().for_each(|round| round.sort_by_key(|trial| trial.point));
         let rounds = rounds.into_iter().map(|round| round.into_iter().map(|trial| trial.id.clone()).collect()).collect();
         let program = match program {
@@ -104,7 +104,7 @@ impl Side {
             None => trial_program()?,
         };
         if !program.is_file() {
-            return Err(Stop::bad_input(format!("{}: there is no such program; `--{name}-program` names one", program.display())));
+            return Err(Stop::bad_input(format!("{}: there is no such program; name one with `--{name}-program`", program.display())));
         }
         let launching = Launching::quiet_in(folder.join(name));
         Ok(Self { name, asked: Asked::new(planned, false)?, program, launching, rounds, report: None })
@@ -114,7 +114,7 @@ impl Side {
         self.rounds.iter().map(Vec::len).sum()
     }
 
-    /// One trial, as one more launch of the side's run.
+    /// Runs one trial, as one more launch of the side's run.
     fn run(&mut self, trial: &TrialId, folder: &Path) -> Result<(), Stop> {
         self.asked.select(Selection { only: vec![trial.clone()], rerun: Vec::new() });
         let report = self.asked.request(&self.launching, &self.program, start)?;
@@ -122,23 +122,23 @@ impl Side {
             return Err(stopped(failure.clone()));
         }
         if report.end == End::Interrupted {
-            return Err(Stop::new(Status::Interrupted, format!("interrupted; what ran lies under {}", folder.display())));
+            return Err(Stop::new(Status::Interrupted, format!("interrupted; the trials that ran are under {}", folder.display())));
         }
         self.report = Some(report);
         Ok(())
     }
 
     fn table(&self) -> Result<Source, Stop> {
-        let report = self.report.as_ref().ok_or_else(|| Stop::bad_input(format!("{}: its plan has no trial", self.name)))?;
+        let report = self.report.as_ref().ok_or_else(|| Stop::bad_input(format!("{}: the plan has no trials", self.name)))?;
         of_folder(&report.folder.trials_table())
     }
 }
 
-/// The experiment of a run, as it was resolved then.
+/// The experiment of a run, as it was resolved when it ran.
 fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
     let run = source(named)?;
     let Some(text) = run.experiment else {
-        return Err(Stop::bad_input(format!("{}: no `experiment.yaml` lies beside the table; name a run's folder or an experiment file", run.name)));
+        return Err(Stop::bad_input(format!("{}: there is no `experiment.yaml` beside the table; name a run or an experiment file", run.name)));
     };
     let file = Path::new(&run.name).with_file_name("experiment.yaml");
     spec::load(&spec::Request { file, text: Some(text), set, variables: Vec::new() }).map_err(Stop::bad_input)

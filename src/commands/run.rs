@@ -1,4 +1,4 @@
-//! `kiln run`: runs an experiment, or goes on with its newest unfinished run.
+//! `kiln run`: runs an experiment, or resumes its newest unfinished run.
 
 use std::{
     io::Write,
@@ -28,10 +28,10 @@ pub(super) struct Args {
     /// Experiment files, run one after the other.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Run this trial alone, or several: `--only ID,ID`, or given again. The beginning of an id is enough.
+    /// Run only these trials: `--only ID,ID`, or repeat the option. The beginning of an id is enough.
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Make another attempt of the trials that ended so: `--rerun failed,timed-out`, or given again.
+    /// Retry trials with these outcomes: `--rerun failed,timed-out`, or repeat the option.
     #[arg(long, value_name = "OUTCOME,…", value_delimiter = ',', value_parser = outcome)]
     rerun: Vec<Outcome>,
     #[command(flatten)]
@@ -40,7 +40,10 @@ pub(super) struct Args {
 
 fn outcome(text: &str) -> Result<Outcome, String> {
     let names: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.name()).collect();
-    Outcome::ALL.into_iter().find(|outcome| outcome.name() == text).ok_or_else(|| format!("`{text}` is no outcome; one of {}", names.join(", ")))
+    Outcome::ALL
+        .into_iter()
+        .find(|outcome| outcome.name() == text)
+        .ok_or_else(|| format!("`{text}` is not an outcome; use one of {}", names.join(", ")))
 }
 
 /// One file, read and planned.
@@ -52,7 +55,7 @@ pub(super) struct Asked {
 
 impl Asked {
     /// # Errors
-    /// Its data is not here, unless nothing is to be run.
+    /// If its data is missing, unless nothing is to be run.
     pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
         if !is_dry {
             all_here(&[&planned.notes[..], &initial_weights::faults(&planned.loaded, &planned.plan.trials)].concat())?;
@@ -60,12 +63,12 @@ impl Asked {
         Ok(Self { resolved: spec::write_resolved(&planned.loaded), planned, selection: Selection::default() })
     }
 
-    /// Which of its trials the next request is about.
+    /// The trials of the next request.
     pub(super) fn select(&mut self, selection: Selection) {
         self.selection = selection;
     }
 
-    /// Puts what the scheduler is asked for into `with`.
+    /// Builds the scheduler's request and passes it to `with`.
     pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
         let wanted = Wanted {
             experiment: &self.planned.loaded.experiment,
@@ -85,7 +88,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let program = trial_program()?;
     let mut worst = Status::Success;
     for asked in &asked {
-        // One file that cannot run does not keep the others from it.
+        // A file that cannot run does not stop the others.
         let status = run_one(asked, &args, &program).unwrap_or_else(|stop| {
             let _ = writeln!(std::io::stderr(), "{}", stop.message);
             stop.status
@@ -121,7 +124,7 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
     Ok(status(&report))
 }
 
-/// Runs what is asked for.
+/// Runs the requested trials.
 pub(super) fn start(request: &Request) -> Result<Report, Stop> {
     schedule::run(request, instruments_for(request.trials)).map_err(stopped)
 }
@@ -143,7 +146,7 @@ pub(super) fn dry_run(request: &Request) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-/// Every row of a trial that was asked for counts by its outcome; see `docs/design.md`.
+/// The exit status depends on the outcome of every requested trial; see `docs/design.md`.
 pub(super) fn status(report: &Report) -> Status {
     match report.end {
         End::Interrupted => Status::Interrupted,
@@ -155,19 +158,19 @@ pub(super) fn status(report: &Report) -> Status {
 fn say_how_to_go_on(report: &Report, args: &Args) {
     let text = match report.end {
         End::NothingToDo if report.left == 0 => {
-            "every trial has its result already; `--fresh` starts a new run, `--rerun failed` tries failed trials again"
+            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` retries failed trials"
         }
-        End::NothingToDo => "the trials asked for have ended already; `--rerun failed` tries failed ones again, without `--only` the others run",
-        End::Interrupted if args.launch.fresh => "interrupted; the same command without `--fresh` goes on from here",
-        End::Interrupted => "interrupted; the same command goes on from here",
-        End::Finished if report.left > 0 && args.only.is_empty() => "some trials have no final result yet; the same command runs them",
-        End::Finished if report.left > 0 => "some trials have no final result yet; the same command (without `--only`) runs them",
+        End::NothingToDo => "the requested trials have already ended; `--rerun failed` retries failed trials, and without `--only` the others run",
+        End::Interrupted if args.launch.fresh => "interrupted; run the same command without `--fresh` to resume",
+        End::Interrupted => "interrupted; run the same command to resume",
+        End::Finished if report.left > 0 && args.only.is_empty() => "some trials have no final result yet; run the same command again to run them",
+        End::Finished if report.left > 0 => "some trials have no final result yet; run the same command without `--only` to run them",
         End::Finished => return,
     };
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// What the experiment is for, the page that `report` makes of the run's table, and where everything lies.
+/// Returns the experiment's description, the report of the run's table, and the paths of the files.
 fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result<String, Stop> {
     let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
     let page = report::summary(&table, planned, super::page_style());
@@ -178,10 +181,10 @@ fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result
     Ok(format!("\n{purpose}{page}\n{}Worth committing:\n{}\n", texts(report), kept.join("\n")))
 }
 
-/// More files than this are no list to read.
+/// Most paths of texts that are listed.
 const MOST_TEXTS: usize = 4;
 
-/// Where the texts of `train.sample` lie; nothing where there is none.
+/// Returns the paths of the texts of `train.sample`; empty if there are none.
 fn texts(report: &Report) -> String {
     let paths = report.rows.iter().map(|row| report.folder.attempt(&row.fixed.trial, row.fixed.attempt).join("sample.txt"));
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();

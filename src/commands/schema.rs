@@ -1,4 +1,4 @@
-//! `kiln schema`: the JSON Schema of the experiment file, for editors.
+//! `kiln schema`: prints the JSON Schema of the experiment file, for editors.
 
 use kiln_core::spec;
 

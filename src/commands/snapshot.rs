@@ -1,4 +1,4 @@
-//! `kiln snapshot`: all readings of all GPUs now, as text like `nvidia-smi -q`, as CSV, as JSON, in words; or some properties,
+//! `kiln snapshot`: prints all readings of all GPUs once, as text like `nvidia-smi -q`, as CSV, as JSON or in words; or some properties,
 //! like `nvidia-smi --query-gpu`.
 
 use std::io::{IsTerminal, Write};
@@ -17,28 +17,28 @@ use super::{Status, Stop, machine, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Only these GPUs: indices, UUIDs or PCI addresses, with commas.
+    /// Only these GPUs: indices, UUIDs or PCI addresses, separated by commas.
     #[arg(short = 'i', long = "id", value_delimiter = ',', value_name = "GPU")]
     id: Vec<String>,
-    /// A tidy table: device, section, field, value, unit, and the reason where there is no value. With the host.
+    /// Print a tidy table: device, section, field, value, unit, and the reason where there is no value. Includes the host.
     #[arg(long, conflicts_with_all = ["json", "words", "query", "list"])]
     csv: bool,
-    /// One JSON object, with the host.
+    /// Print one JSON object. Includes the host.
     #[arg(long, conflicts_with_all = ["words", "query", "list"])]
     json: bool,
-    /// What it means, in a few sentences, with the host.
+    /// Explain the readings in a few sentences. Includes the host.
     #[arg(long, conflicts_with_all = ["query", "list"])]
     words: bool,
-    /// The host's part as text, after the GPUs'.
+    /// Print the host's readings as text, after those of the GPUs.
     #[arg(long, conflicts_with_all = ["csv", "json", "words", "query", "list"])]
     host: bool,
-    /// These properties as CSV, a line per GPU, with nvidia-smi's names, such as name,memory.used,utilization.gpu.
+    /// Print these properties as CSV, a line per GPU, with nvidia-smi's names, such as name,memory.used,utilization.gpu.
     #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES")]
     query: Option<String>,
-    /// How `--query` writes: csv, and noheader and nounits if wanted.
+    /// Format of `--query`: csv, optionally with noheader and nounits.
     #[arg(long, default_value = "csv", value_name = "WORDS")]
     format: String,
-    /// The properties that `--query` knows, each with its unit and what it says.
+    /// List the properties that `--query` knows, each with its unit and meaning.
     #[arg(long, conflicts_with = "query")]
     list: bool,
 }
@@ -55,25 +55,25 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let moment = jiff::Zoned::now();
     let gpus = read(&nvml, &args.id)?;
     match (query, &nvml) {
-        (Some(_), Err(absent)) => return Err(Stop::new(Status::CannotRun, format!("`--query` has no GPU to ask: {absent}"))),
+        (Some(_), Err(absent)) => return Err(Stop::new(Status::CannotRun, format!("`--query` needs a GPU, and none can be read: {absent}"))),
         (Some(query), Ok(_)) => print(&query.answer(&gpus, &moment))?,
         (None, _) => show(&args, &gpus, nvml.as_ref().err(), &moment)?,
     }
     Ok(tell_silent(&gpus))
 }
 
-/// GPUs that hang are told apart from those that have nothing to say.
+/// Reports GPUs whose driver does not answer; other missing readings have their reason in the table.
 fn tell_silent(gpus: &[Gpu]) -> Status {
     let silent: Vec<String> = gpus.iter().filter_map(|gpu| Some(format!("GPU {} was not read: {}", gpu.index.value()?, silence_of(gpu)?))).collect();
     silent.iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
     if silent.is_empty() { Status::Success } else { Status::Failed }
 }
 
-/// The GPUs asked for; none without a driver.
+/// Returns the selected GPUs; none without a driver.
 fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop> {
     let nvml = match nvml {
         Ok(nvml) => nvml,
-        Err(absent) if !id.is_empty() => return Err(Stop::new(Status::CannotRun, format!("`-i` names a GPU, but there is none: {absent}"))),
+        Err(absent) if !id.is_empty() => return Err(Stop::new(Status::CannotRun, format!("`-i` names a GPU, but no GPU can be read: {absent}"))),
         Err(_) => return Ok(Vec::new()),
     };
     let (nvml, patience) = (*nvml, Patience::default());
@@ -87,7 +87,7 @@ fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop
 }
 
 fn show(args: &Args, gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> Result<(), Stop> {
-    let no_gpu = absent.map(|absent| format!("There is no GPU to read: {absent}.\n")).unwrap_or_default();
+    let no_gpu = absent.map(|absent| format!("No GPU can be read: {absent}.\n")).unwrap_or_default();
     if args.csv {
         return print(&csv(gpus)?);
     }
@@ -106,7 +106,7 @@ fn show(args: &Args, gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Z
     }
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() && std::io::stdout().is_terminal() {
-        // A person reads: say what it means, after the page, and out of the way of a pipe.
+        // On a terminal the explanation follows the page, on standard error so that a pipe does not receive it.
         let _ = write!(stderr, "{}", words(gpus));
     }
     Ok(())

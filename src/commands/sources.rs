@@ -1,4 +1,4 @@
-//! Tables that a command line names: a run's folder, an experiment's, a `trials.csv`, or one of these in a git revision.
+//! Reads the tables that a command line names: a run's folder, an experiment's folder, a `trials.csv`, or one of these in a git revision.
 
 use std::{
     io::Cursor,
@@ -15,15 +15,15 @@ use serde_json::Value;
 use super::{Stop, note};
 use crate::report::Subject;
 
-/// A table with the record beside it, where there is one.
+/// A table with the run record beside it, if there is one.
 pub(super) struct Source {
-    /// As it was named, or where it was found.
+    /// The name given on the command line, or the path where the table was found.
     pub(super) name: String,
     pub(super) table: TrialTable,
     pub(super) run: Option<RunFile>,
     /// The resolved experiment, as YAML.
     pub(super) experiment: Option<String>,
-    /// Where the series of the run lie; a commit has none.
+    /// Folder with the time series of the run; `None` for a commit.
     pub(super) folder: Option<RunFolder>,
 }
 
@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// Reads what a command line names; what is no file or folder may be `REVISION:PATH`.
+/// Reads a table that a command line names. A name that is not a file or folder may be `REVISION:PATH`.
 pub(super) fn source(named: &str) -> Result<Source, Stop> {
     match revision(named) {
         Some((revision, path)) => of_revision(revision, path),
@@ -50,7 +50,7 @@ pub(super) fn source(named: &str) -> Result<Source, Stop> {
     }
 }
 
-/// Whether it names something in a commit.
+/// Whether the name is `REVISION:PATH`.
 pub(super) fn is_of_revision(named: &str) -> bool {
     revision(named).is_some()
 }
@@ -69,40 +69,40 @@ pub(super) fn of_folder(path: &Path) -> Result<Source, Stop> {
     Ok(Source { name: path.display().to_string(), table, run, experiment, folder: beside })
 }
 
-/// A record that is there and cannot be read is said to be so.
+/// Prints a note if the run record exists and cannot be read.
 fn told(run: Result<RunFile, String>) -> Option<RunFile> {
-    run.map_err(|error| note(&format!("note: {error}; the record of this run is left out"))).ok()
+    run.map_err(|error| note(&format!("note: {error}; the record of this run is not used"))).ok()
 }
 
-/// Part of a row may read as another number, so it is left out; aloud, for a hand may have left out the line's end.
+/// An unfinished last row may hold a cut number, so it is dropped, with a note: an editor may have removed the line feed.
 fn tell_torn(path: &Path, table: &TrialTable) {
     if let Some(torn) = &table.torn {
         note(&format!(
-            "note: {}:{}: the last line has no end and may be cut short: it is left out; if it is whole, add a line feed",
+            "note: {}:{}: the last line has no line feed and may be cut short, so it is dropped; if it is complete, add a line feed",
             path.display(),
             torn.line
         ));
     }
 }
 
-/// Links are followed so many times.
+/// Most symbolic links that are followed.
 const MOST_LINKS: usize = 8;
 
-/// `path` is one of the repository, from its root.
+/// `path` is relative to the root of the repository.
 fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
     let refuse = |what: String| {
-        Stop::bad_input(format!("{revision}:{path}: {what}; name a run's folder, an experiment's, or a `trials.csv` that is committed there"))
+        Stop::bad_input(format!("{revision}:{path}: {what}; name a run's folder, an experiment's folder, or a `trials.csv` that is committed there"))
     };
     let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{revision}^{{commit}}")]);
     let commit = commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned());
     let Some(commit) = commit else {
-        return Err(refuse(format!("there is no such file or folder, and git knows no revision `{revision}` here{}", git_says())));
+        return Err(refuse(format!("there is no such file or folder, and `{revision}` is not a git revision here{}", git_says())));
     };
     let tree = Tree { commit };
-    // As git reads it: from the root, unless it begins with a dot.
+    // Like git, a path is relative to the root unless it begins with a dot.
     let prefix = git(&["rev-parse", "--show-prefix"]).filter(|_| path.starts_with('.'));
     let here = String::from_utf8_lossy(&prefix.unwrap_or_default()).trim().to_owned();
-    let place = tree.follow(&Path::new(&here).join(path)).ok_or_else(|| refuse("that revision has no such path".to_owned()))?;
+    let place = tree.follow(&Path::new(&here).join(path)).ok_or_else(|| refuse("the path does not exist in that revision".to_owned()))?;
     let table_path = tree.table(&place).ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
     let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
     let bytes = tree.read(&table_path).ok_or_else(|| refuse("it cannot be read".to_owned()))?;
@@ -120,7 +120,7 @@ struct Tree {
     commit: String,
 }
 
-/// What git keeps at a path.
+/// The kind of entry that git stores at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
@@ -143,7 +143,7 @@ impl Tree {
         git(&["cat-file", "blob", &format!("{}:{}", self.commit, path.to_str()?)])
     }
 
-    /// The place at the end of the links.
+    /// Follows symbolic links to their target.
     fn follow(&self, path: &Path) -> Option<PathBuf> {
         let mut links = 0;
         let mut place = PathBuf::new();
@@ -166,7 +166,7 @@ impl Tree {
         Some(place)
     }
 
-    /// The table that a place means: itself, that of a run's folder, or that of an experiment's newest run.
+    /// Returns the table for a path: the file itself, that of a run's folder, or that of an experiment's newest run.
     fn table(&self, place: &Path) -> Option<PathBuf> {
         if self.kind(place)? == Kind::File {
             return Some(place.to_owned());
@@ -187,7 +187,7 @@ impl Tree {
     }
 }
 
-/// A path of the repository without `.` and `..`; `None` if it leads out of it.
+/// Returns a repository path without `.` and `..`; `None` if it leaves the repository.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -210,7 +210,7 @@ fn git(arguments: &[&str]) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// Why git says nothing of this place at all: it is no repository, or not one that it trusts.
+/// Returns the reason why git does not work in this folder: it is not a repository, or git does not trust it.
 fn git_says() -> String {
     match Command::new("git").args(["rev-parse", "--git-dir"]).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => String::new(),
@@ -219,7 +219,7 @@ fn git_says() -> String {
     }
 }
 
-/// The `trials.csv` that is meant: the file itself, that of a run's folder, or that of an experiment's newest run.
+/// Returns the `trials.csv` for a name: the file itself, that of a run's folder, or that of an experiment's newest run.
 pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
     if named.is_file() {
         return Ok(named.to_owned());
@@ -237,14 +237,14 @@ pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
     newest.map(|run| run.trials_table()).filter(|table| table.is_file()).ok_or_else(|| refuse("holds no `trials.csv`"))
 }
 
-/// The table of the run that started last, of all experiments.
+/// The table of the run that started last, among all experiments.
 pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
     let names = experiments(results)
-        .map_err(|error| Stop::bad_input(format!("{}: {error}; `--results` names the folder that holds runs", results.display())))?;
+        .map_err(|error| Stop::bad_input(format!("{}: {error}; name the folder of the runs with `--results`", results.display())))?;
     let all = names.iter().flat_map(|name| runs(results, name)).filter(|run| run.trials_table().is_file());
     // A run's name begins with the time of its start.
     let newest = all.max_by_key(RunFolder::name);
     newest
         .map(|run| run.trials_table())
-        .ok_or_else(|| Stop::bad_input(format!("no run with a `trials.csv` under {}; `kiln run FILE` makes one", results.display())))
+        .ok_or_else(|| Stop::bad_input(format!("no run with a `trials.csv` under {}; `kiln run FILE` creates one", results.display())))
 }

@@ -1,4 +1,4 @@
-//! `kiln tune`: looks for a batch size, a number of workers or a setting with few trials, in place of running a grid of them.
+//! `kiln tune`: searches for a batch size, a number of workers or a setting with few trials, instead of running a full grid.
 
 use std::{
     io::Write,
@@ -33,24 +33,24 @@ pub(super) struct Args {
     /// Experiment file with `sweep.search`, or any with `--search`.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Look for this with its defaults, in place of the file's `sweep`.
+    /// Search for this with default settings, instead of the file's `sweep`.
     #[arg(long, value_name = "KIND", value_enum)]
     search: Option<Kind>,
-    /// Write the chosen experiment here, and not as `chosen.yaml` beside the tables.
+    /// Write the chosen experiment to this file instead of `chosen.yaml` beside the tables.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     launch: Launching,
 }
 
-/// What needs no settings of its own.
+/// Searches that need no settings.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// The largest batch size that fits into memory.
     LargestBatch,
     /// The batch size with the most samples per second.
     BestThroughputBatch,
-    /// The fewest loader workers that do not hold training up.
+    /// The fewest loader workers that do not slow down training.
     Workers,
 }
 
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// What a sweep may say beside a search's place.
+/// Keys of a sweep that `--search` replaces.
 const LISTED: [&str; 6] = ["grid", "zip", "include", "exclude", "repeats", "order"];
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
@@ -105,20 +105,20 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 const OWN_EXPERIMENT: Mark = Mark { text: spec::CHOSEN_BY_TUNE, maker: "kiln tune", example: "chosen.yaml" };
 
-/// Said before the search and not after hours of it.
+/// Checks the output path before the search, not after hours of trials.
 fn check_output(args: &Args) -> Result<(), Stop> {
     let Some(output) = &args.output else { return Ok(()) };
     let refuse = |what: &str| Err(Stop::bad_input(format!("`--output {}`: {what}", output.display())));
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_same = |one: &Path| one.canonicalize().ok().is_some_and(|one| output.canonicalize().ok() == Some(one));
     match () {
-        () if !folder.is_dir() => refuse("its folder is not there; make it first"),
-        () if is_same(&args.file) => refuse("that is the experiment that is searched; name another file"),
+        () if !folder.is_dir() => refuse("its folder does not exist; create it first"),
+        () if is_same(&args.file) => refuse("that is the input experiment; name another file"),
         () => refuse_foreign(output, OWN_EXPERIMENT),
     }
 }
 
-/// The experiment; with `--search` under a name of its own, so that its runs are not taken for those of the file's sweep.
+/// The experiment; with `--search` it has a different name, so that its runs are not mixed with those of the file's sweep.
 fn load(args: &Args) -> Result<Loaded, Stop> {
     let mut set = args.launch.settings();
     let Some(kind) = args.search else { return load_file(args.file.clone(), &set) };
@@ -133,24 +133,24 @@ fn load(args: &Args) -> Result<Loaded, Stop> {
 fn dry_run(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Status, Stop> {
     let preview = schedule::preview(request, instruments).map_err(stopped)?;
     let next = match preview.to_run.len() {
-        0 => "nothing more to try".to_owned(),
-        count => format!("{} next, then what these show to be worth trying", counted(count, "trial")),
+        0 => "no more trials to run".to_owned(),
+        count => format!("{} next, then further trials that depend on their results", counted(count, "trial")),
     };
     let ids: String = preview.to_run.iter().map(|(id, _)| format!("{id}\n")).collect();
     print(&format!("{}: {next}\n{ids}", place(request, &preview)))?;
     Ok(Status::Success)
 }
 
-/// Why there is no recommendation yet.
+/// Returns the reason why there is no recommendation yet.
 fn unfinished(report: &Report) -> Stop {
     match &report.failure {
         Some(failure) => stopped(failure.clone()),
         None if report.end != End::Interrupted => {
             let missing = report.rows.iter().filter(|row| !row.fixed.outcome.is_final());
             let missing: Vec<String> = missing.map(|row| format!("trial {} ({})", row.fixed.trial, row.fixed.outcome)).collect();
-            Stop::new(Status::Failed, format!("no final result yet of {}; the same command tries again", missing.join(", ")))
+            Stop::new(Status::Failed, format!("no final result yet for {}; run the same command to retry", missing.join(", ")))
         }
-        None => Stop::new(Status::Interrupted, "interrupted; the same command (without `--fresh`) goes on from here"),
+        None => Stop::new(Status::Interrupted, "interrupted; run the same command (without `--fresh`) to resume"),
     }
 }
 
@@ -175,7 +175,7 @@ fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, lo
         print(&format!("\n{}\n{}", page.text(super::page_style()), places(report, chosen.as_deref(), &kept)))?;
     }
     if report.end == End::NothingToDo && style != Style::Json && !args.launch.quiet {
-        let _ = writeln!(std::io::stderr(), "the search has ended already; `--fresh` starts a new one");
+        let _ = writeln!(std::io::stderr(), "the search is already complete; `--fresh` starts a new one");
     }
     Ok(if found.chosen.is_some() { Status::Success } else { Status::Failed })
 }
@@ -188,7 +188,7 @@ fn places(report: &Report, chosen: Option<&Path>, kept: &Path) -> String {
     format!("{chosen}Worth committing:\n{files}")
 }
 
-/// Writes the experiment with the chosen values and without the search, and says where.
+/// Writes the experiment with the chosen values and without the search; returns the path.
 fn write_chosen(folder: &RunFolder, values: &[(String, Value)], loaded: &Loaded, args: &Args) -> Result<PathBuf, Stop> {
     // The rounds of successive halving are short; the chosen setting trains as long as the file says.
     let is_of_rounds = matches!(loaded.experiment.sweep.search, Some(Search::SuccessiveHalving { .. }));

@@ -1,6 +1,6 @@
-//! `kiln watch`: the devices' readings, live. Lines, or one line per device that is drawn anew on a terminal; a table beside it.
+//! `kiln watch`: shows the devices' readings live, as lines, or on a terminal as one line per device that is redrawn; also as a table.
 //!
-//! It reads what the sampler of a run reads, by the same means: a driver that hangs is said, and hangs nothing here.
+//! It uses the sampler of a run: a driver that hangs is reported and does not block this command.
 
 mod query;
 mod view;
@@ -31,58 +31,58 @@ use crate::readings::watch::{WatchWriter, Watched};
 use query::{Asking, queries};
 use view::View;
 
-/// How long the list of devices is waited for.
+/// Longest wait for the list of devices.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// From the look that nobody sees to the first that is shown: rates and the chip's own counters need two, 0.1 s apart at least.
+/// Time from a first, hidden reading to the first shown one: rates and hardware counters need two readings, at least 0.1 s apart.
 const FIRST_PAUSE: Duration = Duration::from_millis(120);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Seconds from one look to the next.
+    /// Seconds between readings.
     #[arg(short = 'l', long = "loop", value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     every: Duration,
-    /// Stop after so many looks.
+    /// Stop after this many readings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// These GPUs alone: indices, UUIDs or PCI addresses, with commas.
+    /// Only these GPUs: indices, UUIDs or PCI addresses, separated by commas.
     #[arg(short = 'i', long = "id", value_name = "GPU", value_delimiter = ',')]
     ids: Vec<String>,
     /// Print these properties as CSV, with nvidia-smi's names, such as timestamp,name,utilization.gpu.
     #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES", conflicts_with_all = ["csv", "host"])]
     query: Option<String>,
-    /// How `--query` writes: csv, and noheader and nounits if wanted.
+    /// Format of `--query`: csv, optionally with noheader and nounits.
     #[arg(long, default_value = "csv", value_name = "WORDS", requires = "query")]
     format: String,
-    /// Write the rows to this file too, or to standard output (`-`) in place of the lines.
+    /// Also write the rows to this file, or to standard output (`-`) instead of the lines.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Show the host too, and go on without a GPU.
+    /// Also show the host; works without a GPU.
     #[arg(long)]
     host: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let found = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    found.map(Duration::from_secs_f64).ok_or_else(|| format!("`{text}` is no time between looks; write seconds from 0.1 to 86400"))
+    found.map(Duration::from_secs_f64).ok_or_else(|| format!("`{text}` is not a valid interval; write seconds from 0.1 to 86400"))
 }
 
-/// Who is looked at.
+/// The devices to read.
 struct Watching {
     devices: Vec<DeviceFacts>,
     desk: Option<GpuDesk>,
     host: Option<HostSeries>,
 }
 
-/// What each look does.
+/// The output of each reading.
 enum Work {
     /// Lines and tables of what a sampler reads.
     Samples { watching: Watching, view: Option<View>, table: Option<WatchWriter> },
-    /// Lines of chosen properties.
+    /// Lines of selected properties.
     Query(Asking),
 }
 
-/// What one look saw; `device` is a place in [`Watching::devices`], `None` the host.
+/// Values of one reading; `device` is an index into [`Watching::devices`], `None` for the host.
 struct Seen {
     device: Option<usize>,
     tick: Tick,
@@ -105,7 +105,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         if !has_reader || args.count == Some(looks) {
             return Ok(Status::Success);
         }
-        // A late look is not made up for.
+        // A late reading is not repeated.
         next = (next + args.every).max(Instant::now());
         match signals.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -115,7 +115,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn work(args: &Args) -> Result<Work, Stop> {
-    // A slip is told before the driver is asked.
+    // Errors of the command line are reported before the driver is called.
     let queries = args.query.as_ref().map(|properties| queries(properties, &args.format)).transpose()?;
     let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
     let host = args.host.then(HostSeries::default);
@@ -134,7 +134,7 @@ fn work(args: &Args) -> Result<Work, Stop> {
     Ok(Work::Samples { watching: Watching { devices, desk, host }, view, table })
 }
 
-/// The devices to watch, asked for within a time limit.
+/// Returns the devices to watch, within a time limit.
 fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<DeviceFacts>), Stop> {
     let asked = Arc::clone(&nvml);
     let silent = || Stop::new(Status::CannotRun, format!("the NVIDIA driver did not answer within {} s", LIST_PATIENCE.as_secs()));
@@ -147,7 +147,7 @@ fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<Device
 }
 
 impl Work {
-    /// One look; `false` once nobody reads any more.
+    /// Does one reading; `false` once nobody reads the output.
     fn look(&mut self) -> Result<bool, Stop> {
         match self {
             Self::Query(asking) => view::write(&asking.look()?),
@@ -168,7 +168,7 @@ fn nothing(why: &str) -> Stop {
     Stop::new(Status::CannotRun, format!("{why}; `kiln watch --host` watches the host alone"))
 }
 
-/// The devices named, in the order they are named; all if none is.
+/// Returns the named devices in the given order; all devices if none is named.
 fn chosen(nvml: &Nvml, ids: &[String]) -> Result<Vec<DeviceFacts>, Stop> {
     if ids.is_empty() {
         return Ok(nvml.devices());
@@ -189,15 +189,15 @@ fn table(args: &Args) -> Result<Option<WatchWriter>, Stop> {
         Some(path) => {
             let (table, torn) = WatchWriter::file(path).map_err(cannot_open)?;
             if let Some(torn) = torn {
-                // Nothing can be said if standard error is gone.
-                let _ = writeln!(std::io::stderr(), "{}:{}: a torn line was cut: `{}`", path.display(), torn.line, torn.text);
+                // The error is ignored if standard error is closed.
+                let _ = writeln!(std::io::stderr(), "{}:{}: an incomplete last line was removed: `{}`", path.display(), torn.line, torn.text);
             }
             Ok(Some(table))
         }
     }
 }
 
-/// A file that is not this table was named by mistake; anything else is the machine's.
+/// A file that is not this table is a user error; other errors are the machine's.
 fn cannot_open(error: TableError) -> Stop {
     let status = if matches!(error, TableError::Io { .. }) { Status::Failed } else { Status::BadInput };
     Stop::new(status, error)
@@ -207,9 +207,9 @@ fn cannot_write(error: impl std::fmt::Display) -> Stop {
     Stop::new(Status::Failed, error)
 }
 
-/// Ctrl-C and its like, as messages: the loop ends by itself and the terminal stays as it was.
+/// Receives Ctrl-C and similar signals as messages, so that the loop ends normally and the terminal is unchanged.
 fn signals() -> Result<Receiver<i32>, Stop> {
-    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("signals cannot be listened to: {error}"));
+    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("the signal handlers could not be installed: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let (sender, receiver) = channel();
     let listen = move || {

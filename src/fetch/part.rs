@@ -14,9 +14,9 @@ use super::{Download, FetchError};
 pub(super) struct Part {
     path: PathBuf,
     file: File,
-    /// Bytes that are here.
+    /// Number of bytes on disk.
     pub(super) done: u64,
-    /// Of the version that is coming, if the server named one.
+    /// ETag of the version that is downloaded, if the server sent one.
     pub(super) etag: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Part {
         }
     }
 
-    /// Empties the file, and remembers which version is coming.
+    /// Empties the file, and stores the ETag of the new version.
     pub(super) fn start_over(&mut self, etag: Option<String>) -> Result<(), FetchError> {
         self.done = 0;
         let emptied = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| match &etag {
@@ -65,7 +65,7 @@ impl Part {
 
     pub(super) fn append(&mut self, bytes: &[u8], total: Option<u64>) -> Result<(), FetchError> {
         if let Err(error) = self.file.write_all(bytes) {
-            // What of this piece got to the disk is not known; the next try goes on from before it.
+            // It is unknown how much of this piece was written; the next attempt resumes before it.
             let _ = self.file.set_len(self.done).and_then(|()| self.file.seek(SeekFrom::Start(self.done)));
             return Err(self.failed(error, total));
         }
@@ -73,10 +73,10 @@ impl Part {
         Ok(())
     }
 
-    /// Hashes what came and puts it in place, or aside.
+    /// Hashes the file; moves it to its destination, or aside if the hash is wrong.
     pub(super) fn finish(self, download: &Download) -> Result<(), FetchError> {
         self.file.sync_all().map_err(|error| self.failed(error, None))?;
-        // A damaged compressed file has no uncompressed bytes to hash: it is as wrong as any other.
+        // A damaged compressed file cannot be decompressed for the hash: it counts as a wrong hash.
         let summed = source::checksum_of(&self.path, &download.destination, &download.checksum);
         let found = summed.map_or_else(|error| error.to_string(), |(sum, _)| sum);
         let right = found == download.checksum.hex();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_says_how_much_is_missing() {
-        // Linux's device on which every write finds no room.
+        // A device of Linux on which every write fails with a full disk.
         let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else { return };
         let mut part = Part { path: PathBuf::from("set/file.part"), file, done: 1024, etag: None };
         let error = part.append(&[0; 100], Some(4096)).unwrap_err();

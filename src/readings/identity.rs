@@ -1,23 +1,23 @@
-//! What of other people and of one particular board may be written down.
+//! Masks identities of people, processes and boards in the tables.
 
 use std::{borrow::Cow, path::PathBuf};
 
 use kiln_core::units::{Bytes, listed};
 use kiln_hardware::{Entry, ProcessList, Reading};
 
-/// What stands in a table in place of a value that is kept back.
+/// Text in a table in place of a masked value.
 pub const MASKED: &str = "masked";
 
 /// `record.identity` of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privacy {
-    /// Serial numbers, other users' process names and numbers are kept back.
+    /// Serial numbers and other users' process names and ids are masked.
     Masked,
     Full,
 }
 
 impl Privacy {
-    /// An entry as it may be written: a value that identifies is masked, a process's number is left out of the field's name.
+    /// Returns an entry for a table: an identifying value is masked, and a process id is removed from the field's name.
     pub(super) fn apply<'a>(self, entry: &'a Entry) -> Cow<'a, Entry> {
         if self == Self::Full || !entry.is_identifying || entry.value.value().is_none() {
             return Cow::Borrowed(entry);
@@ -44,7 +44,7 @@ impl Privacy {
     }
 }
 
-/// The places of this user's disk that a committed file leaves out.
+/// The user's folders that are hidden in a committed file.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
     working_directory: Option<String>,
@@ -52,7 +52,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The working directory and `$HOME`; nothing to leave out where identities may be kept.
+    /// The working directory and `$HOME`; nothing is hidden if identities may be recorded.
     pub fn here(privacy: Privacy) -> Self {
         let text = |path: PathBuf| path.into_os_string().into_string().ok();
         match privacy {
@@ -64,7 +64,7 @@ impl Paths {
         }
     }
 
-    /// The text with paths under the working directory relative to it, and those under the home directory from `~` on.
+    /// Returns the text with paths under the working directory relative to it, and paths under the home directory starting with `~`.
     pub fn hide(&self, text: &str) -> String {
         let in_place = [(&self.working_directory, "."), (&self.home, "~")];
         in_place.into_iter().fold(text.to_owned(), |text, (folder, word)| match folder.as_deref().map(|folder| folder.trim_end_matches('/')) {

@@ -1,4 +1,4 @@
-//! Hardware readings on disk: `samples.csv`, `snapshots.csv`, the state that `kiln watch` reads, and what of a person or a board is left out of them.
+//! Hardware readings on disk: `samples.csv`, `snapshots.csv`, the table of `kiln watch`, and the masking of identities.
 
 pub mod identity;
 pub mod samples;

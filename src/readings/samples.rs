@@ -57,7 +57,7 @@ pub struct SampleRow {
 }
 
 impl SampleRow {
-    /// Whether the device held itself back; `None` where nobody read it.
+    /// Whether the device was throttled; `None` if it was not read.
     pub fn is_throttled(&self) -> Option<bool> {
         self.throttle_bits.map(|bits| bits & THROTTLED != 0)
     }
@@ -113,15 +113,15 @@ impl SampleRow {
     }
 }
 
-/// Rounds to what the clock or the kernel's counters can tell, so that a long table stays small.
+/// Rounds to the resolution of the clock or the kernel's counters, so that a long table stays small.
 fn rounded(value: f64, per_unit: f64) -> f64 {
     (value * per_unit).round() / per_unit
 }
 
-/// The rows of these trials, in the order of the file; the rest of a long table is passed over.
+/// Returns the rows of these trials, in the order of the file; skips the rest of a long table.
 ///
 /// # Errors
-/// When the file cannot be read or is no `samples.csv` of this version or an older one.
+/// When the file cannot be read or is not a `samples.csv` of this version or an older one.
 pub fn samples_of(path: &Path, trials: &HashSet<&TrialId>) -> Result<Vec<SampleRow>, TableError> {
     let names: HashSet<&str> = trials.iter().map(|trial| trial.0.as_str()).collect();
     Table::read_only(path, SAMPLES.version, "trial", &|cell| names.contains(cell))?.rows()

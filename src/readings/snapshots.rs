@@ -1,4 +1,4 @@
-//! `snapshots.csv`: what the host and the devices were, one field per row: all at each launch, later only what changed.
+//! `snapshots.csv`: facts of the host and the devices, one field per row: all fields at each launch, later only changes.
 
 use std::{collections::HashMap, path::Path};
 
@@ -35,13 +35,13 @@ pub struct SnapshotRow {
 #[serde(rename_all = "lowercase")]
 pub enum Moment {
     Launch,
-    /// Of an attempt.
+    /// At the start or end of an attempt.
     Start,
-    /// Of an attempt.
+    /// At the start or end of an attempt.
     End,
 }
 
-/// Writes `snapshots.csv` for one launch, and remembers what it wrote last of each field.
+/// Writes `snapshots.csv` for one launch, and remembers the last value of each field.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     table: TableWriter,
@@ -61,7 +61,7 @@ impl SnapshotWriter {
         Ok((Self { table, launch, privacy, run_seconds: None, last: HashMap::new() }, torn))
     }
 
-    /// The rows written from here on are of this time, in seconds since the run's start mark.
+    /// Sets the time of the next rows, in seconds since the run's start.
     pub fn at(&mut self, run_seconds: f64) -> &mut Self {
         self.run_seconds = Some(run_seconds);
         self
@@ -75,7 +75,7 @@ impl SnapshotWriter {
         self.write(snapshot, Moment::Launch, None)
     }
 
-    /// A snapshot at an attempt's start or end: the fields that differ from what this launch wrote last, and those that went.
+    /// Writes a snapshot at an attempt's start or end: the fields that changed since the last one of this launch, and those that disappeared.
     ///
     /// # Errors
     /// As [`SnapshotWriter::write_all`].
@@ -97,7 +97,7 @@ impl SnapshotWriter {
         for entry in snapshot.entries.iter().map(|entry| self.privacy.apply(entry)) {
             let key = (snapshot.device.clone(), entry.section, entry.field.clone());
             if seen.contains_key(&key) {
-                // Two masked processes look alike.
+                // Two masked processes have the same field name.
                 continue;
             }
             if moment == Moment::Launch || self.last.get(&key) != Some(&entry.value) {
@@ -105,7 +105,7 @@ impl SnapshotWriter {
             }
             seen.insert(key, entry.into_owned().value);
         }
-        // A process that ended is a field that went.
+        // An ended process is a field that disappeared.
         let mut gone: Vec<_> =
             self.last.iter().filter(|(key, last)| key.0 == snapshot.device && !seen.contains_key(key) && last.value().is_some()).collect();
         gone.sort_by(|one, other| one.0.cmp(other.0));

@@ -1,5 +1,5 @@
-//! The table of `kiln watch --csv`: one row per device and look. Its device and host columns are those of `samples.csv`; what is
-//! a trial's is left out.
+//! The table of `kiln watch --csv`: one row per device and reading. Its device and host columns are those of `samples.csv`; columns of
+//! a trial are omitted.
 
 use std::{io, io::Write, path::Path};
 
@@ -15,10 +15,10 @@ use super::samples::SampleRow;
 /// Version of the table, in every row.
 pub const WATCH_TABLE: &str = "watch/1";
 
-/// What a row has before the columns it shares with `samples.csv`.
+/// Columns before those shared with `samples.csv`.
 const OWN: [Column; 5] = [
     column("kiln_table", "", "Name and version of the table."),
-    column("utc", "", "When the device was looked at."),
+    column("utc", "", "Time of the reading."),
     column("index", "", "nvidia-smi's index; empty for the host."),
     column("device", "", "UUID of the GPU, or `host`."),
     column("name", "", "The GPU's name; empty for the host."),
@@ -41,7 +41,7 @@ fn names() -> Vec<String> {
     columns().iter().map(|column| column.name.to_owned()).collect()
 }
 
-/// One row: who was looked at, when, and what was seen.
+/// One row: time, device and values of a reading.
 #[derive(Clone, Debug)]
 pub struct Watched<'a> {
     pub utc: &'a str,
@@ -71,7 +71,7 @@ impl Watched<'_> {
     }
 }
 
-/// Where the rows go.
+/// Destination of the rows.
 #[derive(Debug)]
 pub enum WatchWriter {
     File(TableWriter),
@@ -98,7 +98,7 @@ impl WatchWriter {
         Ok(Self::Stdout { is_read: write_line(&names())? })
     }
 
-    /// Appends one look's rows and hands them on at once.
+    /// Appends the rows of one reading and flushes them.
     ///
     /// # Errors
     /// When the file or standard output cannot be written.
@@ -136,7 +136,7 @@ fn write_line(cells: &[String]) -> io::Result<bool> {
 /// The table's part of `docs/tables.md`.
 pub fn markdown() -> String {
     let mut page = format!(
-        "\n## `{WATCH_TABLE}`\n\nWritten by `kiln watch --csv FILE`: one row per device and look, and one for the host with `--host`. After these \
+        "\n## `{WATCH_TABLE}`\n\nWritten by `kiln watch --csv FILE`: one row per device and reading, and one for the host with `--host`. After these \
          columns come those of `{}` that are not a run's or a trial's: `{}` are left out. Not committed.\n\n| column | unit | meaning |\n|---|---|---|\n",
         SAMPLES.version,
         LEFT_OUT[1..].join("`, `"),

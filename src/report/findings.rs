@@ -10,17 +10,17 @@ use super::{
     points::UNSWEPT,
 };
 
-/// More lines than this nobody reads at the end of a run.
+/// Largest number of lines at the end of a run.
 const MOST_LINES: usize = 5;
 
 /// Findings of one rule.
 struct Group<'a> {
     rule: &'static str,
-    /// The weightiest first.
+    /// Findings of greatest weight first.
     findings: Vec<&'a Finding>,
 }
 
-/// By rule, each where its weightiest finding stands.
+/// Findings by rule; a rule is placed by its finding of greatest weight.
 fn by_rule(findings: &[Finding]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for finding in findings {
@@ -65,7 +65,7 @@ impl Group<'_> {
     }
 }
 
-/// A finding as a page tells it: repeats of a point together, numbers with their units.
+/// A finding as pages show it: repeats of a point grouped, numbers with their units.
 pub(super) struct Told {
     /// `data-bound: trial 504d19fd42 (data.num_workers 0) and 2 repeats`.
     pub(super) head: String,
@@ -78,7 +78,7 @@ pub(super) struct Told {
     pub(super) next_yaml: String,
 }
 
-/// A cell that it rests on.
+/// A cell of its evidence.
 pub(super) struct ToldCell {
     pub(super) column: &'static str,
     /// ` (data.num_workers 8)`, or nothing where it is the trial's own.
@@ -86,7 +86,7 @@ pub(super) struct ToldCell {
     pub(super) value: String,
 }
 
-/// All findings, by rule and then by point, what costs most first.
+/// All findings, by rule and then by point, most costly first.
 pub(super) fn told(findings: &[Finding]) -> Vec<Told> {
     by_rule(findings).iter().flat_map(|group| by_point(&group.findings)).map(|point| Told::of(&point)).collect()
 }
@@ -121,7 +121,7 @@ impl Told {
     }
 }
 
-/// Everything known of each finding, repeats of a point together.
+/// Full text of each finding, repeats of a point grouped.
 pub(super) fn in_full(findings: &[Finding], form: Form) -> String {
     let write = match form {
         Form::Text => as_text,
@@ -130,7 +130,7 @@ pub(super) fn in_full(findings: &[Finding], form: Form) -> String {
     told(findings).iter().map(write).collect()
 }
 
-/// How findings are written.
+/// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Text,

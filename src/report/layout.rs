@@ -5,7 +5,7 @@ use kiln_core::units::without_controls;
 
 pub(super) use kiln_core::units::significant;
 
-/// What stands for a cell without a value.
+/// Text of a cell without a value.
 const NOTHING: &str = "-";
 /// In the first column: the row that matters most.
 pub(super) const MARK: &str = "*";
@@ -13,18 +13,18 @@ pub(super) const MARK: &str = "*";
 /// Columns worth at least this much stay however narrow the terminal is: axes and throughput.
 pub(super) const MUST_STAY: u8 = 200;
 
-/// Narrower than this nothing can be laid out; the table then runs over.
+/// Smallest width that can be laid out; on a narrower terminal lines are too long.
 const LEAST_WIDTH: u16 = 40;
 
 /// One rule below the head and nothing else: as many columns as possible fit.
 const RULE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How the page looks.
+/// Width and color of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// Columns of the terminal; `None` for no limit (a file, a pipe).
     pub width: Option<u16>,
-    /// Whether the best line is printed bold.
+    /// Whether the best line is bold.
     pub has_color: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct PageColumn {
 }
 
 impl PageColumn {
-    /// A cell per row; what there is none of is a dash.
+    /// A cell per row; a missing value is a dash.
     pub(super) fn new(head: &str, keep: u8, cells: impl Iterator<Item = Option<String>>) -> Self {
         Self {
             head: head.to_owned(),
@@ -45,18 +45,18 @@ impl PageColumn {
         }
     }
 
-    /// The one of marks: it stays however little it says.
+    /// The column of marks, which always stays.
     pub(super) fn of_marks(is_marked: impl Iterator<Item = bool>) -> Self {
         Self { head: String::new(), cells: is_marked.map(|is_marked| if is_marked { MARK } else { "" }.to_owned()).collect(), keep: u8::MAX }
     }
 
-    /// Whether some row fills it, or it must stay anyway.
+    /// Whether some row has a value, or the column must stay anyway.
     pub(super) fn says_something(&self) -> bool {
         self.keep == u8::MAX || self.cells.iter().any(|cell| cell != NOTHING)
     }
 }
 
-/// The columns that fit beside one another, in their order: those that must stay, then by how much they tell.
+/// The columns that fit the width, in their order: those that must stay, then by priority.
 pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageColumn> {
     let Some(width) = width.map(|width| usize::from(width.max(LEAST_WIDTH))) else { return columns.iter().collect() };
     let mut by_worth: Vec<usize> = (0..columns.len()).collect();
@@ -74,7 +74,7 @@ pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageCo
     kept.into_iter().map(|place| &columns[place]).collect()
 }
 
-/// Lays the columns out, wrapping cells where `width` leaves no other way. A marked row is bold where there is colour.
+/// Lays the columns out; cells are wrapped where `width` requires it. A marked row is bold where color is on.
 pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {
     let mut table = Table::new();
     table.load_style(RULE);
@@ -105,7 +105,7 @@ pub(super) fn widest_line(page: &str) -> usize {
     page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
 }
 
-/// Text that is no markup, in Markdown.
+/// Escapes text for Markdown.
 pub(super) fn escaped(text: &str) -> String {
     let mut plain = String::new();
     for letter in without_controls(text).chars() {

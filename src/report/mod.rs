@@ -1,4 +1,4 @@
-//! What it means: tables become a summary that people read. All numbers come from tables.
+//! Reports: tables become a summary for people. All numbers come from tables.
 
 mod chart;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! One-line observations of a whole run that no single trial shows, each with its evidence and what to try. What a trial's own row shows is
+//! One-line notices on a whole run that no single trial shows, each with its evidence and a remedy. What a trial's own row shows is
 //! said by `diagnosis`.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use super::{
     rates::Rates,
 };
 
-/// Everything worth a line that `findings` do not say, the most telling first.
+/// Returns the notices that `findings` do not cover, most important first.
 pub fn notices(table: &TrialTable, findings: &[Finding]) -> Vec<String> {
     let points = points(table);
     let completed: Vec<&TrialRow> =
@@ -29,7 +29,7 @@ pub fn notices(table: &TrialTable, findings: &[Finding]) -> Vec<String> {
     lines
 }
 
-/// What the loader costs, where a sweep has points with `data.synthetic` and the same without: `1 - real / synthetic`
+/// Cost of the loader, where a sweep has the same points with and without `data.synthetic`: `1 - real / synthetic`
 /// (`docs/measurement.md` 6). The largest cost of all pairs that chance does not explain.
 fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let at = axes.iter().position(|axis| axis == "data.synthetic")?;
@@ -54,7 +54,7 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     }
     if let Some(most) = gains().map(|(gain, _)| gain.cost().1[1]).reduce(f64::max) {
         return Some(format!(
-            "no cost of the input pipeline can be told from chance (1 - real / synthetic); it is {} of the speed at most",
+            "the cost of the input pipeline is within noise (1 - real / synthetic): at most {} of the speed",
             Fraction(most.max(0.0))
         ));
     }
@@ -63,13 +63,13 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let (cost, real) = costs.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
         "by runs that were not repeated in turns the input pipeline costs {} of the speed ({}; 1 - real / synthetic); \
-         `sweep.repeats: 3` tells it from chance",
+         `sweep.repeats: 3` separates it from noise",
         Fraction(cost.max(0.0)),
         points[real].name(axes)
     ))
 }
 
-/// No trial does more than its device can: a ceiling that is passed was set too low.
+/// An MFU above 100 % means that the peak was set too low.
 fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
     let above: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, row.mfu.filter(|mfu| *mfu > 1.0)?))).collect();
     let (first, mfu) = above.first()?;
@@ -83,7 +83,7 @@ fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
     ))
 }
 
-/// Trials that ran out of memory and were made in smaller pieces.
+/// Trials that replace a trial that ran out of memory, with smaller micro-batches.
 fn stand_ins(points: &[Point<'_>]) -> Option<String> {
     let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
     let completed: Vec<&TrialRow> = rows().filter(|row| pieces(row).is_some() && row.outcome == Outcome::Completed).collect();
@@ -91,7 +91,7 @@ fn stand_ins(points: &[Point<'_>]) -> Option<String> {
     let planned = first.fallback_of.as_ref()?;
     let was = rows().find(|row| row.trial == *planned).map(|row| format!(" ({} × {})", row.batch_size, row.grad_accumulation)).unwrap_or_default();
     Some(format!(
-        "{} ran out of memory and the same effective batch was made in smaller pieces (first: trial {} with {} × {} for {planned}{was}); \
+        "{} ran out of memory and trained the same effective batch in smaller micro-batches (first: trial {} with {} × {} for {planned}{was}); \
          their speed is not that of the batch asked for",
         counted(completed.len(), "trial"),
         first.trial,
@@ -171,7 +171,7 @@ mod tests {
         let line = repeated(40.0);
         assert!(line.starts_with("the input pipeline costs 25.") && line.contains("1 - real / synthetic, interval 2"), "{line}");
         let line = repeated(30.0);
-        assert!(line.starts_with("no cost of the input pipeline can be told from chance") && line.ends_with(" % of the speed at most"), "{line}");
+        assert!(line.starts_with("the cost of the input pipeline is within noise") && line.ends_with(" % of the speed"), "{line}");
         let lone = table(&["data.synthetic"], vec![(row(1, 30.0), &["false"][..])]);
         assert_eq!(said(&lone), Vec::<String>::new());
     }
@@ -210,7 +210,7 @@ mod tests {
         let failed = TrialRow { outcome: Outcome::Oom, samples_per_second: None, batch_size: 8, ..row(1, 1.0) };
         let smaller = TrialRow { fallback_of: Some(failed.trial.clone()), batch_size: 4, grad_accumulation: 2, ..row(2, 5.0) };
         let lines = said(&table(&[], vec![(failed, &[]), (smaller, &[])]));
-        let wanted = "1 trial ran out of memory and the same effective batch was made in smaller pieces (first: trial 0000000002 with 4 × 2 for \
+        let wanted = "1 trial ran out of memory and trained the same effective batch in smaller micro-batches (first: trial 0000000002 with 4 × 2 for \
             0000000001 (8 × 1)); their speed is not that of the batch asked for";
         assert_eq!(lines, [wanted]);
     }

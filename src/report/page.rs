@@ -1,4 +1,4 @@
-//! What `kiln report` prints: the summary, then the whole evidence of each finding; as text, as Markdown, as JSON.
+//! Prints `kiln report`: the summary, then the full evidence of each finding; as text, Markdown or JSON.
 
 use kiln_core::{
     plan::Outcome,
@@ -23,13 +23,13 @@ const KILN_REPORT: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub table: &'a TrialTable,
-    /// Where the table lies, as the page names it.
+    /// Path of the table, as the page names it.
     pub name: &'a str,
     /// A table alone does not say how many trials were planned, nor where they ran.
     pub run: Option<&'a RunFile>,
     /// The resolved experiment, as YAML.
     pub experiment: Option<&'a str>,
-    /// Where its series lie; `None` of a table that is in no folder, such as one of another commit.
+    /// Folder of its series; `None` for a table without a folder, such as one read from another commit.
     pub folder: Option<&'a RunFolder>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Subject<'a> {
         Self { table, name, run: None, experiment: None, folder: None }
     }
 
-    /// Trials of the plan; 0 if nobody knows.
+    /// Number of trials of the plan; 0 if unknown.
     pub(super) fn planned(&self) -> usize {
         self.run.map_or(0, |run| run.plan.len())
     }
@@ -55,12 +55,12 @@ pub fn text(subject: Subject<'_>, style: Style) -> String {
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose(subject.table);
     let page = summary_with(subject.table, subject.planned(), &findings, Style { width: None, has_color: false });
-    // Whatever a name holds, it does not end the block.
+    // No name can close the code block.
     let fence = "`".repeat(longest_run(&page, '`').max(2) + 1);
     format!("# {}\n\n{fence}\n{page}{fence}\n{}", escaped(subject.name), in_full(&findings, Form::Markdown))
 }
 
-/// Of the same letter.
+/// Returns the length of the longest run of one letter.
 fn longest_run(text: &str, letter: char) -> usize {
     text.split(|other| other != letter).map(str::len).max().unwrap_or(0)
 }

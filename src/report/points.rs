@@ -1,4 +1,4 @@
-//! Rows become points: the trials that differ only in their seed, taken together.
+//! Groups rows into points: trials that differ only in their seed.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use kiln_core::{
 
 use super::layout::significant;
 
-/// What a point is called where nothing is swept.
+/// Name of the only point of a run without a sweep.
 pub(super) const UNSWEPT: &str = "all trials";
 
 /// One point of the sweep: the value of each axis, and the row that counts of each of its trials.
@@ -22,7 +22,7 @@ pub(super) struct Point<'a> {
 }
 
 impl Point<'_> {
-    /// Rows of trials that ran to their end.
+    /// Rows of completed trials.
     pub(super) fn completed(&self) -> impl Iterator<Item = &TrialRow> {
         self.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed)
     }
@@ -47,23 +47,23 @@ impl Point<'_> {
     }
 }
 
-/// The last part of each key, where that is enough to tell it from the others.
+/// The last part of each key, where it is unique.
 pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
     let is_shared = |axis: &String| axes.iter().filter(|other| last(other) == last(axis)).count() > 1;
     axes.iter().map(|axis| if is_shared(axis) { axis.clone() } else { last(axis) }).collect()
 }
 
-/// Whether samples are of different lengths: they do not compare then, their tokens do.
+/// Whether samples have different lengths; tokens are then comparable, samples are not.
 pub(super) fn lengths_differ(axes: &[String]) -> bool {
     axes.iter().any(|axis| axis == "model.seq_len")
 }
 
-/// How fast a row was; more is faster.
+/// Speed of a row; higher is faster.
 pub(super) type Speed = fn(&TrialRow) -> Option<f64>;
 
-/// What the points of a run are ranked by: throughput, of samples of different lengths that of their tokens. Where no row has it, steps per second, if a
-/// step is the same work everywhere: across batch sizes step times do not compare.
+/// Returns the speed by which the points of a run are ranked: samples per second, or tokens per second where samples have different lengths.
+/// Where no row has it: steps per second, if each step is the same work; step times of different batch sizes are not comparable.
 pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
     let throughput: Speed = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
     let rows = || points.iter().flat_map(Point::completed);
@@ -74,12 +74,12 @@ pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
     if has_rate || !is_one_work { throughput } else { |row| row.median_step_seconds.filter(|seconds| *seconds > 0.0).map(|seconds| 1.0 / seconds) }
 }
 
-/// What a row's notes say of a column.
+/// The note of a row on a column.
 pub(super) fn note_on<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
     row.notes.as_deref()?.split("; ").find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
 }
 
-/// A value as people read it: an axis removed by `null` has an empty cell.
+/// Text of a value; an axis removed by `null` has an empty cell.
 pub(super) fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
 }
@@ -110,7 +110,7 @@ impl Statistic {
 /// Batch and accumulation.
 pub(super) type Pieces = (u64, u64);
 
-/// Of a trial that stands in for one that ran out of memory: it is no repeat of a planned one.
+/// Batch size and accumulation of a trial that replaces one that ran out of memory; it is not a repeat of a planned trial.
 pub(super) fn pieces(row: &TrialRow) -> Option<Pieces> {
     row.fallback_of.as_ref().map(|_| (row.batch_size, row.grad_accumulation))
 }
@@ -144,8 +144,8 @@ pub(super) const SETTINGS: [&str; 11] = [
     "data_kind",
 ];
 
-/// What a row has for an axis, or for one of [`SETTINGS`]: an axis of one table may be a plain setting of the other. `None` where the table does
-/// not tell.
+/// Returns a row's value of an axis or of one of [`SETTINGS`]: an axis of one table may be a fixed setting of the other. `None` where the table
+/// does not have it.
 pub(super) fn setting(table: &TrialTable, row: &TableRow, key: &str) -> Option<String> {
     if let Some(place) = table.axes.iter().position(|axis| axis == key) {
         return Some(row.axes.get(place).cloned().unwrap_or_default());
@@ -153,7 +153,7 @@ pub(super) fn setting(table: &TrialTable, row: &TableRow, key: &str) -> Option<S
     column_setting(&row.fixed, key)
 }
 
-/// What a row has in one of the columns of [`SETTINGS`].
+/// The value of a row in one of the columns of [`SETTINGS`].
 pub(super) fn column_setting(fixed: &TrialRow, key: &str) -> Option<String> {
     let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     let column = match key {

@@ -1,9 +1,9 @@
-//! The rates of the points of one run compared with one another. In come points, out comes by how much one is faster and what chance may make of it;
+//! Compares the rates of the points of one run. Points come in; out comes by how much one is faster, with an interval;
 //! the spread is that of all repeats of the run together ([`Field`]).
 //!
-//! Points are compared within blocks of repeats alone: what ran in one block met one state of the machine. Points that ran one after the other differ
-//! by the machine's drift as well as by themselves, and of single runs nobody knows the spread: of both nothing is claimed. `benches/findings.rs`
-//! measures how often chance alone makes a claim.
+//! Points are compared only within blocks of repeats: the runs of one block met one state of the machine. Points that ran one after the other differ
+//! also by the machine's drift, and the spread of single runs is unknown: nothing is claimed about either. `benches/findings.rs`
+//! measures how often noise alone leads to a claim.
 
 use std::{collections::HashMap, fmt};
 
@@ -16,31 +16,31 @@ use kiln_core::{
 
 use super::points::Point;
 
-/// An interval that reaches so far says nothing.
+/// Upper end from which an interval is too wide to be useful.
 const FAR: f64 = 2.0;
 
-/// Why nothing can be said of differences between points.
+/// Reason why differences between points cannot be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
     /// No point was repeated.
     Single,
-    /// The repeats of a point ran one after the other, or nobody knows when.
+    /// The repeats of a point ran one after the other, or their times are unknown.
     Apart,
 }
 
-/// Which runs were made in turns with one run of each other point.
+/// Blocks: runs that took turns with one run of each other point.
 #[derive(Debug)]
 pub(super) struct Blocks<'a> {
     of: HashMap<&'a TrialId, u64>,
-    /// Whether the rows tell their blocks. Those found by the order alone always go through the points in one direction, as rows did before they
-    /// told: a drift favours the same points each time.
+    /// Whether the rows have a `block`. Blocks inferred from the order always go through the points in one direction, as in older tables, so that
+    /// a drift favors the same points each time.
     are_told: bool,
 }
 
 impl<'a> Blocks<'a> {
     pub(super) fn of(points: &[Point<'a>]) -> Self {
         let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
-        // A block that a second launch went on with met two states of the machine.
+        // A block that a second launch continued met two states of the machine.
         let told: HashMap<&TrialId, u64> = rows().filter_map(|row| Some((&row.trial, (row.launch << 32) + row.block?))).collect();
         if !told.is_empty() {
             return Self { of: told, are_told: true };
@@ -49,15 +49,15 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// The first run of each point, then the second of each, and so on; `None` if they did not run so.
+/// Blocks by order: the first run of each point, then the second of each, and so on; `None` if the runs had another order.
 fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
     let rows = || points.iter().flat_map(|point| point.rows.iter());
     let launch = rows().next()?.launch;
-    // The oldest tables know the time of day alone.
+    // The oldest tables have only the time of day.
     let has_run_seconds = rows().all(|row| row.run_seconds.is_some());
     let started = |row: &TrialRow| if has_run_seconds { row.run_seconds } else { row.started_seconds() };
     let mut blocks: HashMap<&TrialId, u64> = HashMap::new();
-    // Of each round when its first and its last run started.
+    // For each round: start of its first and of its last run.
     let mut rounds: Vec<(f64, f64)> = Vec::new();
     for point in points {
         let timed = |row: &&'a TrialRow| Some((started(row)?, &row.trial)).filter(|_| row.launch == launch);
@@ -78,39 +78,39 @@ fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
 #[derive(Debug)]
 pub(super) struct Rates {
     field: Result<Field, Unknown>,
-    /// The geometric mean of each point's rates, and of how many.
+    /// Geometric mean of each point's rates, and their number.
     middles: Vec<Option<(f64, usize)>>,
-    /// What the interval is widened by.
+    /// Factor by which the interval is widened.
     margin: f64,
 }
 
-/// How much faster a point is than another.
+/// Ratio of the speeds of two points, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gain {
     /// Its rate over the other's.
     pub(super) ratio: f64,
-    /// With the interval adjusted for all statements that are made together.
+    /// The estimate; its interval is adjusted for all statements that are made together.
     estimate: Estimate,
 }
 
 impl Gain {
-    /// Whether chance does not explain that it is ahead.
+    /// Whether its lead is larger than noise.
     pub(super) fn is_ahead(&self) -> bool {
         self.estimate.is_above()
     }
 
-    /// Whether both points are equally fast, without any spread.
+    /// Whether both points have equal speed without any spread.
     fn is_equal(&self) -> bool {
         self.estimate.low == 1.0 && self.estimate.high == 1.0
     }
 
-    /// What the other point loses by not being this one, as a share: as it is, and the ends of its interval; below 0 it gains.
+    /// Share of speed that the other point loses against this one, and the ends of its interval; negative if it is faster.
     pub(super) fn cost(&self) -> (f64, [f64; 2]) {
         let cost = |ratio: f64| 1.0 - 1.0 / ratio;
         (cost(self.ratio), [cost(self.estimate.low), cost(self.estimate.high)])
     }
 
-    /// Whether it also is a change that counts.
+    /// Whether the change is also large enough to count.
     pub(super) fn is_faster(&self) -> bool {
         self.estimate.is_higher(WORTH)
     }
@@ -147,18 +147,18 @@ impl Rates {
         }
     }
 
-    /// Why nothing can be said of differences; `None` where it can.
+    /// Reason why differences cannot be judged; `None` where they can.
     pub(super) fn unknown(&self) -> Option<Unknown> {
         self.field.as_ref().err().copied()
     }
 
-    /// Whether a point can be compared with others: of a single run nobody knows whether its spread is that of the others.
+    /// Whether a point can be compared with others; the spread of a single run is unknown.
     pub(super) fn has(&self, place: usize) -> bool {
         self.field.is_ok() && self.middles.get(place).is_some_and(|middle| middle.is_some_and(|(_, runs)| runs > 1))
     }
 
-    /// How much faster `other` is than `own`, as one of so many statements of the kind that are made together. Each is about one direction, and its
-    /// interval is that of both: half of the level stays in reserve for runs that follow one another and are alike.
+    /// Returns how much faster `other` is than `own`; the interval is adjusted for `statements` such comparisons made together. Each is about one
+    /// direction but has a two-sided interval: half of the level stays in reserve, because consecutive runs may be correlated.
     pub(super) fn gain(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
         let field = self.field.as_ref().ok().filter(|_| self.has(own) && self.has(other))?;
         let found = field.compare(own, other, statements)?;
@@ -166,7 +166,7 @@ impl Rates {
         Some(Gain { ratio: found.ratio, estimate })
     }
 
-    /// The same where it is clearly faster.
+    /// The same, only where it is clearly faster.
     pub(super) fn faster(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
         let (own_rate, own_runs) = (*self.middles.get(own)?)?;
         let (other_rate, other_runs) = (*self.middles.get(other)?)?;
@@ -178,25 +178,25 @@ impl Rates {
     }
 }
 
-/// What to know of the order of the best two points of so many, by their places; nothing where their order is sure, or where no point is repeated.
+/// Sentence about the order of the best two of `count` points; `None` where the order is certain or no point is repeated.
 pub(super) fn order_of_best(rates: &Rates, best: usize, next: usize, points: usize) -> Option<String> {
     match rates.unknown() {
         Some(Unknown::Single) => return None,
         Some(Unknown::Apart) => {
-            return Some("no point was repeated in turns with the others: their order may be the machine's drift".to_owned());
+            return Some("no point was repeated in turns with the others: the order may come from drift of the machine".to_owned());
         }
         None => {}
     }
     // The best two were picked after all had been seen: each point could have been ahead of each other.
     let Some(gain) = rates.gain(next, best, points * points.saturating_sub(1)) else {
-        return Some("the best or the next ran but once beside the others: their order may be chance".to_owned());
+        return Some("the best or the next ran only once beside the others: their order may be noise".to_owned());
     };
     if gain.is_equal() {
-        return Some("the best and the next are equally fast in every block: their order says nothing".to_owned());
+        return Some("the best and the next are equally fast in every block: their order means nothing".to_owned());
     }
     let ahead = Fraction(gain.ratio - 1.0);
     let how_sure = if gain.estimate.high < FAR { gain.to_string() } else { "too few repeats for an interval".to_owned() };
-    (!gain.is_ahead()).then(|| format!("the best is {ahead} ahead of the next ({how_sure}): their order may be chance"))
+    (!gain.is_ahead()).then(|| format!("the best is {ahead} ahead of the next ({how_sure}): their order may be noise"))
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
             let equal = table(1.0);
             let points = points(&equal);
             let said = order_of_best(&Rates::of(&points, |row| row.samples_per_second), 1, 0, points.len());
-            assert_eq!(said.as_deref(), Some("the best and the next are equally fast in every block: their order says nothing"), "{level}");
+            assert_eq!(said.as_deref(), Some("the best and the next are equally fast in every block: their order means nothing"), "{level}");
         }
     }
 
@@ -303,11 +303,11 @@ mod tests {
         };
         assert_eq!(said(&run_of(&QUIET, in_turns, true)), None);
         let equal = said(&run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true)).unwrap();
-        assert!(equal.ends_with("): their order may be chance"), "{equal}");
+        assert!(equal.ends_with("): their order may be noise"), "{equal}");
         assert!(said(&run_of(&QUIET, listed, false)).unwrap().contains("drift"));
         assert_eq!(said(&run_of(&[&[100.0], &[150.0]], in_turns, true)), None);
         let few = said(&run_of(&[&[100.0, 90.0], &[190.0, 130.0]], in_turns, true)).unwrap();
-        assert!(few.ends_with(" ahead of the next (too few repeats for an interval): their order may be chance"), "{few}");
+        assert!(few.ends_with(" ahead of the next (too few repeats for an interval): their order may be noise"), "{few}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a search came to, as people read it: the choice, the trials it rests on, what it cost, what to mind.
+//! The result of a search, for people: the choice, the trials it is based on, its cost, and warnings.
 
 use std::fmt::Write;
 
@@ -17,11 +17,11 @@ use super::{
     layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
 };
 
-/// Of what a search speaks.
+/// Result of a search and its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     pub found: &'a Recommendation,
-    /// The column that decides, where it is none of the usual ones.
+    /// The column that decides, where it is not one of the usual columns.
     pub metric: Option<&'a str>,
     /// Choices that could not be trials, each with the reason.
     pub refused: &'a [(String, String)],
@@ -109,7 +109,7 @@ impl Search<'_> {
     }
 }
 
-/// `skipped` is for the plan; a reader of the evidence wants to know that it never ran.
+/// Name of an outcome in the evidence: a `skipped` trial never ran.
 fn outcome(probe: &Probe) -> String {
     match probe.outcome {
         Outcome::Skipped => "not run".to_owned(),

@@ -1,4 +1,4 @@
-//! The table at the end of `kiln run`: one line per point, fastest first, and below it what did not complete and what to know.
+//! Prints the table at the end of `kiln run`: one line per point, fastest first, then trials that did not complete, findings and notices.
 //!
 //! In comes `trials.csv` as read; out comes text. Repeats of a point are one line with their mean; the spread is their sample
 //! standard deviation. Nothing is measured or looked up here.
@@ -28,7 +28,7 @@ pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
     summary_with(table, planned, &diagnose(table), style)
 }
 
-/// The same with what was found of the trials.
+/// The same page, with findings that the caller computed.
 pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Finding], style: Style) -> String {
     let all = points(table);
     let ranking = Ranking::new(&all, speed(&all, &table.axes));
@@ -38,7 +38,7 @@ pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Findi
     }
     let unmeasured = unmeasured(&all, &table.axes);
     if !unmeasured.is_empty() {
-        let _ = write!(page, "\nCompleted without a measured rate:\n{unmeasured}");
+        let _ = write!(page, "\nCompleted, but too short to measure speed:\n{unmeasured}");
     }
     let unfinished = unfinished(table);
     if !unfinished.is_empty() {
@@ -48,12 +48,12 @@ pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Findi
     page
 }
 
-/// A line per finding, what costs most first, then what is to know of the run as a whole.
+/// A line per finding, most costly first, then the notices on the whole run.
 fn remarks(table: &TrialTable, findings: &[Finding]) -> String {
     let found = lines(findings, table.last_attempts().len()).into_iter().map(|line| format!("finding: {line}\n"));
     let mut text: String = found.collect();
     if !text.is_empty() {
-        text.push_str("`kiln report` shows what each finding rests on, and what to run next\n");
+        text.push_str("`kiln report` shows the evidence of each finding and what to run next\n");
     }
     notices(table, findings).iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
     if text.is_empty() { text } else { format!("\n{text}") }
@@ -82,7 +82,7 @@ fn unmeasured(all: &[Point<'_>], axes: &[String]) -> String {
         let mean = |of: fn(&TrialRow) -> Option<f64>| point.statistic(of).map_or("-".to_owned(), |value| decimals(value.mean, 3));
         let (train, valid) = (mean(|row| row.train_loss), mean(|row| row.valid_loss));
         let runs = if point.rows.len() > 1 { format!(", n {}", point.rows.len()) } else { String::new() };
-        let reason = point.rows.iter().find_map(|row| note_on(row, "window_seconds")).unwrap_or("no reason was kept");
+        let reason = point.rows.iter().find_map(|row| note_on(row, "window_seconds")).unwrap_or("no reason was recorded");
         let _ = writeln!(text, "  {}: samples/s -, loss {train}, valid loss {valid}{runs}; window_seconds: {reason}", point.name(axes));
     }
     if points.len() > MOST_LISTED {
@@ -96,7 +96,7 @@ fn unfinished(table: &TrialTable) -> String {
     let mut text = String::new();
     for TableRow { fixed: row, axes } in rows.iter().take(MOST_LISTED) {
         let point = Point { values: axes, rows: vec![row] }.name(&table.axes);
-        let reason = row.reason.as_deref().unwrap_or("no reason was kept");
+        let reason = row.reason.as_deref().unwrap_or("no reason was recorded");
         // A reason may have several lines; the table in the file keeps them.
         let reason = without_controls(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
         let _ = writeln!(text, "  {}  {:<11} {point}: {reason}", row.trial, row.outcome);
@@ -110,9 +110,9 @@ fn unfinished(table: &TrialTable) -> String {
 /// Points with a speed, fastest first.
 struct Ranking<'a> {
     points: Vec<&'a Point<'a>>,
-    /// What to know of the order of the first two.
+    /// Sentence about how certain the order of the first two points is.
     order: Option<String>,
-    /// Which throughput ranks them.
+    /// The throughput by which they are ranked.
     rate: Speed,
     /// Whether any point has repeats.
     has_repeats: bool,
@@ -140,24 +140,24 @@ impl<'a> Ranking<'a> {
             "\n* the best; one run per point (n = 1), so the spread is unknown\n"
         });
         if self.is_of_steps() {
-            page.push_str("no point has a measured rate: they are in the order of their steps\n");
+            page.push_str("no point has a measured rate; the points are ordered by step time\n");
         }
         if let Some(order) = &self.order {
             let _ = writeln!(page, "{order}");
         }
         if !left_out.is_empty() {
-            let _ = writeln!(page, "left out for width: {}; see trials.csv", left_out.join(", "));
+            let _ = writeln!(page, "hidden for width: {}; see trials.csv", left_out.join(", "));
         }
         page
     }
 
-    /// Whether there is nothing but steps to rank them by.
+    /// Whether the points can be ranked by step time only.
     fn is_of_steps(&self) -> bool {
         let has_rate = |row: &TrialRow| row.samples_per_second.is_some() || row.tokens_per_second.is_some();
         !self.points.iter().flat_map(|point| point.completed()).any(has_rate)
     }
 
-    /// How many trials of a point the rate is of.
+    /// Number of trials of a point that have the rate.
     fn runs(point: &Point<'_>, rate: fn(&TrialRow) -> Option<f64>) -> usize {
         point.completed().filter_map(rate).count()
     }
@@ -201,7 +201,7 @@ impl<'a> Ranking<'a> {
         short_names(axes).into_iter().enumerate().map(column).collect()
     }
 
-    /// Batch and accumulation, where a smaller trial stands in for one that ran out of memory and no axis tells them.
+    /// Columns of batch size and accumulation, where a smaller trial replaces one that ran out of memory and no axis shows them.
     fn pieces(&self, axes: &[String]) -> Vec<PageColumn> {
         type Cell = fn(&TrialRow) -> u64;
         const KEYS: [(&str, Cell); 2] = [("batch_size", |row| row.batch_size), ("grad_accumulation", |row| row.grad_accumulation)];
@@ -298,13 +298,12 @@ mod tests {
         let again = TrialRow { train_loss: Some(5.5), valid_loss: None, ..short.clone() };
         let again = TrialRow { trial: row(3, 0.0).trial, ..again };
         let page = summary(&table(&["train.steps"], vec![(full(1, 10.0), &["9"]), (short.clone(), &["2"]), (again, &["2"])]), 0, WIDE);
-        let wanted =
-            "\nCompleted without a measured rate:\n  train.steps 2: samples/s -, loss 5.000, valid loss 4.750, n 2; window_seconds: only 2 steps\n";
+        let wanted = "\nCompleted, but too short to measure speed:\n  train.steps 2: samples/s -, loss 5.000, valid loss 4.750, n 2; window_seconds: only 2 steps\n";
         assert!(page.contains(wanted), "{page}");
         assert!(page.contains("one run per point (n = 1)"), "{page}");
         let alone = summary(&table(&[], vec![(short, &[])]), 0, WIDE);
         assert!(alone.contains("  all trials: samples/s -, loss 4.500, valid loss 4.750; window_seconds: only 2 steps\n"), "{alone}");
-        assert!(!summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, WIDE).contains("without a measured rate"));
+        assert!(!summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, WIDE).contains("too short to measure speed"));
     }
 
     #[test]
@@ -323,7 +322,7 @@ mod tests {
         let listed = [(1, 100.0, "4"), (2, 110.0, "4"), (3, 80.0, "8"), (4, 81.0, "8")];
         let rows = listed.iter().map(|(id, rate, batch)| (row(*id, *rate), if *batch == "4" { &["4"][..] } else { &["8"][..] }));
         let listed = summary(&table(&["train.batch_size"], rows.collect()), 0, WIDE);
-        assert!(listed.contains("\nno point was repeated in turns with the others: their order may be the machine's drift\n"), "{listed}");
+        assert!(listed.contains("\nno point was repeated in turns with the others: the order may come from drift of the machine\n"), "{listed}");
         let single = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"]), (row(2, 10.0), &["8"])]);
         assert!(!summary(&single, 0, WIDE).contains("may be"));
     }
@@ -333,7 +332,7 @@ mod tests {
         let failed = |id| (TrialRow { outcome: Outcome::Failed, samples_per_second: None, ..row(id, 0.0) }, &[][..]);
         let page = summary(&table(&[], (1..=25).map(failed).collect()), 0, WIDE);
         assert!(page.contains("and 5 more, see trials.csv"), "{page}");
-        assert!(page.contains("no reason was kept"));
+        assert!(page.contains("no reason was recorded"));
     }
 
     #[test]
@@ -346,7 +345,7 @@ mod tests {
             assert!(page.contains("samples/s") && page.contains("200"), "{width}:\n{page}");
         }
         let narrow = summary(&table, 0, Style { width: Some(60), has_color: false });
-        assert!(narrow.contains("left out for width: tokens/s, "), "{narrow}");
+        assert!(narrow.contains("hidden for width: tokens/s, "), "{narrow}");
     }
 
     #[test]

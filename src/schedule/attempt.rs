@@ -1,4 +1,4 @@
-//! One attempt of one trial: its files and process at the start, its limits while it runs, its row at the end.
+//! One attempt of one trial: creates its files and process, enforces its limits, and makes its row.
 
 use std::{
     collections::BTreeMap,
@@ -33,36 +33,36 @@ use super::{
     row::{Facts, UUIDS_APART, row},
 };
 
-/// From SIGTERM to SIGKILL.
+/// Time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 /// The same for a trial that writes a checkpoint first.
 const CHECKPOINT_GRACE: Duration = Duration::from_secs(60);
-/// How long a child may live on after it said `finished`.
+/// Longest time that a child may run after its `finished` message.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Where an attempt takes place.
+/// Setting of an attempt: its folder, devices and program.
 pub(super) struct Setting<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) trial: &'a Trial,
     pub(super) folder: &'a RunFolder,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
-    /// None of them: the CPU.
+    /// Empty for the CPU.
     pub(super) devices: &'a [DeviceFacts],
     pub(super) token: u64,
-    /// Whether it begins anew where an attempt before left checkpoints.
+    /// Whether it starts from scratch although an earlier attempt left checkpoints.
     pub(super) begins_anew: bool,
 }
 
-/// An attempt that runs.
+/// A running attempt.
 pub(super) struct Attempt {
     pub(super) token: u64,
-    /// Place of the trial in the plan.
+    /// Index of the trial in the plan.
     pub(super) index: usize,
     pub(super) attempt: u64,
-    /// Place of its devices in the launch's list of slots.
+    /// Index of its devices in the launch's list of slots.
     pub(super) slot: usize,
-    /// The most trials that ran at once while this one did, itself included.
+    /// Largest number of trials that ran at the same time as this one, including it.
     pub(super) most_concurrent: u64,
     child: Running,
     folder: PathBuf,
@@ -70,54 +70,54 @@ pub(super) struct Attempt {
     started_utc: String,
     run_seconds: f64,
     grace: Duration,
-    /// Why it was told to stop, and when; the first cause counts.
+    /// Cause and time of the stop; the first cause counts.
     stopped: Option<(StopCause, Instant)>,
     finished_since: Option<Instant>,
     oom_kills: Option<u64>,
 }
 
-/// An attempt that has ended.
+/// An ended attempt.
 pub(super) struct Finished {
     pub(super) row: TableRow,
-    /// The child found that this machine cannot run it; no other trial will fare better.
+    /// The child reported that this machine cannot run it; no other trial would run either.
     pub(super) cannot_run: bool,
     pub(super) lost: Option<Lost>,
-    /// As loaded into the child: name to version.
+    /// Libraries loaded into the child: name to version.
     pub(super) libraries: BTreeMap<String, String>,
-    /// The engine's switches that decide numbers, as they stood in the child.
+    /// Settings of the engine in the child that affect numeric results.
     pub(super) flags: BTreeMap<String, String>,
 }
 
-/// A device that is gone.
+/// A lost device.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub(super) uuid: String,
-    /// Which one, and in NVML's words.
+    /// Its name, and the message of NVML.
     pub(super) words: String,
 }
 
-/// What an attempt's row needs beyond the attempt.
+/// Facts that a row needs in addition to the attempt.
 pub(super) struct Surroundings<'a> {
     pub(super) launch: u64,
     /// `run.memory_limit`.
     pub(super) memory_limit: Option<ByteSize>,
-    /// None of them: the CPU.
+    /// Empty for the CPU.
     pub(super) devices: &'a [DeviceFacts],
     pub(super) driver: Option<String>,
-    /// What a row on the CPU calls its device if the child did not live to say it.
+    /// Name of the CPU for the row if the child did not report it.
     pub(super) cpu_name: Option<String>,
-    /// The host's processor, in full.
+    /// Full description of the host's processor.
     pub(super) processor: Option<String>,
     pub(super) host_id: Option<String>,
-    /// Whether one repeat of each point runs after the other.
+    /// Whether the repeats run round by round.
     pub(super) has_blocks: bool,
     pub(super) cores: u64,
 }
 
-/// Makes the attempt's folder and files and starts its child.
+/// Creates the attempt's folder and files and starts its child.
 ///
 /// # Errors
-/// A file cannot be written or the child cannot be started; the attempt's folder is gone then.
+/// If a file cannot be written or the child cannot be started; the attempt's folder is then removed.
 pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender<Event>) -> io::Result<Attempt> {
     let trial = setting.trial;
     let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
@@ -160,12 +160,12 @@ pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender
     })
 }
 
-/// What a trial keeps of its training.
+/// The files of the training that a trial keeps.
 fn checkpoints(folder: &RunFolder, trial: &Trial) -> Checkpoints {
     Checkpoints::new(folder.checkpoints(&trial.id), trial.id.clone())
 }
 
-/// Leaves of a completed trial's checkpoints what is asked for.
+/// Deletes the checkpoints of a completed trial that are not requested.
 pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Result<()> {
     let Some(policy) = &trial.train.checkpoint else { return Ok(()) };
     let checkpoints = checkpoints(folder, trial);
@@ -197,7 +197,7 @@ fn uuids(devices: &[DeviceFacts]) -> Vec<&str> {
     devices.iter().map(|gpu| gpu.uuid.as_str()).collect()
 }
 
-/// All that the child is told: what was `auto` is a number here, and every path is absolute.
+/// Returns the child's input: `auto` values are resolved, and every path is absolute.
 fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> TrialFile {
     let cores = super::open::cores();
     let directory = std::env::current_dir().unwrap_or_default();
@@ -225,7 +225,7 @@ impl Attempt {
         Watch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuids }
     }
 
-    /// Tells the child's group to stop; the first cause counts.
+    /// Stops the child's process group with SIGTERM; the first cause counts.
     pub(super) fn stop(&mut self, cause: StopCause) {
         if self.stopped.is_none() {
             self.stopped = Some((cause, Instant::now()));
@@ -233,13 +233,13 @@ impl Attempt {
         }
     }
 
-    /// Stops it without grace.
+    /// Stops it with SIGKILL.
     pub(super) fn kill(&mut self) {
         self.stop(StopCause::Told);
         self.child.signal(Signal::KILL);
     }
 
-    /// Stops a child that speaks another protocol, is over its time, silent for too long, deaf to SIGTERM, or lingering after `finished`.
+    /// Stops a child that speaks another protocol, exceeds its timeout, sends no message for too long, ignores SIGTERM, or runs on after `finished`.
     pub(super) fn keep_limits(&mut self, limits: &Run) {
         let (finished, silent, is_foreign) = {
             let heard = self.child.ear.heard();
@@ -262,7 +262,7 @@ impl Attempt {
         }
     }
 
-    /// What the child has said, and its notices since the last look.
+    /// Returns the state that the child reported, and its notices since the last call.
     pub(super) fn look(&self) -> (Heard, Vec<String>) {
         let mut heard = self.child.ear.heard();
         let notices = std::mem::take(&mut heard.notices);
@@ -304,7 +304,7 @@ impl Attempt {
         let (mut outcome, mut reason) = judge(&ending);
         if let (Outcome::Completed, Err(why)) = (outcome, &result) {
             outcome = Outcome::Failed;
-            reason = Some(format!("trial {} said it completed, but its result cannot be read: {why}", trial.id));
+            reason = Some(format!("trial {} reported that it completed, but its result cannot be read: {why}", trial.id));
         }
         if outcome == Outcome::Failed && disk_full {
             outcome = Outcome::Interrupted;
@@ -313,12 +313,12 @@ impl Attempt {
         if outcome == Outcome::Oom && around.devices.is_empty() {
             reason = reason.map(|reason| memory::with_what_was_held(reason, &readings, around.memory_limit));
         }
-        // What another protocol's child left may mean something else.
+        // The result of a child with another protocol may have another meaning.
         let result = result.ok().filter(|_| heard.foreign_protocol.is_none());
-        let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are no messages", heard.garbage_lines)));
+        let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are not messages", heard.garbage_lines)));
         let is_absent = match exit {
             Exit::Status(exit_status::NO_DEVICE) => true,
-            // The dynamic loader did not find a library, or the file is no program.
+            // The dynamic loader did not find a library, or the file is not a program.
             Exit::Status(126 | 127) => !heard.has_spoken,
             _ => false,
         };
@@ -339,7 +339,7 @@ impl Attempt {
             cpu_name: around.cpu_name.as_deref().filter(|_| around.devices.is_empty()),
             processor: around.processor.as_deref(),
             host_id: around.host_id.as_deref(),
-            // A second attempt is not made beside the others of its block.
+            // A retry does not run together with the other trials of its block.
             block: (around.has_blocks && self.attempt == 1).then_some(trial.repeat + 1),
             driver: around.driver.as_deref(),
             peak: instruments.peak_flops(around.devices, trial, libtorch),
@@ -354,11 +354,11 @@ impl Attempt {
     }
 }
 
-/// A note on a precision that the processor has no units for.
+/// Returns a note if the processor emulates the precision.
 fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)> {
     let processor =
         around.processor.as_deref().filter(|_| around.devices.is_empty() && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16))?;
-    let told = || ("precision".to_owned(), "bf16 is emulated: this processor has no units for it (avx512_bf16, amx_bf16, bf16)".to_owned());
+    let told = || ("precision".to_owned(), "bf16 is emulated: this processor has no instructions for it (avx512_bf16, amx_bf16, bf16)".to_owned());
     (!has_bf16(processor)).then(told)
 }
 

@@ -1,4 +1,4 @@
-//! What changed between two resolved experiments, key by key.
+//! Lists the changes between two resolved experiments, key by key.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use kiln_core::{
 };
 use serde_json::Value;
 
-/// Keys that decide no number: a run goes on when they change, and the launch writes the new value down.
+/// Keys that do not affect results: a run can be resumed when they change, and the launch records the new value.
 const FREE: [&str; 7] = ["description", "data.path", "train.initial_weights.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
 
-/// One key whose value differs; `None` is absent.
+/// A key whose value differs; `None` if the key is absent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Change {
     pub(super) key: String,
     pub(super) old: Option<Value>,
     pub(super) new: Option<Value>,
-    /// Whether it is only where a file of prompts and responses lies.
+    /// Whether it is only the path of a file of prompts and responses.
     is_moved: bool,
 }
 
 impl Change {
-    /// Whether it is where trials run: free as long as no number was made anywhere.
+    /// Whether it is the device setting, which may change until the first measurement.
     pub(super) fn is_of_the_device(&self) -> bool {
         self.key == "run.devices"
     }
 
-    /// Whether a resume may take the new value.
+    /// Whether a resume accepts the new value.
     pub(super) fn is_free(&self) -> bool {
         FREE.contains(&self.key.as_str()) || self.is_moved
     }
@@ -35,7 +35,7 @@ impl Change {
 
 /// Every key whose value differs, sorted by key.
 pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<Change> {
-    // For other kinds `data.tokenizer` says what a token is; that there is a `valid_path` at all is another split.
+    // For other kinds `data.tokenizer` defines the tokens; adding or removing `valid_path` is another split.
     let moves = |key: &str| ["data.valid_path", "data.tokenizer"].contains(&key) && old.data.pairs().is_some() && new.data.pairs().is_some();
     let of_keys = |Difference { key, old, new }| {
         let is_moved = moves(&key) && old.is_some() && new.is_some();
@@ -52,7 +52,7 @@ pub(super) fn describe(changes: &[Change]) -> String {
     lines.join("\n")
 }
 
-/// Axes are named by dotted keys already, and their order is part of the plan: each section of them stays one.
+/// Axes already have dotted keys, and their order is part of the plan, so each section of axes is one value.
 fn leaves_of(experiment: &Experiment) -> BTreeMap<String, Value> {
     let of = |mut value: Value| {
         value.get_mut("sweep").into_iter().for_each(without_places);
@@ -61,7 +61,7 @@ fn leaves_of(experiment: &Experiment) -> BTreeMap<String, Value> {
     serde_json::to_value(experiment).map(of).unwrap_or_default()
 }
 
-/// Where swept weights lie is as free as where those of all trials do.
+/// Removes the paths of swept weights, which may change like the path of all trials' weights.
 fn without_places(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,6 +1,6 @@
-//! One attempt's process: started in a group of its own, dying with its parent, listened to, stopped, and reaped.
+//! The process of an attempt: starts it in its own process group, reads its output, stops it and reaps it. It ends with its parent.
 //!
-//! Children are started from the scheduler's thread alone, which outlives them: the kernel sends the parent-death signal when
+//! Children are started only by the scheduler's thread, which outlives them: the kernel sends the parent-death signal when
 //! the *thread* that started a child ends.
 
 use std::{
@@ -26,10 +26,10 @@ use super::{
     stray,
 };
 
-/// How long the pipes of an ended child may stay open.
+/// Longest time that the pipes of an ended child may stay open.
 const PIPES_MAY_LINGER: Duration = Duration::from_secs(2);
 
-/// What a child is started with.
+/// Program, folder and environment of a new child.
 #[derive(Debug)]
 pub(super) struct Start<'a> {
     pub(super) program: &'a Path,
@@ -39,11 +39,11 @@ pub(super) struct Start<'a> {
     /// `CUDA_VISIBLE_DEVICES`: a UUID, or empty for the CPU.
     pub(super) visible_devices: &'a str,
     pub(super) limit: Limit,
-    /// Comes back in [`Event::Ended`].
+    /// Identifies the child in [`Event::Ended`].
     pub(super) token: u64,
 }
 
-/// A child that was started.
+/// A started child.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
@@ -54,17 +54,17 @@ pub(super) struct Running {
     stderr: JoinHandle<io::Result<String>>,
 }
 
-/// How a child ended.
+/// The end of a child.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) exit: Exit,
     pub(super) stderr_tail: String,
 }
 
-/// Starts a child and the threads that listen to it.
+/// Starts a child and the threads that read its output.
 ///
 /// # Errors
-/// The program cannot be started, or kiln itself was ended in between.
+/// If the program cannot be started, or kiln itself ended meanwhile.
 pub(super) fn start(start: &Start, events: Sender<Event>) -> io::Result<Running> {
     let mut child = command(start).spawn()?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
@@ -79,7 +79,7 @@ pub(super) fn start(start: &Start, events: Sender<Event>) -> io::Result<Running>
     let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
     let token = start.token;
     thread("waiter", move || {
-        // The child stays a zombie until it is reaped, so its group's number is not given to others meanwhile.
+        // The child is a zombie until it is reaped, so its process group id is not reused meanwhile.
         while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
         let _ = events.send(Event::Ended(token));
     })?;
@@ -108,7 +108,7 @@ fn command(start: &Start) -> Command {
         _ => None,
     };
     let parent = getpid();
-    // SAFETY: between fork and exec only system calls are made, no memory is allocated and no lock is taken.
+    // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is taken.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -124,18 +124,18 @@ fn command(start: &Start) -> Command {
     command
 }
 
-/// How often a thread of OpenMP looks for the others before it sleeps. The system library's own number lets it look for up to tens of
-/// milliseconds, and on a core that something else wants, all of them are lost: two trainings on the same two cores slow each other eightfold,
-/// with this number not threefold. Alone it costs 1 or 2 % (`docs/development.md` has the figures).
+/// Number of spins of a waiting OpenMP thread before it sleeps. With the system library's default it spins for up to tens of
+/// milliseconds, which are lost if another process needs the core: two trainings on the same two cores slow each other down eightfold,
+/// with this value less than threefold. For a single training it costs 1 or 2 % (`docs/development.md` has the figures).
 const SPINS: (&str, &str) = ("GOMP_SPINCOUNT", "5000");
-/// Whoever sets one of these has decided that.
+/// Variables that override [`SPINS`] if the user sets one.
 const WAITING: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
 
-/// Makes the child compute as for CUDA on the CPU, for tests.
+/// Makes the child use the CUDA code paths on the CPU, for tests.
 const CUDA_BRANCHES: &str = "KILN_CUDA_BRANCHES";
 
-/// What a child's environment changes of kiln's own: experiment keys are taken out, the folders of program settings are made
-/// absolute, threads that wait for each other go to sleep soon.
+/// Returns the changes of a child's environment to kiln's own: experiment keys are removed, the folders of program settings are made
+/// absolute, and waiting threads sleep soon.
 fn environment(own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, Option<OsString>)> {
     const FOLDERS: [&str; 2] = ["KILN_DATA", "KILN_LIBTORCH"];
     let own: Vec<(OsString, OsString)> = own.collect();
@@ -145,7 +145,7 @@ fn environment(own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString
     settings
         .map(|(name, value)| {
             let is_folder = FOLDERS.iter().any(|folder| name == *folder) && !value.is_empty();
-            // `KILN_LIBTORCH` may also be a flavour; only what is there is a path.
+            // `KILN_LIBTORCH` may also be a flavor; only an existing path is a path.
             let path = is_folder.then(|| std::path::absolute(&value).ok()).flatten();
             match path {
                 Some(path) if path.exists() => (name, Some(path.into_os_string())),
@@ -166,10 +166,10 @@ impl Running {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Reaps a child that has ended, and ends whatever it left behind.
+    /// Reaps an ended child, and ends the processes that it left.
     ///
     /// # Errors
-    /// The child cannot be waited for.
+    /// If waiting for the child fails.
     pub(super) fn reap(mut self) -> io::Result<Ended> {
         self.signal(Signal::KILL);
         let status = self.child.wait()?;

@@ -24,7 +24,7 @@ pub(super) fn anchor() -> Anchor {
     Anchor { started_utc: jiff::Timestamp::now().to_string(), boot_id, monotonic_nanoseconds: monotonic_nanoseconds() }
 }
 
-/// The run's start mark on the monotonic clock of `launch`'s boot, in nanoseconds; negative if the run began before the boot.
+/// Start of the run on the monotonic clock of `launch`'s boot, in nanoseconds; negative if the run began before the boot.
 ///
 /// In the boot of the run's first launch it is that launch's own mark; after a reboot the distance is taken from UTC.
 pub(super) fn run_anchor(run: &Anchor, launch: &Anchor) -> i64 {

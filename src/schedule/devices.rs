@@ -1,5 +1,5 @@
-//! Which devices a trial may have: the wish of `run.devices`, the GPUs found and `CUDA_VISIBLE_DEVICES` go in, a choice comes
-//! out. Pure; taking the devices is for `lease`.
+//! Selects the devices that a trial may use: `run.devices`, the GPUs found and `CUDA_VISIBLE_DEVICES` go in, a choice comes
+//! out. Pure; `lease` takes the devices.
 
 use kiln_core::{
     spec::{DeviceId, DeviceName, Devices, Engine},
@@ -11,10 +11,10 @@ use super::instruments::{DeviceFacts, ProcessList};
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;
 
-/// What a trial may run on.
+/// The devices that a trial may run on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Choice {
-    /// The CPU; the notice says so if a GPU could have been expected.
+    /// The CPU; with a notice if the user may have expected a GPU.
     Cpu { notice: Option<String> },
     /// The first of these that is idle.
     FirstIdle(Vec<DeviceFacts>),
@@ -22,27 +22,27 @@ pub(super) enum Choice {
     All(Vec<DeviceFacts>),
 }
 
-/// What the machine offers.
+/// The devices of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer<'a> {
     pub(super) devices: &'a [DeviceFacts],
     /// GPUs that cannot be used, by index, and why.
     pub(super) unusable: &'a [(u32, String)],
-    /// Why there are none.
+    /// Reason why there are none.
     pub(super) absence: Option<&'a str>,
     /// `CUDA_VISIBLE_DEVICES` of kiln's own environment.
     pub(super) visible: Option<&'a str>,
 }
 
-/// Chooses among the GPUs offered.
+/// Chooses among the GPUs of the machine.
 ///
 /// # Errors
-/// A GPU was asked for by name or by `all` and there is none such; the text says what there is.
+/// If a GPU is requested by name or by `all` and does not exist; the text lists the available ones.
 pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<Choice, String> {
     let visible: Vec<DeviceFacts> = restrict(offer.devices, offer.visible);
     match (wanted, engine) {
         (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(Choice::Cpu { notice: None }),
-        (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU alone; `run.devices` must be `auto` or `cpu`".to_owned()),
+        (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU only; `run.devices` must be `auto` or `cpu`".to_owned()),
         (Devices::Named(DeviceName::Auto), _) if offer.devices.is_empty() && !offer.unusable.is_empty() && !is_hidden_on_purpose(offer.visible) => {
             Err(format!("{}; `--device cpu` runs the trials on the CPU", nothing_visible(offer)))
         }
@@ -58,10 +58,10 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
     }
 }
 
-/// The same for trials that use `each` GPUs at once: of all that were asked for, as many as fill whole trials.
+/// The same for trials that use `each` GPUs at once: returns the largest multiple of `each` of the requested GPUs.
 ///
 /// # Errors
-/// Those of [`choose`]; there are fewer GPUs than one trial uses.
+/// As for [`choose`]; also if there are fewer GPUs than one trial uses.
 pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Offer) -> Result<Choice, String> {
     let choice = choose(wanted, engine, offer)?;
     let (Choice::FirstIdle(found) | Choice::All(found)) = &choice else { return Ok(choice) };
@@ -71,7 +71,7 @@ pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Of
     {
         let uuid = &instance.uuid;
         return Err(format!(
-            "`run.devices_per_trial` is {each}, but CUDA shows a process no more than one MIG instance, and {uuid} is one; try `--set run.devices_per_trial=1`, or name whole GPUs with `--device`"
+            "`run.devices_per_trial` is {each}, but CUDA shows only one MIG instance to a process, and {uuid} is one; try `--set run.devices_per_trial=1`, or name whole GPUs with `--device`"
         ));
     }
     if found.len() < each {
@@ -91,7 +91,7 @@ pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Of
     })
 }
 
-/// An empty `CUDA_VISIBLE_DEVICES` or -1 is what people write to keep the GPUs out.
+/// Whether `CUDA_VISIBLE_DEVICES` is empty or -1, which hides all GPUs.
 pub(super) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
     visible.map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
 }
@@ -131,7 +131,7 @@ fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFa
         if let DeviceId::Index(index) = id
             && let Some((_, why)) = offer.unusable.iter().find(|(unusable, _)| unusable == index)
         {
-            return format!("`run.devices` names {wanted}, which cannot be used: {why}; `--device` names another, or `cpu`");
+            return format!("`run.devices` names {wanted}, which cannot be used: {why}; name another with `--device`, or `cpu`");
         }
         let listed: Vec<String> = visible.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
         let have = if listed.is_empty() { nothing_visible(offer) } else { format!("there are {}", listed.join(", ")) };
@@ -139,8 +139,8 @@ fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFa
     })
 }
 
-/// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves, in its order; like CUDA, it ends at the first entry that is no
-/// device, and takes the first instance of a GPU that is cut into some. UUIDs of GPUs may be cut short, those of instances not.
+/// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves visible, in its order. Like CUDA, it stops at the first entry that is not a
+/// device, and uses the first instance of a GPU with MIG instances. UUIDs of GPUs may be abbreviated, those of instances not.
 pub fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFacts> {
     let Some(visible) = visible else { return devices.to_vec() };
     let find = |entry: &str| {
@@ -153,7 +153,7 @@ pub fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFac
     visible.split(',').map_while(|entry| find(entry.trim())).cloned().collect()
 }
 
-/// Who or what keeps a GPU from being idle, in words; `None` if it is idle as far as can be seen.
+/// Returns the reason why a GPU is not idle; `None` if it appears idle.
 pub(super) fn busy(device: &DeviceFacts, processes: &ProcessList, utilization: Option<f64>) -> Option<String> {
     if let ProcessList::Known(processes) = processes
         && !processes.is_empty()
@@ -230,7 +230,7 @@ mod tests {
         assert!(chosen("all", Some(""), &gpus()).unwrap_err().contains("hides every GPU"));
     }
 
-    /// GPU 0 is cut into two instances, GPU 1 is whole.
+    /// GPU 0 has two MIG instances, GPU 1 has none.
     fn one_in_pieces() -> Vec<DeviceFacts> {
         let instance = |id: u32| DeviceFacts {
             uuid: format!("MIG-{id}b"),
@@ -283,7 +283,7 @@ mod tests {
             choose_each(&Devices::Named(DeviceName::All), Engine::Libtorch, 2, offer)
         };
         let refused = chosen("MIG-1b,MIG-2b").unwrap_err();
-        assert!(refused.contains("no more than one MIG instance, and MIG-1b is one"), "{refused}");
+        assert!(refused.contains("only one MIG instance to a process, and MIG-1b is one"), "{refused}");
         assert!(chosen("1").unwrap_err().contains("a trial may use 1 GPU: 1 (GPU-1a)"));
     }
 

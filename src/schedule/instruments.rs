@@ -1,5 +1,5 @@
-//! What the scheduler reads of the machine: which GPUs there are, who is on them, what a trial's process used. This file alone
-//! knows where the readings come from (`hardware`) and where they are kept (`samples.csv`, `snapshots.csv`).
+//! The readings of the machine for the scheduler: GPUs, their processes, and the resources of a trial's process. Only this file
+//! knows their source (`hardware`) and their tables (`samples.csv`, `snapshots.csv`).
 
 use std::{
     collections::HashMap,
@@ -44,12 +44,12 @@ pub struct DeviceFacts {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
-    /// Enforced by the driver when the launch began.
+    /// Limit that the driver enforced when the launch began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<String>,
-    /// The GPU that a MIG instance is a part of, and where; `None` for a whole GPU.
+    /// The GPU of a MIG instance and the place in it; `None` for a whole GPU.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub instance: Option<InstanceFacts>,
     /// `enabled` or `disabled`.
@@ -57,7 +57,7 @@ pub struct DeviceFacts {
     pub ecc_mode: Option<String>,
 }
 
-/// Where a MIG instance belongs.
+/// Place of a MIG instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InstanceFacts {
     /// UUID of the whole GPU.
@@ -80,7 +80,7 @@ impl DeviceFacts {
 }
 
 impl InstanceFacts {
-    /// As drivers before R470 named it, and CUDA still understands.
+    /// Its name with drivers before R470, which CUDA still accepts.
     pub fn older_name(&self) -> String {
         format!("MIG-{}/{}/{}", self.board_uuid, self.gpu_instance, self.compute_instance)
     }
@@ -108,30 +108,30 @@ impl From<kiln_hardware::DeviceFacts> for DeviceFacts {
     }
 }
 
-/// What was read of the machine over one attempt; missing is `None`.
+/// Readings of the machine over one attempt; `None` if missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrialReadings {
-    /// With the reasons, by column, for what is missing.
+    /// Values, with the reasons for missing ones by column.
     pub window: WindowSummary,
     pub memory_limit_bytes: Option<u64>,
     pub foreign_processes: Option<String>,
     /// Before the child was started.
     pub idle_power_watts: Option<f64>,
-    /// A device that NVML gave up during the attempt, and what it said.
+    /// A device that NVML reported as lost during the attempt, with the message.
     pub lost: Option<(String, String)>,
 }
 
-/// Which process is watched for which attempt.
+/// The process and the attempt to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
     pub trial: TrialId,
     pub attempt: u64,
     pub pid: u32,
-    /// None of them on the CPU.
+    /// Empty on the CPU.
     pub device_uuids: Vec<String>,
 }
 
-/// What a launch tells its instruments.
+/// Facts of a launch for its instruments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sitting<'a> {
     pub(super) folder: &'a RunFolder,
@@ -149,22 +149,22 @@ pub struct Instruments {
     /// GPUs that cannot be used, by index, and why.
     unusable: Vec<(u32, String)>,
     driver: Option<String>,
-    /// How long a driver that hangs is waited for.
+    /// Longest wait for a driver that hangs.
     patience: Patience,
-    /// Whether no other library was named.
+    /// Whether the system's NVML library is used.
     is_system_nvml: bool,
     host: HostFacts,
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
     watched: Vec<Watch>,
-    /// Of each device, before the trial that now runs on it; W.
+    /// Idle power of each device before its current trial, in watts.
     idle_power: HashMap<String, f64>,
-    /// Devices that a test pretends to lose.
+    /// Devices that a test simulates as lost.
     #[cfg(test)]
     pub(super) pretended_lost: Vec<String>,
 }
 
-/// The sampler and the tables it fills, once the run's folder is there.
+/// The sampler and its tables, once the run's folder exists.
 #[derive(Debug)]
 struct Keeping {
     sampler: Sampler,
@@ -175,12 +175,12 @@ struct Keeping {
 }
 
 impl Instruments {
-    /// Opens what the machine offers; nothing here fails, it is only absent. `nvml_library` is `$KILN_NVML_LIB`.
+    /// Opens the instruments; it never fails, but readings may be absent. `nvml_library` is `$KILN_NVML_LIB`.
     pub fn open(nvml_library: Option<&Path>) -> Self {
         Self::of(Nvml::open(nvml_library), nvml_library.is_none())
     }
 
-    /// The same for trials that need no GPU: a driver that is slow to start is not waited for.
+    /// The same for trials without a GPU: it does not wait for a driver that is slow to start.
     pub fn open_for_the_cpu(nvml_library: Option<&Path>) -> Self {
         let (patience, library) = (Patience::default(), nvml_library.map(Path::to_owned));
         let silent = || NvmlAbsent { reason: patience.silence().to_string(), fault: NvmlFault::Silent };
@@ -215,12 +215,12 @@ impl Instruments {
         }
     }
 
-    /// From here on no answer is waited for once `is_asked_to_stop` is set.
+    /// From now on stops waiting for answers once `is_asked_to_stop` is set.
     pub(super) fn heed(&mut self, is_asked_to_stop: Arc<AtomicBool>) {
         self.patience = Patience::until(is_asked_to_stop);
     }
 
-    /// Answers are waited for again: the end of a trial is read after a signal too.
+    /// Waits for answers again, so that the end of a trial is read after a signal too.
     pub(super) fn heed_no_more(&mut self) {
         self.patience = Patience::default();
     }
@@ -259,12 +259,12 @@ impl Instruments {
         Ok(())
     }
 
-    /// All GPUs, those too that cannot be used.
+    /// All GPUs, including those that cannot be used.
     fn read_gpus(&self) -> Vec<Gpu> {
         self.nvml.as_ref().map(|nvml| read_gpus(**nvml, Which::All, &self.patience)).unwrap_or_default()
     }
 
-    /// The launch's snapshot as a person reads it, and compares it with another launch's.
+    /// Writes the launch's snapshot as text, for people to read and compare.
     fn page(&self, gpus: &[Gpu], privacy: Privacy) -> String {
         let naming = if privacy == Privacy::Full { Naming::Full } else { Naming::Masked(MASKED) };
         let host = host_text(&host_items(&self.host));
@@ -274,11 +274,11 @@ impl Instruments {
                 let silences = silent.iter().filter_map(|gpu| Some(format!("\nGPU {} was not read: {}.\n", gpu.index.value()?, silence_of(gpu)?)));
                 host + &text(&read, &jiff::Zoned::now(), naming) + &silences.collect::<String>()
             }
-            Err(absent) => format!("{host}\nThere is no GPU to read: {absent}.\n"),
+            Err(absent) => format!("{host}\nNo GPU can be read: {absent}.\n"),
         }
     }
 
-    /// The GPUs that these devices are, or are parts of; each once.
+    /// The GPUs of these devices or MIG instances; each once.
     fn boards(&self, uuids: &[String]) -> Vec<String> {
         let board =
             |uuid: &String| self.devices.iter().find(|device| device.uuid == *uuid).map_or(uuid.clone(), |device| device.board_uuid().to_owned());
@@ -299,12 +299,12 @@ impl Instruments {
         self.devices.clone()
     }
 
-    /// GPUs that are there and cannot be used: nvidia-smi's index, and why.
+    /// GPUs that exist and cannot be used: nvidia-smi's index, and the reason.
     pub fn unusable(&self) -> &[(u32, String)] {
         &self.unusable
     }
 
-    /// Why [`Self::devices`] is empty: `no NVIDIA driver found`.
+    /// Reason why [`Self::devices`] is empty: `no NVIDIA driver found`.
     pub fn absence(&self) -> Option<String> {
         self.nvml.as_ref().err().map(ToString::to_string)
     }
@@ -319,12 +319,12 @@ impl Instruments {
         self.host.processor.value().cloned()
     }
 
-    /// Which host it is; `None` where nothing tells it from a copy of it.
+    /// Id of the host; `None` if nothing distinguishes it from a copy.
     pub fn host_id(&self) -> Option<String> {
         kiln_hardware::host_id::host_id()
     }
 
-    /// What a peak of this GPU, or of the CPU with so many threads, is kept under; `None` for a processor without a name.
+    /// Key of the stored peak of this GPU, or of the CPU with this number of threads; `None` for a processor without a name.
     pub fn peak_key(&self, gpu: Option<&DeviceFacts>, cpu_threads: u64) -> Option<DeviceKey> {
         Some(match gpu {
             Some(gpu) => DeviceKey {
@@ -380,10 +380,10 @@ impl Instruments {
         Value::Object(sections)
     }
 
-    /// Who computes on the device, and its utilization over about a second as a fraction of 1.
+    /// The processes on the device, and its utilization over about a second as a fraction of 1.
     ///
     /// # Errors
-    /// The driver does not answer; the text says for how long it was waited for.
+    /// If the driver does not answer; the text contains the time waited.
     pub fn use_of(&self, uuid: &str) -> Result<(ProcessList, Option<f64>), String> {
         if let Err(absent) = &self.nvml {
             return Ok((ProcessList::Unknown(absent.to_string()), None));
@@ -402,12 +402,12 @@ impl Instruments {
         self.idle_power.extend(watts.map(|watts| (device.uuid.clone(), watts)));
     }
 
-    /// What NVML said of a device of the trial, if it has given it up while the trial runs.
+    /// NVML's message about a lost device of the running trial.
     pub(super) fn lost(&self, trial: &TrialId) -> Option<String> {
         self.keeping.as_ref()?.sampler.lost(&trial.0)
     }
 
-    /// Asks anew whether the device of an ended attempt is lost: the child often dies of it before the sampler sees it.
+    /// Checks again whether the device of an ended attempt is lost: the child often dies before the sampler detects it.
     fn lost_now(&self, uuid: &str) -> Option<String> {
         #[cfg(test)]
         if self.pretended_lost.iter().any(|lost| lost == uuid) {
@@ -452,14 +452,14 @@ impl Instruments {
         Ok(())
     }
 
-    /// The trial's measured window begins or ends: read now.
+    /// Takes a reading because the trial's measured window begins or ends.
     pub fn mark(&self, trial: &TrialId) {
         if let Some(keeping) = &self.keeping {
             keeping.sampler.mark(&trial.0);
         }
     }
 
-    /// Writes what is due; called a few times a second.
+    /// Writes pending rows; called a few times a second.
     ///
     /// # Errors
     /// The table cannot be written.
@@ -494,12 +494,12 @@ impl Instruments {
             idle_power_watts: idle_power.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum()),
         };
         self.idle_power.retain(|uuid, _| !watch.device_uuids.contains(uuid));
-        // A table that cannot be written shows at the next tick, which can stop the run.
+        // A table that cannot be written fails again at the next tick, which can stop the run.
         let _ = self.write_changes(Moment::End, &watch);
         readings
     }
 
-    /// The memory of the smallest of these GPUs, or what the host and its control group leave to a process.
+    /// The memory of the smallest of these GPUs, or the limit of the host and its control group for a process.
     pub(super) fn memory_limit_bytes(&self, device_uuids: &[String]) -> Option<u64> {
         let of_gpu = |uuid: &String| self.devices.iter().find(|gpu| gpu.uuid == *uuid)?.memory_total_bytes;
         match device_uuids {
@@ -524,7 +524,7 @@ impl Instruments {
     }
 }
 
-/// A note on the rate where other processes took so much of the CPU that it may be off.
+/// Returns a note on the rate if other processes used so much of the CPU that it may be wrong.
 fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
     let (others, cores) = (other_cpu_cores?, cores?);
     let is_disturbed = others > DISTURBING_SHARE * cores as f64;
@@ -543,7 +543,7 @@ mod tests {
         let sitting = Sitting { folder: &folder, launch: 2, run_anchor_nanoseconds: 0, sample_interval, privacy: Privacy::Masked };
         Instruments::open(Some(Path::new("/nonexistent"))).begin(sitting).unwrap();
         let page = fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
-        assert!(page.starts_with("Host\n    cpu\n") && page.contains("There is no GPU to read: no NVML at /nonexistent"), "{page}");
+        assert!(page.starts_with("Host\n    cpu\n") && page.contains("No GPU can be read: no NVML at /nonexistent"), "{page}");
     }
 
     #[test]

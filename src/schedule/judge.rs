@@ -1,5 +1,5 @@
-//! How an attempt ended: everything the parent knows of the end goes in, an outcome and its reason in words come out.
-//! Pure, so that the whole table of ends can be tested.
+//! Decides how an attempt ended: all facts about the end go in, an outcome and its reason come out.
+//! Pure, so that all cases can be tested in a table.
 
 use kiln_core::{
     plan::{Outcome, TrialId, speaks_of_memory},
@@ -7,33 +7,33 @@ use kiln_core::{
     units::{Seconds, TimeSpan},
 };
 
-/// How the child's process ended.
+/// Exit of the child's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
     Status(i32),
     Signal(i32),
 }
 
-/// Why the parent told the child to stop.
+/// Reason why the parent stopped the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopCause {
     /// Over `run.timeout`.
     Timeout(TimeSpan),
-    /// Silent for `run.stall`.
+    /// No message for `run.stall`.
     Stall(TimeSpan),
     /// The user, or the system by SIGTERM or SIGHUP.
     Told,
-    /// The run itself cannot go on: a full disk, a table that cannot be written.
+    /// The run itself cannot continue: a full disk, or a table that cannot be written.
     RunFailed,
-    /// It speaks a version of the protocol that this kiln does not.
+    /// It uses a version of the protocol that this kiln does not support.
     Protocol,
-    /// It had said `finished` and then did not end.
+    /// It sent `finished` and then did not end.
     Lingering,
     /// Its GPU was lost.
     DeviceLost,
 }
 
-/// Everything known of the end of one attempt.
+/// All facts about the end of an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Ending<'a> {
     pub(super) trial: &'a TrialId,
@@ -42,19 +42,19 @@ pub(super) struct Ending<'a> {
     pub(super) finished: Option<(Outcome, Option<String>)>,
     pub(super) stopped: Option<StopCause>,
     pub(super) seconds: f64,
-    /// Whether it ever said anything that was understood.
+    /// Whether it sent a valid message.
     pub(super) has_spoken: bool,
-    /// The version of the protocol that it speaks, if another than kiln's.
+    /// Its version of the protocol, if it differs from kiln's.
     pub(super) foreign_protocol: Option<u32>,
-    /// The last step heard of.
+    /// The last reported step.
     pub(super) step: Option<u64>,
     /// Whether the kernel's out-of-memory killer was at work during the attempt.
     pub(super) oom_killer_struck: bool,
-    /// Which device NVML gave up during the attempt, and in which words.
+    /// The device that NVML reported as lost during the attempt, with the message.
     pub(super) lost: Option<String>,
     /// The last lines of standard error.
     pub(super) stderr_tail: &'a str,
-    /// Path of `stderr.txt` as a person would open it.
+    /// Path of `stderr.txt` for the message.
     pub(super) stderr_path: &'a str,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
         return (Outcome::Failed, Some(in_words(&format!("lost its device: {lost}"), Outcome::Failed, ending)));
     }
     if let (Exit::Status(exit_status::NO_DEVICE), None, Some((Outcome::Failed, reason))) = (ending.exit, ending.stopped, &ending.finished) {
-        // The machine's fault, not the trial's: the next run tries again.
+        // The machine failed, not the trial: the next run retries it.
         return (Outcome::Interrupted, reason.clone().or_else(|| unexplained(Outcome::Interrupted, ending)));
     }
     if let Some((outcome, reason)) = &ending.finished
@@ -90,12 +90,12 @@ pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
 
 fn foreign(spoken: u32, trial: &TrialId) -> String {
     format!(
-        "trial {trial}: its program speaks version {spoken} of the child's protocol, and this kiln understands version {PROTOCOL} alone; \
-         build `kiln` and `kiln-trial` from the same version, or let `KILN_TRIAL` name a program that fits"
+        "trial {trial}: its program speaks version {spoken} of the child's protocol, and this kiln supports only version {PROTOCOL}; \
+         build `kiln` and `kiln-trial` from the same version, or set `KILN_TRIAL` to a matching program"
     )
 }
 
-/// Whether a lost device explains the end: a result that came in spite of it stays, and so does what the user asked for.
+/// Whether a lost device explains the end. A result that exists anyway is kept, and so is a stop by the user.
 fn is_fault_of_the_device(ending: &Ending) -> bool {
     match (&ending.finished, ending.stopped) {
         (_, Some(StopCause::Told | StopCause::RunFailed)) => false,
@@ -111,12 +111,12 @@ fn unexplained(outcome: Outcome, ending: &Ending) -> Option<String> {
 fn stopped(cause: StopCause, ending: &Ending) -> (Outcome, Option<String>) {
     let (outcome, what) = match cause {
         StopCause::Timeout(limit) => (Outcome::TimedOut, format!("was stopped at its time limit (`run.timeout` {limit})")),
-        StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it said nothing for {limit} (`run.stall`)")),
+        StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it sent no message for {limit} (`run.stall`)")),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
-        StopCause::RunFailed => (Outcome::Interrupted, "was stopped because the run could not go on".to_owned()),
+        StopCause::RunFailed => (Outcome::Interrupted, "was stopped because the run could not continue".to_owned()),
         StopCause::Protocol => (Outcome::Failed, "was stopped because it speaks another protocol".to_owned()),
         StopCause::DeviceLost => (Outcome::Failed, "was stopped because its device was lost".to_owned()),
-        StopCause::Lingering => (Outcome::Killed, "said it was interrupted and then did not end".to_owned()),
+        StopCause::Lingering => (Outcome::Killed, "reported that it was interrupted and then did not end".to_owned()),
     };
     (outcome, Some(in_words(&what, outcome, ending)))
 }
@@ -143,7 +143,7 @@ fn by_signal(signal: i32, ending: &Ending) -> (Outcome, String) {
     let name = signal_name(signal);
     match signal {
         9 if ending.oom_killer_struck => (Outcome::Oom, "ran out of host memory: the kernel's out-of-memory killer ended it".to_owned()),
-        1 | 2 | 9 | 15 | 24 => (Outcome::Killed, format!("was killed by signal {signal}{name}, not by kiln")),
+        1 | 2 | 9 | 15 | 24 => (Outcome::Killed, format!("was killed from outside by signal {signal}{name}")),
         _ if speaks_of_memory(ending.stderr_tail) => (Outcome::Oom, format!("ran out of memory and ended by signal {signal}{name}")),
         _ => (Outcome::Failed, format!("crashed by signal {signal}{name}")),
     }
@@ -157,7 +157,7 @@ fn signal_name(signal: i32) -> String {
 fn in_words(what: &str, outcome: Outcome, ending: &Ending) -> String {
     let step = ending.step.map_or(", before its first step".to_owned(), |step| format!(", at step {step}"));
     let mut text = format!("trial {} {what} after {}{step}", ending.trial, Seconds(ending.seconds));
-    // A backtrace says less than the line above it.
+    // The line above a backtrace is more useful than the backtrace.
     let said = ending.stderr_tail.split("stack backtrace:").next().unwrap_or_default();
     let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("note: "));
     if ending.stopped.is_some() && outcome == Outcome::Interrupted {
@@ -226,15 +226,15 @@ mod tests {
             (Status(130), |_| {}, Outcome::Killed, "other than kiln"),
             (Status(130), |e| e.stopped = Some(StopCause::Told), Outcome::Interrupted, "with the run"),
             (Signal(9), |e| e.stopped = Some(StopCause::Timeout(LIMIT)), Outcome::TimedOut, "`run.timeout` 1m"),
-            (Signal(15), |e| e.stopped = Some(StopCause::Stall(LIMIT)), Outcome::TimedOut, "said nothing for 1m"),
-            (Signal(9), |_| {}, Outcome::Killed, "killed by signal 9 (SIGKILL), not by kiln after 41 s, at step 118; see trials/"),
+            (Signal(15), |e| e.stopped = Some(StopCause::Stall(LIMIT)), Outcome::TimedOut, "sent no message for 1m"),
+            (Signal(9), |_| {}, Outcome::Killed, "killed from outside by signal 9 (SIGKILL) after 41 s, at step 118; see trials/"),
             (Signal(9), |e| e.oom_killer_struck = true, Outcome::Oom, "out-of-memory killer"),
             (Signal(15), |_| {}, Outcome::Killed, "signal 15"),
             (Signal(11), |_| {}, Outcome::Failed, "crashed by signal 11 (SIGSEGV)"),
             (Signal(6), |_| {}, Outcome::Failed, "SIGABRT"),
             (Signal(6), |e| e.stderr_tail = "memory allocation of 9 bytes failed", Outcome::Oom, "ran out of memory"),
             (Status(0), |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))), Outcome::Failed, "speaks version 2"),
-            (Signal(9), |e| e.stopped = Some(StopCause::RunFailed), Outcome::Interrupted, "could not go on"),
+            (Signal(9), |e| e.stopped = Some(StopCause::RunFailed), Outcome::Interrupted, "could not continue"),
         ];
         for (number, (exit, change, outcome, words)) in cases.into_iter().enumerate() {
             let (found, reason) = judged(exit, change);

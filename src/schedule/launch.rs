@@ -1,4 +1,4 @@
-//! The facts of one launch for `run.json`: code, programs, machine and environment, without anything private.
+//! Collects the facts of a launch for `run.json`: code, programs, machine and environment, without private data.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{instruments::Instruments, machine::machine_id};
 
-/// Variables that decide numbers; none holds a secret or a path.
+/// Environment variables that affect results; none holds a secret or a path.
 const VARIABLES: [&str; 14] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -33,7 +33,7 @@ const VARIABLES: [&str; 14] = [
     "KMP_AFFINITY",
 ];
 
-/// Gathers a launch. `anchor` is now; `run_anchor_nanoseconds` the run's start mark on this boot's clock.
+/// Collects the facts of a launch. `anchor` is the current time; `run_anchor_nanoseconds` is the run's start on this boot's clock.
 pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, sources: &Sources) -> Launch {
     Launch {
         launch,
@@ -58,7 +58,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
     }
 }
 
-/// Where a launch's facts come from.
+/// Sources of a launch's facts.
 pub(super) struct Sources<'a> {
     pub(super) command_line: &'a [String],
     pub(super) data: &'a BTreeMap<String, String>,
@@ -67,12 +67,12 @@ pub(super) struct Sources<'a> {
     pub(super) sha256: fn(&Path) -> io::Result<String>,
     pub(super) git: &'a Option<Git>,
     pub(super) instruments: &'a Instruments,
-    /// What was checked before this launch.
+    /// The checks before this launch.
     pub(super) preflight: &'a [Check],
 }
 
-/// The commit of the directory kiln was started in; `None` outside a repository or without git. What runs left under `results`
-/// makes no tree dirty.
+/// The commit of kiln's working directory; `None` outside a repository or without git. Files of runs under `results`
+/// do not make the tree dirty.
 pub(super) fn git(results: &Path) -> Option<Git> {
     let commit = ask_git(&["rev-parse", "HEAD"])?;
     let all = ["status", "--porcelain", "--untracked-files=no", "--", ":/"];

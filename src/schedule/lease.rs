@@ -15,10 +15,10 @@ use super::{
     instruments::{DeviceFacts, Instruments},
 };
 
-/// The folder of the locks where `$KILN_LOCKS` names none.
+/// The default folder of the locks, without `$KILN_LOCKS`.
 const FOLDER: &str = "/tmp/kiln-locks";
 
-/// A device that this run holds; let go when dropped.
+/// A device that this run holds; released when dropped.
 #[derive(Debug)]
 pub struct Lease {
     /// `None` is the CPU, which is not leased.
@@ -42,7 +42,7 @@ impl Lease {
     }
 }
 
-/// Why devices cannot be had now.
+/// Reason why devices are not available now.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// In use by others; it may be worth waiting.
@@ -56,10 +56,10 @@ pub fn folder() -> PathBuf {
     std::env::var_os("KILN_LOCKS").filter(|value| !value.is_empty()).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
 }
 
-/// Takes what the choice asks for, for trials of `each` GPUs: all of it or nothing. `held` are devices this run has already.
+/// Leases the chosen devices for trials of `each` GPUs: all of them or none. `held` are devices that this run already has.
 ///
 /// # Errors
-/// Some device is leased or used by others, or the folder of the locks cannot be used.
+/// If a device is leased or used by others, or the folder of the locks cannot be used.
 pub(super) fn take(choice: &Choice, each: usize, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
     match choice {
         Choice::Cpu { .. } => Ok(vec![Lease::cpu()]),
@@ -71,12 +71,12 @@ pub(super) fn take(choice: &Choice, each: usize, held: &[Lease], terms: &Terms) 
     }
 }
 
-/// On which terms a device is taken.
+/// Conditions of a lease.
 pub(super) struct Terms<'a> {
     pub(super) folder: &'a Path,
     pub(super) instruments: &'a Instruments,
     pub(super) require_idle: bool,
-    /// Who takes it, in words.
+    /// Text that names the holder.
     pub(super) who: &'a str,
 }
 
@@ -87,7 +87,7 @@ fn has(held: &[Lease], device: &DeviceFacts) -> bool {
 /// Leases the first idle one of these GPUs as a trial would, for `what` (`` `kiln calibrate` ``), without waiting.
 ///
 /// # Errors
-/// Each is leased or used by others, whom the text names, or the folder of the locks cannot be used.
+/// If each is leased or used by others, whom the text names, or the folder of the locks cannot be used.
 pub fn take_first_idle(devices: &[DeviceFacts], instruments: &Instruments, folder: &Path, what: &str) -> Result<Lease, String> {
     let who = format!("process {} since {} ({what})", std::process::id(), clock::utc_now());
     let terms = Terms { folder, instruments, require_idle: true, who: &who };
@@ -97,7 +97,7 @@ pub fn take_first_idle(devices: &[DeviceFacts], instruments: &Instruments, folde
     }
 }
 
-/// So many of these that are idle, or none of them.
+/// Leases `count` idle devices of these, or none.
 pub(super) fn first_idle(devices: &[DeviceFacts], count: usize, terms: &Terms) -> Result<Vec<Lease>, Refusal> {
     let (mut taken, mut reasons) = (Vec::new(), Vec::new());
     for device in devices {
@@ -131,7 +131,7 @@ fn take_one(device: &DeviceFacts, terms: &Terms) -> Result<Lease, Refusal> {
     Ok(Lease { gpu: Some(device.clone()), _lock: Some(lock) })
 }
 
-/// The folder is for all users: anyone may add a lock, nobody may remove another's.
+/// Creates the folder for all users: anyone can add a lock, but not remove a lock of another user.
 fn make_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Listening to a child: its messages on standard output, its words on standard error. Bytes come in, a small state that
-//! never grows comes out, however much the child says.
+//! Reads a child's messages from standard output and its standard error. Bytes come in, and a state of bounded size
+//! comes out, however much the child writes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,53 +17,53 @@ use kiln_core::{
 use kiln_hardware::peak_resident_bytes;
 use serde::Deserialize;
 
-/// A longer line is no message.
+/// Longest line of a message, in bytes; a longer line is ignored.
 const LONGEST_LINE: u64 = 64 << 10;
-/// Notices kept for the terminal between two looks.
+/// Most notices that are kept for the terminal between two calls.
 const MOST_NOTICES: usize = 20;
-/// Standard error kept from its beginning and from its end.
+/// Bytes of standard error that are kept from its beginning and from its end.
 const HEAD_BYTES: usize = 1 << 20;
 const TAIL_BYTES: usize = 64 << 10;
 
-/// What a child has said so far.
+/// State of a child, from its messages so far.
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
     pub(super) last_message: Instant,
-    /// Whether any message came.
+    /// Whether any message arrived.
     pub(super) has_spoken: bool,
-    /// The version that the child said it speaks, where this kiln does not.
+    /// The child's protocol version, if this kiln does not support it.
     pub(super) foreign_protocol: Option<u32>,
     pub(super) ready: bool,
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
-    /// As loaded into the child: name to version.
+    /// Libraries loaded into the child: name to version.
     pub(super) libraries: BTreeMap<String, String>,
     pub(super) loss: Option<f64>,
     pub(super) samples_per_second: Option<f64>,
     pub(super) data_wait_fraction: Option<f64>,
-    /// The step of the checkpoint that it went on from.
+    /// The step of the checkpoint that it resumed from.
     pub(super) resumed_at_step: Option<u64>,
-    /// Batch and total, while the validation data is gone through.
+    /// Batch and total, during evaluation.
     pub(super) evaluating: Option<(u64, u64)>,
-    /// Token and total, while the trained model writes a text.
+    /// Token and total, while the trained model generates a text.
     pub(super) sampling: Option<(u64, u64)>,
     pub(super) finished: Option<(Outcome, Option<String>)>,
-    /// Notices nobody has looked at yet.
+    /// Notices that have not been read yet.
     pub(super) notices: Vec<String>,
-    /// Lines that are no messages.
+    /// Number of lines that are not messages.
     pub(super) garbage_lines: u64,
-    /// Read when the child said `finished`, while it still lived.
+    /// Value read at the `finished` message, while the child still ran.
     pub(super) peak_resident_bytes: Option<u64>,
 }
 
-/// What every version's first message says.
+/// The fields of the first message that every protocol version has.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Hello {
     Hello { protocol: u32 },
 }
 
-/// Shared between the thread that listens and the scheduler.
+/// Shared between the reading thread and the scheduler.
 #[derive(Clone, Debug)]
 pub(super) struct Ear {
     heard: Arc<Mutex<Heard>>,
@@ -99,11 +99,11 @@ impl Ear {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in one line; says whether the measured window begins or ends with it.
+    /// Handles one line; returns whether the measured window begins or ends with it.
     fn hear(&self, line: &[u8]) -> bool {
         let message = serde_json::from_slice::<Message>(line);
         let mut heard = self.heard();
-        // A hello of another version may lack fields that this one's has.
+        // A hello of another version may lack fields of this version.
         if let Ok(Hello::Hello { protocol }) = serde_json::from_slice(line)
             && protocol != PROTOCOL
         {
@@ -121,7 +121,7 @@ impl Ear {
         is_window
     }
 
-    /// Listens until the stream ends; calls `at_window` when the measured window begins and when it ends.
+    /// Reads until the stream ends; calls `at_window` when the measured window begins and when it ends.
     pub(super) fn listen(&self, stream: impl Read, at_window: impl Fn()) {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
@@ -170,13 +170,13 @@ impl Heard {
             Message::Resumed { step } => {
                 self.step = Some(step);
                 self.resumed_at_step = Some(step);
-                self.note(format!("goes on after step {step}, from its checkpoint"));
+                self.note(format!("resumes after step {step} from its checkpoint"));
             }
             Message::Hello { .. } | Message::Unknown => {}
         }
     }
 
-    /// Keeps a notice for the terminal, unless nobody has looked for too long.
+    /// Keeps a notice for the terminal, unless too many are waiting.
     fn note(&mut self, text: String) {
         if self.notices.len() < MOST_NOTICES {
             self.notices.push(text);
@@ -184,10 +184,10 @@ impl Heard {
     }
 }
 
-/// Copies standard error to its file, the first MiB as it comes and the last 64 KiB at the end; returns the tail as text.
+/// Copies standard error to its file, the first MiB as it arrives and the last 64 KiB at the end; returns the tail as text.
 ///
 /// # Errors
-/// The file cannot be made. A disk that fills up later ends the copying, not the reading.
+/// If the file cannot be created. If the disk fills up later, copying stops and reading continues.
 pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<String> {
     let mut file = Some(File::create(path)?);
     let mut tail = VecDeque::new();
@@ -208,7 +208,7 @@ pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<Stri
     let tail: Vec<u8> = tail.into();
     let unwritten = usize::try_from(total - written as u64).unwrap_or(usize::MAX).min(tail.len());
     if let (Some(mut file), 1..) = (file, unwritten) {
-        let _ = writeln!(file, "\n… {} bytes left out …", total - (written + unwritten) as u64);
+        let _ = writeln!(file, "\n… {} bytes omitted …", total - (written + unwritten) as u64);
         let _ = file.write_all(&tail[tail.len() - unwritten..]);
     }
     Ok(String::from_utf8_lossy(&tail).into_owned())
@@ -254,7 +254,7 @@ mod tests {
         text.extend(b"\nlast line\n");
         let tail = keep_stderr(text.as_slice(), &path).unwrap();
         let kept = std::fs::read_to_string(&path).unwrap();
-        assert!(kept.starts_with("first line\n") && kept.contains("bytes left out") && kept.ends_with("\nlast line\n"));
+        assert!(kept.starts_with("first line\n") && kept.contains("bytes omitted") && kept.ends_with("\nlast line\n"));
         assert!(kept.len() < HEAD_BYTES + TAIL_BYTES + 100 && tail.ends_with("last line\n"));
     }
 

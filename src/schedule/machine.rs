@@ -1,4 +1,4 @@
-//! Whether a run was made on this machine: what its launches recorded and what is here go in, the difference in words comes out.
+//! Decides whether a run was made on this machine, from the records of its launches; returns the difference as text.
 
 use std::fs;
 
@@ -8,19 +8,19 @@ use sha2::{Digest, Sha256};
 
 use super::Instruments;
 
-/// systemd's and D-Bus's name of this installation.
+/// File with the installation's id, of systemd and D-Bus.
 const MACHINE_ID: &str = "/etc/machine-id";
-/// Hex digits of its hash that are kept: enough to tell machines apart, and nothing to find one by.
+/// Number of hex digits of its hash that are stored: enough to distinguish machines, too few to identify one.
 const DIGITS: usize = 12;
 
-/// What tells this machine from others; missing is unknown.
+/// Facts that distinguish this machine from others; `None` if unknown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Here {
     pub(super) machine_id: Option<String>,
     pub(super) host_id: Option<String>,
     pub(super) boot_id: Option<String>,
     pub(super) cpu_model: Option<String>,
-    /// UUIDs. A MIG instance gets a new one when it is made again, so its GPU stands for it.
+    /// UUIDs of the GPUs. A MIG instance gets a new UUID when it is recreated, so its GPU's UUID is used.
     pub(super) gpus: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Here {
     }
 }
 
-/// The beginning of the machine id's SHA-256; `None` where the machine has none, as in many containers.
+/// The first digits of the machine id's SHA-256; `None` if the machine has no id, as in many containers.
 pub(super) fn machine_id() -> Option<String> {
     hashed(&fs::read_to_string(MACHINE_ID).ok()?)
 }
@@ -52,10 +52,10 @@ pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
     launch.machine.pointer("/cpu/model")?.as_str()
 }
 
-/// How the machine of every launch demonstrably differs from this one, in words; `None` if one was made here or nobody can tell.
+/// Returns how the machine of every launch differs from this one; `None` if a launch was made here or it cannot be decided.
 ///
-/// The same boot, host id or GPU makes it the same machine; another host id makes it another. Without these a machine id or processor decides, though
-/// copies of one image share the first and kinds of processor a name.
+/// The same boot, host id or GPU means the same machine; another host id means another. Otherwise the machine id or processor decides, although
+/// copies of one image share the machine id, and processors of one model share a name.
 pub(super) fn made_elsewhere(launches: &[Launch], here: &Here) -> Option<String> {
     let differences: Option<Vec<String>> = launches.iter().map(|launch| difference(launch, here)).collect();
     differences?.pop()

@@ -1,23 +1,23 @@
-//! `run.memory_limit`: how a trial is kept to it, and what a trial that ran out of memory had.
+//! `run.memory_limit`: enforces it on a trial, and reports the memory of a trial that ran out of it.
 
 use kiln_core::units::{ByteSize, Bytes};
 
 use super::instruments::{DeviceFacts, TrialReadings};
 
-/// What libtorch reads its allocator's settings from.
+/// Environment variables with the settings of libtorch's allocator.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
 
-/// How a child is kept to its memory.
+/// The memory limit of a child.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Limit {
     None,
-    /// On the CPU: bytes that the process may have for itself (`RLIMIT_DATA`), whether it has touched them or not.
+    /// On the CPU: bytes of private memory that the process may allocate (`RLIMIT_DATA`), used or not.
     OfProcess(u64),
-    /// On a GPU: a variable that tells libtorch's allocator which share of the device its tensors may take; none if that is all of it.
+    /// On a GPU: a variable that sets the fraction of the device for tensors in libtorch's allocator; none if it is the whole device.
     OfTensors(Option<(String, String)>),
 }
 
-/// The limit of a trial on these devices; none of them is the CPU.
+/// Returns the limit of a trial on these devices; no devices means the CPU.
 pub(super) fn limit(asked: Option<ByteSize>, devices: &[DeviceFacts]) -> Limit {
     match (asked, devices) {
         (None, _) => Limit::None,
@@ -30,7 +30,7 @@ pub(super) fn limit(asked: Option<ByteSize>, devices: &[DeviceFacts]) -> Limit {
     }
 }
 
-/// Added to what the user has set: the variable and its value.
+/// Returns the variable and its value, added to the user's own value.
 fn allocator_setting(share: f64, own: impl Fn(&str) -> Option<String>) -> (String, String) {
     let setting = format!("per_process_memory_fraction:{share:.6}");
     let set = ALLOCATOR_VARIABLES.iter().find_map(|name| Some((*name, own(name).filter(|value| !value.is_empty())?)));
@@ -40,12 +40,12 @@ fn allocator_setting(share: f64, own: impl Fn(&str) -> Option<String>) -> (Strin
     }
 }
 
-/// What a trial could have had: the less of the machine's and `run.memory_limit`.
+/// Memory available to a trial: the smaller of the machine's memory and `run.memory_limit`.
 pub(super) fn least(of_machine: Option<u64>, asked: Option<ByteSize>) -> Option<u64> {
     of_machine.into_iter().chain(asked.map(|limit| limit.0)).min()
 }
 
-/// The reason of a trial that ran out of host memory, with the most it had held and of how much.
+/// Returns the reason of a trial that ran out of host memory, with its peak and its limit.
 pub(super) fn with_what_was_held(reason: String, readings: &TrialReadings, asked: Option<ByteSize>) -> String {
     let Some(limit) = readings.memory_limit_bytes else { return reason };
     let whose = match asked {
@@ -53,8 +53,8 @@ pub(super) fn with_what_was_held(reason: String, readings: &TrialReadings, asked
         _ => "",
     };
     match readings.window.peak_resident_bytes {
-        Some(held) => format!("{reason}; its process had held {} of {}{whose}", Bytes(held), Bytes(limit)),
-        None => format!("{reason}; it could have had {}{whose}", Bytes(limit)),
+        Some(held) => format!("{reason}; its process used up to {} of {}{whose}", Bytes(held), Bytes(limit)),
+        None => format!("{reason}; its limit was {}{whose}", Bytes(limit)),
     }
 }
 
@@ -88,11 +88,11 @@ mod tests {
     fn the_reason_tells_what_was_held_and_whose_limit_it_was() {
         let mut readings = TrialReadings { memory_limit_bytes: least(Some(8 << 30), Some(ByteSize(1 << 30))), ..TrialReadings::default() };
         let told = |readings: &TrialReadings, asked| with_what_was_held("ran out".to_owned(), readings, asked);
-        assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; it could have had 1.0 GiB (`run.memory_limit`)");
+        assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; its limit was 1.0 GiB (`run.memory_limit`)");
         readings.window.peak_resident_bytes = Some(900 << 20);
-        assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; its process had held 900.0 MiB of 1.0 GiB (`run.memory_limit`)");
+        assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; its process used up to 900.0 MiB of 1.0 GiB (`run.memory_limit`)");
         readings.memory_limit_bytes = least(Some(8 << 30), Some(ByteSize(9 << 30)));
-        assert_eq!(told(&readings, Some(ByteSize(9 << 30))), "ran out; its process had held 900.0 MiB of 8.0 GiB");
+        assert_eq!(told(&readings, Some(ByteSize(9 << 30))), "ran out; its process used up to 900.0 MiB of 8.0 GiB");
         assert_eq!(told(&TrialReadings::default(), None), "ran out");
     }
 }

@@ -1,7 +1,7 @@
-//! When it runs: devices are leased, each attempt is a child process of its own, its end becomes an outcome and a row.
+//! Runs experiments: leases devices, runs each attempt in a child process, and converts its end to an outcome and a row.
 //!
-//! An experiment and its trials come in as a [`Request`]; a run's folder under `results/` is made or gone on with, and a
-//! [`Report`] comes out. What a trial does is for the child, what the numbers mean for `report`.
+//! An experiment and its trials come in as a [`Request`]; a run's folder under `results/` is created or resumed, and a
+//! [`Report`] comes out. The child does the training, `report` interprets the results.
 
 mod attempt;
 mod changes;
@@ -54,15 +54,15 @@ use machine::Here;
 use open::Found;
 use remaining::History;
 
-/// What to run, and how.
+/// The experiment to run, and how to run it.
 #[derive(Clone)]
 pub struct Request<'a> {
     pub experiment: &'a Experiment,
     /// Text of `experiment.yaml`: the resolved experiment, which must read back as `experiment`.
     pub resolved: &'a str,
-    /// In plan order; of a search those that it begins with.
+    /// Trials in plan order; for a search the first ones.
     pub trials: &'a [Trial],
-    /// What asks for further trials once those it asked for have ended.
+    /// Generates further trials once the requested ones have ended.
     pub search: Option<&'a Tuning<'a>>,
     pub results: &'a Path,
     pub trial_program: &'a Path,
@@ -71,13 +71,13 @@ pub struct Request<'a> {
     /// `CUDA_VISIBLE_DEVICES` of kiln's own environment, which restricts what may be leased.
     pub visible_devices: Option<&'a str>,
     pub selection: Selection,
-    /// Start a new run even if one could be gone on with.
+    /// Start a new run even if an unfinished run could be resumed.
     pub fresh: bool,
-    /// As typed, for `run.json`.
+    /// The command line as typed, for `run.json`.
     pub command_line: &'a [String],
     /// SHA-256 of each text that is read, by data kind, for `run.json`.
     pub data: &'a BTreeMap<String, String>,
-    /// SHA-256 of a file's bytes, as hex: which programs ran is kept in `run.json`.
+    /// Returns the SHA-256 of a file as hex, to record the programs in `run.json`.
     pub sha256: fn(&Path) -> io::Result<String>,
     pub style: Style,
 }
@@ -89,74 +89,74 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Which run is looked for under `results`.
+/// The run to find under `results`.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     pub experiment: &'a Experiment,
-    /// In plan order; of a search those that it begins with.
+    /// Trials in plan order; for a search the first ones.
     pub trials: &'a [Trial],
     pub search: Option<&'a Tuning<'a>>,
     pub results: &'a Path,
-    /// None: a new one is asked for.
+    /// No run: a new one is requested.
     pub fresh: bool,
-    /// Whether trials that have ended are to run again: then it is the newest run, wherever it was made.
+    /// Whether ended trials are to run again; then it is the newest run, from any machine.
     pub reruns: bool,
 }
 
-/// How a launch ended.
+/// The end of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything asked for was run.
+    /// All requested trials ran.
     Finished,
     /// There was nothing to do.
     NothingToDo,
-    /// Stopped by a signal; a resume goes on.
+    /// Stopped by a signal; the run can be resumed.
     Interrupted,
 }
 
-/// What a launch leaves.
+/// The result of a launch.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub folder: RunFolder,
     pub end: End,
-    /// Trials of the plan, and those that stand in for some of them.
+    /// Number of planned trials and replacements.
     pub trials: usize,
-    /// Those of them that have no final row yet.
+    /// Number of those without a final row.
     pub left: usize,
-    /// Those of them that were asked for ([`Selection`]).
+    /// Number of those that were selected ([`Selection`]).
     pub asked_left: usize,
-    /// The last attempt of each trial asked for that has one, in plan order.
+    /// The last attempt of each selected trial that has one, in plan order.
     pub rows: Vec<TableRow>,
-    /// Why no more trials were started, if the machine could not go on.
+    /// Reason why no more trials were started, if the machine could not continue.
     pub failure: Option<Stop>,
 }
 
-/// Why a run could not start or go on.
+/// Reason why a run could not start or continue.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Stop {
-    /// The request contradicts what is there (a changed experiment).
+    /// The request contradicts the existing run (a changed experiment).
     #[error("{0}")]
     Refused(String),
     /// The machine cannot run it now: a lock, a device, a disk, a missing program.
     #[error("{0}")]
     CannotRun(String),
-    /// A signal came before the first trial.
+    /// A signal arrived before the first trial.
     #[error("{0}")]
     Interrupted(String),
 }
 
-/// What `kiln run --dry-run` tells.
+/// The result of `kiln run --dry-run`.
 #[derive(Clone, Debug)]
 pub struct Preview {
-    /// The run that would be gone on with; `None` for a new one.
+    /// The run that would be resumed; `None` for a new one.
     pub resumes: Option<RunFolder>,
-    /// Why a finished run of the same experiment is not gone on with.
+    /// Reason why a finished run of the same experiment is not used.
     pub notice: Option<String>,
-    /// The trials that would run and how each ended before.
+    /// The trials that would run, with their previous outcomes.
     pub to_run: Vec<(TrialId, Option<Outcome>)>,
 }
 
-/// Runs what is left of an experiment, in a new run or in its newest unfinished one.
+/// Runs the remaining trials of an experiment, in a new run or in its newest unfinished one.
 ///
 /// # Errors
 /// See [`Stop`]. A trial that fails is a row, not an error.
@@ -164,10 +164,10 @@ pub fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> 
     sweep::run(request, instruments)
 }
 
-/// What [`run`] would do; touches nothing. `instruments` are opened if the run depends on which machine this is.
+/// Returns what [`run`] would do, without side effects. `instruments` are opened if the result depends on the machine.
 ///
 /// # Errors
-/// As [`run`], for what can be seen without starting.
+/// As [`run`], for errors that can be found without starting.
 pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Preview, Stop> {
     let found = open::find(&request.wanted(), &|| Here::of(&instruments()))?;
     let trials = known_trials(request, &found);
@@ -180,12 +180,12 @@ pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Resu
     Ok(Preview { resumes, notice, to_run })
 }
 
-/// What `run.json` of a new run would tell before its first trial of the code, the programs, the machine and the data; touches nothing.
+/// Returns the facts of code, programs, machine and data that `run.json` of a new run would record, without side effects.
 pub fn record_now(request: &Request, instruments: &Instruments) -> RunFile {
     open::record_now(request, instruments)
 }
 
-/// The plan, and what the rows add to it: what a search went on to ask for, or what stands in for trials that ran out of memory.
+/// The plan with the trials that the rows add: further trials of a search, or replacements of trials that ran out of memory.
 fn known_trials(request: &Request, found: &Found) -> Vec<Trial> {
     match (found, request.search) {
         (Found::New { .. }, _) => request.trials.to_vec(),
@@ -194,7 +194,7 @@ fn known_trials(request: &Request, found: &Found) -> Vec<Trial> {
     }
 }
 
-/// How each trial ended last in the run that [`run`] would go on with; nothing if it would start a new one, or refuse.
+/// Returns the last outcome of each trial in the run that [`run`] would resume; empty if it would start a new one, or fail.
 pub fn ended(wanted: &Wanted, instruments: &dyn Fn() -> Instruments) -> HashMap<TrialId, Outcome> {
     match open::find(wanted, &|| Here::of(&instruments())) {
         Ok(Found::Old(old)) => wanted.trials.iter().filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?))).collect(),
@@ -202,7 +202,7 @@ pub fn ended(wanted: &Wanted, instruments: &dyn Fn() -> Instruments) -> HashMap<
     }
 }
 
-/// Something that wakes the scheduler.
+/// An event that wakes the scheduler.
 #[derive(Debug)]
 enum Event {
     Signal(i32),

@@ -1,8 +1,8 @@
-//! Evidence of the kernel's out-of-memory killer: how often it struck in kiln's own control group.
+//! Counts the kills of the kernel's out-of-memory killer in kiln's own control group.
 
 use std::{fs, path::PathBuf};
 
-/// Kills so far; `None` where the kernel does not say.
+/// Number of kills so far; `None` if the kernel does not report it.
 pub(super) fn kills() -> Option<u64> {
     let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();

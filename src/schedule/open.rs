@@ -1,4 +1,4 @@
-//! Finding the run to go on with, or making a new one; rows for attempts whose parent was killed.
+//! Finds the run to resume or creates a new one, and writes rows for attempts whose parent was killed.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -15,7 +15,6 @@ use kiln_core::{
         run_folder::{create, runs},
     },
     spec::{Experiment, Identity},
-    units::counted,
 };
 use kiln_hardware::host::usable_cores;
 use sha2::{Digest, Sha256};
@@ -34,26 +33,26 @@ use super::{
 };
 use crate::readings::{Paths, Privacy};
 
-/// The run there is, or none.
+/// The run to resume, or a new one.
 pub(super) enum Found {
     New {
-        /// Why a finished run of the same experiment is not taken.
+        /// The reason why a finished run of the same experiment is not used.
         notice: Option<String>,
     },
     Old(Box<Old>),
 }
 
-/// A run of this experiment that can be gone on with.
+/// A run of this experiment that can be resumed.
 pub(super) struct Old {
     pub(super) folder: RunFolder,
     pub(super) file: RunFile,
     pub(super) rows: Vec<TableRow>,
     pub(super) history: History,
-    /// Changed keys that a resume may take.
+    /// Changed keys that a resume accepts.
     pub(super) changed: Vec<Change>,
 }
 
-/// A run that is open for this launch.
+/// The run of this launch.
 pub(super) struct Open {
     pub(super) folder: RunFolder,
     pub(super) launch: u64,
@@ -61,18 +60,18 @@ pub(super) struct Open {
     pub(super) file: RunFile,
     pub(super) table: TrialWriter,
     pub(super) rows: Vec<TableRow>,
-    /// What the user should know of the opening.
+    /// Notices for the user.
     pub(super) notices: Vec<String>,
 }
 
-/// Looks at the newest run of the experiment; changes nothing. `here` is asked for only if it matters which machine this is.
+/// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision depends on the machine.
 ///
 /// # Errors
-/// It is unfinished and of another experiment than the one asked for, or cannot be read.
+/// If the run is unfinished and the experiment has changed, or the run cannot be read.
 pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, Stop> {
     let newest = runs(wanted.results, &wanted.experiment.name).pop();
     let Some(folder) = newest.filter(|_| !wanted.fresh) else { return Ok(Found::New { notice: None }) };
-    let unreadable = |what: String| Stop::Refused(format!("{what}; mend it, or start a new run with `--fresh`"));
+    let unreadable = |what: String| Stop::Refused(format!("{what}; repair it, or start a new run with `--fresh`"));
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
     let history = History::of(&rows);
@@ -88,19 +87,19 @@ pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, St
         Ok(changed) => Ok(Found::Old(Box::new(Old { folder, file, rows, history, changed }))),
         Err(_) if finished => Ok(Found::New { notice: None }),
         Err(what) => Err(Stop::Refused(format!(
-            "{} is unfinished and the experiment has changed since:\n{what}\nput it back to go on with that run, or start a new one with `--fresh`",
+            "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume that run, or start a new one with `--fresh`",
             folder.path().display()
         ))),
     }
 }
 
-/// Why a finished run of this experiment is no result of this machine, if it is none.
+/// Returns the reason why a finished run is not a result of this machine; `None` if it is one.
 fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> Here) -> Option<String> {
     let difference = machine::made_elsewhere(&file.launches, &here())?;
-    Some(format!("{} is finished and was made on another machine ({difference}): a new run starts", folder.path().display()))
+    Some(format!("{} is finished, but ran on another machine ({difference}); starting a new run", folder.path().display()))
 }
 
-/// The changes that a resume may take; the error describes those it may not.
+/// Returns the changes that a resume accepts; the error lists those that it does not.
 fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow]) -> Result<Vec<Change>, String> {
     let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
     let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
@@ -111,7 +110,7 @@ fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow
         return Err(describe(&bound));
     }
     match wanted.search {
-        // `run.retries` may change: what was asked for was asked with the old number.
+        // `run.retries` may change: earlier choices were made with the old number.
         Some(search) => same_path(file, &search.progress_with(rows, old.run.retries).trials)?,
         None => same_plan(file, wanted.trials)?,
     }
@@ -119,25 +118,25 @@ fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow
 }
 
 fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
-    // An earlier kiln may have put the same trials in another order.
+    // An earlier version of kiln may have planned the same trials in another order.
     let is_same = file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
-    let differ = || format!("  the plan: {} trials were planned, {} are now, and their ids differ", file.plan.len(), trials.len());
+    let differ = || format!("  the plan: it had {} trials, now it has {}, and the ids differ", file.plan.len(), trials.len());
     is_same.then_some(()).ok_or_else(differ)
 }
 
-/// The same rows lead a search to the same trials, unless it knows of other data or another machine.
+/// Checks that the search requests the same trials for the same rows; it may not if the data or the machine changed.
 fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
     let stray = file.plan.iter().enumerate().find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
     let differ = |(place, id): (usize, &TrialId)| {
-        format!("  the search: trial {id} was the {}th that it asked for, and now it is not (other data, or another number of cores?)", place + 1)
+        format!("  the search: trial {id} was number {} of the search, and now it is not (did the data or the number of cores change?)", place + 1)
     };
     stray.map_or(Ok(()), |stray| Err(differ(stray)))
 }
 
-/// Opens what was found for one more launch. The caller holds the experiment's lock.
+/// Opens the run for one more launch. The caller holds the experiment's lock.
 ///
 /// # Errors
-/// The folder's files cannot be read or written.
+/// If the files of the folder cannot be read or written.
 pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, preflight: &[Check]) -> Result<Open, Stop> {
     let anchor = clock::anchor();
     let git = git(request.results);
@@ -163,7 +162,7 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
             let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
             let mut launch = gather(number, anchor.clone(), clock::run_anchor(run, &anchor), &sources);
             if changed.iter().any(Change::is_of_the_device) {
-                // The run has no number yet; from here on it is one of the new device.
+                // The run has no measurement yet; it now belongs to the new device.
                 write_whole(&folder.experiment(), resolved(request).as_bytes()).map_err(cannot_write(request))?;
                 file.experiment_sha256 = Some(experiment_sha256(request));
             }
@@ -173,7 +172,7 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
             (folder, file, number)
         }
     };
-    // The children are told absolute paths, and are recognized by them.
+    // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
     let refused = |error: TableError| Stop::Refused(error.to_string());
     let (table, torn) = TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
@@ -182,13 +181,13 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
     let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices };
     if let Some(torn) = torn {
         let path = open.table.path().display().to_string();
-        open.notices.push(format!("{path}:{}: the last line was torn and has been cut off: {}", torn.line, torn.text));
+        open.notices.push(format!("{path}:{}: the last line was incomplete and has been removed: {}", torn.line, torn.text));
     }
     adopt(&mut open, request, instruments)?;
     Ok(open)
 }
 
-/// What `run.json` of a new run would begin with.
+/// Returns the first content of `run.json` of a new run.
 pub(super) fn record_now(request: &Request, instruments: &Instruments) -> RunFile {
     let Request { data, trial_program, sha256, .. } = *request;
     let (anchor, git) = (clock::anchor(), git(request.results));
@@ -215,7 +214,7 @@ fn new_file(request: &Request, launch: kiln_core::record::run_file::Launch) -> R
 /// Text of `experiment.yaml`.
 fn resolved(request: &Request) -> String {
     let paths = Paths::here(privacy(request));
-    // The values stay as they are: only where each came from is a comment.
+    // The values do not change; only the comments with their origin do.
     let line = |line: &str| match line.rfind("  # ") {
         Some(at) => format!("{}{}\n", &line[..at], paths.hide(&line[at..])),
         None => format!("{line}\n"),
@@ -223,12 +222,12 @@ fn resolved(request: &Request) -> String {
     request.resolved.lines().map(line).collect()
 }
 
-/// Of that text, hex.
+/// SHA-256 of that text, as hex.
 fn experiment_sha256(request: &Request) -> String {
     hex::encode(Sha256::digest(resolved(request)))
 }
 
-/// Whether this experiment's tables may name people and places.
+/// Whether the tables of this experiment may contain identities and paths.
 pub(super) fn privacy(request: &Request) -> Privacy {
     match request.experiment.record.identity {
         Identity::Masked => Privacy::Masked,
@@ -243,11 +242,11 @@ fn fill(folder: &RunFolder, request: &Request, file: &RunFile) -> io::Result<()>
     file.write(&folder.run_file())
 }
 
-/// Ends what a killed parent left running, and writes a `killed` row for each attempt that has none.
+/// Ends the processes that a killed parent left running, and writes a `killed` row for each attempt without a row.
 fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Result<(), Stop> {
     let strays = stray::end_strays(open.folder.path());
     if strays > 0 {
-        open.notices.push(format!("ended {} that an earlier launch had left running", counted(strays, "stray")));
+        open.notices.push(format!("ended leftover processes of an earlier launch: {strays}"));
     }
     let known: HashSet<(TrialId, u64)> = open.rows.iter().map(|row| (row.fixed.trial.clone(), row.fixed.attempt)).collect();
     let devices = instruments.devices();
@@ -256,7 +255,7 @@ fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Resul
             if !known.contains(&(trial.id.clone(), attempt)) {
                 let row = killed(open, trial, attempt, &devices);
                 open.table.append_synced(&row).map_err(io::Error::from).map_err(cannot_write(request))?;
-                open.notices.push(format!("trial {} attempt {attempt} had no row: its parent was killed; it counts as `killed`", trial.id));
+                open.notices.push(format!("trial {} attempt {attempt} had no row because its parent was killed; its outcome is `killed`", trial.id));
                 open.rows.push(row);
             }
         }
@@ -281,28 +280,28 @@ fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> 
     })
 }
 
-/// The processor's model as a launch recorded it.
+/// The model of the processor that a launch recorded.
 fn recorded_cpu(file: &RunFile, launch: u64) -> Option<&str> {
     file.launches.iter().find(|known| known.launch == launch).and_then(machine::cpu_model)
 }
 
-/// Cores that kiln may use: the control group's quota, else the machine's.
+/// Number of cores that kiln may use: the control group's quota, else that of the machine.
 pub(super) fn cores() -> u64 {
     usable_cores()
 }
 
-/// The names of the sweep's axes; every trial has the same.
+/// Returns the names of the sweep's axes, which are the same for every trial.
 fn axes(trials: &[Trial]) -> Vec<String> {
     trials.first().map(|trial| trial.axes.iter().map(|(key, _)| key.clone()).collect()).unwrap_or_default()
 }
 
-/// `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.
+/// Returns `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.
 fn stamp(utc: &str) -> String {
     let seconds = utc.split('.').next().unwrap_or(utc).trim_end_matches('Z');
     format!("{}Z", seconds.replace(['-', ':'], ""))
 }
 
-/// A file of the run that cannot be written, in words.
+/// The error of a file of the run that cannot be written.
 pub(super) fn cannot_write(request: &Request) -> impl Fn(io::Error) -> Stop {
     let folder = request.results.join(&request.experiment.name);
     move |error| match super::disk::is_full(&error) {

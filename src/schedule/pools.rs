@@ -1,4 +1,4 @@
-//! Taking the devices of a launch: what the trials that are left wish for is leased, waited for if need be, and sorted by wish.
+//! Leases the devices that the remaining trials need, waits for them if necessary, and groups them by device request.
 
 use std::{
     sync::mpsc::Receiver,
@@ -20,15 +20,15 @@ use super::{
     remaining::{History, remaining},
 };
 
-/// From the first look at a busy device to the next.
+/// Time between two checks of a busy device.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// The devices of this launch and which of them each wish may use.
+/// The devices of this launch, and those that each device request may use.
 pub(super) struct Pools {
     pub(super) devices: Vec<Lease>,
-    /// Places in the list of devices that one trial uses together.
+    /// Indices into the list of devices that one trial uses together.
     pub(super) slots: Vec<Vec<usize>>,
-    /// Each with its slots.
+    /// Each device request with its slots.
     pub(super) wishes: Vec<(Wish, Vec<usize>)>,
     pub(super) notices: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl Pools {
     }
 }
 
-/// Leases what the trials that are left wish for, waiting for `run.wait` if it is in use.
+/// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.
 pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, Stop> {
     let history = match found {
         Found::New { .. } => History::default(),
@@ -67,7 +67,7 @@ pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instrume
     Ok(pools)
 }
 
-/// Where `auto` has come to the CPU. What is named in the file is checked with the file.
+/// Checks trials for which `auto` selected the CPU. Devices named in the file are checked with the file.
 fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &Wish) -> Result<(), Stop> {
     let slots = pools.wishes.iter().filter(|(known, _)| known == wish).flat_map(|(_, slots)| slots);
     let mut devices = slots.flat_map(|slot| &pools.slots[*slot]);
@@ -76,7 +76,7 @@ fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &Wish) -> Result<(
     }
     let why = pools.notices.first().map(|notice| format!(" ({})", notice.trim_end_matches(", trials run on the CPU"))).unwrap_or_default();
     Err(Stop::CannotRun(format!(
-        "trial {} has `train.precision: tf32`, which is a format of GPUs, and there is none for it{why}; leave tf32 out, or name a GPU with `--device`",
+        "trial {} has `train.precision: tf32`, which needs a GPU, and there is none for it{why}; use another precision, or name a GPU with `--device`",
         trial.id
     )))
 }
@@ -108,7 +108,7 @@ fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Inst
     Ok(())
 }
 
-/// GPUs of `all` that fill no trial.
+/// Returns a notice about GPUs of `all` that are too few for a further trial.
 fn unused(choice: &Choice, (devices, _, each): &Wish, offer: Offer) -> Option<String> {
     let Choice::All(used) = choice else { return None };
     let left: Vec<String> =
@@ -117,8 +117,8 @@ fn unused(choice: &Choice, (devices, _, each): &Wish, offer: Offer) -> Option<St
     is_all.then(|| format!("each trial uses {each} GPUs (`run.devices_per_trial`), so GPU {} stays unused", left.join(" and ")))
 }
 
-/// The devices of one more slot for a wish that lost its own: places of `held` that are not `lost`, and what is leased besides, only if
-/// it is idle now. Devices that were named, or all there are, have no others to stand in for them.
+/// Returns the devices of a new slot for a request that lost its slot: indices of `held` that are not `lost`, and newly leased devices, only if
+/// they are idle now. Named devices, and those of `all`, have no replacement.
 pub(super) fn another(wish: &Wish, held: &[Lease], lost: &[usize], request: &Request, instruments: &Instruments) -> Option<(Vec<usize>, Vec<Lease>)> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
     let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
@@ -133,7 +133,7 @@ pub(super) fn another(wish: &Wish, held: &[Lease], lost: &[usize], request: &Req
     Some((kept, taken))
 }
 
-/// Who holds a lease, in words.
+/// Returns a text that names the holder of a lease.
 fn who(request: &Request) -> String {
     format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name)
 }
@@ -156,7 +156,7 @@ fn wait_for(
             Err(Refusal::Broken(what)) => return Err(Stop::CannotRun(what)),
             Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
                 return Err(Stop::CannotRun(format!(
-                    "no device is idle: {what}; wait with `--set run.wait=10m`, name another with `--device` (`cpu` is one), or share with `--set run.require_idle_device=false`"
+                    "no device is idle: {what}; wait with `--set run.wait=10m`, name another with `--device` (also `cpu`), or share it with `--set run.require_idle_device=false`"
                 )));
             }
             Err(Refusal::Busy(what)) if !said => {

@@ -1,4 +1,4 @@
-//! Telling the user how a sweep goes: bars on a terminal, timed lines elsewhere, JSON events for programs, or nothing.
+//! Reports the progress of a sweep: bars on a terminal, lines with times elsewhere, JSON events for programs, or nothing.
 
 use std::{
     collections::HashMap,
@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 
 use super::{listen::Heard, remaining::Standing};
 
-/// Between two lines of one trial's progress in plain text, and two of its JSON events.
+/// Time between two lines, or two JSON events, of one trial's progress.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 const JSON_EVERY: Duration = Duration::from_millis(500);
 
-/// How to tell.
+/// Form of the progress output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Quiet,
-    /// Timed lines on standard error.
+    /// Lines with times on standard error.
     Plain,
     /// One JSON object per line on standard output.
     Json,
@@ -39,7 +39,7 @@ impl Style {
     }
 }
 
-/// Says something before there is a sweep to speak of.
+/// Prints a notice before the sweep exists.
 pub(super) fn say(style: Style, text: &str) {
     let _ = match style {
         Style::Quiet => Ok(()),
@@ -48,7 +48,7 @@ pub(super) fn say(style: Style, text: &str) {
     };
 }
 
-/// The last event of a launch that has nothing to run; people are told by the command.
+/// Writes the last event of a launch that has nothing to run; for people the command prints a line.
 pub(super) fn nothing_to_do(style: Style, total: usize, standing: Standing) {
     if style == Style::Json {
         let event = json!({"event": "run_ended", "how": "nothing to do", "done": standing.settled, "failed": standing.failed, "total": total});
@@ -56,17 +56,17 @@ pub(super) fn nothing_to_do(style: Style, total: usize, standing: Standing) {
     }
 }
 
-/// The voice of one sweep.
+/// Progress output of one sweep.
 pub(super) struct Progress {
     style: Style,
     started: Instant,
     total: usize,
-    /// Trials that this launch is to run, and those of them that it has settled.
+    /// Numbers of trials that this launch has to run, and that it has settled.
     to_run: usize,
     made: usize,
-    /// Whether the trials that wait will not be started, so that no time is left to be told.
+    /// Whether the waiting trials will not be started, so that there is no remaining time to estimate.
     is_over: bool,
-    /// Whether more trials may come, so that nobody knows how many or how long.
+    /// Whether a search may add trials, so that their number and the remaining time are unknown.
     is_open: bool,
     standing: Standing,
     bars: MultiProgress,
@@ -76,7 +76,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// `total` trials, of which this launch runs `to_run`; `standing` is of them all.
+    /// `total` trials, of which this launch runs `to_run`; `standing` counts all of them.
     pub(super) fn new(style: Style, total: usize, to_run: usize, standing: Standing) -> Self {
         let target = if style == Style::Bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
@@ -98,7 +98,7 @@ impl Progress {
         }
     }
 
-    /// Something a user should know.
+    /// Prints a notice for the user.
     pub(super) fn notice(&self, text: &str) {
         match self.style {
             Style::Quiet => {}
@@ -113,7 +113,7 @@ impl Progress {
             Style::Quiet => {}
             Style::Json => self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run})),
             Style::Plain | Style::Bars => {
-                let more = if self.is_open { ", then what these show to be worth trying" } else { "" };
+                let more = if self.is_open { ", then further trials that depend on their results" } else { "" };
                 self.line(&format!("{folder}: launch {launch}, {to_run} of {} to run{more}", counted(self.total, "trial")));
             }
         }
@@ -164,7 +164,7 @@ impl Progress {
         }
     }
 
-    /// `settled`: whether the trial needs no further attempt; `standing` is of the plan with it.
+    /// `settled`: whether the trial needs no further attempt; `standing` includes this trial.
     pub(super) fn trial_ended(&mut self, row: &TrialRow, settled: bool, standing: Standing) {
         self.made += usize::from(settled);
         self.standing = standing;
@@ -192,24 +192,24 @@ impl Progress {
         }
     }
 
-    /// A trial stands in for another and is to run too.
+    /// Adds a replacement trial.
     pub(super) fn one_more(&mut self) {
         self.total += 1;
         self.to_run += 1;
         self.sweep.set_length(self.total as u64);
     }
 
-    /// A search may ask for more than is known of.
+    /// Marks that a search may add trials.
     pub(super) fn leave_open(&mut self) {
         self.is_open = true;
     }
 
-    /// The trials that wait will not run.
+    /// Marks that the waiting trials will not run.
     pub(super) fn start_no_more(&mut self) {
         self.is_over = true;
     }
 
-    /// The last word of a launch.
+    /// Prints the end of a launch.
     pub(super) fn run_ended(&self, how: &str) {
         self.sweep.finish_and_clear();
         if self.style == Style::Json {
@@ -218,7 +218,7 @@ impl Progress {
         }
     }
 
-    /// `, 1 failed, 3 min 5 s left`.
+    /// Returns text such as `, 1 failed, about 3 min 5 s left`.
     fn outlook(&self) -> String {
         let failed = if self.standing.failed > 0 { format!(", {} failed", self.standing.failed) } else { String::new() };
         let left = self.to_run.saturating_sub(self.made);
@@ -257,7 +257,7 @@ fn template(text: &str) -> ProgressStyle {
     ProgressStyle::with_template(text).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A trial's place on the axes: `batch_size=8, num_workers=4`.
+/// Returns the axis values of a trial: `batch_size=8, num_workers=4`.
 fn describe(trial: &Trial) -> String {
     if trial.axes.is_empty() {
         return format!("seed={}", trial.train.seed);

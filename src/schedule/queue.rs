@@ -1,4 +1,4 @@
-//! Which trial runs next, and where: what waits and which slots are free go in, a pair comes out. A slot is the device that a trial
+//! Selects the next trial and its slot from the waiting trials and the free slots. A slot is the device that a trial
 //! runs on, or the devices that share its batches. Pure.
 
 use std::collections::{HashMap, VecDeque};
@@ -8,20 +8,20 @@ use kiln_core::{
     spec::{Devices, Engine},
 };
 
-/// What decides the devices a trial may run on, and how many it uses.
+/// The device setting and the number of devices of a trial.
 pub(super) type Wish = (Devices, Engine, u64);
 
-/// The trials that wait, in order, and the rule of who may start.
+/// The waiting trials, in order, with the rules for their start.
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: VecDeque<usize>,
-    /// Slots that each wish may use.
+    /// Slots that each device request may use.
     pools: Vec<(Wish, Vec<usize>)>,
     /// The slot of each round of repeats, once it has one. Empty if there is one round only.
     rounds: Option<HashMap<u64, usize>>,
 }
 
-/// What a trial wishes for.
+/// Returns the device request of a trial.
 pub(super) fn wish(trial: &Trial) -> Wish {
     (trial.devices.clone(), trial.engine, trial.devices_per_trial)
 }
@@ -36,24 +36,24 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// A round that ran on a slot before goes on there.
+    /// Assigns a round to the slot where it ran before.
     pub(super) fn bind_round(&mut self, repeat: u64, slot: usize) {
         if let Some(rounds) = &mut self.rounds {
             rounds.entry(repeat).or_insert(slot);
         }
     }
 
-    /// Puts a trial back to be run next.
+    /// Puts a trial at the front of the queue.
     pub(super) fn again(&mut self, index: usize) {
         self.waiting.push_front(index);
     }
 
-    /// Puts a trial behind all others.
+    /// Puts a trial at the end of the queue.
     pub(super) fn then(&mut self, index: usize) {
         self.waiting.push_back(index);
     }
 
-    /// Takes the first trial that may start on a free slot. While trials of one wish run, those of another wait: a CPU trial
+    /// Takes the first trial that may start on a free slot. While trials of one device request run, those of another wait: a CPU trial
     /// beside a GPU trial would disturb both.
     pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&Wish>) -> Option<(usize, usize)> {
         let wanted = match running {
@@ -67,19 +67,19 @@ impl Queue {
         Some((index, slot))
     }
 
-    /// A slot is gone: no trial is given to it, and its rounds of repeats go on elsewhere.
+    /// Removes a slot: it gets no more trials, and its rounds of repeats continue on other slots.
     pub(super) fn lose(&mut self, slot: usize) {
         self.pools.iter_mut().for_each(|(_, pool)| pool.retain(|known| *known != slot));
         self.rounds.iter_mut().for_each(|rounds| rounds.retain(|_, used| *used != slot));
     }
 
-    /// The wish of a waiting trial for which no slot is left.
+    /// The device request of a waiting trial for which no slot is left.
     pub(super) fn stranded(&self, trials: &[Trial]) -> Option<Wish> {
         let is_empty = |wanted: &Wish| self.pools.iter().any(|(wish, pool)| wish == wanted && pool.is_empty());
         self.waiting.iter().map(|index| wish(&trials[*index])).find(is_empty)
     }
 
-    /// A further slot for a wish.
+    /// Adds a slot for a device request.
     pub(super) fn add_slot(&mut self, wanted: &Wish, slot: usize) {
         self.pools.iter_mut().filter(|(wish, _)| wish == wanted).for_each(|(_, pool)| pool.push(slot));
     }

@@ -1,4 +1,4 @@
-//! What is left to do of a plan, given the rows that are there. Pure.
+//! Finds the remaining trials of a plan from the existing rows. Pure.
 
 use std::collections::HashMap;
 
@@ -8,29 +8,29 @@ use kiln_core::{
     spec::OnOom,
 };
 
-/// What the command line asks of the trials.
+/// The selection of trials on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// These ids alone; empty is all.
+    /// Only these ids; empty for all.
     pub only: Vec<TrialId>,
-    /// Make another attempt of trials that ended in one of these ways.
+    /// Retry trials with these outcomes.
     pub rerun: Vec<Outcome>,
 }
 
 impl Selection {
-    /// Whether a trial is among those asked for: itself, or the one that it stands in for.
+    /// Whether a trial, or the one that it replaces, is selected.
     pub fn wants(&self, trial: &Trial) -> bool {
         let is_named = |id: &TrialId| self.only.contains(id);
         self.only.is_empty() || is_named(&trial.id) || trial.fallback_of.as_ref().is_some_and(is_named)
     }
 }
 
-/// How far a plan is.
+/// Progress of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// Trials that need nothing more.
+    /// Number of trials that need no further attempt.
     pub(super) settled: usize,
-    /// Those of them that have no result.
+    /// Number of those without a result.
     pub(super) failed: usize,
 }
 
@@ -49,12 +49,12 @@ impl History {
         self.0.entry(trial.clone()).or_default().push(outcome);
     }
 
-    /// How the trial's last attempt ended; `None` if it had none.
+    /// Outcome of the trial's last attempt; `None` if there was none.
     pub(super) fn last(&self, trial: &TrialId) -> Option<Outcome> {
         self.0.get(trial)?.last().copied()
     }
 
-    /// Whether nothing more is to be done: a final outcome, and for `failed` no retry left.
+    /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no retry is left.
     pub(super) fn is_settled(&self, trial: &TrialId, retries: u64) -> bool {
         match self.last(trial) {
             Some(Outcome::Failed) => self.failures(trial) > retries,
@@ -63,7 +63,7 @@ impl History {
         }
     }
 
-    /// Of the whole plan, whatever a launch selects of it.
+    /// Progress of the whole plan, independent of the selection of a launch.
     pub(super) fn standing(&self, trials: &[Trial], retries: u64) -> Standing {
         let settled = trials.iter().filter(|trial| self.is_settled(&trial.id, retries)).map(|trial| self.last(&trial.id));
         settled.fold(Standing::default(), |standing, outcome| Standing {
@@ -77,7 +77,7 @@ impl History {
     }
 }
 
-/// The planned trials, and behind them those that stand in for ones that ran out of memory, as far as the history shows them.
+/// The planned trials, followed by the replacements of trials that ran out of memory, as far as the history shows them.
 pub(super) fn with_fallbacks(planned: &[Trial], history: &History, on_oom: OnOom) -> Vec<Trial> {
     let mut trials = planned.to_vec();
     let mut at = 0;
@@ -91,14 +91,14 @@ pub(super) fn with_fallbacks(planned: &[Trial], history: &History, on_oom: OnOom
     trials
 }
 
-/// The trial that stands in for one that ran out of memory; `None` where no smaller batch is left, or it is among the trials already.
+/// Returns the replacement of a trial that ran out of memory; `None` if no smaller batch is left, or if it is already among the trials.
 pub(super) fn fallback(trials: &[Trial], failed: &Trial) -> Option<Trial> {
     let smaller = failed.shrunk()?;
     let is_new = trials.iter().all(|known| known.id != smaller.id);
     is_new.then(|| Trial { number: trials.len() as u64 + 1, ..smaller })
 }
 
-/// The places in `trials` of those that are to run, in plan order.
+/// Returns the indices in `trials` of the trials to run, in plan order.
 pub(super) fn remaining(trials: &[Trial], history: &History, selection: &Selection, retries: u64) -> Vec<usize> {
     let again = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| selection.rerun.contains(&outcome));
     (0..trials.len())
@@ -112,14 +112,14 @@ pub(super) fn remaining(trials: &[Trial], history: &History, selection: &Selecti
 /// Finds the trials that `--only` names, by id or the beginning of one.
 ///
 /// # Errors
-/// A name fits no trial, or several; the text lists them.
+/// If a name matches no trial, or several; the text lists them.
 pub fn find_ids(trials: &[Trial], names: &[String]) -> Result<Vec<TrialId>, String> {
     names.iter().map(|name| find_id(trials, name)).collect()
 }
 
 fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
     if name.is_empty() {
-        return Err("`--only` names no trial; write an id or its beginning, such as those that `kiln plan` lists".to_owned());
+        return Err("`--only` names no trial; write an id or its beginning; `kiln plan` lists the ids".to_owned());
     }
     let fitting: Vec<&TrialId> =
         trials.iter().map(|trial| &trial.id).filter(|id| id.digits().starts_with(name.strip_prefix(TrialId::LETTER).unwrap_or(name))).collect();
@@ -128,7 +128,7 @@ fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
         [] => Err(format!("`--only {name}`: the plan has no such trial; its {} ids are listed by `kiln plan`", trials.len())),
         several => {
             let ids: Vec<&str> = several.iter().map(|id| id.0.as_str()).collect();
-            Err(format!("`--only {name}` fits several trials: {}; write more of the id", ids.join(", ")))
+            Err(format!("`--only {name}` matches several trials: {}; write more of the id", ids.join(", ")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One row of `trials.csv`: the plan's facts, the child's result and the machine's readings go in, cells come out. Pure.
+//! Makes a row of `trials.csv` from the plan, the child's result and the machine's readings. Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::instruments::{DeviceFacts, TrialReadings};
 
-/// Between the devices of one trial in a cell.
+/// Separator between the devices of one trial in a cell.
 pub(super) const UUIDS_APART: &str = ";";
 
-/// Everything known of one ended attempt.
+/// All facts about an ended attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) trial: &'a Trial,
@@ -26,35 +26,35 @@ pub(super) struct Facts<'a> {
     pub(super) outcome: Outcome,
     pub(super) reason: Option<String>,
     pub(super) started_utc: Option<String>,
-    /// Of the attempt's start.
+    /// Time of the attempt's start.
     pub(super) run_seconds: Option<f64>,
     pub(super) trial_seconds: Option<f64>,
     pub(super) result: Option<&'a TrialResult>,
     pub(super) readings: &'a TrialReadings,
-    /// None on the CPU, or if nobody knows.
+    /// `None` on the CPU, or if unknown.
     pub(super) devices: &'a [DeviceFacts],
     /// The processor's model, if it is the device.
     pub(super) cpu_name: Option<&'a str>,
-    /// The host's, in full.
+    /// Full description of the host's processor.
     pub(super) processor: Option<&'a str>,
     pub(super) host_id: Option<&'a str>,
-    /// Of repeats, from 1.
+    /// Number of the repeat, from 1.
     pub(super) block: Option<u64>,
     pub(super) driver: Option<&'a str>,
-    /// Dense peak in FLOP/s and where it is from.
+    /// Dense peak in FLOP/s and its source.
     pub(super) peak: Option<(f64, String)>,
     pub(super) concurrent_trials: u64,
     pub(super) cores: u64,
-    /// Last step heard of, for an attempt without a result.
+    /// Last reported step, for an attempt without a result.
     pub(super) step: Option<u64>,
-    /// Likewise, the step that it went on from.
+    /// The same for the step from which it resumed.
     pub(super) resumed_at_step: Option<u64>,
     /// Further notes: column to reason.
     pub(super) notes: BTreeMap<String, String>,
 }
 
 impl<'a> Facts<'a> {
-    /// Of an attempt that nothing more is known of than how it ended, and why.
+    /// Facts of an attempt of which only the outcome and its reason are known.
     pub(super) fn of_end(trial: &'a Trial, launch: u64, (outcome, reason): (Outcome, String), readings: &'a TrialReadings, cores: u64) -> Self {
         Self {
             trial,
@@ -206,7 +206,7 @@ fn fixed(facts: &Facts) -> TrialRow {
     }
 }
 
-/// Each text once, in the order of the devices; `None` without one.
+/// Returns each text once, in the order of the devices; `None` if there is none.
 fn joined(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> &String) -> Option<String> {
     let mut found: Vec<&str> = Vec::new();
     for text in devices.iter().map(text) {
@@ -217,13 +217,13 @@ fn joined(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> &String) -> Option<
     (!found.is_empty()).then(|| found.join(UUIDS_APART))
 }
 
-/// The GPU's name, else what the child called its device, else the processor's model: the name it would have given the CPU.
+/// Returns the GPU's name, else the name that the child reported, else the processor's model, which is the child's name of a CPU.
 fn device_name(facts: &Facts) -> Option<String> {
     let said = || facts.result.and_then(|result| result.device_name.clone());
     joined(facts.devices, |device| &device.name).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
 }
 
-/// The same of what may be unknown.
+/// The same for values that may be unknown.
 fn joined_known(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> Option<&str>) -> Option<String> {
     let mut found: Vec<&str> = devices.iter().filter_map(text).collect();
     found.dedup();
@@ -252,7 +252,7 @@ fn mfu(flops_per_second: Option<f64>, peak_flops: Option<f64>) -> Option<f64> {
     Some(flops_per_second? / peak_flops.filter(|peak| *peak > 0.0)?)
 }
 
-/// Model FLOP/s over the window: of the samples that were in it; where a program of one's own counts none, by the rate of its samples.
+/// Model FLOP/s over the window, from its samples; from the sample rate for a user's own program that does not count them.
 fn flops_per_second(window_flops: Option<f64>, flops_per_sample: Option<u64>, result: Option<&TrialResult>) -> Option<f64> {
     let counted = || Some(window_flops? / result?.window_seconds.filter(|seconds| *seconds > 0.0)?);
     let by_rate = || Some(result?.samples_per_second.filter(|rate| rate.is_finite())? * flops_per_sample? as f64);

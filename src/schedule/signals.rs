@@ -1,4 +1,4 @@
-//! What the user and the system ask of a running sweep: signals come in, a request comes out.
+//! Converts signals from the user and the system to requests to a running sweep.
 
 use std::{
     io,
@@ -16,18 +16,18 @@ use signal_hook::{
 
 use super::Event;
 
-/// How hard a run was asked to stop; each is harder than the one before.
+/// Levels of a stop request, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asked {
-    /// First Ctrl-C: finish what runs, start nothing.
+    /// First Ctrl-C: finish the running trials and start no more.
     Drain,
-    /// Second Ctrl-C, SIGTERM, SIGHUP: stop the children, with grace.
+    /// Second Ctrl-C, SIGTERM, SIGHUP: stop the children with SIGTERM.
     Stop,
-    /// Once more: kill them.
+    /// A further signal: kill them.
     Kill,
 }
 
-/// What one more signal means after `before`.
+/// Returns the request for one more signal after `before`.
 pub(super) fn ask(before: Option<Asked>, signal: i32) -> Asked {
     match (before, signal) {
         (None, SIGINT) => Asked::Drain,
@@ -44,10 +44,10 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Also makes a file-size limit an error of the write instead of the end of kiln.
+    /// Also makes a file-size limit an error of the write instead of a signal that ends kiln.
     ///
     /// # Errors
-    /// The handlers cannot be installed.
+    /// If the handlers cannot be installed.
     pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -65,7 +65,7 @@ impl Listener {
         Ok(Self { handle, asked })
     }
 
-    /// Set once a signal came.
+    /// Set once a signal arrived.
     pub(super) fn asked(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }

@@ -1,4 +1,4 @@
-//! Processes that outlived their trial: found by the variable that every child is started with, and ended.
+//! Finds processes that outlived their trial by the environment variable of every child, and ends them.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ pub(super) const MARK: &str = "KILN_ATTEMPT";
 
 /// Ends every process that was started for an attempt at or under `folder`; returns how many there were.
 ///
-/// kiln started them: the mark with this very folder is in the environment they were started with.
+/// Only processes that kiln started match: the mark with this folder is in their environment.
 pub(super) fn end_strays(folder: &Path) -> usize {
     let mark = format!("{MARK}={}", folder.display());
     let own = std::process::id();

@@ -1,6 +1,6 @@
-//! One launch: the loop that starts trials on free devices, watches them, stops them when it must, and writes their rows.
+//! One launch: the loop that starts trials on free devices, watches them, stops them at their limits, and writes their rows.
 //!
-//! Everything happens in the calling thread, which is the one that starts the children; other threads only send it events.
+//! All of it runs in the calling thread, which also starts the children; other threads only send events to it.
 
 use std::{
     collections::HashMap,
@@ -40,7 +40,7 @@ use super::{
 };
 use crate::readings::Paths;
 
-/// Between two looks at the children.
+/// Time between two checks of the children.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Whether there is room for one more trial at a path.
@@ -71,11 +71,12 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
         return Ok(report(request, request.trials, old.folder.clone(), End::NothingToDo, &old.rows));
     }
     let (sender, events) = channel();
-    let listener = Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("signals cannot be listened to: {error}")))?;
+    let listener =
+        Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("the signal handlers could not be installed: {error}")))?;
     instruments.heed(listener.asked());
     let interrupted = || Stop::Interrupted("interrupted before the first trial; nothing was started".to_owned());
     let pools = pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
-        // A driver that is not waited for any more looks busy.
+        // After a signal a driver that does not answer counts as busy.
         Stop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
         stop => stop,
     })?;
@@ -103,24 +104,24 @@ fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
 /// The state of one launch.
 struct Sweep<'a> {
     request: &'a Request<'a>,
-    /// Those of the request, and behind them what stands in for some that ran out of memory.
+    /// The trials of the request, followed by replacements of trials that ran out of memory.
     trials: Vec<Trial>,
     instruments: Instruments,
     open: Open,
     history: History,
     devices: Vec<Lease>,
-    /// Places of the devices that one trial uses together.
+    /// Indices of the devices that one trial uses together.
     slots: Vec<Vec<usize>>,
-    /// Places of devices that are gone.
+    /// Indices of lost devices.
     lost: Vec<usize>,
-    /// When each device's last trial ended, for `run.cool_down`.
+    /// End time of the last trial on each device, for `run.cool_down`.
     rested_since: Vec<Option<Instant>>,
     queue: Queue,
     running: Vec<Attempt>,
     sender: Sender<Event>,
     next_token: u64,
     asked: Option<Asked>,
-    /// Why no more trials are started.
+    /// Reason why no more trials are started.
     failure: Option<Stop>,
     progress: Progress,
     has_room: HasRoom,
@@ -167,7 +168,7 @@ impl<'a> Sweep<'a> {
 
     fn run(mut self, events: &Receiver<Event>) -> Result<Report, Stop> {
         disk::keep_reserve(&self.open.folder);
-        // What came while the machine was read counts before the first trial.
+        // Signals that arrived while the machine was read count before the first trial.
         while let Ok(Event::Signal(signal)) = events.try_recv() {
             self.signal(signal);
         }
@@ -268,7 +269,7 @@ impl<'a> Sweep<'a> {
             Asked::Drain if self.running.is_empty() => self.progress.notice("stopping"),
             Asked::Drain => {
                 let running = counted(self.running.len(), "running trial");
-                self.progress.notice(&format!("finishing {running}, starting no more; Ctrl-C again stops now"));
+                self.progress.notice(&format!("finishing {running} and starting no more; press Ctrl-C again to stop now"));
             }
             Asked::Stop => {
                 self.progress.notice("stopping the running trials");
@@ -343,16 +344,16 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// A device is gone: the trials that wait go to others, or no more are started.
+    /// Handles a lost device: the waiting trials use other devices, or no more are started.
     fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
-        self.progress.notice(&format!("{lost}; no further trial is given to it"));
+        self.progress.notice(&format!("{lost}; no more trials are scheduled on it"));
         let is_it = |device: &usize| self.devices[*device].gpu.as_ref().is_some_and(|gpu| gpu.uuid == *uuid);
         self.lost.extend((0..self.devices.len()).filter(is_it));
         let gone = (0..self.slots.len()).filter(|slot| self.slots[*slot].iter().any(|device| self.lost.contains(device)));
         gone.for_each(|slot| self.queue.lose(slot));
         while let Some(wish) = self.queue.stranded(&self.trials) {
             let Some((mut slot, taken)) = pools::another(&wish, &self.devices, &self.lost, self.request, &self.instruments) else {
-                let left = "no other device is left for the trials that wait; once it is back (a reset or a reboot) the same command goes on";
+                let left = "no other device is left for the waiting trials; reset the device or reboot, then run the same command to resume";
                 return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
             };
             slot.extend(self.devices.len()..self.devices.len() + taken.len());
@@ -361,11 +362,11 @@ impl<'a> Sweep<'a> {
             self.queue.add_slot(&wish, self.slots.len());
             self.slots.push(slot);
             let names: Vec<String> = self.gpus(self.slots.len() - 1).iter().map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name)).collect();
-            self.progress.notice(&format!("going on with {}", names.join(" and ")));
+            self.progress.notice(&format!("continuing on {}", names.join(" and ")));
         }
     }
 
-    /// Writes a row; on a full disk the reserve makes room for it.
+    /// Writes a row; on a full disk it uses the reserved space.
     fn keep(&mut self, row: TableRow, index: usize) {
         let mut kept = self.open.table.append_synced(&row).map_err(io::Error::from);
         if kept.as_ref().is_err_and(disk::is_full) {
@@ -396,10 +397,10 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Once the row of a completed trial is on the disk.
+    /// Deletes unneeded checkpoints once the row of a completed trial is on the disk.
     fn settle_checkpoints(&self, trial: &Trial) {
         if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial) {
-            self.progress.notice(&format!("trial {}: its checkpoints could not be tidied up: {error}", trial.id));
+            self.progress.notice(&format!("trial {}: its checkpoints could not be deleted: {error}", trial.id));
         }
     }
 
@@ -409,7 +410,7 @@ impl<'a> Sweep<'a> {
         self.start_no_more(stop);
     }
 
-    /// Starts no more trials; those that run go on to their ends.
+    /// Starts no more trials; the running ones finish.
     fn start_no_more(&mut self, stop: Stop) {
         self.progress.start_no_more();
         self.failure.get_or_insert(stop);
@@ -441,18 +442,18 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// The trial's own line has said why.
+/// The line of the trial has already given the reason.
 fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
     let other = if is_gpu { ", `--device cpu` runs the trials on the CPU" } else { "" };
-    format!("trial {trial} found that this machine cannot run it, and no more are started; `kiln doctor` says what is missing{other}")
+    format!("this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is missing{other}")
 }
 
-/// `cpu`, or the UUIDs of a slot, as a row has them.
+/// Returns `cpu` or the UUIDs of a slot, in the form of a table row.
 fn name_of(slot: &[usize], devices: &[Lease]) -> String {
     slot.iter().map(|device| devices[*device].name()).collect::<Vec<_>>().join(UUIDS_APART)
 }
 
-/// Rounds of repeats go on where they ran in earlier launches.
+/// Assigns rounds of repeats to the devices where they ran in earlier launches.
 fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], slots: &[String]) {
     let repeats: HashMap<&TrialId, u64> = request.trials.iter().map(|trial| (&trial.id, trial.repeat)).collect();
     for row in rows {
@@ -464,7 +465,7 @@ fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], slots: &
     }
 }
 
-/// The run's folder as the user names it.
+/// The run's folder as the user would write it.
 fn shown(request: &Request, open: &Open) -> String {
     request.results.join(&request.experiment.name).join(open.folder.name()).display().to_string()
 }

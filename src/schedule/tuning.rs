@@ -1,7 +1,7 @@
-//! A search joined with its table: rows become probes, choices become trials. Pure.
+//! Connects a search with its table: converts rows to probes and choices to trials. Pure.
 //!
-//! Nothing is kept between two questions: each goes through the search from its first step with the rows that are there. So a search
-//! that was killed goes on where it was.
+//! There is no stored state: each call replays the search from its first step with the existing rows. So a search
+//! that was killed resumes where it was.
 
 use kiln_core::{
     plan::{
@@ -20,22 +20,22 @@ pub struct Tuning<'a> {
     strategy: Box<dyn Strategy>,
     metric: Option<Metric>,
     retries: u64,
-    /// Whether its trials are compared with one another by their times.
+    /// Whether its trials are compared by their times.
     is_of_speed: bool,
 }
 
-/// How far a search is.
+/// Progress of a search.
 #[derive(Clone, Debug)]
 pub struct Progressed {
-    /// Asked for so far, in that order, numbered from 1.
+    /// Trials requested so far, in that order, numbered from 1.
     pub trials: Vec<Trial>,
-    /// Asked for, but impossible.
+    /// Requested choices that are impossible.
     pub refused: Vec<Refused>,
-    /// What it came to; `None` while trials are missing.
+    /// Result of the search; `None` while trials are missing.
     pub recommendation: Option<Box<Recommendation>>,
 }
 
-/// A choice that is no trial: a batch larger than the data, say.
+/// A choice that cannot be a trial, such as a batch larger than the data.
 #[derive(Clone, Debug)]
 pub struct Refused {
     pub choice: Choice,
@@ -43,7 +43,7 @@ pub struct Refused {
 }
 
 impl<'a> Tuning<'a> {
-    /// `prober` is that of the experiment.
+    /// `prober` belongs to the experiment.
     pub fn new(experiment: &Experiment, prober: &'a Prober<'a>) -> Self {
         let metric = match &experiment.sweep.search {
             Some(Search::SuccessiveHalving { metric, .. }) => Some(*metric),
@@ -52,12 +52,12 @@ impl<'a> Tuning<'a> {
         Self { prober, strategy: prober.strategy(), metric, retries: experiment.run.retries, is_of_speed: metric.is_none() }
     }
 
-    /// Goes through the search with the rows of its run, in the order of the table.
+    /// Replays the search with the rows of its run, in the order of the table.
     pub fn progress(&self, rows: &[TableRow]) -> Progressed {
         self.progress_with(rows, self.retries)
     }
 
-    /// The same with another number of retries: that of the launches so far.
+    /// The same with the number of retries of the launches so far.
     pub(super) fn progress_with(&self, rows: &[TableRow], retries: u64) -> Progressed {
         let history = History::of(rows);
         let mut probes: Vec<Probe> = Vec::new();
@@ -94,7 +94,7 @@ impl<'a> Tuning<'a> {
         }
     }
 
-    /// Whether rounds of repeats stay on one device each: so do all trials of a search whose times are compared.
+    /// Whether each round of repeats stays on one device, as all trials of a search with compared times do.
     pub(super) fn keeps_rounds(&self) -> bool {
         self.is_of_speed
     }
@@ -141,7 +141,7 @@ fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
 }
 
 impl Refused {
-    /// The choice and what speaks against it, in words.
+    /// Returns the choice and its problems as text.
     pub fn spelled(&self) -> (String, String) {
         (told(&self.choice.values), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
     }

@@ -166,6 +166,6 @@ fn a_second_run_has_nothing_to_do(place: &Path, data: &Path, run: &Path) {
     let before = kept("trials.csv");
     let again = kiln(place, data, &[]);
     let said = String::from_utf8_lossy(&again.stderr);
-    assert!(said.contains("every trial has its result already"), "{said}");
+    assert!(said.contains("every trial already has its result"), "{said}");
     assert!(kept("trials.csv") == before, "the same run, the same rows");
 }

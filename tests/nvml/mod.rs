@@ -32,7 +32,7 @@ fn devices_are_known_by_uuid_and_each_gap_has_a_reason() {
     let nvml = nvml();
     assert_eq!(nvml.driver_version().value().map(String::as_str), Some("590.48.01"));
     assert_eq!(nvml.cuda_version().value().map(String::as_str), Some("13.1"));
-    assert_eq!(nvml.nvml_version().reason().as_deref(), Some("this driver does not offer it"));
+    assert_eq!(nvml.nvml_version().reason().as_deref(), Some("this driver does not provide it"));
     let devices = nvml.devices();
     assert_eq!(devices.len(), 1);
     let device = &devices[0];
@@ -71,7 +71,7 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
     assert_eq!(row("activity", "throttle_reasons").value.as_deref(), Some("sw_power_cap"));
     assert_eq!(row("identity", "serial_number").value.as_deref(), Some("masked"));
     let fan = row("activity", "fan_speed");
-    assert_eq!((fan.value, fan.reason.as_deref()), (None, Some("this driver does not offer it")));
+    assert_eq!((fan.value, fan.reason.as_deref()), (None, Some("this driver does not provide it")));
 }
 
 #[test]

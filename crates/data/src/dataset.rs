@@ -1,6 +1,6 @@
-//! The public data sets kiln knows: where they come from, what they weigh, under which licence, and what is in them.
+//! The public data sets: address, size, license and content.
 //!
-//! SHA-256 is over the uncompressed bytes, so a file kept as `.xz` or `.gz` is the same file.
+//! SHA-256 is over the uncompressed bytes, so a file kept as `.xz` or `.gz` counts as the same file.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use kiln_core::kinds::data::{Counts, Data, DataFacts, PairCounts, PairSampling, 
 /// A public data set.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dataset {
-    /// As in `data.kind` and `kiln data fetch NAME`.
+    /// The name in `data.kind` and `kiln data fetch NAME`.
     pub name: &'static str,
     /// Its folder under `$KILN_DATA` or `data/`.
     pub folder: &'static str,
-    /// What it is, in a few words.
+    /// Description in a few words.
     pub about: &'static str,
     pub licence: &'static str,
-    /// Address that each file's name is appended to.
+    /// Base address; each file's name is appended to it.
     pub address: &'static str,
     pub files: &'static [DatasetFile],
 }
@@ -24,40 +24,40 @@ pub struct Dataset {
 /// One published file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DatasetFile {
-    /// Without the ending of its compression.
+    /// Name without the suffix of its compression.
     pub name: &'static str,
-    /// What is appended to the name where it is published: nothing, or `.gz`.
+    /// Suffix of the published file: none, or `.gz`.
     pub ending: &'static str,
-    /// Length of the file as it is published, where that is known.
+    /// Size of the published file, if known.
     pub bytes: Option<u64>,
     pub checksum: Checksum,
     pub origin: Origin,
 }
 
-/// Where a file of a set is published.
+/// The place where a file of a set is published.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// At the set's address, under its name.
+    /// Under the set's address.
     Set,
-    /// At an address of its own.
+    /// At a separate address.
     Own(&'static str),
-    /// Nowhere as this file: what to do, in words that go on after its name.
+    /// Not published as this file: the remedy, as text that follows the file's name.
     Nowhere(&'static str),
 }
 
-/// What a file is held against, as hex.
+/// Expected checksum of a file, in hex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// Of the uncompressed bytes.
+    /// SHA-256 of the uncompressed bytes.
     Sha256(Cow<'static, str>),
-    /// Of the file as it is published, compressed or not; for files of which nothing better is known.
+    /// MD5 of the published file, compressed or not; used if nothing better is known.
     Md5(Cow<'static, str>),
-    /// SHA-256 of the panel that is in the file, as [`super::data::DataFacts`] has it; for archives that are packed anew at each download.
+    /// SHA-256 of the panel in the file, as in [`super::data::DataFacts`]; for archives that are packed again at each download.
     Panel(Cow<'static, str>),
 }
 
 impl Checksum {
-    /// As messages name it.
+    /// The name of the algorithm in messages.
     pub fn algorithm(&self) -> &'static str {
         match self {
             Self::Sha256(_) | Self::Panel(_) => "sha256",
@@ -72,28 +72,28 @@ impl Checksum {
 }
 
 impl DatasetFile {
-    /// A file that is published as it is read.
+    /// A file published uncompressed.
     const fn plain(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
         Self::plain_at(Origin::Set, name, bytes, sha256)
     }
 
-    /// As [`DatasetFile::plain`], elsewhere than the rest of its set.
+    /// Same as [`DatasetFile::plain`], at a separate address.
     const fn plain_at(origin: Origin, name: &'static str, bytes: u64, sha256: &'static str) -> Self {
         Self { name, ending: "", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)), origin }
     }
 
-    /// A file that is published with `.gz`; `bytes` is its length there, `sha256` of what is in it.
+    /// A file published with `.gz`; `bytes` is the compressed size, `sha256` that of the content.
     const fn gz(name: &'static str, bytes: u64, sha256: &'static str) -> Self {
         Self { name, ending: ".gz", bytes: Some(bytes), checksum: Checksum::Sha256(Cow::Borrowed(sha256)), origin: Origin::Set }
     }
 
-    /// As it is called in the set's folder when it was fetched.
+    /// The name of the fetched file in the set's folder.
     pub fn published_name(&self) -> String {
         format!("{}{}", self.name, self.ending)
     }
 }
 
-/// Token version of Merity et al. 2016 ("Pointer Sentinel Mixture Models"), as pytorch/examples carries it.
+/// Token version of Merity et al. 2016 ("Pointer Sentinel Mixture Models"), as in pytorch/examples.
 pub const WIKITEXT2: Dataset = Dataset {
     name: "wikitext2",
     folder: "wikitext-2",
@@ -134,7 +134,7 @@ pub const FASHION_MNIST: Dataset = Dataset {
     ],
 };
 
-/// Krizhevsky 2009, binary version. No licence is stated where it is published.
+/// Krizhevsky 2009, binary version. The publisher states no license.
 pub const CIFAR10: Dataset = Dataset {
     name: "cifar10",
     folder: "cifar-10",
@@ -150,7 +150,7 @@ pub const CIFAR10: Dataset = Dataset {
     }],
 };
 
-/// Xu & Cohen 2018 ("Stock Movement Prediction from Tweets and Historical Prices"): the repository with the prices in it.
+/// Xu & Cohen 2018 ("Stock Movement Prediction from Tweets and Historical Prices"): the repository that contains the prices.
 pub const STOCKNET: Dataset = Dataset {
     name: "stocknet",
     folder: "stocknet-88",
@@ -166,8 +166,8 @@ pub const STOCKNET: Dataset = Dataset {
     }],
 };
 
-/// charent's ChatLM-mini-Chinese: rows of its fine-tuning data and its tokenizer of 2023-12-14. The tokenizer at its address has other
-/// versions too, under which a quarter of the tokens is unknown: the hash tells them apart.
+/// charent's ChatLM-mini-Chinese: rows of its fine-tuning data and its tokenizer of 2023-12-14. Its address also has other versions
+/// of the tokenizer, for which a quarter of the tokens is unknown: the hash detects them.
 pub const CHATLM: Dataset = Dataset {
     name: "chatlm",
     folder: "chatlm-mini-chinese",
@@ -187,38 +187,38 @@ pub const CHATLM: Dataset = Dataset {
 };
 
 const CHATLM_ROWS: Origin = Origin::Nowhere(
-    "these rows are a piece of ChatLM's fine-tuning data that is published nowhere as this file; put a copy there, name a mirror with \
-     `--from`, or train on rows of your own with `data.kind: sft-jsonl` (those of https://huggingface.co/datasets/BelleGroup/train_0.5M_CN have \
+    "these rows are a subset of ChatLM's fine-tuning data and are not published as this file; put a copy there, name a mirror with \
+     `--from`, or train on your own rows with `data.kind: sft-jsonl` (those of https://huggingface.co/datasets/BelleGroup/train_0.5M_CN have \
      `prompt_key: instruction` and `response_key: output`)",
 );
 
-/// Every set that kiln knows.
+/// All known sets.
 pub const ALL: [&Dataset; 6] = [&WIKITEXT2, &TINYSHAKESPEARE, &FASHION_MNIST, &CIFAR10, &STOCKNET, &CHATLM];
 
-/// The set of this name or folder.
+/// The set with this name or folder.
 pub fn find(name: &str) -> Option<&'static Dataset> {
     ALL.into_iter().find(|set| set.name == name || set.folder == name)
 }
 
-/// The set that this kind of data reads; `None` for files of one's own and made-up text.
+/// The set that this kind of data reads; `None` for the user's own files and generated data.
 pub fn of(data: &Data) -> Option<&'static Dataset> {
     find(data.kind())
 }
 
 impl Dataset {
-    /// Length of all its files, as they are published; `None` if that of one is not known.
+    /// Total size of its published files; `None` if one is unknown.
     pub fn bytes(&self) -> Option<u64> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 }
 
-/// SHA-256 over train.txt and valid.txt, one after the other: all that is read of WikiText-2.
+/// SHA-256 over train.txt followed by valid.txt: the parts of WikiText-2 that kiln reads.
 const WIKITEXT2_READ: &str = "a3e69cc54f723bd3d0f75df3cd2343194915c15e671713d4bff1eb31aa733856";
 const TINYSHAKESPEARE_READ: &str = TINYSHAKESPEARE_SHA256;
-/// The same over train.jsonl, valid.jsonl and the tokenizer.
+/// The same, over train.jsonl, valid.jsonl and the tokenizer.
 const CHATLM_READ: &str = "44c84144c52d5f7237d923a4753426f30112be72cfbb466e1c26dd61a54e46b3";
 
-/// ChatLM's rows as they are kept by default: all of them, of 256 tokens at most.
+/// Counts of ChatLM's rows with default settings: all rows, at most 256 tokens each.
 const CHATLM_COUNTS: Counts = Counts::Pairs {
     train: PairCounts {
         rows: 3000,
@@ -245,8 +245,8 @@ const CHATLM_COUNTS: Counts = Counts::Pairs {
     vocabulary: 29_298,
 };
 
-/// What is known of the published bytes under a tokenizer; `None` means it has to be counted. Word counts of WikiText-2 are
-/// Merity et al.'s; tests count the others again where the data is at hand.
+/// Known counts of the published bytes for a tokenizer; `None` means that they must be counted. Word counts of WikiText-2 are from
+/// Merity et al.; tests recount the others if the data is available.
 pub fn known_facts(data: &Data, sha256: &str) -> Option<DataFacts> {
     if let Data::Chatlm(chatlm) = data {
         let is_whole = chatlm.sampling.of_tokens() == PairSampling::default() && sha256 == CHATLM_READ;

@@ -1,8 +1,8 @@
-//! How much data there is and what a model must know of it: constants for published texts and rows, counted once for others,
-//! looked at each time for images and panels.
+//! Size of the data, and the values that a model needs from it: constants for published texts and rows, counted once for others,
+//! read each time for images and panels.
 //!
-//! The bytes of texts and rows are always hashed (that is quick); only those that nobody has counted here are
-//! tokenized, and the counts are kept in a cache folder under the hash. A cache that cannot be read or written costs time, never an error.
+//! The bytes of texts and rows are always hashed, which is fast; they are tokenized only if their counts are unknown,
+//! and the counts are stored in a cache folder under the hash. An unusable cache costs time, but is never an error.
 
 use std::{
     fs,
@@ -17,14 +17,14 @@ use super::{
     text::{self, DataError},
 };
 
-/// Changes when counting changes, so that old counts are not found.
+/// Changes when counting changes, so that old counts are ignored.
 const CACHE_VERSION: &str = "facts-2";
 
-/// The facts of `data`; `Ok(None)` for `kind: none`.
-/// `data_folder` is `$KILN_DATA`, `cache` where counts are kept ([`cache_folder`]).
+/// Returns the facts of `data`; `Ok(None)` for `kind: none`.
+/// `data_folder` is `$KILN_DATA`, `cache` the folder for counts ([`cache_folder`]).
 ///
 /// # Errors
-/// The text is not there, cannot be read or cannot be made into tokens.
+/// The text does not exist, cannot be read or cannot be tokenized.
 pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<Option<DataFacts>, DataError> {
     match data.content() {
         Content::Nothing => Ok(None),
@@ -62,7 +62,7 @@ fn known_or_counted(
     }
     let facts = count()?;
     if let Some(entry) = entry {
-        // Only speed is lost when this fails.
+        // A failure here only costs time.
         let _ = write_entry(&entry, &facts);
     }
     Ok(facts)
@@ -74,7 +74,8 @@ pub fn cache_folder(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> O
     Some(base.join("kiln"))
 }
 
-/// What the counts depend on besides the bytes: the tokenizer and where the text is cut; of prompts and responses every key but the paths.
+/// Everything that the counts depend on besides the bytes: the tokenizer and the split of the text; for prompts and responses every key
+/// except paths.
 fn cache_key(data: &Data, sha256: &str) -> String {
     let share = data.valid_fraction().unwrap_or_default();
     let mut key = format!("{CACHE_VERSION} {} {:?} {share} {sha256}", data.kind(), data.tokenizer());
@@ -90,7 +91,7 @@ fn read_entry(path: &Path) -> Option<DataFacts> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Through a file of its own and a rename, so that two commands at once never leave half an entry.
+/// Writes a temporary file and renames it, so that two commands at the same time never leave a partial entry.
 fn write_entry(path: &Path, facts: &DataFacts) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

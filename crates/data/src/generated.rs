@@ -1,19 +1,19 @@
-//! A text that the program makes itself: small, the same bytes on every machine, with structure to learn.
+//! A generated text: small, the same bytes on every machine, with structure to learn.
 //!
-//! Each line is a scene: a place and a hero are chosen once, then every sentence of the line keeps to them, and a verb decides
-//! which things may follow it. So letters can be guessed from the word, words from the verb, and names from the line's start:
+//! Each line is a scene: its place and hero are chosen once, every sentence of the line uses them, and a verb decides
+//! which things may follow it. So letters can be predicted from the word, words from the verb, and names from the start of the line:
 //! a longer context helps. All draws are integers from SplitMix64; a shorter text is the start of a longer one.
 
 use kiln_core::kinds::random::SplitMix64;
 
-/// Any number would do; changing it changes the text and so every result on it.
+/// An arbitrary seed; changing it changes the text and every result based on it.
 const SEED: u64 = 0x6b69_6c6e;
 
 const HEROES: [&str; 8] = ["Anna", "Bruno", "Clara", "David", "Elena", "Felix", "Greta", "Hugo"];
 const PLACES: [&str; 6] = ["harbour", "forest", "market", "castle", "river", "workshop"];
 const MANNERS: [&str; 6] = ["slowly", "quickly", "quietly", "gladly", "carefully", "again"];
 const COLOURS: [&str; 6] = ["red", "blue", "green", "white", "black", "golden"];
-/// A verb and what it is done to.
+/// A verb and its possible objects.
 const DEEDS: [(&str, [&str; 4]); 6] = [
     ("carries", ["basket", "lantern", "barrel", "ladder"]),
     ("reads", ["letter", "map", "book", "sign"]),
@@ -23,7 +23,7 @@ const DEEDS: [(&str, [&str; 4]); 6] = [
     ("burns", ["brick", "tile", "cup", "plate"]),
 ];
 
-/// The first `characters` characters of the text; all are ASCII.
+/// Returns the first `characters` characters of the text; all are ASCII.
 pub fn text(characters: u64) -> String {
     let length = usize::try_from(characters).unwrap_or(usize::MAX);
     let mut random = SplitMix64::new(SEED);

@@ -1,8 +1,8 @@
-//! Images that the program makes itself: small, the same bytes on every machine, with something to learn.
+//! Generated images: small, the same bytes on every machine, with structure to learn.
 //!
-//! Each class is a wave of its own direction and frequency, its channels shifted against each other by amounts of the class. An image
-//! shows it at a phase, a contrast and a brightness of its own, with another wave across it and noise on top: the mean of a class is
-//! flat, so no single pixel tells anything, and small filters tell all. All sums are of integers, so that no machine rounds otherwise.
+//! Each class is a wave with its own direction and frequency, and class-specific phase shifts between channels. An image
+//! shows the wave with random phase, contrast and brightness, plus a second wave and noise: the mean of a class is
+//! flat, so a single pixel says nothing, and small filters are enough. All arithmetic is on integers, so that no machine rounds differently.
 
 use kiln_core::kinds::{
     data::ImageShape,
@@ -12,25 +12,25 @@ use sha2::{Digest, Sha256};
 
 use super::images::Normalization;
 
-/// Any number would do; changing it changes the images and so every result on them.
+/// An arbitrary seed; changing it changes the images and every result based on them.
 const SEED: u64 = 0x6b69_6c6e;
 
-/// The number of the first validation image: far beyond any training image, so that both can grow without meeting.
+/// The number of the first validation image: far beyond all training images, so that the two ranges never overlap.
 pub const FIRST_VALID: u64 = 1 << 40;
 
-/// Steps of the additive sequence that spreads any number of points evenly over a square: the plastic number's first and second power,
-/// inverted, by 2⁶⁴. Source: Roberts 2018, "The unreasonable effectiveness of quasirandom sequences".
+/// Steps of the additive sequence that spreads any number of points evenly over a square: the inverses of the first and second power of the plastic
+/// number, times 2⁶⁴. Source: Roberts 2018, "The unreasonable effectiveness of quasirandom sequences".
 const SPREAD: [u64; 2] = [0xc13f_a9a9_02a6_328f, 0x91e1_0da5_c79e_7b1d];
 
-/// What the pixels are normalized with: measured over many images, and held by a test.
+/// Mean and deviation for normalizing pixels: measured over many images, and checked by a test.
 pub const NORMALIZATION: Normalization = Normalization { mean: [0.5; 3], deviation: [0.18; 3] };
 
-/// The label of image `index` of either part: the classes take turns.
+/// The label of image `index` of either part: the classes alternate.
 pub fn label(index: u64, classes: u64) -> u32 {
     (index % classes.max(1)) as u32
 }
 
-/// Tells made-up images of one shape from all others, and from those of a later recipe: SHA-256 over the first two, as hex.
+/// Identifies generated images by their shape and the version of the algorithm: SHA-256 over the first two images, in hex.
 pub fn sha256(shape: ImageShape) -> String {
     let mut hasher = Sha256::new();
     let mut pixels = vec![0; usize::try_from(shape.channels * shape.height * shape.width).unwrap_or_default()];
@@ -44,7 +44,7 @@ pub fn sha256(shape: ImageShape) -> String {
     hex::encode(hasher.finalize())
 }
 
-/// Writes image `number` of a class: `out` is [channels, height, width], and anything beyond that is left alone. Training images are
+/// Writes image `number` of a class: `out` is [channels, height, width]; elements beyond that stay unchanged. Training images are
 /// numbered from 0, validation images from [`FIRST_VALID`].
 pub fn write(number: u64, class: u32, shape: ImageShape, out: &mut [u8]) {
     let mut random = SplitMix64::new(mix(SEED ^ number.wrapping_mul(GAMMA)));
@@ -66,7 +66,7 @@ pub fn write(number: u64, class: u32, shape: ImageShape, out: &mut [u8]) {
     }
 }
 
-/// What all images of a class share.
+/// The properties that all images of a class share.
 struct Class {
     number: u64,
     wave: Wave,
@@ -79,7 +79,7 @@ impl Class {
         Self { number, wave: Wave::of(across, down, shape) }
     }
 
-    /// How far a channel's wave is ahead of the first one's, in parts of 2³² of a cycle.
+    /// Phase of a channel's wave relative to the first channel's, in parts of 2³² of a cycle.
     fn shift(&self, channel: u64) -> u32 {
         if channel == 0 { 0 } else { mix(self.number.wrapping_mul(4).wrapping_add(channel).wrapping_mul(GAMMA)) as u32 }
     }
@@ -87,19 +87,19 @@ impl Class {
 
 /// A triangular wave over the plane.
 struct Wave {
-    /// From one pixel to the next in a row, and from one row to the next, in parts of 2³² of a cycle.
+    /// Phase steps from one pixel to the next in a row, and from one row to the next, in parts of 2³² of a cycle.
     across: u32,
     down: u32,
 }
 
 impl Wave {
-    /// Between one and a few cycles down the image, and up to as many across, either way. `across` and `down` choose, as parts of 2⁶⁴.
+    /// One to a few cycles down the image, and up to as many across, in either direction. `across` and `down` choose, as parts of 2⁶⁴.
     fn of(across: u64, down: u64, shape: ImageShape) -> Self {
-        // Four pixels or more to a cycle, so that a wave can be seen, and no more than 8 cycles, so that a small filter suffices.
+        // At least four pixels per cycle, so that the wave is visible, and at most 8 cycles, so that a small filter is enough.
         let most = (shape.width.min(shape.height) / 4).clamp(1, 8) << 16;
         let across = scaled(across, 2 * most) as i64 - most as i64;
         let down = (1 << 16) + scaled(down, (most - (1 << 16)).max(1)) as i64;
-        // 2¹⁶ parts of a cycle per image become 2³² parts per pixel; going back is going on by the rest of a cycle.
+        // 2¹⁶ parts of a cycle per image become 2³² parts per pixel; a step back is a step forward by the rest of a cycle.
         let step = |cycles: i64, pixels: u64| ((cycles << 16) / pixels.max(1) as i64) as u32;
         Self { across: step(across, shape.width), down: step(down, shape.height) }
     }
@@ -111,17 +111,17 @@ impl Wave {
     /// -128 … 127.
     fn at(&self, phase: u32, row: u32, column: u32) -> i32 {
         let place = phase.wrapping_add(self.across.wrapping_mul(column)).wrapping_add(self.down.wrapping_mul(row)) >> 23;
-        // 0 … 511: half a cycle up, half a cycle down.
+        // 0 … 511: half a cycle rising, half a cycle falling.
         let place = place as i32;
         (if place < 256 { place } else { 511 - place }) - 128
     }
 }
 
-/// The sum of four uniform draws per pixel, -60 … 60: nearly a bell.
+/// The sum of four uniform draws per pixel, -60 … 60: nearly Gaussian.
 struct Noise {
     random: SplitMix64,
     bits: u64,
-    /// Pixels that `bits` still serves.
+    /// Number of pixels that the remaining `bits` can supply.
     left: u32,
 }
 
@@ -137,7 +137,7 @@ impl Noise {
     }
 }
 
-/// A number from `least` to `most`, both included.
+/// A number from `least` to `most`, inclusive.
 fn between(random: &mut SplitMix64, least: i32, most: i32) -> i32 {
     least + random.below((most - least) as u64 + 1) as i32
 }
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Strength of a class's wave in the first channel of an image, whatever its phase.
+    /// Strength of a class's wave in the first channel of an image, independent of its phase.
     fn strength(image: &[u8], class: u32, shape: ImageShape) -> f64 {
         let wave = Class::new(class, shape).wave;
         let [mut even, mut odd] = [0.0; 2];
@@ -213,7 +213,7 @@ mod tests {
             means[class as usize] += f64::from(image[500]) / 50.0;
         }
         assert!((430..=500).contains(&told), "{told} of 500");
-        // Of 50 pixels with a deviation of 46 the mean has one of 6.5: four of them.
+        // The mean of 50 pixels with a deviation of 46 has a deviation of 6.5; the limit is four times that.
         assert!(means.iter().all(|mean| (mean - 128.0).abs() < 26.0), "{means:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Labelled images: found, read and split into training and validation. Decoding files, augmenting and normalizing is the workers' matter.
+//! Labeled images: found, read and split into training and validation. Workers decode, augment and normalize them.
 
 mod cifar;
 mod folder;
@@ -10,37 +10,37 @@ use kiln_core::kinds::data::{Counts, Data, DataFacts, GeneratedImages, ImageShap
 
 use super::{generated_images, text::DataError};
 
-/// Images in their two parts.
+/// Training and validation images.
 #[derive(Clone, Debug)]
 pub struct LoadedImages {
     pub shape: ImageShape,
     pub train: Images,
-    /// Empty where none is kept for validation.
+    /// Empty if no images are used for validation.
     pub valid: Images,
     pub facts: DataFacts,
-    /// Files that are no images, left out as `data.skip_bad` asks.
+    /// Number of skipped files that are not images (`data.skip_bad`).
     pub skipped_files: u64,
 }
 
-/// Some labelled images; `labels[i]`, below `shape.classes`, is of image `i`.
+/// A set of labeled images; `labels[i]`, below `shape.classes`, is the label of image `i`.
 #[derive(Clone, Debug)]
 pub struct Images {
     pub labels: Vec<u32>,
     pub pixels: Pixels,
 }
 
-/// Where the pixels of images are.
+/// The source of the pixels.
 #[derive(Clone, Debug)]
 pub enum Pixels {
     /// In memory: [images, channels, height, width], 0 is black, 255 the brightest.
     Memory(Vec<u8>),
     /// In one PNG or JPEG file each, of any size.
     Files(Vec<PathBuf>),
-    /// Made when they are asked for, from their number; see [`super::generated_images`].
+    /// Generated on request, from their number; see [`super::generated_images`].
     Generated,
 }
 
-/// Mean and deviation of each channel, as shares of 255, that pixels are normalized with.
+/// Mean and deviation of each channel, as fractions of 255, for normalizing pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalization {
     pub mean: [f32; 3],
@@ -48,7 +48,7 @@ pub struct Normalization {
 }
 
 impl Normalization {
-    /// The number for each of the 256 values of a pixel of this channel.
+    /// The normalized value for each of the 256 values of a pixel of this channel.
     pub fn table(&self, channel: usize) -> [f32; 256] {
         let (mean, deviation) = (self.mean[channel.min(2)], self.deviation[channel.min(2)]);
         std::array::from_fn(|value| (value as f32 / 255.0 - mean) / deviation)
@@ -58,7 +58,7 @@ impl Normalization {
 /// Reads, or lists, the images that `data` names. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// The data is not there or cannot be read; a file is no such file as its kind has; a folder has no classes or no images.
+/// The data does not exist or cannot be read; a file does not have the format of its kind; a folder has no classes or no images.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, DataError> {
     match data {
         Data::FashionMnist(_) => idx::load(data, data_folder),
@@ -69,7 +69,7 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, Dat
     }
 }
 
-/// The facts of the images that `data` names.
+/// Returns the facts of the images that `data` names.
 ///
 /// # Errors
 /// As [`load`].
@@ -77,7 +77,7 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
     load(data, data_folder).map(|images| images.facts)
 }
 
-/// What the pixels of this kind are normalized with. A kind with one channel has the first number of each.
+/// Normalization of this kind. A kind with one channel uses the first number of each.
 pub fn normalization(data: &Data) -> Normalization {
     match data {
         Data::FashionMnist(_) => idx::NORMALIZATION,
@@ -88,7 +88,7 @@ pub fn normalization(data: &Data) -> Normalization {
 }
 
 impl LoadedImages {
-    /// Both parts with the facts that follow from them. `sha256` is over what was read, as hex.
+    /// Returns both parts with their facts. `sha256` is over the bytes that were read, in hex.
     fn of(shape: ImageShape, [train, valid]: [Images; 2], sha256: String) -> Self {
         let [train_images, valid_images] = [&train, &valid].map(|part| part.labels.len() as u64);
         let counts = Counts::Images { train_images, valid_images, shape };

@@ -1,4 +1,4 @@
-//! Data sets: their names and sums, and how they are read. Text, images, panels of prices, pairs of prompts and responses, tokenizers. Nothing here
+//! Data sets: names, checksums, and readers. Text, images, panels of prices, pairs of prompts and responses, tokenizers. Nothing here
 //! uses the network.
 
 pub mod dataset;

@@ -1,7 +1,7 @@
-//! Prompts and the responses to them: found, read, split, made into token ids.
+//! Prompts and their responses: found, read, split, tokenized.
 //!
 //! In: files of JSON lines and a tokenizer file. Out: [`LoadedPairs`], rows of ids that are cut to length and end with the end token;
-//! which rows come together in a batch is left to the trial. What each number is: `docs/data.md`.
+//! the trial forms batches. `docs/data.md` documents each number.
 
 mod error;
 mod rows;
@@ -17,10 +17,10 @@ use super::{source, text::DataError};
 
 pub use self::{error::PairsError, tokens::TokenFile};
 
-/// A tokenizer that finds more of the tokens unknown than this is likely not the one of this text.
+/// If more than this fraction of the tokens is unknown, the tokenizer probably does not belong to this text.
 pub const MANY_UNKNOWN: f64 = 0.05;
 
-/// Rows that are made into tokens at once: enough for every core, few enough to keep what lies between small.
+/// Rows that are tokenized at once: enough for every core, few enough to keep temporary memory small.
 const ROWS_AT_ONCE: usize = 1024;
 
 /// Prompts and responses in memory.
@@ -36,31 +36,31 @@ pub struct LoadedPairs {
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Ids, cut, with the end token.
+    /// Token ids, cut, with the end token.
     pub prompt: Vec<u32>,
-    /// Ids, cut, with the end token.
+    /// Token ids, cut, with the end token.
     pub response: Vec<u32>,
-    /// As it stands in the file, whole.
+    /// The complete text in the file.
     pub prompt_text: String,
-    /// As it stands in the file, whole: what a written response is held against.
+    /// The complete text in the file; written responses are compared with it.
     pub response_text: String,
 }
 
-/// What an experiment asks of the rows, alike for every kind.
+/// The settings of an experiment for the rows, the same for every kind.
 struct Request<'a> {
     prompt_key: &'a str,
     response_key: &'a str,
     end_token: &'a str,
     pad_token: &'a str,
     unknown_token: &'a str,
-    /// Share of the training file that validates, where there is no other file.
+    /// Fraction of the training file used for validation, if there is no other file.
     valid_share: f64,
     sampling: &'a PairSampling,
     remedy: &'static str,
 }
 
 impl<'a> Request<'a> {
-    /// `None` where there are no prompts and responses.
+    /// `None` for other data.
     fn of(data: &'a Data) -> Option<Self> {
         match data {
             Data::SftJsonl(own) => Some(Self::of_own(own)),
@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
                 unknown_token: UNKNOWN_TOKEN,
                 valid_share: 0.0,
                 sampling: &chatlm.sampling,
-                remedy: "the files that kiln knows have no such row, `kiln data verify chatlm` compares them",
+                remedy: "the published files have no such row; `kiln data verify chatlm` checks your files",
             }),
             _ => None,
         }
@@ -87,31 +87,31 @@ impl<'a> Request<'a> {
             unknown_token: &own.unknown_token,
             valid_share: own.valid_share().unwrap_or_default(),
             sampling: &own.sampling,
-            remedy: "mend the row or take it out",
+            remedy: "correct the row or remove it",
         }
     }
 }
 
-/// The rows as they were read, split, before they become tokens.
+/// The rows as read and split, before tokenization.
 pub(super) struct ReadPairs {
     train: Vec<Row>,
     valid: Vec<Row>,
     tokenizer: PathBuf,
     tokenizer_bytes: Vec<u8>,
-    /// Over the uncompressed bytes of the training rows, the validation rows if they have a file of their own, and the tokenizer.
+    /// SHA-256 over the uncompressed bytes of the training rows, the validation rows if they have a separate file, and the tokenizer.
     pub(super) sha256: String,
 }
 
-/// Reads the rows and the tokenizer that `data` names, and makes the rows into tokens. `data_folder` is `$KILN_DATA`, if set.
+/// Reads the rows and the tokenizer that `data` names, and tokenizes the rows. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// A file is not there or cannot be read; a row has no prompt or no response (file and line); the tokenizer lacks a token that is
-/// asked for; there are fewer rows than are asked for.
+/// A file does not exist or cannot be read; a row has no prompt or no response (file and line); the tokenizer lacks a required
+/// token; there are fewer rows than requested.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, DataError> {
     tokenize(data, read(data, data_folder)?)
 }
 
-/// Reads and splits the rows, without the tokenizer's work.
+/// Reads and splits the rows, without tokenization.
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs, DataError> {
     let request = Request::of(data).ok_or_else(|| other_content(data))?;
     let parts = source::locate(data, data_folder)?;
@@ -177,7 +177,7 @@ fn pairs(rows: Vec<Row>, tokens: &TokenFile, sampling: &PairSampling) -> Result<
     Ok((pairs, counts))
 }
 
-/// Ends the ids with the end token, after at most `most` − 1 of them; whether some had to go.
+/// Appends the end token, after at most `most` − 1 ids; returns whether ids were cut.
 fn end(ids: &mut Vec<u32>, most: u64, end: u32) -> bool {
     let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(1);
     let is_cut = ids.len() > room;

@@ -1,7 +1,7 @@
-//! Panels of series: found, read, split by date, made into normalized log returns.
+//! Panels of time series: found, read, split by date, converted to normalized log returns.
 //!
-//! In: a folder or an archive with one CSV file per symbol. Out: a [`LoadedPanel`], whose returns are cut into samples elsewhere.
-//! What each number is: `docs/data.md`.
+//! In: a folder or an archive with one CSV file per symbol. Out: a [`LoadedPanel`], whose returns are cut into samples by other modules.
+//! `docs/data.md` documents each number.
 
 pub mod baseline;
 
@@ -32,14 +32,14 @@ pub use self::error::PanelError;
 #[derive(Clone, Debug)]
 pub struct LoadedPanel {
     pub shape: PanelShape,
-    /// In the order of their numbers, which models embed.
+    /// Symbols by number, which is the index of a model's embedding.
     pub symbols: Vec<Series>,
-    /// Mean and deviation of the training returns of the price, over all symbols: what a target is normalized with.
+    /// Mean and deviation of the training returns of the price, over all symbols: used to normalize targets.
     pub target_mean: f64,
     pub target_deviation: f64,
-    /// Rows of `null`, left out.
+    /// Skipped rows of `null`.
     pub null_rows: u64,
-    /// Rows that could not be read, left out as `data.skip_bad` asks.
+    /// Skipped rows that could not be read (`data.skip_bad`).
     pub skipped_rows: u64,
     pub facts: DataFacts,
 }
@@ -48,11 +48,11 @@ pub struct LoadedPanel {
 #[derive(Clone, Debug)]
 pub struct Series {
     pub symbol: String,
-    /// [returns, features], each normalized by the mean and the deviation of that feature over all training returns.
+    /// [returns, features], each feature normalized by its mean and deviation over all training returns.
     pub features: Vec<f32>,
-    /// Log returns of the price, as they are.
+    /// Log returns of the price, not normalized.
     pub returns: Vec<f32>,
-    /// How many of the returns train; the rest validates.
+    /// Number of returns for training; the rest is for validation.
     pub train: usize,
 }
 
@@ -60,13 +60,13 @@ pub struct Series {
 const STOCKNET_INSIDE: &str = "price/raw";
 const STOCKNET_COLUMNS: [&str; 6] = ["Open", "High", "Low", "Close", "Adj Close", "Volume"];
 
-/// What an experiment asks of a panel, alike for every kind.
+/// The settings of an experiment for a panel, the same for every kind.
 struct Request<'a> {
     date: &'a str,
     price: &'a str,
-    /// All columns of numbers if not given.
+    /// Default: all columns of numbers.
     columns: Option<Vec<String>>,
-    /// Folder in an archive that alone counts, if it is there.
+    /// Folder in an archive; if it exists, only its files count.
     inside: Option<&'static str>,
     skip_bad: bool,
     remedy: &'static str,
@@ -74,7 +74,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// `None` where there is no panel.
+    /// `None` for other data.
     fn of(data: &'a Data) -> Option<Self> {
         match data {
             Data::PanelCsv(own) => Some(Self {
@@ -83,7 +83,7 @@ impl<'a> Request<'a> {
                 columns: own.columns.clone(),
                 inside: None,
                 skip_bad: own.skip_bad,
-                remedy: "mend it, or leave such rows out with `data.skip_bad: true`",
+                remedy: "correct it, or skip such rows with `data.skip_bad: true`",
                 split: &own.split,
             }),
             Data::Stocknet(stocknet) => Some(Self {
@@ -92,14 +92,14 @@ impl<'a> Request<'a> {
                 columns: Some(STOCKNET_COLUMNS.map(str::to_owned).to_vec()),
                 inside: Some(STOCKNET_INSIDE),
                 skip_bad: false,
-                remedy: "the published files have no such row, `kiln data verify stocknet` compares them",
+                remedy: "the published files have no such row; `kiln data verify stocknet` checks your files",
                 split: &stocknet.split,
             }),
             _ => None,
         }
     }
 
-    /// What to read of each file; the price stands last unless it is among the columns that the model sees.
+    /// The parts of each file to read; the price is last unless it is among the model's columns.
     fn wanted(&self, columns: &[String]) -> Wanted {
         let price = columns.iter().position(|column| column == self.price);
         let more = price.is_none().then(|| self.price.to_owned());
@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
 /// Reads the panel that `data` names. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// The data is not there or cannot be read; a column is missing; a row cannot be read (file, line and column), unless `skip_bad`.
+/// The data does not exist or cannot be read; a column is missing; a row cannot be read (file, line and column), unless `skip_bad`.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, DataError> {
     let request = Request::of(data).ok_or(DataError::OtherContent { kind: data.kind(), wanted: "panel of series" })?;
     let path = locate(data, data_folder)?;
@@ -125,7 +125,7 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, Data
     Ok(assemble(read, request.split.valid_fraction))
 }
 
-/// The facts of the panel that `data` names.
+/// Returns the facts of the panel that `data` names.
 ///
 /// # Errors
 /// As [`load`].
@@ -133,29 +133,29 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
     load(data, data_folder).map(|panel| panel.facts)
 }
 
-/// The folder or archive that `data` is read from.
+/// Returns the folder or archive that `data` is read from.
 ///
 /// # Errors
-/// None of the places looked in, which are named, holds a panel.
+/// None of the searched places, which the error lists, contains a panel.
 pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
     let looked = match data {
         Data::Stocknet(stocknet) => source::folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder),
         _ => data.path().map(PathBuf::from).into_iter().collect(),
     };
-    // A place that is given is taken as it is: what is wrong with it says more than its absence.
+    // A given path is used directly: its own error is more informative than "not found".
     let given = data.path().is_some();
     let found = looked.iter().find(|path| if given { path.exists() } else { files::is_there(path) }).cloned();
     let fetch = dataset::of(data).map(|set| set.name);
     found.ok_or_else(|| PanelError::NotFound { kind: data.kind(), looked, fetch }.into())
 }
 
-/// Whether a folder holds a panel, as CSV files or in an archive.
+/// Whether a folder contains a panel, as CSV files or in an archive.
 pub(super) fn is_in(folder: &Path) -> bool {
     files::is_there(folder)
 }
 
-/// SHA-256 of StockNet's panel, as its facts have it, and how many bytes its files have: of those in a folder, or in an archive that
-/// is, or will be, called `named`.
+/// SHA-256 of StockNet's panel, as in its facts, and the size of its files: in a folder, or in an archive with
+/// the current or future name `named`.
 ///
 /// # Errors
 /// There is no panel, or its files cannot be read.
@@ -172,18 +172,18 @@ pub(super) fn published_sha256(path: &Path, named: &Path) -> Result<(String, u64
     Ok((hex::encode(hasher.finalize()), count))
 }
 
-/// A panel's hash is over the name of each file, a line's end, and its bytes, in the order of the symbols.
+/// A panel's hash is over each file's name, a newline, and its bytes, in the order of the symbols.
 fn hash(hasher: &mut Sha256, symbol: &str, bytes: &[u8]) {
     hasher.update(format!("{symbol}.csv\n"));
     hasher.update(bytes);
 }
 
-/// All symbols' rows, as they were read.
+/// The rows of all symbols, as read.
 struct Read {
     symbols: Vec<String>,
     rows: Vec<Rows>,
     wanted: Wanted,
-    /// How many of the wanted columns the model sees; one more is read if the price is none of them.
+    /// Number of columns that the model reads; one more is read if the price is not among them.
     features: usize,
     sha256: String,
 }
@@ -205,7 +205,7 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &Request<'_>) -> Result<Read,
     Ok(Read { symbols, rows, wanted, features: columns.len(), sha256: hex::encode(hasher.finalize()) })
 }
 
-/// The columns of numbers of the first file that has a row to tell them by.
+/// The columns of numbers, from the first file with a row that shows them.
 fn number_columns(path: &Path, files: &[CsvFile], date: &str) -> Result<Vec<String>, DataError> {
     for file in files {
         if let Some(columns) = rows::number_columns(&file.path, &file.bytes()?, date)?.filter(|columns| !columns.is_empty()) {

@@ -1,5 +1,5 @@
-//! Where the bytes of data lie, and how they are read: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
-//! `data/<folder>`. What they mean is the matter of `text`, `images`, `panel` and `pairs`.
+//! Finds and reads the bytes of data: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
+//! `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
 
 use std::{
     fs::File,
@@ -17,18 +17,18 @@ use super::{
     text::DataError,
 };
 
-/// Endings a file may have besides none.
+/// Suffixes of compressed files; a file may also have none.
 const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
-/// The folder, beside the experiment's, that is looked in last.
+/// The folder, beside the experiment's, that is searched last.
 const DATA_FOLDER: &str = "data";
 
 /// Training images and labels, then those of the test set.
 const FASHION_MNIST_FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
 
-/// CIFAR-10's files of records, in reading order: five that train and one that validates.
+/// CIFAR-10's files of records, in reading order: five for training and one for validation.
 pub(super) const CIFAR10_BATCHES: [&str; 6] =
     ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"];
-/// The same where the archive was unpacked.
+/// The same files in the unpacked archive.
 const CIFAR10_UNPACKED: [&str; 6] = [
     "cifar-10-batches-bin/data_batch_1.bin",
     "cifar-10-batches-bin/data_batch_2.bin",
@@ -42,11 +42,11 @@ const CIFAR10_ARCHIVE: &str = "cifar-10-binary.tar";
 /// Training rows, validation rows, tokenizer.
 const CHATLM_FILES: [&str; 3] = ["train.jsonl", "valid.jsonl", "tokenizer-20231214.json"];
 
-/// Where the parts of `data` lie, in reading order: the files of a known set, else one file or folder. Empty for what the program makes
-/// itself.
+/// Returns the paths of the parts of `data`, in reading order: the files of a known set, else one file or folder. Empty for generated
+/// data.
 ///
 /// # Errors
-/// A part is in none of the places looked in, which are named; `kind: none` has no text.
+/// A part is in none of the searched places, which the error lists; `kind: none` has no text.
 pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, DataError> {
     match data {
         Data::None(_) => Err(DataError::NoText),
@@ -68,10 +68,10 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
     }
 }
 
-/// The `path` that names the same bytes from any directory: the folder of a known set, the file of `text`. `None` for `generated`.
+/// Returns the `path` that names the same bytes from any directory: the folder of a known set, the file of `text`. `None` for `generated`.
 ///
 /// # Errors
-/// As [`locate`], and where the current directory is gone.
+/// As [`locate`], and if the current directory no longer exists.
 pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
     let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
     let whole = match data {
@@ -81,7 +81,7 @@ pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<P
     std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
 }
 
-/// The folders that a known set may lie in, first choice first. A `data.path` is the only choice there is.
+/// The folders that may contain a known set, by priority. If `data.path` is given, it is the only one.
 pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>) -> Vec<PathBuf> {
     if let Some(path) = path {
         return vec![PathBuf::from(path)];
@@ -90,7 +90,7 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
     given.into_iter().chain([Path::new(DATA_FOLDER).join(set_folder)]).collect()
 }
 
-/// Files that the experiment names one by one, each by its key; the first that is not there is told.
+/// Files that the experiment names one by one, each by its key; the first missing file is reported.
 fn locate_own<const N: usize>(named: [(&'static str, Option<&String>); N]) -> Result<Vec<PathBuf>, DataError> {
     let locate = |(key, path)| existing(Path::new(path)).ok_or_else(|| DataError::NoFile { key, path: PathBuf::from(path) });
     named.into_iter().filter_map(|(key, path)| Some((key, path?))).map(locate).collect()
@@ -100,24 +100,24 @@ fn locate_parts(data: &Data, data_folder: Option<&Path>, names: &[&str]) -> Resu
     locate_either(data, data_folder, &[names])
 }
 
-/// The first of several forms of a set, each a list of names, that is whole in one folder; an earlier folder comes first.
+/// Returns the first of several forms of a set, each a list of names, that is complete in one folder; earlier folders have priority.
 fn locate_either(data: &Data, data_folder: Option<&Path>, forms: &[&[&str]]) -> Result<Vec<PathBuf>, DataError> {
     let set_folder = dataset::of(data).map_or("", |set| set.folder);
     let folders = folders(set_folder, data.path(), data_folder);
     let found = folders.iter().find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
-    // Of several forms the first name of each tells enough.
+    // With several forms, the error names only the first file of each.
     let told = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
     let looked =
         || folders.iter().flat_map(|folder| forms.iter().flat_map(|names| names[..told(names)].iter().map(|name| folder.join(name)))).collect();
     found.ok_or_else(|| not_found(data, looked()))
 }
 
-/// All of these files, if each is in the folder.
+/// Returns all of these files, if all are in the folder.
 fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
     names.iter().map(|name| existing(&folder.join(name))).collect()
 }
 
-/// Where a published file lies in a folder: plain or compressed; of a panel the folder itself, if it holds one in whatever form.
+/// Returns the path of a published file in a folder: plain or compressed; for a panel the folder itself, if it contains one in any form.
 pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
     match file.checksum {
         Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
@@ -125,7 +125,7 @@ pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Whether a set that is published as an archive lies in this folder as the files that were in it.
+/// Whether the folder contains the unpacked files of a set that is published as an archive.
 pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
     *set == dataset::CIFAR10 && [CIFAR10_BATCHES, CIFAR10_UNPACKED].iter().any(|names| whole(folder, names).is_some())
 }
@@ -134,7 +134,7 @@ fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
     DataError::NotFound { kind: data.kind(), looked, fetch: dataset::of(data).map(|set| set.name) }
 }
 
-/// The file itself, or the same with `.gz` or `.xz`.
+/// Returns the file itself, or the same with `.gz` or `.xz`.
 pub fn existing(path: &Path) -> Option<PathBuf> {
     ENDINGS.iter().map(|ending| with_ending(path, ending)).find(|path| path.is_file())
 }
@@ -145,7 +145,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(whole)
 }
 
-/// Reads a file's uncompressed bytes as they are needed; the ending of `named` tells what to undo.
+/// Streams a file's uncompressed bytes; the suffix of `named` selects the decompression.
 pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
     let file = BufReader::new(File::open(path)?);
     Ok(match named.extension().and_then(|ending| ending.to_str()) {
@@ -162,11 +162,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     result.map(|_| bytes).map_err(|error| DataError::Read { path: path.to_owned(), error })
 }
 
-/// The sum of a file that goes with a published one, as hex, and the number of bytes it is over. `named` is the file, or what it will be
-/// called: its ending tells what to undo.
+/// Returns the checksum of a file, of the kind used for the published one, in hex, and the number of bytes it covers. `named` is the current or
+/// future name of the file: its suffix selects the decompression.
 ///
 /// # Errors
-/// The file cannot be read, or is no whole archive.
+/// The file cannot be read, or is not a complete archive.
 pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Result<(String, u64)> {
     match published {
         Checksum::Sha256(_) => sha256_of(path, named),
@@ -175,7 +175,7 @@ pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Resul
     }
 }
 
-/// SHA-256 of a file's uncompressed bytes, as hex, and their number. `named` is as in [`checksum_of`].
+/// Returns SHA-256 of a file's uncompressed bytes, in hex, and their number. `named` is as in [`checksum_of`].
 ///
 /// # Errors
 /// As [`checksum_of`].
@@ -183,7 +183,7 @@ pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
     digest_of::<Sha256>(&mut open(path, named)?)
 }
 
-/// The sum of all that is left to read, as hex, and its bytes.
+/// Returns the digest of all remaining bytes, in hex, and their number.
 pub(super) fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String, u64)> {
     let mut hasher = D::new();
     let mut buffer = vec![0; 1 << 16];

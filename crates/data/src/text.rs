@@ -1,8 +1,8 @@
-//! The text a trial reads: found, decompressed, split into training and validation, and turned into token ids.
+//! The text of a trial: found, decompressed, split into training and validation, and tokenized.
 //!
-//! Splits: WikiText-2 brings its own parts. Tiny Shakespeare trains on the first 90 % of its characters (nanoGPT's split).
-//! `text` and `generated` keep the last `valid_fraction` of their characters. With the word tokenizer a cut moves on to the
-//! next line's start, so that no word is cut in two.
+//! Splits: WikiText-2 has its own split. Tiny Shakespeare trains on the first 90 % of its characters (nanoGPT's split).
+//! `text` and `generated` use the last `valid_fraction` of their characters for validation. With the word tokenizer the cut moves to the
+//! start of the next line, so that no word is split.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use super::{generated, pairs::PairsError, panel::PanelError, source, tokenizer::
 
 pub use super::source::{absolute_path, locate};
 
-/// Why data could not be had.
+/// Errors while loading data.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error("{}", describe_absence(.kind, .looked, .fetch.as_ref()))]
@@ -27,7 +27,7 @@ pub enum DataError {
     Unfit { path: PathBuf, found: String, expected: String },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("{} is no UTF-8 text: byte {byte} of the uncompressed file; convert it, for example with `iconv -t utf-8`", .path.display())]
+    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; convert it, for example with `iconv -t utf-8`", .path.display())]
     NotUtf8 { path: PathBuf, byte: usize },
     #[error("{} is empty; a text needs at least one sample of `seq_len` + 1 tokens", .path.display())]
     Empty { path: PathBuf },
@@ -47,7 +47,7 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
     let places: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
     let remedy = match fetch {
         Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
-        None => "a relative `data.path` starts at the directory kiln starts in".to_owned(),
+        None => "a relative `data.path` is relative to the directory where kiln was started".to_owned(),
     };
     let endings = if kind == "image-folder" { "" } else { " (each also with .gz and .xz)" };
     format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
@@ -56,7 +56,9 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
 fn describe_no_file(path: &Path) -> &'static str {
     match path.is_dir() {
         true => "which is a folder; name a file in it",
-        false => "and there is no such file (nor one that also ends in .gz or .xz); a relative path starts at the directory kiln starts in",
+        false => {
+            "and there is no such file (nor one that also ends in .gz or .xz); a relative path is relative to the directory where kiln was started"
+        }
     }
 }
 
@@ -64,25 +66,25 @@ fn describe_no_file(path: &Path) -> &'static str {
 #[derive(Clone, Debug)]
 pub struct LoadedText {
     pub train: Vec<u32>,
-    /// Empty if `valid_fraction` is 0.
+    /// Token ids for validation; empty if `valid_fraction` is 0.
     pub valid: Vec<u32>,
     pub vocabulary: Vocabulary,
     pub facts: DataFacts,
 }
 
-/// Reads and tokenizes what `data` names. `data_folder` is `$KILN_DATA`, if set.
+/// Reads and tokenizes the text that `data` names. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// The text is not there, cannot be read or cannot be made into tokens.
+/// The text does not exist, cannot be read or cannot be tokenized.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedText, DataError> {
     tokenize(data, read(data, data_folder)?)
 }
 
-/// A text in its two parts, before it becomes tokens.
+/// A text in its two parts, before tokenization.
 pub(super) struct SplitText {
     train: String,
     valid: String,
-    /// Over the uncompressed bytes of every part that was read.
+    /// SHA-256 over the uncompressed bytes of every part that was read.
     pub(super) sha256: String,
 }
 
@@ -134,7 +136,7 @@ fn train_share(data: &Data) -> f64 {
     }
 }
 
-/// Cuts after `train_share` of the characters, rounded down; at whole lines if asked to.
+/// Cuts after `train_share` of the characters, rounded down; at whole lines if requested.
 fn split(mut text: String, train_share: f64, at_lines: bool) -> (String, String) {
     let characters = text.chars().count();
     let kept = (characters as f64 * train_share) as usize;

@@ -1,10 +1,10 @@
-//! Text to token ids and back. The ids of a vocabulary depend on the text alone, never on the machine:
+//! Converts text to token ids and back. The ids of a vocabulary depend on the text only, not on the machine:
 //!
-//! - words: numbered as first seen in the training text; each line is its white-space separated words and `<eos>`;
+//! - words: numbered by first occurrence in the training text; each line is its words separated by white space, and `<eos>`;
 //! - characters: in code-point order of the training text's characters;
-//! - bytes: the byte's own value, always 256 of them.
+//! - bytes: the value of the byte, always 256 of them.
 //!
-//! Tokens that only the validation text has become `<unk>`, an entry that is added at the end only if it is needed and absent.
+//! Tokens that occur only in the validation text become `<unk>`, an entry that is appended only if it is needed and absent.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,10 +12,10 @@ use kiln_core::kinds::data::Tokenizer;
 
 /// Ends each line of word tokens.
 pub const END_OF_LINE: &str = "<eos>";
-/// Stands for what the training text does not have.
+/// Replaces tokens that the training text does not contain.
 pub const UNKNOWN: &str = "<unk>";
 
-/// The tokens of one text under one tokenizer.
+/// The tokens of one text for one tokenizer.
 #[derive(Clone, Debug)]
 pub struct Vocabulary(Entries);
 
@@ -26,11 +26,11 @@ enum Entries {
     Bytes,
 }
 
-/// No id in a character table.
+/// Marks characters without an id in a character table.
 const ABSENT: u32 = u32::MAX;
 
 impl Vocabulary {
-    /// The vocabulary of `train`, with `<unk>` if `valid` needs it.
+    /// Builds the vocabulary of `train`, with `<unk>` if `valid` needs it.
     pub fn build(tokenizer: Tokenizer, train: &str, valid: &str) -> Self {
         Self(match tokenizer {
             Tokenizer::Word => words(train, valid),
@@ -39,7 +39,7 @@ impl Vocabulary {
         })
     }
 
-    /// Number of tokens, `<unk>` included where there is one.
+    /// Number of tokens, including `<unk>` if there is one.
     pub fn len(&self) -> usize {
         match &self.0 {
             Entries::Words { words, .. } => words.len(),
@@ -48,15 +48,15 @@ impl Vocabulary {
         }
     }
 
-    /// Whether there is no token at all.
+    /// Whether the vocabulary is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The ids of a text, in order.
+    /// Returns the ids of a text, in order.
     ///
     /// # Errors
-    /// The first token that has no id, where there is no `<unk>`.
+    /// The first token without an id, if there is no `<unk>`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.0 {
             Entries::Words { ids, unknown, .. } => {
@@ -69,13 +69,13 @@ impl Vocabulary {
         }
     }
 
-    /// The ids of the beginning of a text that goes on after it: words that end in no line's end stay in their line.
+    /// Returns the ids of a prompt, whose text continues: words without a final newline stay in their line.
     ///
     /// # Errors
-    /// What is wrong with it, in words that go on after its name: its first token that the training text does not have, `<unk>` or not; it
-    /// is no token at all.
+    /// The fault, as text that follows the key's name: the first token that is not in the training text, even if there is `<unk>`; or the prompt
+    /// is not a token.
     pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, String> {
-        let absent = |token: String| format!("holds {token:?}, which the training text does not have; begin with tokens that it has");
+        let absent = |token: String| format!("contains {token:?}, which is not in the training text; use only tokens of the training text");
         let ids: Vec<u32> = match &self.0 {
             Entries::Words { ids, .. } => {
                 let tokens: Vec<&str> = word_tokens(prompt).collect();
@@ -89,12 +89,12 @@ impl Vocabulary {
             Entries::Bytes => prompt.bytes().map(u32::from).collect(),
         };
         if ids.is_empty() {
-            return Err(format!("{prompt:?} is no token of `data.tokenizer`; give a word of the text, or \"\\n\""));
+            return Err(format!("{prompt:?} is not a token of `data.tokenizer`; give a word of the text, or \"\\n\""));
         }
         Ok(ids)
     }
 
-    /// The text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the vocabulary read as unknown.
+    /// Returns the text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the vocabulary become unknown.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.0 {
             Entries::Words { words, .. } => join_words(ids.iter().map(|&id| words.get(id as usize).map_or(UNKNOWN, |word| &**word))),
@@ -195,15 +195,15 @@ mod tests {
         assert_eq!(words.encode_prompt("the kiln\nis").unwrap(), words.encode("the kiln\nis\n").unwrap()[..4]);
         assert_eq!(words.encode_prompt("hot\n").unwrap(), words.encode("hot\n").unwrap());
         assert_eq!(words.encode_prompt("\n").unwrap(), [4], "the end of an empty line");
-        assert!(words.encode_prompt(" ").unwrap_err().contains("is no token") && words.encode_prompt("").is_err());
+        assert!(words.encode_prompt(" ").unwrap_err().contains("is not a token") && words.encode_prompt("").is_err());
         let refused = words.encode_prompt("the cold kiln").unwrap_err();
         assert_eq!(
-            refused, "holds \"cold\", which the training text does not have; begin with tokens that it has",
+            refused, "contains \"cold\", which is not in the training text; use only tokens of the training text",
             "not even where there is an `<unk>`"
         );
         let characters = Vocabulary::build(Tokenizer::Character, "ab", "é");
         assert_eq!(characters.encode_prompt("ba"), Ok(vec![1, 0]));
-        assert!(characters.encode_prompt("bé").unwrap_err().starts_with("holds \"é\""));
+        assert!(characters.encode_prompt("bé").unwrap_err().starts_with("contains \"é\""));
         assert_eq!(Vocabulary::build(Tokenizer::Byte, "", "").encode_prompt("é").unwrap(), [0xc3, 0xa9]);
     }
 

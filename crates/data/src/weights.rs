@@ -1,4 +1,4 @@
-//! Files of trained parameters, known by what they hold.
+//! Files of trained parameters, identified by their content.
 
 use std::{
     fs::{self, File},
@@ -11,29 +11,29 @@ use thiserror::Error;
 
 use super::source::digest_of;
 
-/// Why the file that `train.initial_weights` names is not the one that is meant.
+/// Why the file that `train.initial_weights` names is not usable.
 #[derive(Debug, Error)]
 pub enum WeightsError {
     #[error("`train.initial_weights.path` names {}, which cannot be read: {error}; correct the path, or put the file there", .path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     #[error(
-        "`train.initial_weights.path` names {}, whose SHA-256 is {found}, and `train.initial_weights.sha256` is {wanted}; if this is the file that is \
-         meant, write its sum there", .path.display()
+        "`train.initial_weights.path` names {}, whose SHA-256 is {found}, but `train.initial_weights.sha256` is {wanted}; if this is the right \
+         file, write its SHA-256 there", .path.display()
     )]
     Other { path: PathBuf, found: String, wanted: String },
 }
 
-/// Whether the file is there and has this SHA-256 (hex).
+/// Checks that the file exists and has this SHA-256 (hex).
 ///
 /// # Errors
-/// It cannot be read; it is another one.
+/// It cannot be read, or its SHA-256 differs.
 pub fn check(path: &Path, sha256: &str) -> Result<(), WeightsError> {
     let sum = File::open(path).and_then(|mut file| digest_of::<Sha256>(&mut file));
     let (found, _) = sum.map_err(|error| unreadable(path, error))?;
     same(path, found, sha256)
 }
 
-/// All bytes of the file with this SHA-256 (hex).
+/// Returns all bytes of the file with this SHA-256 (hex).
 ///
 /// # Errors
 /// As [`check`].

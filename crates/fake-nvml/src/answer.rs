@@ -1,5 +1,5 @@
-//! What a call answers at one moment. Comes in a value of the scenario, perhaps one that changes; goes out a plain value, a return
-//! code, or the wish to wait.
+//! The answer to a call at one moment. Input: a value of the scenario, perhaps one that changes. Output: a plain value, a return
+//! code, or a delay.
 //!
 //! An object with one of these keys changes: `ramp` and `steps` with time, `counter` and `integral` with time as counters do,
 //! `calls` from call to call, `once` when a file appears. `return` is an NVML return code, `hang` never comes back,
@@ -9,20 +9,20 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// When a call is made.
+/// The moment of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// Since `nvmlInit`.
     pub seconds: f64,
-    /// How often the same question was asked before.
+    /// Number of earlier calls with the same question.
     pub asked: usize,
     /// Other calls of the same device, for `integral`.
     pub others: Option<&'a std::collections::BTreeMap<String, Value>>,
-    /// Where the files of `once` are looked for.
+    /// Folder of the files of `once`.
     pub folder: Option<&'a Path>,
 }
 
-/// What comes back.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Value(Value),
@@ -34,7 +34,7 @@ pub enum Answer {
 /// Step of the sum behind `integral`, in seconds.
 const INTEGRAL_STEP: f64 = 0.01;
 
-/// What `value` means now.
+/// The current meaning of `value`.
 #[must_use]
 pub fn answer(value: &Value, now: Moment<'_>) -> Answer {
     let plain = resolve(value, now);

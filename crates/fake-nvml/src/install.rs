@@ -1,6 +1,6 @@
-//! Puts a library with a scenario where a test wants it. Comes in a scenario, goes out the path for `$KILN_NVML_LIB`.
+//! Installs a library with a scenario for a test. Input: a scenario. Output: the path for `$KILN_NVML_LIB`.
 //!
-//! Each scenario has a copy of its own: the loader gives a program each file once, so one test program can play several scenarios
+//! Each scenario has its own copy: the loader loads each file once per program, so one test program can play several scenarios
 //! at a time, and a symbol that the scenario says is missing is really not found.
 
 use std::{
@@ -13,7 +13,7 @@ use crate::Scenario;
 /// Writes the library and its scenario into `folder`, which must exist.
 ///
 /// # Errors
-/// Where the built library is not beside the running program, or a file cannot be written.
+/// The built library is not beside the running program, or a file cannot be written.
 pub fn install(folder: &Path, scenario: &Scenario) -> io::Result<PathBuf> {
     let path = folder.join("libnvidia-ml.so.1");
     let mut library = fs::read(built()?)?;
@@ -30,7 +30,7 @@ pub fn install(folder: &Path, scenario: &Scenario) -> io::Result<PathBuf> {
 /// they were installed; those that only this scenario calls missing answer 13.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// The file cannot be written.
 pub fn play(library: &Path, scenario: &Scenario) -> io::Result<()> {
     let mut path = library.as_os_str().to_owned();
     path.push(".yaml");
@@ -40,7 +40,7 @@ pub fn play(library: &Path, scenario: &Scenario) -> io::Result<()> {
 /// The library that cargo built together with the running program.
 ///
 /// # Errors
-/// Where it is not there.
+/// The library does not exist.
 pub fn built() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let folders = program.ancestors().skip(1).take(2);
@@ -51,7 +51,7 @@ pub fn built() -> io::Result<PathBuf> {
     })
 }
 
-/// Renames the missing symbols in the library's tables of names, so that nobody finds them.
+/// Renames the missing symbols in the library's symbol tables, so that they cannot be found.
 fn without(library: &mut [u8], scenario: &Scenario) {
     if scenario.missing.is_empty() {
         return;

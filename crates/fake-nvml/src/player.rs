@@ -1,5 +1,5 @@
-//! Plays one scenario per loaded library, at each start the one that its file has then. Comes in a question (which device, which
-//! call with which arguments), goes out a value or a return code. The C interface above it is `abi`'s.
+//! Plays one scenario per loaded library, at each start the one that its file has then. Input: a call (device, name and
+//! arguments). Output: a value or a return code. The C interface above it is in `abi`.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::{
     code,
 };
 
-/// Who is asked.
+/// The target of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     System,
@@ -34,7 +34,7 @@ pub(crate) struct Player {
     scenario: Scenario,
     /// The file it was read from, as text.
     text: String,
-    /// Where that file is.
+    /// Folder of that file.
     folder: PathBuf,
     started: Instant,
     asked: Mutex<HashMap<(Target, String), usize>>,
@@ -112,7 +112,7 @@ impl Player {
         }
     }
 
-    /// What a call answers: `key` is its name and, after slashes, its arguments.
+    /// The answer to a call: `key` is its name and, after slashes, its arguments.
     pub(crate) fn ask(&self, target: Target, key: &str) -> Result<Value, u32> {
         self.open(target, key)?;
         let calls = self.device(target).map_or(&self.scenario.calls, |device| &device.calls);
@@ -124,7 +124,7 @@ impl Player {
         self.say(target, &format!("field {key}"), self.device(target).and_then(|device| device.fields.get(key)))
     }
 
-    /// Whether the call comes through at all: symbols, permissions, the device being there; takes the time a call takes.
+    /// Whether the call succeeds: symbols, permissions, presence of the device; takes the duration of a call.
     pub(crate) fn open(&self, target: Target, key: &str) -> Result<(), u32> {
         thread::sleep(Duration::from_micros(self.scenario.latency_microseconds));
         let symbol = key.split('/').next().unwrap_or(key);
@@ -175,7 +175,7 @@ impl Player {
         }
     }
 
-    /// How often this was asked before.
+    /// Number of earlier calls with this key.
     fn count(&self, target: Target, key: &str) -> usize {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let count = asked.entry((target, key.to_owned())).or_default();

@@ -1,5 +1,5 @@
-//! What a scenario file says: calls and what they answer. Comes in as YAML (or JSON, which is YAML), goes out the same way.
-//! How an answer changes with time is left to `answer`.
+//! A scenario file: calls and their answers. Input: YAML (or JSON, which is YAML). Output: the same.
+//! The module `answer` handles answers that change with time.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 /// Calls by name, with their arguments after slashes: `nvmlDeviceGetClockInfo/1`.
 pub type Calls = BTreeMap<String, Value>;
 
-/// A machine with NVIDIA devices, as NVML tells of it. A call that is not named answers "not supported".
+/// A machine with NVIDIA devices, as NVML reports it. A call that is not in the scenario answers "not supported".
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is, for people.
+    /// Description for people.
     #[serde(default)]
     pub description: String,
     /// Symbols this library does not have; a trailing `*` stands for any ending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// How long every call takes.
+    /// Duration of every call, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub latency_microseconds: u64,
     /// Calls without a device, `nvmlSystem…` and `nvmlInit_v2`.
@@ -33,10 +33,10 @@ pub struct Scenario {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// When it falls off the bus: from then on every call answers "GPU is lost".
+    /// The time at which it falls off the bus: from then on every call answers "GPU is lost".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
-    /// What every call answers, whatever it is: `{return: 4}`. Finding the device still works.
+    /// The answer to every call, whatever it is: `{return: 4}`. Finding the device still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_call: Option<Value>,
     #[serde(default)]
@@ -63,27 +63,27 @@ pub struct Lost {
     pub once: Option<String>,
 }
 
-/// Why a scenario cannot be used.
+/// The reason why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("no scenario at {path}: {source}")]
+    #[error("cannot read the scenario {path}: {source}")]
     Read { path: String, source: std::io::Error },
-    #[error("{path} is no scenario: {source}")]
+    #[error("{path} is not a scenario: {source}")]
     Parse { path: String, source: serde_yaml::Error },
 }
 
 impl Scenario {
     /// # Errors
-    /// Where the file cannot be read or is no scenario.
+    /// The file cannot be read or is not a scenario.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
         let read = |source| ScenarioError::Read { path: path.display().to_string(), source };
         Self::parse(&fs::read_to_string(path).map_err(read)?, path)
     }
 
-    /// The scenario that a file's text says; `path` is for the words of an error.
+    /// Parses the text of a scenario; `path` is for the error message.
     ///
     /// # Errors
-    /// Where the text is no scenario.
+    /// The text is not a scenario.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
         serde_yaml::from_str(text).map_err(|source| ScenarioError::Parse { path: path.display().to_string(), source })
     }

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the groups allow; `None` where they set no limit.
+/// Limits of the control groups; `None` where they set no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Limits {
     /// Cores' worth of CPU time per second.
@@ -36,7 +36,7 @@ pub(super) fn limits(root: &Path) -> Limits {
 
 /// One mounted group file system. Version 2 has no controllers in its options.
 struct Mount {
-    /// Which group the mount point shows.
+    /// The group that the mount point shows.
     shown: String,
     point: PathBuf,
     /// `None` for version 2.

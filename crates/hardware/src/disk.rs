@@ -1,11 +1,11 @@
-//! How busy the machine's disks are, from the kernel's own counters.
+//! Load of the machine's disks, from the kernel's own counters.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// Milliseconds that each whole disk has been busy since boot, by name.
 pub(super) type BusyTimes = BTreeMap<String, u64>;
 
-/// Devices that are no disks: files mounted as disks, memory.
+/// Devices that are not disks: files mounted as disks, memory.
 const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "fd"];
 
 /// Reads all whole disks; `root` is `/` outside tests. `None` where the kernel shows none (some containers).

@@ -9,7 +9,7 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use super::{Reading, cgroup, process, processor};
 
-/// Instruction sets that decide how fast a network runs on the CPU; the others are left out.
+/// Instruction sets that decide how fast a network runs on the CPU; the others are not listed.
 const NOTABLE_FEATURES: [&str; 14] = [
     "avx2",
     "fma",
@@ -27,7 +27,7 @@ const NOTABLE_FEATURES: [&str; 14] = [
     "bf16",
 ];
 
-/// What the host is, and what of it this process may use.
+/// Facts about the host, and the part of it that this process may use.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
     pub cpu_model: Reading<String>,
@@ -56,11 +56,11 @@ pub struct HostFacts {
     /// Mean number of runnable processes over the last minute.
     pub load_1_minute: Reading<f64>,
     pub boot_id: Reading<String>,
-    /// What the kernel's clocks count: `tsc` is cheap and exact, `hpet` is neither.
+    /// The kernel's clock source: `tsc` is cheap and exact, `hpet` is neither.
     pub clock_source: Reading<String>,
-    /// Of the file system that holds `results/` in the current folder, or will.
+    /// Size of the file system that holds `results/` in the current folder, or will.
     pub results_disk_total_bytes: Reading<u64>,
-    /// What this user may still write there.
+    /// Bytes that this user may still write there.
     pub results_disk_free_bytes: Reading<u64>,
 }
 
@@ -85,7 +85,7 @@ pub fn read() -> HostFacts {
         usable_cores: usable_cores(),
         cgroup_cpu_cores: Reading::or_absent(limits.cpu_cores, "no limit"),
         cgroup_memory_bytes: Reading::or_absent(limits.memory_bytes, "no limit"),
-        cgroup_version: Reading::or_absent(limits.version.map(u64::from), "no group file system is mounted"),
+        cgroup_version: Reading::or_absent(limits.version.map(u64::from), "no cgroup file system is mounted"),
         memory_bytes: memory_bytes("MemTotal:"),
         memory_available_bytes: memory_bytes("MemAvailable:"),
         swap_bytes: memory_bytes("SwapTotal:"),
@@ -121,10 +121,10 @@ pub fn monotonic_nanoseconds() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Bytes that this user may still write where `folder` is, or will be: the nearest folder above it that exists is asked.
+/// Bytes that this user may still write at `folder`, which may not exist yet: the nearest existing folder above it is used.
 ///
 /// # Errors
-/// When no folder above it can be asked.
+/// No folder above it can be queried.
 pub fn disk_free_bytes(folder: &Path) -> io::Result<u64> {
     let disk = disk(folder)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -141,7 +141,7 @@ pub(super) fn load() -> Reading<f64> {
     match text("/proc/loadavg") {
         Reading::Value(text) => {
             let first = text.split(' ').next().and_then(|word| word.parse().ok());
-            Reading::or_absent(first, "/proc/loadavg is no list of numbers")
+            Reading::or_absent(first, "/proc/loadavg is not a list of numbers")
         }
         Reading::Absent(reason) => Reading::Absent(reason),
     }
@@ -174,7 +174,7 @@ fn cpu_model() -> Reading<String> {
         Err(error) => return Reading::absent(error),
     };
     let brand = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
-    Reading::or_absent(brand, "the kernel names no processor model")
+    Reading::or_absent(brand, "the kernel does not report a processor model")
 }
 
 fn notable_features(cpu_info: &str) -> String {

@@ -1,4 +1,4 @@
-//! Which host it is. A machine id is that of an image: every copy of it has the same.
+//! Identity of the host. A machine id belongs to an image: every copy of it has the same.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 /// Hex digits of a hash that are kept: enough to tell hosts apart, and nothing to find one by.
 const DIGITS: usize = 12;
 
-/// `dmi-…` or `net-…`: by what, and a hash of it; `None` where nothing tells this host from a copy of it. Ids of two kinds do not compare.
+/// `dmi-…` or `net-…`: the source, and a hash; `None` if nothing distinguishes this host from a copy. Ids of different sources do not compare.
 pub fn host_id() -> Option<String> {
     of(Path::new("/"))
 }
@@ -22,12 +22,12 @@ fn of(root: &Path) -> Option<String> {
     let board = fs::read_to_string(root.join("sys/class/dmi/id/product_uuid")).ok()?;
     let board = board.trim().to_ascii_lowercase();
     let digits: Vec<char> = board.chars().filter(char::is_ascii_hexdigit).collect();
-    // Firmware without one says so by the same digit everywhere.
+    // Firmware without an id repeats the same digit.
     let is_one = digits.len() == 32 && digits.iter().any(|digit| *digit != digits[0]);
     is_one.then(|| hashed("dmi", &board))
 }
 
-/// Of physical cards, as their makers gave them, sorted: an address that software chose (the second-lowest bit of its first byte) is often the same in every
+/// Addresses of physical cards, as set by their makers, sorted. Addresses that software chose are skipped: they are often the same in every
 /// copy of a virtual machine.
 fn addresses(interfaces: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(interfaces) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! Questions to a driver that may never answer. Each device is asked in a thread of its own and waited for so long: one that
-//! hangs is absent, with the reason in words, and the others are read all the same. A thread that hangs is left behind.
+//! Calls to a driver that may never answer. Each device is read in its own thread, with a timeout: one that
+//! hangs is absent, with the reason, and the others are still read. A thread that hangs is abandoned.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use super::{
     nvml::{absence, facts, instances, told},
 };
 
-/// How long a device is waited for, unless `KILN_NVML_PATIENCE` says otherwise. Everything of one takes less than half a second
+/// Timeout for a device, unless `KILN_NVML_PATIENCE` sets another. All readings of one take less than half a second
 /// where the driver is well.
 pub const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -27,10 +27,10 @@ const SHORTER: u32 = 5;
 /// Between two looks at whether the wait was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How every reason of a driver that hangs begins.
+/// First words of the reason if a driver hangs.
 pub(super) const SILENCE: &str = "the driver has not answered for ";
 
-/// How long answers are waited for, and who may end the wait.
+/// Timeout for answers, and the flag that cancels the wait.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limit: Duration,
@@ -46,7 +46,7 @@ impl Default for Patience {
 
 const SETTING: &str = "KILN_NVML_PATIENCE";
 
-/// `KILN_NVML_PATIENCE`: the seconds for which any answer of the driver is waited for; `None` if it is not set or is no such number.
+/// `KILN_NVML_PATIENCE`: the seconds for which any answer of the driver is waited for; `None` if it is not set or is not such a number.
 pub(super) fn setting() -> Option<Duration> {
     static FOUND: LazyLock<Option<Duration>> = LazyLock::new(|| seconds(&std::env::var(SETTING).ok()?));
     *FOUND
@@ -55,7 +55,7 @@ pub(super) fn setting() -> Option<Duration> {
 /// Refuses a `KILN_NVML_PATIENCE` that would be passed over.
 ///
 /// # Errors
-/// It is set, and is no number of seconds that is allowed.
+/// It is set, but not to an allowed number of seconds.
 pub fn check_setting() -> Result<(), String> {
     match std::env::var_os(SETTING) {
         Some(text) if text.to_str().and_then(seconds).is_none() => {
@@ -76,12 +76,12 @@ impl Patience {
         Self { limit, is_given_up: Arc::default() }
     }
 
-    /// As [`Patience::default`], until `is_given_up` is set: by a signal, say.
+    /// As [`Patience::default`], until `is_given_up` is set, for example by a signal.
     pub fn until(is_given_up: Arc<AtomicBool>) -> Self {
         Self { is_given_up, ..Self::default() }
     }
 
-    /// Does `work` in a thread of its own; `None` if it takes too long.
+    /// Runs `work` in its own thread; `None` if it takes too long.
     pub fn wait<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (sender, answers) = channel();
         start(move || drop(sender.send(work())))?;
@@ -89,7 +89,7 @@ impl Patience {
         self.next(&answers, deadline)
     }
 
-    /// Does `work` on every key at once, each in a thread of its own; `None` for those that take too long.
+    /// Runs `work` on every key in parallel, each in its own thread; `None` for those that take too long.
     pub fn each<K, T>(&self, keys: Vec<K>, work: impl Fn(K) -> T + Send + Sync + 'static) -> Vec<Option<T>>
     where
         K: Send + 'static,
@@ -127,7 +127,7 @@ impl Patience {
         self.limit / SHORTER
     }
 
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     pub fn silence(&self) -> Absence {
         Absence::Other(format!("{SILENCE}{} s", self.limit.as_secs_f64()))
     }
@@ -137,7 +137,7 @@ fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
     thread::Builder::new().name("driver call".to_owned()).spawn(work).ok().map(drop)
 }
 
-/// Which GPUs are read.
+/// The GPUs to read.
 #[derive(Clone, Debug)]
 pub enum Which {
     All,
@@ -171,7 +171,7 @@ fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
     gpu
 }
 
-/// Why nothing was read of a GPU whose driver hangs; `None` for all others.
+/// The reason why nothing was read from a GPU whose driver hangs; `None` for all others.
 pub fn silence_of(gpu: &Gpu) -> Option<&str> {
     match gpu.memory.frame_buffer.total_bytes.absence() {
         Some(Absence::Other(reason)) if reason.starts_with(SILENCE) => Some(reason),
@@ -180,7 +180,7 @@ pub fn silence_of(gpu: &Gpu) -> Option<&str> {
 }
 
 /// Message for a GPU in MIG mode without an instance, on which CUDA cannot run.
-const NO_INSTANCE: &str = "MIG is on and no instance was made (`sudo nvidia-smi mig -cgi 0 -C` makes one)";
+const NO_INSTANCE: &str = "MIG is on and no instance exists (`sudo nvidia-smi mig -cgi 0 -C` creates one)";
 
 /// Every GPU by its index: its facts, or why it cannot be used. A GPU that is cut into MIG instances is not there itself, because no
 /// process gets all of it: its instances are, each with the GPU's index.

@@ -1,4 +1,4 @@
-//! What `/proc` says of one process: memory, CPU time, owner.
+//! Data of `/proc` about one process: memory, CPU time, owner.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -12,7 +12,7 @@ pub(super) struct ProcessUse {
     pub(super) peak_resident_bytes: u64,
     /// CPU time of all its threads since it started, user and system.
     pub(super) cpu_seconds: f64,
-    /// Fetched from disks since it started. `None` where the kernel does not say.
+    /// Bytes fetched from disks since it started. `None` where the kernel does not report it.
     pub(super) disk_read_bytes: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn family(pid: u32) -> Vec<u32> {
     found
 }
 
-/// What any thread of a process started. None where the kernel does not list them.
+/// Processes that any thread of a process started. Empty if the kernel does not list them.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());

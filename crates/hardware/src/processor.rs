@@ -1,6 +1,6 @@
-//! Which processor it is, beyond the name that many kinds share: `AMD EPYC` is what several generations call themselves inside a virtual machine.
+//! Kind of processor, beyond the name that many kinds share: several generations call themselves `AMD EPYC` inside a virtual machine.
 
-/// What a level of x86-64 adds to the one before. Source: System V ABI, AMD64 supplement, table 3.1; names as in `/proc/cpuinfo`.
+/// Features that a level of x86-64 adds to the one before. Source: System V ABI, AMD64 supplement, table 3.1; names as in `/proc/cpuinfo`.
 const LEVELS: [(&str, &[&str]); 3] = [
     ("x86-64-v2", &["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"]),
     ("x86-64-v3", &["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]),
@@ -14,7 +14,7 @@ const UNITS: [&str; 10] = ["avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp1
 const BF16: [&str; 3] = ["avx512_bf16", "amx_bf16", "bf16"];
 
 /// `AuthenticAMD 25-17-1 x86-64-v4 avx512_vnni avx512_bf16`: vendor, family-model-stepping, level and units, from the text of `/proc/cpuinfo`; of ARM
-/// implementer, part, variant and revision. `None` of a text that names none of it.
+/// implementer, part, variant and revision. `None` for a text without them.
 pub fn identity(cpu_info: &str) -> Option<String> {
     let field = |key: &str| {
         let line = cpu_info.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == key))?;
@@ -34,7 +34,7 @@ pub fn identity(cpu_info: &str) -> Option<String> {
     Some(std::iter::once(name.as_str()).chain(level).chain(units).collect::<Vec<_>>().join(" "))
 }
 
-/// Whether a processor with this [`identity`] multiplies bf16; otherwise such products are emulated.
+/// Whether a processor with this [`identity`] multiplies bf16; if not, such products are emulated.
 pub fn has_bf16(identity: &str) -> bool {
     identity.split(' ').any(|word| BF16.contains(&word))
 }
@@ -43,7 +43,7 @@ pub fn has_bf16(identity: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What two kinds of processor say that both call themselves `AMD EPYC`.
+    /// Description of two kinds of processor that both call themselves `AMD EPYC`.
     fn epyc(family: u32, model: u32, more: &str) -> String {
         format!(
             "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: AMD EPYC\nstepping\t: 1\n\

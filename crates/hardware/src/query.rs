@@ -7,7 +7,7 @@ use super::{
     fields::{Row, property, rows},
 };
 
-/// What is asked: properties in the order asked for, and how they are written.
+/// A query: properties in the requested order, and their format.
 pub struct Query {
     columns: Vec<Column>,
     format: Format,
@@ -22,14 +22,14 @@ pub struct Format {
 
 enum Column {
     Row(&'static Row),
-    /// The moment of the reading, which is no GPU's.
+    /// The time of the reading, which does not belong to a GPU.
     Timestamp,
 }
 
 /// The one property that is not of a GPU.
 const TIMESTAMP: &str = "timestamp";
 
-/// Why a query cannot be asked.
+/// The reason why a query is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueryError {
     /// Each with the nearest known name, if one is near.
@@ -44,9 +44,9 @@ impl std::fmt::Display for QueryError {
             Self::UnknownProperties(names) => {
                 let meant = |nearest: Option<&str>| nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default();
                 let each: Vec<String> = names.iter().map(|(name, nearest)| format!("unknown property `{name}`{}", meant(*nearest))).collect();
-                write!(f, "`--query`: {}; `kiln snapshot --list` names them all", each.join(", "))
+                write!(f, "`--query`: {}; `kiln snapshot --list` lists them all", each.join(", "))
             }
-            Self::NoProperty => write!(f, "`--query` names no property; try `--query name,memory.used,utilization.gpu`"),
+            Self::NoProperty => write!(f, "`--query` is empty; try `--query name,memory.used,utilization.gpu`"),
             Self::UnknownFormat(word) => write!(f, "`--format`: unknown word `{word}`; `csv`, `noheader` and `nounits` are allowed"),
         }
     }
@@ -77,7 +77,7 @@ impl Query {
     /// Reads a comma list of properties.
     ///
     /// # Errors
-    /// On names that are no properties, all of them at once, and on an empty list.
+    /// The list is empty, or names are not properties; all of them are reported at once.
     pub fn parse(properties: &str, format: Format) -> Result<Self, QueryError> {
         let names = properties.split(',').map(str::trim).filter(|name| !name.is_empty());
         let (mut columns, mut unknown) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ impl Query {
         }
     }
 
-    /// The header, if asked for, and a line per GPU.
+    /// The header, if requested, and a line per GPU.
     pub fn answer(&self, gpus: &[Gpu], moment: &jiff::Zoned) -> String {
         let mut lines = Vec::new();
         if self.format.has_header {
@@ -122,7 +122,7 @@ impl Query {
     }
 }
 
-/// `None` for a name that is no property.
+/// `None` for a name that is not a property.
 fn column(name: &str) -> Option<Column> {
     if name == TIMESTAMP { Some(Column::Timestamp) } else { property(name).map(Column::Row) }
 }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_slip_finds_its_property_and_a_stranger_none() {
         let slips = Query::parse("utilisation.gpu,name,xyzzy", Format { has_header: true, has_units: true }).err().unwrap();
-        let wanted = "`--query`: unknown property `utilisation.gpu` (did you mean `utilization.gpu`?), unknown property `xyzzy`; `kiln snapshot --list` names them all";
+        let wanted = "`--query`: unknown property `utilisation.gpu` (did you mean `utilization.gpu`?), unknown property `xyzzy`; `kiln snapshot --list` lists them all";
         assert_eq!(slips.to_string(), wanted);
         let stranger = Query::parse("loss", Format { has_header: true, has_units: true }).err().unwrap();
         assert!(!stranger.to_string().contains("did you mean"), "{stranger}");

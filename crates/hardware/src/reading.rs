@@ -9,7 +9,7 @@ pub enum Reading<T> {
     Absent(Absence),
 }
 
-/// Why there is no value. The driver's reasons are told apart, because nvidia-smi has a word of its own for each of them.
+/// The reason why there is no value. The driver's reasons are separate, because nvidia-smi has its own word for each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// This device does not have it.
@@ -26,12 +26,12 @@ pub enum Absence {
     NoCall,
     /// Another of NVML's return codes (`nvmlReturn_t`).
     Code(u32),
-    /// What is not NVML's: a file that is not there, a word that is none.
+    /// Reasons that do not come from NVML, such as a missing file or an unexpected text.
     Other(String),
 }
 
 impl Absence {
-    /// NVML's return code as a reason. Code 0 (success) is no reason and should not come here.
+    /// NVML's return code as a reason. Code 0 (success) is not a reason and should not come here.
     pub fn of_code(code: u32) -> Self {
         match code {
             3 => Self::NotSupported,
@@ -57,7 +57,7 @@ impl fmt::Display for Absence {
             Self::NotSupported => f.write_str("not supported by this device"),
             Self::NoPermission => f.write_str("this user may not read it"),
             Self::Deprecated => f.write_str("deprecated in this driver"),
-            Self::NoSymbol => f.write_str("this driver does not offer it"),
+            Self::NoSymbol => f.write_str("this driver does not provide it"),
             Self::NotFound => f.write_str("not found"),
             Self::Lost => f.write_str("the GPU is lost: it fell off the bus or is inaccessible"),
             Self::NoCall => f.write_str("NVML has no call for it"),
@@ -70,11 +70,11 @@ impl fmt::Display for Absence {
     }
 }
 
-/// `nvmlReturn_t` of nvml.h 13.3, the codes without an [`Absence`] of their own.
+/// `nvmlReturn_t` of nvml.h 13.3, the codes without their own [`Absence`].
 fn code_words(code: u32) -> Option<&'static str> {
     Some(match code {
         1 => "the library is not started",
-        2 => "an argument the driver does not accept",
+        2 => "the driver does not accept an argument",
         7 => "a buffer too small",
         8 => "a power cable is missing",
         9 => "the driver is not loaded",
@@ -125,7 +125,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Why there is no value.
+    /// The reason why there is no value.
     pub fn absence(&self) -> Option<&Absence> {
         match self {
             Self::Value(_) => None,
@@ -133,14 +133,14 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Whether driver and device have an answer at all, be it one that was refused or failed: what nvidia-smi lays its page out by.
+    /// Whether driver and device support the reading, even if it was refused or failed: nvidia-smi's layout depends on this.
     /// 2 and 25 are questions that the driver is too old for.
     pub fn is_offered(&self) -> bool {
         use Absence::{Code, NoCall, NoSymbol, NotSupported};
         !matches!(self, Self::Absent(NotSupported | NoSymbol | NoCall | Code(2 | 25)))
     }
 
-    /// Why there is no value, in words.
+    /// The reason why there is no value, as text.
     pub fn reason(&self) -> Option<String> {
         self.absence().map(ToString::to_string)
     }
@@ -168,7 +168,7 @@ impl<T> Reading<T> {
             Self::Value(value) => Self::Value(value),
             Self::Absent(absence) => match other() {
                 Self::Value(value) => Self::Value(value),
-                // A symbol that only newer drivers have is no reason, if an older one says why.
+                // A symbol that only newer drivers have is not a reason if an older one says why.
                 Self::Absent(other) if absence == Absence::NoSymbol => Self::Absent(other),
                 Self::Absent(_) => Self::Absent(absence),
             },

@@ -1,7 +1,7 @@
-//! A snapshot: everything that is known of the host or of one device at one moment, as tidy entries.
+//! A snapshot: all readings of the host or of one device at one moment, as tidy entries.
 //!
 //! An entry is (section, field, value, unit), or the reason why there is no value. Names are snake case; a section groups what
-//! `nvidia-smi -q` groups. What changes with every reading is in it too: a reader compares snapshots field by field.
+//! `nvidia-smi -q` groups. Values that change with every reading are included: a reader compares snapshots field by field.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -34,7 +34,7 @@ pub struct Entry {
     pub value: Reading<String>,
     /// Empty for words and plain counts.
     pub unit: &'static str,
-    /// Names one particular board or other people's work: masked in tables unless the experiment says otherwise.
+    /// Identifies one particular board or other users' work: masked in tables unless the experiment says otherwise.
     pub is_identifying: bool,
 }
 

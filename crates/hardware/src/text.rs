@@ -1,6 +1,6 @@
 //! A snapshot as text in the layout of `nvidia-smi -q`, driver branch R590, and the host in the same manner.
 //!
-//! In come GPUs and a moment, out goes a string; nothing is printed here.
+//! Input: GPUs and a moment. Output: a string; nothing is printed here.
 
 use super::{
     Gpu, Reading,
@@ -18,7 +18,7 @@ const COLUMN: usize = 55;
 /// That of the lines of processes, which nvidia-smi never moved.
 const PROCESS_COLUMN: usize = 42;
 
-/// How much of other people's work is named.
+/// Level of detail about other users' processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     Full,

@@ -1,5 +1,5 @@
-//! A snapshot in words, for people who are new to it: is the GPU working, how full is its memory, which limit is near, is anything
-//! wrong. Each sentence has the readings it rests on beside it; what was not read is said to be unknown.
+//! A snapshot as short labeled lines for beginners: activity, memory, limits, clocks, processes, and
+//! faults. Each line names the readings behind it; a value that was not read is unknown.
 
 use kiln_units::{Bytes, listed};
 
@@ -32,10 +32,10 @@ pub fn words(gpus: &[Gpu]) -> String {
 pub fn host_words(host: &HostFacts) -> String {
     let cpu = host.cpu_model.value().map_or("an unknown processor", String::as_str);
     let memory = match (host.memory_available_bytes.value(), host.memory_bytes.value()) {
-        (Some(free), Some(all)) => format!("{} of {} memory are available", Bytes(*free), Bytes(*all)),
+        (Some(free), Some(all)) => format!("{} of {} memory available", Bytes(*free), Bytes(*all)),
         _ => "its memory is unknown".to_owned(),
     };
-    let load = host.load_1_minute.value().map_or_else(String::new, |load| format!("; {load} processes wanted to run over the last minute"));
+    let load = host.load_1_minute.value().map_or_else(String::new, |load| format!("; load average of the last minute {load}"));
     let cores = host.usable_cores;
     let disk = host.results_disk_free_bytes.value().map_or_else(String::new, |free| format!("; {} free for results/", Bytes(*free)));
     format!("Host: {cpu}, {cores} {} usable here{load}; {memory}{disk}.\n", if cores == 1 { "core" } else { "cores" })
@@ -44,16 +44,17 @@ pub fn host_words(host: &HostFacts) -> String {
 fn working(gpu: &Gpu) -> Option<String> {
     let state = gpu.activity.performance_state.value().map_or_else(String::new, |state| format!(", pstate P{state}"));
     Some(match &gpu.activity.gpu_percent {
-        Reading::Value(0) => format!("It is idle: nothing ran on it in the last second (utilization.gpu 0 %{state})."),
+        Reading::Value(0) => format!("activity: idle, nothing ran in the last second (utilization.gpu 0 %{state})"),
         Reading::Value(percent) => {
-            format!(
-                "It is working: something ran on it for {percent} % of the last second, which does not say how well (utilization.gpu {percent} %{state})."
-            )
+            format!("activity: busy for {percent} % of the last second; this does not tell how efficiently (utilization.gpu {percent} %{state})")
         }
         Reading::Absent(_) if !gpu.mig_devices.is_empty() => {
-            format!("It is cut into MIG devices ({}); the driver does not say how busy they are (mig.mode.current Enabled).", gpu.mig_devices.len())
+            format!(
+                "activity: unknown; the GPU is divided into MIG devices ({}), and the driver does not report how busy they are (mig.mode.current Enabled)",
+                gpu.mig_devices.len()
+            )
         }
-        Reading::Absent(absence) => format!("Whether it works is unknown: {absence} (utilization.gpu)."),
+        Reading::Absent(absence) => format!("activity: unknown, {absence} (utilization.gpu)"),
     })
 }
 
@@ -61,12 +62,12 @@ fn memory(gpu: &Gpu) -> Option<String> {
     let memory = &gpu.memory.frame_buffer;
     let (used, free, total) = match (&memory.used_bytes, &memory.free_bytes, &memory.total_bytes) {
         (Reading::Value(used), Reading::Value(free), Reading::Value(total)) => (*used, *free, *total),
-        (Reading::Absent(absence), _, _) => return Some(format!("How full its memory is, is unknown: {absence} (memory.used).")),
+        (Reading::Absent(absence), _, _) => return Some(format!("memory: unknown, {absence} (memory.used)")),
         _ => return None,
     };
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     Some(format!(
-        "{} of its {} memory are used, {} are free (memory.used {} MiB, memory.free {} MiB).",
+        "memory: {} of {} used, {} free (memory.used {} MiB, memory.free {} MiB)",
         Bytes(used),
         Bytes(total),
         Bytes(free),
@@ -79,9 +80,9 @@ fn power(gpu: &Gpu) -> Option<String> {
     let draw = gpu.power.draw.value().or(gpu.power.draw_instant.value())?;
     let limit = gpu.power.limits.current.value().filter(|limit| **limit > 0)?;
     let share = *draw as f64 / *limit as f64;
-    let near = if share >= NEAR_POWER { "It is at its power limit" } else { "It is below its power limit" };
+    let near = if share >= NEAR_POWER { "at the limit" } else { "below the limit" };
     let (draw, limit) = (*draw as f64 / 1e3, *limit as f64 / 1e3);
-    Some(format!("{near}: {:.0} % of it (power.draw {draw:.2} W, enforced.power.limit {limit:.2} W).", share * 100.0))
+    Some(format!("power: {near}, {:.0} % of it (power.draw {draw:.2} W, enforced.power.limit {limit:.2} W)", share * 100.0))
 }
 
 fn heat(gpu: &Gpu) -> Option<String> {
@@ -90,14 +91,14 @@ fn heat(gpu: &Gpu) -> Option<String> {
     let left = match (found.gpu_margin.value(), found.slowdown.value()) {
         (Some(margin), _) => (*margin, format!("temperature.gpu.tlimit {margin}")),
         (None, Some(slowdown)) => (slowdown - now, format!("slowdown at {slowdown} C")),
-        (None, None) => return Some(format!("It has {now} C; its limit is unknown (temperature.gpu {now}).")),
+        (None, None) => return Some(format!("temperature: {now} °C (limit unknown; temperature.gpu {now})")),
     };
     let is_slowed = gpu.activity.event_reasons.value().is_some_and(|reasons| reasons & HEAT != 0);
     if is_slowed {
-        return Some(format!("It is hot: {now} C, and it is slowed down for it (temperature.gpu {now})."));
+        return Some(format!("temperature: {now} °C, too hot: the clocks are lowered (temperature.gpu {now})"));
     }
-    let near = if left.0 <= NEAR_CELSIUS { "It is hot" } else { "It is not too hot" };
-    Some(format!("{near}: {now} C, {} C below its limit (temperature.gpu {now}, {}).", left.0, left.1))
+    let near = if left.0 <= NEAR_CELSIUS { "hot" } else { "normal" };
+    Some(format!("temperature: {now} °C, {near}, {} °C below the limit (temperature.gpu {now}, {})", left.0, left.1))
 }
 
 fn clocks(gpu: &Gpu) -> Option<String> {
@@ -109,7 +110,7 @@ fn clocks(gpu: &Gpu) -> Option<String> {
         return None;
     }
     let names = super::sampler::throttle_names(reasons).join(", ");
-    Some(format!("Something holds its clocks down: {names} (clocks_event_reasons.active 0x{reasons:016X})."))
+    Some(format!("clock limit: {names} (clocks_event_reasons.active 0x{reasons:016X})"))
 }
 
 /// Some boards name the power limit while they rest; it counts only where it can hold something down.
@@ -122,7 +123,7 @@ fn is_power_limited(gpu: &Gpu) -> bool {
 fn processes(gpu: &Gpu) -> Option<String> {
     let list = match &gpu.processes {
         Reading::Value(list) => list,
-        Reading::Absent(absence) => return Some(format!("Which processes use it is unknown: {absence}.")),
+        Reading::Absent(absence) => return Some(format!("compute processes: unknown, {absence}")),
     };
     let computing: Vec<&Process> = list.iter().filter(|process| process.has_compute || process.has_mps).collect();
     let names = computing.iter().map(|process| match process.name.value() {
@@ -130,9 +131,9 @@ fn processes(gpu: &Gpu) -> Option<String> {
         None => process.pid.to_string(),
     });
     match computing.len() {
-        0 => Some("No process computes on it, as far as can be seen from here.".to_owned()),
-        1 => Some(format!("1 process computes on it: {}.", names.collect::<String>())),
-        several => Some(format!("{several} processes compute on it: {}.", listed(&names.collect::<Vec<_>>(), ", "))),
+        0 => Some("compute processes: none visible from here".to_owned()),
+        1 => Some(format!("compute processes: 1 ({})", names.collect::<String>())),
+        several => Some(format!("compute processes: {several} ({})", listed(&names.collect::<Vec<_>>(), ", "))),
     }
 }
 
@@ -140,18 +141,18 @@ fn processes(gpu: &Gpu) -> Option<String> {
 fn health(gpu: &Gpu) -> Option<String> {
     let mut wrong = Vec::new();
     if let Some(action) = gpu.modes.recovery_action.value().filter(|action| **action != 0) {
-        wrong.push(format!("the driver advises to recover it (gpu_recovery_action {action})"));
+        wrong.push(format!("the driver recommends a recovery action (gpu_recovery_action {action})"));
     }
     if let Some(errors) = gpu.ecc.uncorrected_volatile.total.value().filter(|errors| **errors > 0) {
         wrong.push(format!("{errors} memory errors could not be corrected (ecc.errors.uncorrected.volatile.total)"));
     }
     let flags = [
         (&gpu.remapped_rows.has_failed, "a row of its memory could not be replaced (remapped_rows.failure Yes)"),
-        (&gpu.remapped_rows.is_pending, "rows of its memory wait for a reset (remapped_rows.pending Yes)"),
-        (&gpu.retired_pages.is_pending, "pages of its memory wait for a restart (retired_pages.pending Yes)"),
+        (&gpu.remapped_rows.is_pending, "rows of its memory are waiting for a reset (remapped_rows.pending Yes)"),
+        (&gpu.retired_pages.is_pending, "pages of its memory are waiting for a restart (retired_pages.pending Yes)"),
     ];
     wrong.extend(flags.into_iter().filter(|(flag, _)| flag.value() == Some(&true)).map(|(_, words)| words.to_owned()));
-    (!wrong.is_empty()).then(|| format!("Look after it: {}.", wrong.join("; ")))
+    (!wrong.is_empty()).then(|| format!("needs attention: {}", wrong.join("; ")))
 }
 
 #[cfg(test)]
@@ -171,9 +172,9 @@ mod tests {
         let said = words(&[gpu()]);
         assert_eq!(
             said,
-            "GPU 0, NVIDIA Test:\n  Whether it works is unknown: not supported by this device (utilization.gpu).\n  \
-             How full its memory is, is unknown: not supported by this device (memory.used).\n  \
-             Which processes use it is unknown: not supported by this device.\n"
+            "GPU 0, NVIDIA Test:\n  activity: unknown, not supported by this device (utilization.gpu)\n  \
+             memory: unknown, not supported by this device (memory.used)\n  \
+             compute processes: unknown, not supported by this device\n"
         );
     }
 
@@ -184,13 +185,13 @@ mod tests {
         gpu.power.draw = Reading::Value(24_000);
         gpu.power.limits.current = Reading::Value(575_000);
         gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP);
-        assert!(!words(&[gpu.clone()]).contains("holds its clocks down"));
+        assert!(!words(&[gpu.clone()]).contains("clock limit"));
         gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP | Activity::HW_THERMAL_SLOWDOWN);
         gpu.temperature.gpu = Reading::Value(92);
         gpu.temperature.gpu_margin = Reading::Value(49);
         let said = words(&[gpu]);
-        assert!(said.contains("It is hot: 92 C, and it is slowed down for it") && !said.contains("below its limit"), "{said}");
-        assert!(said.contains("holds its clocks down: hw_thermal_slowdown ("), "{said}");
+        assert!(said.contains("temperature: 92 °C, too hot: the clocks are lowered") && !said.contains("below the limit (temp"), "{said}");
+        assert!(said.contains("clock limit: hw_thermal_slowdown ("), "{said}");
     }
 
     #[test]
@@ -204,9 +205,7 @@ mod tests {
         gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP);
         gpu.remapped_rows.has_failed = Reading::Value(true);
         let said = words(&[gpu]);
-        for sentence in
-            ["It is working", "It is at its power limit: 99 %", "It is hot: 85 C, 3 C below", "holds its clocks down", "Look after it: a row"]
-        {
+        for sentence in ["activity: busy", "power: at the limit, 99 %", "85 °C, hot, 3 °C below", "clock limit: ", "needs attention: a row"] {
             assert!(said.contains(sentence), "{sentence}\n{said}");
         }
     }

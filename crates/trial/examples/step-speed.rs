@@ -51,7 +51,7 @@ struct Case {
     block_steps: usize,
 }
 
-/// Of the longest prompt and response, in tokens.
+/// Lengths of the longest prompt and response, in tokens.
 #[derive(Clone, Copy, Deserialize)]
 struct Lengths {
     prompt_len: usize,
@@ -153,7 +153,7 @@ impl Case {
         self.images.map(InputShape::Images).or(self.panel.map(InputShape::Panel))
     }
 
-    /// The same for the number of FLOPs, which of prompts and responses counts what is no padding.
+    /// The same for the number of FLOPs, which, for prompts and responses, counts only what is not padding.
     fn counted_shape(&self) -> Option<InputShape> {
         let Some(Lengths { prompt_len, response_len }) = self.pairs else { return self.input_shape() };
         let rows = number(&self.train, "batch_size");
@@ -212,7 +212,7 @@ impl Case {
     }
 }
 
-/// A whole number of a section; 0 if it has none of that name.
+/// An integer of a section; 0 if it has none of that name.
 fn number(section: &Value, key: &str) -> usize {
     section[key].as_u64().unwrap_or_default() as usize
 }

@@ -1,5 +1,5 @@
-//! `kiln-trial --calibrate`: the matrix-product peak of a device per precision. In come a device and a number of threads, out
-//! goes one JSON object on standard output; `kiln calibrate` starts this and keeps the result.
+//! `kiln-trial --calibrate`: the matrix-product peak of a device per precision. Input: a device and a number of threads. Output:
+//! one JSON object on standard output; `kiln calibrate` starts this and keeps the result.
 
 use std::{io::Write, time::Instant};
 
@@ -22,11 +22,11 @@ const RUNS: usize = 5;
 /// Shortest run, so that the clock and the launch of the first product do not show.
 const RUN_SECONDS: f64 = 0.2;
 
-/// A size is left out if one product of it would take longer than this at the rate of the size before: f16 on a CPU gets slower with
+/// A size is skipped if one product of it would take longer than this at the rate of the size before: f16 on a CPU gets slower with
 /// size, and would take minutes.
 const LONGEST_PRODUCT_SECONDS: f64 = 1.0;
 
-/// What was measured on one device.
+/// Measurements of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
     /// Format version.
@@ -103,7 +103,7 @@ fn rate(device: &EngineDevice, precision: Precision, size: u64) -> Result<f64, T
     Ok(product_flops(size) / seconds[RUNS / 2])
 }
 
-/// Does what `--calibrate <cpu|cuda> <threads>` asks and writes the JSON to `out`.
+/// Runs `--calibrate <cpu|cuda> <threads>` and writes the JSON to `out`.
 pub fn answer(arguments: &[String], mut out: impl Write) -> Result<(), TrialError> {
     let device = match arguments.first().map(String::as_str) {
         Some("cpu") => ChildDevice::Cpu,

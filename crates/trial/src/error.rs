@@ -1,28 +1,28 @@
-//! How a trial's child can fail, in kinds that decide its outcome.
+//! The ways in which a trial's child can fail. The kind decides the outcome.
 
 use std::any::Any;
 
 use thiserror::Error;
 
-/// Why training could not go on.
+/// The reason why training stopped.
 #[derive(Debug, Error)]
 pub enum TrialError {
     /// Host or device memory ran out; `text` is the engine's own words.
     #[error("out of memory: {text}")]
     OutOfMemory { text: String },
-    /// The device asked for is not there.
+    /// The requested device does not exist.
     #[error("{0}")]
     NoDevice(String),
-    /// What the trial file asks for cannot be done; the text names the key.
+    /// The trial file asks for something that is not possible; the text names the key.
     #[error("{0}")]
     Bad(String),
     /// Something broke underway.
     #[error("{0}")]
     Failed(String),
-    /// A file that is no result could not be written; training can go on without it.
+    /// A file that is not part of the result could not be written; training can continue without it.
     #[error("{0}")]
     NotSaved(std::io::Error),
-    /// Someone asked the child to stop.
+    /// The child received a signal to stop.
     #[error("interrupted")]
     Interrupted,
 }

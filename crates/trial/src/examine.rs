@@ -1,5 +1,5 @@
-//! `kiln-trial --examine`: what libraries this program runs on, which devices it can use, whether they compute right. Out go the
-//! JSON lines of `kiln_core::record::examination`; `kiln doctor` starts this and says what it means.
+//! `kiln-trial --examine`: reports the libraries this program runs on, the devices it can use, and whether they compute correctly. Output: the
+//! JSON lines of `kiln_core::record::examination`; `kiln doctor` starts this and explains it.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use kiln_core::record::examination::{Build, EXAMINATION, Finding};
 
 use crate::error::TrialError;
 
-/// Does what `--examine [--quick]` asks, a line after each step; `--quick` leaves the matrix products out.
+/// Runs `--examine [--quick]` and prints a line after each step; `--quick` skips the matrix products.
 pub fn examine(arguments: &[String], mut out: impl Write) -> Result<(), TrialError> {
     let quick = match arguments {
         [] => false,

@@ -1,12 +1,12 @@
-//! `kiln-trial --check-cuda-flavour`: what of a CUDA libtorch can be tried on a machine without a GPU. Out goes a table, one line per
-//! check; `scripts/check-cuda-flavour.sh` starts this with that libtorch and judges the whole.
+//! `kiln-trial --check-cuda-flavour`: tests the parts of a CUDA libtorch that need no GPU. Output: a table, one line per
+//! check; `scripts/check-cuda-flavour.sh` starts this with that libtorch and evaluates the table.
 
 use std::io::Write;
 
 use crate::error::TrialError;
 
 /// Writes the table `check,outcome,evidence`: the CUDA half loads as a trial loads it, has every function that is looked up by name,
-/// and NVRTC then compiles; versions as a result records them. `--without-compiler` leaves out the loading of NVRTC: the compiling
+/// and NVRTC then compiles; versions as a result records them. `--without-compiler` skips the loading of NVRTC: the compiling
 /// must then fail, where no CUDA toolkit is known to the system's loader.
 pub(crate) fn check(arguments: &[String], out: impl Write) -> Result<(), TrialError> {
     let with_compiler = match arguments {
@@ -31,7 +31,7 @@ struct Line {
 
 #[cfg(not(feature = "libtorch"))]
 fn lines(_: bool) -> Vec<Line> {
-    vec![Line { check: "libtorch".to_owned(), outcome: "failed", evidence: "left out of this build".to_owned() }]
+    vec![Line { check: "libtorch".to_owned(), outcome: "failed", evidence: "not part of this build".to_owned() }]
 }
 
 #[cfg(feature = "libtorch")]
@@ -71,7 +71,7 @@ fn symbol(symbol: cuda::Symbol) -> Line {
 /// A kernel for the H100 and one for the newest GPU that this NVRTC knows.
 #[cfg(feature = "libtorch")]
 fn compiled() -> Vec<Line> {
-    let library = nvrtc::library().ok_or_else(|| TrialError::Failed("none is loaded, and none lies beside this libtorch".to_owned()));
+    let library = nvrtc::library().ok_or_else(|| TrialError::Failed("none is loaded, and none is in the folder of this libtorch".to_owned()));
     let found = library.and_then(|library| Ok((nvrtc::version(&library)?, library)));
     let (version, library) = match found {
         Ok(found) => found,

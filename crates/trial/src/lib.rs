@@ -1,7 +1,7 @@
-//! kiln-trial, the child process of one trial: reads `trial.yaml`, builds the model and the loader, trains, writes what it
-//! measured. burn and libtorch live only here. Also a library, so that people bring their own model.
+//! kiln-trial, the child process of one trial: reads `trial.yaml`, builds the model and the loader, trains, and writes its
+//! measurements. burn and libtorch live only here. It is also a library, so that users can add their own models.
 //!
-//! The modules stand in the order of the journey.
+//! The modules are in the order in which data passes through them.
 
 pub mod error;
 
@@ -19,7 +19,7 @@ pub mod calibrate;
 pub mod examine;
 mod flavour;
 
-/// burn as this package is built with it: a model of one's own needs the same.
+/// burn as this package is built with it: a user's own model needs the same.
 pub use burn;
 pub use error::TrialError;
 pub use model::Registry;

@@ -1,4 +1,4 @@
-//! Hands over to the library.
+//! Calls the library.
 
 use std::process::ExitCode;
 

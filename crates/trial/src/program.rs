@@ -17,16 +17,16 @@ use kiln_core::{
 use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, train};
 
 const HELP: &str = "\
-The child process of one kiln trial: trains what FILE says and writes steps.csv, epochs.csv and trial.json into its folder.
-`kiln run` starts it; run by hand it does the same. Messages are JSON lines on standard output.
+The child process of one kiln trial: trains the model of the trial file FILE and writes steps.csv, epochs.csv and trial.json into its folder.
+`kiln run` starts it; it can also be started by hand. Messages are JSON lines on standard output.
 
 Usage: kiln-trial FILE
        kiln-trial --calibrate <cpu|cuda> <threads>
        kiln-trial --examine [--quick]
 
 Options:
-  --calibrate    Measure the matrix-product peak of the device; `kiln calibrate` asks for it
-  --examine      Say what libraries and devices there are and compare a matrix product on each; `kiln doctor` asks for it
+  --calibrate    Measure the peak matrix-multiplication speed of the device (used by `kiln calibrate`)
+  --examine      List libraries and devices and check a matrix product on each device (used by `kiln doctor`)
   -h, --help     Print help
   -V, --version  Print version
 ";
@@ -37,7 +37,7 @@ enum Request {
     Run(PathBuf),
     Calibrate(Vec<String>),
     Examine(Vec<String>),
-    /// Not in the help: `make check-cuda-flavour` alone asks for it.
+    /// Not in the help: only `make check-cuda-flavour` uses it.
     CheckFlavour(Vec<String>),
 }
 
@@ -64,7 +64,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
         _ => {}
     }
     let [argument] = arguments.as_slice() else {
-        return Err(format!("one trial file is expected, {} arguments were given; try --help", arguments.len()));
+        return Err(format!("expected one trial file, got {} arguments; try --help", arguments.len()));
     };
     match argument.to_str() {
         Some("-h" | "--help") => Ok(Request::Help),
@@ -100,12 +100,12 @@ fn answered(answer: Result<(), TrialError>) -> i32 {
 fn read(path: &Path) -> Result<TrialFile, String> {
     let place = path.display();
     let text = fs::read_to_string(path).map_err(|error| format!("{place} cannot be read: {error}"))?;
-    let file: TrialFile = serde_yaml::from_str(&text).map_err(|error| format!("{place} is no trial file: {error}"))?;
+    let file: TrialFile = serde_yaml::from_str(&text).map_err(|error| format!("{place} is not a trial file: {error}"))?;
     if file.kiln_trial != TRIAL_FILE {
         return Err(format!("{place}: `kiln_trial` is {}; this program reads format {TRIAL_FILE}", file.kiln_trial));
     }
     if !file.folder.is_dir() {
-        return Err(format!("{place}: `folder` {} is no folder; it must exist", file.folder.display()));
+        return Err(format!("{place}: `folder` {} is not a folder; it must exist", file.folder.display()));
     }
     Ok(file)
 }
@@ -123,6 +123,6 @@ fn refuse(reason: String) -> i32 {
 }
 
 fn complain(reason: impl Display) {
-    // Where standard error is closed, the exit status is all that is left to say.
+    // If standard error is closed, only the exit status remains.
     let _ = writeln!(io::stderr(), "kiln-trial: {reason}");
 }

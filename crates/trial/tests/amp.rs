@@ -22,7 +22,7 @@ const LSTM: &str = "kind: lstm, d_model: 64, hidden: 64, num_layers: 2, seq_len:
 const RESNET: &str = "kind: resnet, depth: 18, width: 8, stem: small";
 const PANEL_LSTM: &str = "kind: panel-lstm, seq_len: 12, symbol_width: 4, hidden: 32, num_layers: 2";
 
-/// What the model reads. Labels are smoothed and returns are noisy, so that a loss has a floor above 0 to be compared at.
+/// Data for the model, as YAML. Labels are smoothed and returns are noisy, so that a loss has a floor above 0 for the comparison.
 fn data_of(model: &str, folder: &Path) -> (String, f64) {
     match model {
         RESNET => ("kind: generated-images, image_size: 16, classes: 4".to_owned(), 0.2),
@@ -53,7 +53,7 @@ struct Comparison {
     model: &'static str,
     precision: &'static str,
     steps: usize,
-    /// Of the mean of the last losses, relative to f32's.
+    /// Tolerance of the mean of the last losses, relative to f32's.
     tolerance: f64,
 }
 

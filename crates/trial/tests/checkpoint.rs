@@ -1,4 +1,4 @@
-//! Checkpoints of whole trials: an attempt that was killed or stopped goes on, and nobody can tell from the losses.
+//! Checkpoints of whole trials: an attempt that was killed or stopped is resumed, and the losses are the same as without the interruption.
 //!
 //! Every kind of model is stopped and resumed in `alone/checkpoint.rs`, in one process. Here a process is really killed, and checkpoints
 //! are damaged.
@@ -102,7 +102,7 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
     fs::remove_file(trial.folder.path().join("checkpoint/20/training.safetensors")).unwrap();
     let second = trial.complete_here(2);
     let notices = second.notices();
-    let left_out = |step: u64, why: &str| format!("the checkpoint of step {step} is left out, and is now `{step}.refused`: {why}");
+    let left_out = |step: u64, why: &str| format!("the checkpoint of step {step} is not usable and was renamed to `{step}.refused`: {why}");
     assert!(notices.len() == 2 && notices[0].starts_with(&left_out(30, "model.safetensors has ")), "{notices:?}");
     assert!(notices[1].starts_with(&left_out(20, "training.safetensors: ")), "{notices:?}");
     assert_eq!(second.result.unwrap().resumed_at_step, Some(10));
@@ -112,7 +112,7 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
     let third = trial.complete_here(3);
     assert_eq!((third.result.unwrap().resumed_at_step, &third.steps), (None, &first.steps));
 
-    // Of another kiln: whole, and in other words.
+    // A checkpoint of another version of kiln: complete, but with other fields.
     for step in [10, 20, 30] {
         let header = trial.folder.path().join(format!("checkpoint/{step}/checkpoint.json"));
         let text = fs::read_to_string(&header).unwrap();
@@ -122,9 +122,12 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
     }
     let fourth = trial.complete_here(4);
     let notices = fourth.notices();
-    assert!(notices[0].starts_with(&left_out(30, "checkpoint.json: missing field `plateau`; was it made by another kiln?")), "{notices:?}");
-    assert!(notices[1].starts_with(&left_out(20, "checkpoint.json names no training.safetensors")), "{notices:?}");
-    assert!(notices.len() == 4 && notices[3].ends_with("is usable: the trial begins anew"), "{notices:?}");
+    assert!(
+        notices[0].starts_with(&left_out(30, "checkpoint.json: missing field `plateau`; was it written by another version of kiln?")),
+        "{notices:?}"
+    );
+    assert!(notices[1].starts_with(&left_out(20, "checkpoint.json does not list training.safetensors")), "{notices:?}");
+    assert!(notices.len() == 4 && notices[3].ends_with("is usable: the trial starts from the beginning"), "{notices:?}");
     assert_eq!((fourth.result.unwrap().resumed_at_step, fourth.steps), (None, first.steps));
 }
 
@@ -137,7 +140,7 @@ fn a_checkpoint_of_another_model_is_refused_by_the_name_of_what_it_lacks() {
     let reason = result.reason.unwrap();
     assert_eq!(result.outcome, Outcome::Failed);
     assert!(
-        reason.contains("the checkpoint does not fit the model: in model.safetensors, `Gpt.") && reason.contains("` is not in it; was"),
+        reason.contains("the checkpoint does not fit the model: in model.safetensors, `Gpt.") && reason.contains("` is missing; was"),
         "{reason}"
     );
 }

@@ -233,5 +233,5 @@ fn the_gradient_of_amp_f16_is_read_without_its_scale() {
 #[test]
 fn tf32_is_refused_on_the_cpu() {
     let error = Learner::build(&in_precision(Precision::Tf32), Some(InputShape::Text { vocabulary: 50 })).unwrap_err().to_string();
-    assert!(error.starts_with("`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU"), "{error}");
+    assert!(error.starts_with("`train.precision` tf32 needs a GPU, and this trial runs on the CPU"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! What the loader promises: order and content do not depend on workers, memory is bounded, errors arrive typed, slow samples
-//! are made side by side.
+//! Guarantees of the loader: order and content do not depend on workers, memory is bounded, errors arrive typed, slow samples
+//! are made in parallel.
 
 use std::{
     cell::Cell,
@@ -20,7 +20,7 @@ const SEQ_LEN: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// What the manual clock shows in this thread: the trainer has one, and each worker has one that its own samples advance.
+    /// Time of the manual clock in this thread: the trainer has one, and each worker has one that its own samples advance.
     static SHOWN: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -174,7 +174,7 @@ fn host_memory_holds_workers_times_prefetch_batches_and_never_more() {
     }
 }
 
-/// Whose batches are begun four at a time: each waits until three others have begun.
+/// A source whose batches are begun four at a time: each waits until three others have begun.
 struct FourAtOnce {
     begun: Mutex<usize>,
     changed: Condvar,

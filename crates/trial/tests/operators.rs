@@ -1,5 +1,5 @@
-//! What a training step asks of libtorch, operator by operator: the same in every step, nothing read back, and what the ways meant for CUDA
-//! leave out. `docs/development.md` has the counts beside PyTorch's.
+//! The libtorch operators that a training step calls: the same in every step, nothing read back, and the operators that the code for CUDA
+//! avoids. `docs/development.md` has the counts beside PyTorch's.
 
 use std::collections::HashSet;
 

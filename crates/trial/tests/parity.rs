@@ -18,13 +18,13 @@ use kiln_trial::{
     train::{Learner, NamedValues},
 };
 
-/// Of the tables.
+/// Steps in the tables.
 const STEPS: u64 = 20;
 /// Relative; f32 sums in different orders, twenty times over.
 const TOLERANCE: f64 = 1e-4;
 /// The same on a GPU, whose kernels sum in orders of their own. Not yet seen on one.
 const TOLERANCE_ON_CUDA: f64 = 1e-3;
-/// Of the narrow ResNet-50, where the order of sums decides which of two nearly equal values gets through (see [`file`]).
+/// Tolerance of the narrow ResNet-50, where the order of sums decides which of two nearly equal values gets through (see [`file`]).
 const TOLERANCE_OF_RESNET50_ON_CUDA: f64 = 3e-2;
 
 pub(crate) struct Reference {
@@ -309,7 +309,7 @@ fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
     for row in &wanted {
         let found = norm(gradients.iter().filter(|(path, _)| *path == row[0]));
         let wanted: f64 = row[1].parse().unwrap();
-        // Of its own norm, and never finer than f32 resolves the whole gradient.
+        // Relative to its own norm, and never finer than f32 resolves the whole gradient.
         assert!(
             (found - wanted).abs() < tolerance(reference) * wanted.max(1e-2 * whole),
             "{}, `{}`: {found}, PyTorch {wanted}",

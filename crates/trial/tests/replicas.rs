@@ -28,7 +28,7 @@ const PANEL: &str = "{kind: panel-csv, path: PANEL, price: Close}";
 const PAIRS: &str = "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, length_bucket: 4}";
 const IMAGES: &str = "{kind: generated-images, images: 200, valid_images: 40, image_size: 16}";
 
-/// Where a gradient is nothing but rounding (of an attention's key bias it is), AdamW with its usual epsilon of 1e-8 moves by it.
+/// A gradient may be nothing but rounding (such as that of an attention's key bias); AdamW with its usual epsilon of 1e-8 moves by it.
 const ADAMW: &str = "optimizer: {kind: adamw, learning_rate: 1.0e-3, epsilon: 1.0e-6}";
 const ADAFACTOR: &str = "optimizer: {kind: adafactor, learning_rate: 1.0e-3}";
 const SGD: &str = "optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}";
@@ -52,7 +52,7 @@ struct Case {
     accumulation: u64,
 }
 
-/// What a trial left.
+/// The files of a trial.
 struct Trained {
     result: TrialResult,
     losses: Vec<f64>,

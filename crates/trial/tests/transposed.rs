@@ -1,4 +1,4 @@
-//! Gradients that lie in memory otherwise than their parameters: a model of one's own that multiplies by a transposed weight trains as
+//! Gradients that lie in memory otherwise than their parameters: a user's own model that multiplies by a transposed weight trains as
 //! on the other engine, as the same model written without a transpose, and as in PyTorch.
 
 use std::{fs, sync::atomic::AtomicBool};

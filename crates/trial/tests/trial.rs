@@ -215,11 +215,11 @@ fn the_command_line_helps_tells_its_version_and_refuses_the_rest() {
     let bad = folder.path().join("bad.yaml");
     fs::write(&bad, "kiln_trial: [").unwrap();
     let cases: [(&[&str], &str); 5] = [
-        (&[], "one trial file is expected"),
+        (&[], "expected one trial file"),
         (&["--fast"], "unknown option `--fast`"),
         (&["a", "b"], "2 arguments were given"),
         (&["/nowhere/trial.yaml"], "cannot be read"),
-        (&[bad.to_str().unwrap()], "is no trial file"),
+        (&[bad.to_str().unwrap()], "is not a trial file"),
     ];
     for (arguments, words) in cases {
         let output = run(arguments);

@@ -1,4 +1,4 @@
-//! What the window counts is what was trained in it: batches that are sorted by length are not alike, and a mean over all rows is none of them.
+//! The window counts the data that was trained in it: batches that are sorted by length differ, and none of them equals the mean over all rows.
 
 use std::{fs, sync::atomic::AtomicBool};
 
@@ -13,7 +13,7 @@ use crate::common::write_pairs;
 /// Tokens of a row, prompt and response with the token that ends each.
 const SHORT: u64 = 3 + 2;
 const LONG: u64 = 41 + 36;
-/// Of each length.
+/// Rows of each length.
 const ROWS: usize = 16;
 
 /// A training of three steps, of which the last alone is the window.

@@ -1,4 +1,4 @@
-//! Quantities and how they print: one place decides how seconds, bytes, watts, degrees and shares look on a page.
+//! Quantities and their formats: one place decides how seconds, bytes, watts, degrees and fractions are printed.
 //!
 //! In code and tables a number is plain and its unit is in its name (`step_seconds`, `peak_memory_bytes`).
 
@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Names for a sentence: a long list ends after five, with how many more there are.
+/// Formats names for a sentence: a long list ends after five, with the number of the rest.
 pub fn listed(names: &[String], separator: &str) -> String {
     const MOST: usize = 5;
     let mut text = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(separator);
@@ -17,7 +17,7 @@ pub fn listed(names: &[String], separator: &str) -> String {
     text
 }
 
-/// A word of others on a line of ours: what would move a terminal's cursor or end the line is a blank.
+/// Makes foreign text safe for one line: characters that would move a terminal's cursor or end the line become spaces.
 pub fn without_controls(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
@@ -27,15 +27,15 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// From here on numbers have an exponent: nobody counts so many digits, and one may have 309.
+/// From here on numbers have an exponent: that many digits are unreadable, and a number may have 309.
 const MOST_PLAIN: f64 = 1e12;
 
-/// A number with its power of ten, in three digits: `1.00e308`.
+/// A number in scientific notation with three digits: `1.00e308`.
 fn with_exponent(value: f64) -> String {
     format!("{value:.2e}")
 }
 
-/// A number in three digits, in more only where it has more before its point: `0.0123`, `4.56`, `78.9`, `1234`. What is not 0 never prints as 0.
+/// A number with three significant digits, or all digits before the point: `0.0123`, `4.56`, `78.9`, `1234`. A nonzero number never prints as 0.
 pub fn significant(value: f64) -> String {
     const LEAST: f64 = 1e-6;
     if value == 0.0 || !value.is_finite() {
@@ -44,46 +44,46 @@ pub fn significant(value: f64) -> String {
     if value.abs() < LEAST || value.abs() >= MOST_PLAIN {
         return with_exponent(value);
     }
-    // Rounded first: 9.996 is 10.0.
+    // Rounded first: 9.996 becomes 10.0.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let before_point = rounded.abs().log10().floor() as i32 + 1;
     format!("{value:.*}", usize::try_from(3 - before_point).unwrap_or(0))
 }
 
-/// A number with so many digits behind its point, as those of a column have: `0.4652`; with an exponent where that would be very long, or 0 for what is not 0.
+/// A number with a fixed number of decimals, for a column: `0.4652`; with an exponent if that would be very long, or 0 for a nonzero number.
 pub fn decimals(value: f64, digits: usize) -> String {
     let least = 0.5 * 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
     let is_plain = value == 0.0 || !value.is_finite() || (least..MOST_PLAIN).contains(&value.abs());
     if is_plain { format!("{value:.digits$}") } else { with_exponent(value) }
 }
 
-/// A number for programs: as short as it can be and still read back to the same.
+/// A number for programs: the shortest form that reads back to the same number.
 pub fn exact(value: f64) -> String {
     let is_plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
     if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
-/// A length of time as a person writes it in an experiment file: `500ms`, `30m`, `1h 30m`.
+/// A duration as written in an experiment file: `500ms`, `30m`, `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
 impl TimeSpan {
-    /// So many thousandths of a second.
+    /// Makes a duration from milliseconds.
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(Duration::from_millis(milliseconds))
     }
 
-    /// So many seconds.
+    /// Makes a duration from seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// Reads `30m`, `500ms`, `1h 30m`.
+    /// Parses `30m`, `500ms`, `1h 30m`.
     ///
     /// # Errors
-    /// In words: what was found, and what is allowed.
+    /// The message names the invalid text and the allowed forms.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is no length of time; write a number with a unit, such as `500ms`, `2s`, `30m` or `1h 30m`");
+        let refuse = || format!("`{text}` is not a duration; write a number with a unit, such as `500ms`, `2s`, `30m` or `1h 30m`");
         let span: jiff::SignedDuration = text.parse().map_err(|_| refuse())?;
         Duration::try_from(span).map(Self).map_err(|_| refuse())
     }
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for TimeSpan {
     }
 }
 
-/// What [`TimeSpan::parse`] takes, as far as a pattern can say it: numbers with units, `1:30:00`, or ISO 8601 (`PT30M`).
+/// The pattern of [`TimeSpan::parse`], as far as a regular expression allows: numbers with units, `1:30:00`, or ISO 8601 (`PT30M`).
 const TIME_SPAN_PATTERN: &str = concat!(
     r"^(\+?[Pp][Tt]?[0-9].*|\+?[0-9]+:[0-9]+:[0-9]+([.,][0-9]+)?|",
     r"\+?([0-9]+([.,][0-9]+)?\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?|",
@@ -127,25 +127,25 @@ impl JsonSchema for TimeSpan {
     }
 }
 
-/// An amount of memory as a person writes it in an experiment file: `512MiB`, `1.5GiB`, `8GB`.
+/// An amount of memory as written in an experiment file: `512MiB`, `1.5GiB`, `8GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// Reads `512MiB`, `1.5 GiB`, `8GB` (powers of 1000).
+    /// Parses `512MiB`, `1.5 GiB`, `8GB` (powers of 1000).
     ///
     /// # Errors
-    /// In words: what was found, and what is allowed.
+    /// The message names the invalid text and the allowed forms.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is no amount of memory; write a number with a unit, such as `512MiB`, `1.5GiB` or `8GB`");
-        // A number alone would be bytes, which nobody means.
+        let refuse = || format!("`{text}` is not an amount of memory; write a number with a unit, such as `512MiB`, `1.5GiB` or `8GB`");
+        // A number alone would be bytes, which is probably an error.
         let has_unit = text.trim_end().ends_with(['b', 'B']);
         let bytes = text.parse::<bytesize::ByteSize>().ok().filter(|bytes| has_unit && bytes.0 > 0);
         bytes.map(|bytes| Self(bytes.0)).ok_or_else(refuse)
     }
 }
 
-/// In the largest unit that says it exactly: what is printed reads back as the same.
+/// Prints in the largest unit that is exact: the text reads back to the same value.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 8] = [
@@ -206,7 +206,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A share of 1, printed as percent: `3.4 %`.
+/// A fraction of 1, printed as percent: `3.4 %`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Fraction(pub f64);
 
@@ -216,13 +216,13 @@ impl fmt::Display for Fraction {
     }
 }
 
-/// A share of 1 in hundredths: `3.4`. What is less than a twentieth of them is 0.0.
+/// A fraction of 1 in percent: `3.4`. Values below 0.05 print as 0.0.
 fn percent(share: f64) -> String {
     let hundredths = share * 100.0;
     if hundredths.abs() < MOST_PLAIN { format!("{hundredths:.1}") } else { with_exponent(hundredths) }
 }
 
-/// By how much a ratio is above or below 1: `+4.2 %`.
+/// The change of a ratio from 1: `+4.2 %`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Change(pub f64);
 
@@ -232,7 +232,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Seconds, printed with as much as a person reads: `0.53 s`, `41 s`, `12 min 5 s`, `3 h 20 min`.
+/// Seconds, printed with readable precision: `0.53 s`, `41 s`, `12 min 5 s`, `3 h 20 min`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Seconds(pub f64);
 
@@ -250,7 +250,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// A large count in few digits: `13.9 M`, `854.8 G`.
+/// A large count with few digits: `13.9 M`, `854.8 G`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Count(pub f64);
 

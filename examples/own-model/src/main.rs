@@ -1,13 +1,13 @@
-//! A model of one's own: the program that `kiln run` starts instead of `kiln-trial`, with everything `kiln-trial` can do and one model
-//! more. In comes `trial.yaml`, as always; kiln's library does the rest.
+//! A user's own model: the program that `kiln run` starts instead of `kiln-trial`, with everything `kiln-trial` can do and one model
+//! more. Its input is `trial.yaml`; kiln's library does the rest.
 //!
 //! ```text
 //! cargo build --release -p own-model
 //! KILN_TRIAL=target/release/own-model kiln run examples/own-model/patches.yaml
 //! ```
 //!
-//! The model cuts an image into square patches, gives each the same two layers, and classifies the mean of what they say. Its keys in
-//! the experiment file are those of [`Fields`]; `docs/own-model.md` says what else there is.
+//! The model cuts an image into square patches, applies the same two layers to each, and classifies the mean of their outputs. Its keys in
+//! the experiment file are those of [`Fields`]; `docs/own-model.md` has the rest.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ use serde::Deserialize;
 struct Fields {
     /// Side of a patch, in pixels.
     patch: usize,
-    /// Width of what a patch is turned into.
+    /// Width of a patch's representation.
     width: usize,
 }
 
@@ -43,7 +43,7 @@ struct Patches {
 
 fn build(fields: Fields, samples: Samples, init: &Init) -> Result<Patches, TrialError> {
     let InputShape::Images(ImageShape { channels, height, width, classes }) = samples.shape else {
-        return Err(TrialError::Bad("`model.name` patches reads images".to_owned()));
+        return Err(TrialError::Bad("`model.name` patches needs images".to_owned()));
     };
     if fields.patch == 0 || fields.width == 0 || height % fields.patch as u64 != 0 || width % fields.patch as u64 != 0 {
         return Err(TrialError::Bad(format!("`model.patch` {} does not divide images of {height} × {width}", fields.patch)));

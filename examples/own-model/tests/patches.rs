@@ -1,4 +1,4 @@
-//! The example through `kiln run`, end to end: it learns, its keys are axes, and what it does not take fails with words.
+//! The example through `kiln run`, end to end: it learns, its keys are axes, and wrong settings fail with a message.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,7 +26,7 @@ fn kiln(folder: &Path, arguments: &[&str]) -> Command {
 /// With one thread: threads of several trainings at once wait for each other.
 const RUN: [&str; 6] = ["run", concat!(env!("CARGO_MANIFEST_DIR"), "/patches.yaml"), "--results", "results", "--set", "train.cpu_threads=1"];
 
-/// Flex is tried in the long form alone: a model of one's own meets it only through burn, as kiln's models do.
+/// Flex is tried in the long form alone: a user's own model uses it only through burn, as kiln's models do.
 fn engines() -> &'static [&'static str] {
     if is_long() { &["libtorch", "flex"] } else { &["libtorch"] }
 }
@@ -57,7 +57,7 @@ fn the_example_learns_and_its_keys_are_axes() {
             let parameters = (channels * patch * patch + 1.0) * width + (width + 1.0) * width + (width + 1.0) * classes;
             assert_eq!(number(row, "parameters"), parameters, "counted by hand");
             assert_eq!((&*row["model_kind"], &*row["flops_per_sample"], &*row["mfu"]), ("custom", "", ""));
-            assert!(row["notes"].contains("flops_per_sample: the model does not tell them"), "{}", row["notes"]);
+            assert!(row["notes"].contains("flops_per_sample: the model does not report them"), "{}", row["notes"]);
             assert!(number(row, "train_loss") < 10.0_f64.ln() * 0.9, "well below guessing: {}", row["train_loss"]);
         }
     }
@@ -91,7 +91,7 @@ fn the_stock_program_says_what_to_set() {
     let output = kiln.env("KILN_LOCKS", folder.path().join("locks")).env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let table = fs::read_to_string(folder.path().join("results/patches/latest/trials.csv")).unwrap();
-    assert!(table.contains("this program has no model of its own; set KILN_TRIAL to a program that has it"), "{table}");
+    assert!(table.contains("this program has only kiln's own models; set KILN_TRIAL to a program that has it"), "{table}");
 }
 
 /// The loss of each step of the one trial's attempt.
@@ -106,7 +106,7 @@ fn trial(folder: &Path) -> PathBuf {
     trials.ok().and_then(|mut trials| Some(trials.next()?.unwrap().path())).unwrap_or_default()
 }
 
-/// A whole one: those under way have other names.
+/// A complete checkpoint: unfinished ones have other names.
 fn has_checkpoint(trial: &Path) -> bool {
     let is_whole = |entry: fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.parse::<u64>().is_ok());
     fs::read_dir(trial.join("checkpoint")).is_ok_and(|entries| entries.flatten().any(is_whole))

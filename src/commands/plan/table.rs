@@ -1,4 +1,4 @@
-//! A plan as a person reads it: one line per trial, and below it what the whole amounts to.
+//! Formats a plan as text: one line per trial, then a summary.
 
 use std::{collections::HashMap, fmt::Write, path::Path};
 
@@ -42,12 +42,12 @@ fn count(number: Option<u64>) -> String {
     number.map_or_else(unknown, |number| Count(number as f64).to_string())
 }
 
-/// What the notes below the table explain.
+/// The text of an unknown cell; the notes below the table explain it.
 fn unknown() -> String {
     "?".to_owned()
 }
 
-/// `folder` is where the run would be kept; `notes` say why some cells are unknown; `ended` what an unfinished run already has.
+/// `folder` is the folder of the run; `notes` say why some cells are unknown; `ended` holds the outcomes of an unfinished run.
 pub(super) fn footer(folder: &Path, plan: &Plan, notes: &[String], ended: &HashMap<TrialId, Outcome>) -> String {
     let mut text = String::new();
     let disk = match plan.expected_disk_bytes() {
@@ -64,11 +64,11 @@ pub(super) fn footer(folder: &Path, plan: &Plan, notes: &[String], ended: &HashM
     );
     let most_dropped = plan.epochs.iter().flatten().map(|epoch| epoch.dropped_samples()).max().unwrap_or(0);
     if most_dropped > 0 {
-        let _ = writeln!(text, "at an epoch's end up to {} that fill no whole step are left out", plural(most_dropped, "sample"));
+        let _ = writeln!(text, "drops up to {} at the end of each epoch (partial step)", plural(most_dropped, "sample"));
     }
     let done = plan.trials.iter().filter(|trial| ended.get(&trial.id).is_some_and(|outcome| outcome.is_final())).count();
     if done > 0 {
-        let _ = writeln!(text, "{done} of them have ended already; a resume skips these");
+        let _ = writeln!(text, "{done} of them have already ended; a resume skips them");
     }
     for note in notes {
         let _ = writeln!(text, "unknown (?): {note}");
@@ -96,7 +96,7 @@ mod tests {
     fn what_a_resume_skips_is_counted() {
         let plan = plan("grid: {model.size: [1000, 2000]}");
         let ended = |outcome| HashMap::from([(plan.trials[0].id.clone(), outcome)]);
-        let says = |outcome| footer(Path::new("results/x"), &plan, &[], &ended(outcome)).contains("1 of them have ended already");
+        let says = |outcome| footer(Path::new("results/x"), &plan, &[], &ended(outcome)).contains("1 of them have already ended");
         assert!(says(Outcome::Completed) && says(Outcome::Failed));
         assert!(!says(Outcome::Interrupted), "an interrupted trial runs again");
     }

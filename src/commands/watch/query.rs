@@ -1,4 +1,4 @@
-//! `kiln watch --query`: chosen properties of each GPU at each look, like `nvidia-smi --query-gpu=… -l`: one header, then lines.
+//! `kiln watch --query`: prints selected properties of each GPU at each reading, like `nvidia-smi --query-gpu=… -l`: one header, then lines.
 
 use std::{
     io::Write,
@@ -17,14 +17,14 @@ use kiln_hardware::{
 
 use crate::commands::{Status, Stop};
 
-/// NVML's number for an error it has no other word for; nvidia-smi prints `[Unknown Error]`.
+/// NVML's number for an unknown error; nvidia-smi prints `[Unknown Error]`.
 const UNKNOWN_ERROR: u32 = 999;
 
-/// What is asked, and of whom.
+/// The queries and the GPUs they are sent to.
 pub(super) struct Asking {
     nvml: Arc<Nvml>,
     asked: Vec<Asked>,
-    /// How long an answer is waited for.
+    /// Longest wait for an answer.
     patience: Duration,
     first: Query,
     later: Query,
@@ -34,21 +34,21 @@ pub(super) struct Asking {
 /// One GPU.
 struct Asked {
     device: DeviceFacts,
-    /// The last reading: what does not change is taken from it while the driver is silent.
+    /// The last reading: constant properties are taken from it while the driver does not answer.
     known: Option<Gpu>,
-    /// The reading that has not come back, and since when.
+    /// The pending reading and when it was requested.
     pending: Option<(Receiver<Gpu>, Instant)>,
     is_silent: bool,
 }
 
 impl Asking {
-    /// `queries` is the first look's and the later ones'.
+    /// `queries` holds the query of the first reading and that of the later ones.
     pub(super) fn new(nvml: Arc<Nvml>, devices: Vec<DeviceFacts>, queries: (Query, Query), patience: Duration) -> Self {
         let asked = devices.into_iter().map(|device| Asked { device, known: None, pending: None, is_silent: false }).collect();
         Self { nvml, asked, patience, first: queries.0, later: queries.1, is_first: true }
     }
 
-    /// The lines of one look. A GPU whose driver does not answer in time has a line with what is known of it, and is asked anew
+    /// Returns the lines of one reading. A GPU whose driver does not answer in time gets a line with its known properties, and is asked again
     /// only once it has answered.
     pub(super) fn look(&mut self) -> Result<String, Stop> {
         for asked in self.asked.iter_mut().filter(|asked| asked.pending.is_none()) {
@@ -61,7 +61,7 @@ impl Asking {
     }
 }
 
-/// The query of the first look and that of the later ones, which have no header; `properties` and `format` as nvidia-smi takes them.
+/// The query of the first reading and that of the later ones, without a header; `properties` and `format` are as for nvidia-smi.
 pub(super) fn queries(properties: &str, format: &str) -> Result<(Query, Query), Stop> {
     let format = Format::parse(format).map_err(Stop::bad_input)?;
     let query = |format| Query::parse(properties, format).map_err(Stop::bad_input);
@@ -71,9 +71,9 @@ pub(super) fn queries(properties: &str, format: &str) -> Result<(Query, Query), 
 fn ask(nvml: &Arc<Nvml>, index: u32) -> Result<Receiver<Gpu>, Stop> {
     let (sender, receiver) = channel();
     let nvml = Arc::clone(nvml);
-    // Nobody listens any more once the program ends.
+    // The send fails only once the program ends.
     let read = move || drop(sender.send(Gpu::read_index(&nvml, index)));
-    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("no thread to read with: {error}"));
+    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("the reading thread could not be started: {error}"));
     thread::Builder::new().name("query".to_owned()).spawn(read).map_err(cannot)?;
     Ok(receiver)
 }
@@ -92,7 +92,7 @@ impl Asked {
                         self.pending = Some((answer, since));
                         format!("the driver has not answered for {:.1} s", since.elapsed().as_secs_f64())
                     }
-                    RecvTimeoutError::Disconnected => "the thread that reads it has ended".to_owned(),
+                    RecvTimeoutError::Disconnected => "the thread that reads it has stopped".to_owned(),
                 };
                 self.say_silent(&why);
                 self.unread()
@@ -100,15 +100,15 @@ impl Asked {
         }
     }
 
-    /// Once for each silence: a line has no room for the reason.
+    /// Prints the reason once each time the driver stops answering; a line has no room for it.
     fn say_silent(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_silent, true) {
-            // Nothing can be said if standard error is gone.
+            // The error is ignored if standard error is closed.
             let _ = writeln!(std::io::stderr(), "GPU {}: {why}", self.device.index);
         }
     }
 
-    /// What is known of the GPU without asking it.
+    /// The GPU's properties that are known without a new reading.
     fn unread(&self) -> Gpu {
         let mut gpu = Gpu::unread(&Absence::Code(UNKNOWN_ERROR));
         match &self.known {

@@ -1,6 +1,6 @@
-//! How a look is shown: a line per device under a heading; on a terminal the same lines are drawn anew in place.
+//! Prints each reading: a line per device under a heading. On a terminal the same lines are redrawn in place.
 //!
-//! The terminal is left as it was found: no other screen, no hidden cursor, nothing to restore after a panic.
+//! The terminal's state is not changed: no alternate screen, no hidden cursor, nothing to restore after a panic.
 
 mod columns;
 mod frame;
@@ -14,10 +14,10 @@ use frame::{Drawn, Page, Size};
 use kiln_core::units::Bytes;
 use kiln_hardware::{DeviceFacts, Tick};
 
-/// Lines between two headings where they are not drawn anew.
+/// Lines between two headings when lines are not redrawn in place.
 const HEADING_EVERY: u64 = 40;
 
-/// Shows looks.
+/// Prints readings.
 pub(super) struct View(Shape);
 
 enum Shape {
@@ -26,13 +26,13 @@ enum Shape {
 }
 
 impl View {
-    /// In place where the terminal can, else line after line.
+    /// Redraws in place if the terminal can, else prints line after line.
     pub(super) fn new() -> Self {
         let is_drawn = can_draw(io::stdout().is_terminal());
         Self(if is_drawn { Shape::Terminal(Drawn::default()) } else { Shape::Lines { shown: 0 } })
     }
 
-    /// Shows one look; `false` once nobody reads any more.
+    /// Prints one reading; `false` once nobody reads standard output.
     pub(super) fn show(&mut self, devices: &[DeviceFacts], seen: &[Seen], utc: &str) -> Result<bool, Stop> {
         match &mut self.0 {
             Shape::Terminal(drawn) => {
@@ -54,7 +54,7 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         if let Shape::Terminal(drawn) = &self.0 {
-            // Nothing can be done for a terminal that is gone.
+            // A terminal that is gone cannot be reset; the error is ignored.
             let _ = write(drawn.end());
         }
     }
@@ -75,7 +75,7 @@ fn page(columns: &Columns, devices: &[DeviceFacts], seen: &[Seen], utc: &str) ->
     }
 }
 
-/// Writes to standard output at once; `false` if nobody reads.
+/// Writes to standard output and flushes; `false` if nobody reads it.
 pub(super) fn write(text: &str) -> Result<bool, Stop> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -24,7 +24,7 @@ const MOST_LETTERS: usize = 66;
 
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Bars {
-    /// What each part is.
+    /// Names of the parts.
     pub(in crate::report) parts: Vec<&'static str>,
     pub(in crate::report) bars: Vec<Bar>,
 }
@@ -32,7 +32,7 @@ pub(in crate::report) struct Bars {
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Bar {
     pub(in crate::report) name: String,
-    /// One per part, none negative; a part that nobody knows is 0.
+    /// One value per part, not negative; an unknown part is 0.
     pub(in crate::report) parts: Vec<f64>,
     /// At the bar's end.
     pub(in crate::report) total: f64,
@@ -71,7 +71,7 @@ impl Bars {
     }
 }
 
-/// Three of them tell enough.
+/// Number of decimals, for about three significant digits.
 fn digits(longest: f64) -> usize {
     (2.0 - longest.log10().floor()).clamp(0.0, 6.0) as usize
 }

@@ -1,4 +1,4 @@
-//! What all pictures share: the sheet, its colours and its words.
+//! Parts that all pictures share: the sheet, its colors and its text.
 
 use plotters::{
     coord::Shift,
@@ -19,7 +19,7 @@ pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 pub(super) const WIDTH: u32 = 840;
 const TITLE_HEIGHT: i32 = 50;
 const LEGEND_HEIGHT: i32 = 34;
-/// Of a letter of the legend, about.
+/// Approximate width of a letter of the legend.
 const LETTER: i32 = 12;
 /// The drawing crate divides by 1.24 to get pixels.
 pub(super) const TEXT_SIZE: f64 = 22.0 * 1.24;
@@ -32,7 +32,7 @@ pub(super) const MUTED: RGBColor = RGBColor(0x4B, 0x55, 0x63);
 pub(super) const GRID: RGBColor = RGBColor(0xDF, 0xE3, 0xE8);
 pub(super) const PAPER: RGBColor = RGBColor(0xFF, 0xFF, 0xFE);
 pub(super) const BANDS: [RGBColor; 2] = [RGBColor(0xDB, 0xEA, 0xFE), RGBColor(0xFE, 0xCA, 0xCA)];
-/// Told apart by most eyes, and each at least 3 : 1 against the paper.
+/// Colors that most people can distinguish, each with a contrast of at least 3 : 1 against the paper.
 pub(super) const SERIES: [RGBColor; 8] = [
     RGBColor(0x0B, 0x5F, 0xCE),
     RGBColor(0xC2, 0x41, 0x0C),
@@ -44,7 +44,7 @@ pub(super) const SERIES: [RGBColor; 8] = [
     RGBColor(0x6B, 0x72, 0x80),
 ];
 
-/// Each colour of a light page and its own on a dark one.
+/// Each color of a light page with its color on a dark page.
 const DARK: [(RGBColor, RGBColor); 14] = [
     (INK, RGBColor(0xE8, 0xEA, 0xED)),
     (MUTED, RGBColor(0xB4, 0xBB, 0xC6)),
@@ -62,7 +62,7 @@ const DARK: [(RGBColor, RGBColor); 14] = [
     (SERIES[7], RGBColor(0xB5, 0xBC, 0xC8)),
 ];
 
-/// Rules of a style sheet that give every picture of a page its colours on a dark one.
+/// CSS rules that change the colors of pictures on a dark page.
 pub(in crate::report) fn dark_rules() -> String {
     let name = |color: &RGBColor| format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2);
     let rule = |(light, dark): &(RGBColor, RGBColor)| {
@@ -88,7 +88,7 @@ pub(super) struct Entry<'a> {
     pub(super) sign: Sign,
 }
 
-/// What stands before a legend's words.
+/// Mark before a text of the legend.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sign {
     Line,
@@ -97,7 +97,7 @@ pub(super) enum Sign {
     Area,
 }
 
-/// Each line has a mark of its own, for those who do not see its colour. Corners are pixels from the middle.
+/// Each line has its own mark, for readers who do not see its color. Corners are in pixels from the middle.
 pub(super) fn mark_of(place: usize, color: RGBColor) -> Polygon<(i32, i32)> {
     const HALF: i32 = 8;
     let corners: &[(i32, i32)] = match place % 4 {
@@ -109,7 +109,7 @@ pub(super) fn mark_of(place: usize, color: RGBColor) -> Polygon<(i32, i32)> {
     Polygon::new(corners, color.filled())
 }
 
-/// Where each entry stands, from the left and in which row.
+/// Position of each entry: distance from the left, and row.
 fn places(entries: &[Entry<'_>]) -> Vec<(i32, i32)> {
     let (mut left, mut row) = (0, 0);
     let mut places = Vec::new();
@@ -124,7 +124,7 @@ fn places(entries: &[Entry<'_>]) -> Vec<(i32, i32)> {
     places
 }
 
-/// How much of the sheet is above the picture itself.
+/// Height of the sheet above the plot.
 pub(super) fn head_height(entries: &[Entry<'_>]) -> i32 {
     let rows = places(entries).last().map_or(0, |(_, row)| row + 1);
     TITLE_HEIGHT + rows * LEGEND_HEIGHT + if rows > 0 { 8 } else { 0 }

@@ -1,4 +1,4 @@
-//! A field of two keys: a cell for each pair of values, the deeper the larger its number, which stands in it.
+//! A heat map of two keys: a cell for each pair of values with its number; a larger number has a deeper color.
 
 use plotters::{
     element::{Rectangle, Text},
@@ -20,13 +20,13 @@ const FOOT: i32 = 84;
 /// The key of the rows stands above them.
 const KEY_HEIGHT: i32 = 34;
 const MOST_LETTERS: usize = 9;
-/// Of a letter, about.
+/// Approximate width of a letter.
 const LETTER: i32 = 12;
 const NUMBER_LETTERS: usize = 4;
 const FEWEST: usize = 5;
 const MOST: usize = 12;
 
-/// From low to high, one hue; the colours are the same on a dark page, and so is the ink upon them.
+/// From low to high, one hue; the colors and the text on them are the same on a dark page.
 const STEPS: [RGBColor; 7] = [
     RGBColor(0xEA, 0xF2, 0xFB),
     RGBColor(0xCB, 0xE0, 0xF6),
@@ -108,13 +108,13 @@ impl Heat {
         LEFT + (WIDTH as i32 - LEFT - RIGHT) * column as i32 / self.columns.len().max(1) as i32
     }
 
-    /// How many fit in a cell.
+    /// Number of letters that fit in a cell.
     fn letters(&self) -> usize {
         letters_of(self.columns.len())
     }
 }
 
-/// How many letters fit in a cell of so many columns.
+/// Number of letters that fit in a cell of a field with so many columns.
 fn letters_of(columns: usize) -> usize {
     ((WIDTH as i32 - LEFT - RIGHT) / columns.max(1) as i32 / LETTER).clamp(2, 24) as usize
 }

@@ -38,13 +38,13 @@ pub(in crate::report) struct Lines {
 pub(in crate::report) struct Line {
     /// In the legend; the lines of one label share its entry.
     pub(in crate::report) label: String,
-    /// Which of the series' colours.
+    /// Index into the colors of the series.
     pub(in crate::report) color: usize,
     pub(in crate::report) shape: Shape,
     pub(in crate::report) marks: Vec<Mark>,
 }
 
-/// How the marks of a line are shown.
+/// Style of the marks of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) enum Shape {
     /// Marks with a line between.
@@ -69,11 +69,11 @@ impl Mark {
     }
 }
 
-/// A stretch of the horizontal axis with a colour of its own.
+/// A stretch of the horizontal axis with its own color.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::report) struct Band {
     pub(in crate::report) label: &'static str,
-    /// Which of the bands' colours.
+    /// Index into the colors of the bands.
     pub(in crate::report) color: usize,
     pub(in crate::report) from: f64,
     pub(in crate::report) to: f64,

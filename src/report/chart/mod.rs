@@ -21,10 +21,10 @@ use plotters::{drawing::IntoDrawingArea, prelude::SVGBackend};
 /// A picture with its name and words.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
-    /// Of its file, without the ending.
+    /// Name of its file, without the extension.
     pub(super) name: String,
     pub(super) title: String,
-    /// What it shows, and what it leaves out, in whole sentences.
+    /// Sentences on what it shows and what it does not show.
     pub(super) caption: String,
     pub(super) picture: Picture,
 }
@@ -37,7 +37,7 @@ pub(super) enum Picture {
 }
 
 impl Chart {
-    /// A picture that stands alone: title and legend are in it. Colours are those of light pages; [`dark_rules`] has the others.
+    /// A picture that stands alone: title and legend are in it. Colors are those of light pages; [`dark_rules`] has the others.
     pub(super) fn svg(&self) -> String {
         let size = match &self.picture {
             Picture::Lines(lines) => lines.size(),
@@ -57,7 +57,7 @@ impl Chart {
         }
         let mut title = String::new();
         let _ = Html.write_escaped_str(&mut title, &shortened(&self.title, 200));
-        // What reads a page aloud says the title instead of every tick.
+        // Screen readers say the title instead of every tick.
         text.replacen("<svg ", "<svg role=\"img\" data-by=\"kiln\" ", 1).replacen(">\n", &format!(">\n<title>{title}</title>\n"), 1)
     }
 }

@@ -15,18 +15,18 @@ const GAP: f64 = 0.02;
 const LETTER: f64 = 0.018;
 /// From here on a label has an exponent.
 const MOST_PLAIN: f64 = 1e15;
-/// What lies further out has no place on an axis: steps beyond it would be infinite.
+/// Largest magnitude on an axis; steps beyond it would be infinite.
 const FURTHEST: f64 = 1e300;
 /// Letters of a tick.
 const MOST_LETTERS: usize = 12;
 
-/// What is measured: it decides the units.
+/// Kind of quantity, which decides the units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) enum Quantity {
     /// A count or a loss.
     Number,
     Bytes,
-    /// Of 1.
+    /// A fraction of 1.
     Fraction,
     Seconds,
     /// One of a kind: watts, °C.
@@ -57,7 +57,7 @@ impl Unit {
         }
     }
 
-    /// Where a unit begins is not what it is: minutes from six of them on, hours from six.
+    /// Returns the unit with its real size: minutes are used from 6 min on and hours from 6 h on.
     fn divided(self) -> Self {
         let size = match self.name {
             "h" => 3600.0,
@@ -128,12 +128,12 @@ impl Axis {
         axis
     }
 
-    /// Whether there is something between two values: words stand in a row.
+    /// Whether the values are numbers. Words are placed at equal distances.
     pub(in crate::report) fn is_scale(values: &[&str]) -> bool {
         numbers(values).is_some()
     }
 
-    /// Where each of the values stands.
+    /// Position of each value.
     pub(in crate::report) fn places(values: &[&str]) -> Vec<f64> {
         numbers(values).unwrap_or_else(|| (0..values.len()).map(|place| place as f64).collect())
     }
@@ -192,7 +192,7 @@ pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
             let short = format!("{:.2}", value / size);
             format!("{}{name}", short.trim_end_matches('0').trim_end_matches('.'))
         }
-        // So many zeros nobody counts.
+        // Numbers with more zeros are hard to read.
         None if digits > 6 && value != 0.0 => format!("{value:.1e}"),
         None => format!("{value:.*}", digits.min(6)),
     };
@@ -205,7 +205,7 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        // What has no place lies beside the picture.
+        // A value without a position lies outside the picture.
         let share = ((value - self.low) / (self.high - self.low)).clamp(-10.0, 10.0);
         limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
     }

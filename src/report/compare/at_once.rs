@@ -39,7 +39,7 @@ impl<'a> AtOnce<'a> {
     }
 }
 
-/// When an attempt ran, in s since 1970.
+/// Start and end of an attempt, in seconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Span<'a> {
     start: f64,
@@ -87,8 +87,8 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Whether nothing says that they ran on two hosts. As for what is comparable, a host that is not known is no other one; ids that were made of different
-/// things say nothing of one another.
+/// Whether two rows may come from one host. As in `comparable`, an unknown host does not count as a different one, and ids that were made in
+/// different ways are not compared.
 fn may_share_host(one: &TrialRow, other: &TrialRow) -> bool {
     let kind = |id: &str| id.split('-').next().unwrap_or_default().to_owned();
     match (one.host_id.as_deref(), other.host_id.as_deref()) {

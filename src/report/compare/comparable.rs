@@ -1,16 +1,16 @@
-//! Whether two rows may be compared at all: what has to be alike for a difference in numbers to mean something.
+//! Decides whether two rows are comparable: lists the fields that must be equal for a difference to mean something.
 
 use std::collections::BTreeSet;
 
 use kiln_core::record::TrialRow;
 use serde::Serialize;
 
-/// A fact of a row that decides its numbers beside what is looked at.
+/// A field of a row that affects its numbers, besides the compared settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
     DeviceName,
-    /// Of a trial on the CPU: its kind. Beside a GPU another processor is told with the records.
+    /// Model of the processor, for a trial on the CPU. For a trial on a GPU a different processor is reported with the records.
     Processor,
     PowerLimitWatts,
     MigProfile,
@@ -44,7 +44,7 @@ impl Field {
         Self::ConcurrentTrials,
     ];
 
-    /// Its column.
+    /// Name of its column.
     pub fn name(self) -> &'static str {
         match self {
             Self::DeviceName => "device_name",
@@ -64,7 +64,7 @@ impl Field {
         }
     }
 
-    /// Whether tables older than the column are of unknown value, which is no other one.
+    /// Whether older tables lack the column. An unknown value does not count as a different one.
     fn may_be_unknown(self) -> bool {
         matches!(self, Self::Processor | Self::PowerLimitWatts | Self::MigProfile | Self::EccMode | Self::HostId)
     }
@@ -92,13 +92,13 @@ impl Field {
     }
 }
 
-/// Host ids that were made of different things say nothing of one another.
+/// Host ids that were made in different ways cannot be compared.
 fn is_of_two_kinds(field: Field, base: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
     let kinds = |ids: &BTreeSet<String>| ids.iter().map(|id| id.split('-').next().unwrap_or_default().to_owned()).collect::<BTreeSet<String>>();
     field == Field::HostId && kinds(base).is_disjoint(&kinds(new))
 }
 
-/// A field in which the rows differ, with what there is of it on both sides.
+/// A field in which the rows differ, with its values on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unlike {
     pub field: Field,
@@ -109,8 +109,8 @@ pub struct Unlike {
 /// Between the devices of one trial in a cell.
 const UUIDS_APART: char = ';';
 
-/// The GPUs of both sides by their UUIDs, where the sides did not run on the same ones; `None` on the CPU, where there is nothing to tell. What is of another
-/// name, power limit or shape is refused as such ([`unlike`]): these are GPUs that nothing but their UUID tells apart, and yet not one and the same.
+/// Returns the UUIDs of the GPUs of both sides, where the sides ran on different GPUs; `None` on the CPU. GPUs that differ in name, power limit or
+/// MIG profile are refused as such ([`unlike`]): the GPUs returned here differ only in their UUID.
 pub(super) fn boards(base: &[&TrialRow], new: &[&TrialRow]) -> Option<[Vec<String>; 2]> {
     let of = |rows: &[&TrialRow]| -> BTreeSet<String> {
         rows.iter()

@@ -1,4 +1,4 @@
-//! A gate: whether a metric became worse anywhere. It has three answers, and "cannot tell" is not "no".
+//! A gate answers whether a metric became worse at any point. It has three answers; "cannot tell" is not "no".
 
 use kiln_core::{
     statistics::{MUCH_DISTURBED, Nature},
@@ -7,17 +7,17 @@ use kiln_core::{
 
 use super::{Compared, Comparison, Comparisons, Metric, Verdict, word};
 
-/// What a gate answers.
+/// Answer of a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
     Pass,
-    /// The points where it is so.
+    /// The points where the metric became worse.
     Fail(Vec<String>),
     /// The points where these runs cannot exclude it, each with the reason.
     CannotTell(Vec<String>),
 }
 
-/// So many points are named in a sentence.
+/// Largest number of points that a sentence names.
 const MOST_NAMED: usize = 5;
 
 impl Gate {
@@ -35,7 +35,7 @@ impl Gate {
     }
 }
 
-/// Whether a metric became worse at any point of base. It passes where that is excluded at every one of them.
+/// Decides whether a metric became worse at any point of base. It passes where the runs exclude that at every point.
 pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
     let (mut worse, mut untold) = (Vec::new(), Vec::new());
     for pair in &found.pairs {
@@ -63,7 +63,7 @@ pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
     }
 }
 
-/// Whether others disturbed so much more of one side that the difference may be theirs.
+/// Whether one side was disturbed so much more than the other that this may explain the difference.
 fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
     let [base, new] = &pair.disturbed;
     let share = |disturbed: &Vec<String>, runs: usize| disturbed.len() as f64 / runs.max(1) as f64;
@@ -71,7 +71,7 @@ fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
     comparison.metric.nature() == Nature::Drifting && apart.abs() >= MUCH_DISTURBED
 }
 
-/// The points of which a page says nothing: none of their trials can be compared, or base alone has them.
+/// Returns the points without a verdict: none of their trials can be compared, or only base has them.
 pub fn unsaid(found: &Comparisons) -> Vec<String> {
     let is_unsaid = |pair: &&Compared| pair.unlike.is_empty() && (pair.comparisons.is_empty() || pair.ends.is_some());
     let unsaid = found.pairs.iter().filter(is_unsaid).map(|pair| format!("{} (not all its trials completed with a number)", pair.name));

@@ -1,4 +1,4 @@
-//! Which rows of two tables are set against each other.
+//! Matches the rows of two tables that are compared with each other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub(super) struct Pair<'a> {
     pub(super) new: Vec<&'a TrialRow>,
 }
 
-/// What is in both tables, and the names of what is in one of them alone.
+/// Points that are in both tables, and the names of points that are in only one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matched<'a> {
     pub(super) pairs: Vec<Pair<'a>>,
@@ -67,7 +67,7 @@ pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[Str
 /// Rows by their values; those of one group must be of one point.
 type Groups<'a> = BTreeMap<Vec<Sorted>, Vec<&'a TrialRow>>;
 
-/// What tells points apart: the values of the axes, and whether it is one in smaller pieces.
+/// Identity of a point: the values of its axes, and whether it ran in smaller micro-batches.
 type Setting<'a> = (&'a [String], Option<Pieces>);
 
 fn grouped<'a>(table: &'a TrialTable, keys: &[String], whose: &str) -> Result<Groups<'a>, String> {
@@ -110,13 +110,13 @@ impl PartialOrd for Sorted {
     }
 }
 
-/// What a row has for a key of `--by`.
+/// A row's value of a key of `--by`.
 fn cell(table: &TrialTable, row: &TableRow, key: &str) -> Result<String, String> {
     setting(table, row, key).ok_or_else(|| {
         let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
         format!(
-            "`--by {key}`: that is no axis of both tables ({} here), and none of the columns {}",
-            if axes.is_empty() { "there is none".to_owned() } else { axes.join(", ") },
+            "`--by {key}` is not an axis of both tables ({} here), nor one of the columns {}",
+            if axes.is_empty() { "none".to_owned() } else { axes.join(", ") },
             SETTINGS.join(", ")
         )
     })
@@ -165,7 +165,7 @@ mod tests {
         let base = table(&["a.b", "c.d"], vec![(row(1, 1.0), &["8", "1"]), (row(2, 1.0), &["8", "2"])]);
         let said = by_keys(&base, &base, &["a.b".to_owned()]).unwrap_err();
         assert_eq!(said, "BASE: rows of 2 points have a.b 8; name further axes in `--by`, such as `c.d`");
-        assert!(by_keys(&base, &base, &["x.y".to_owned()]).unwrap_err().contains("`--by x.y`: that is no axis of both tables (`a.b`, `c.d` here)"));
+        assert!(by_keys(&base, &base, &["x.y".to_owned()]).unwrap_err().contains("`--by x.y` is not an axis of both tables (`a.b`, `c.d` here)"));
         assert_eq!(by_keys(&base, &base, &["a.b".to_owned(), "c.d".to_owned()]).unwrap().pairs.len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What is compared: a number of a row, which way is better, and from what change on it matters.
+//! The compared metrics: the number of a row, which direction is better, and the smallest change that counts.
 
 use kiln_core::{
     record::TrialRow,
@@ -39,7 +39,7 @@ impl Metric {
         match self {
             Self::Throughput => &[("tokens_per_second", |row| row.tokens_per_second), ("samples_per_second", |row| row.samples_per_second)],
             Self::StepTime => &[("median_step_seconds", |row| row.median_step_seconds)],
-            // Of one kind of device: what a process holds is no device's memory.
+            // Both sides use one kind of memory: the memory of a process is not that of a device.
             Self::Memory => &[
                 ("peak_allocated_bytes", |row| on_gpu(row, row.peak_allocated_bytes)),
                 ("peak_nvml_used_bytes", |row| on_gpu(row, row.peak_nvml_used_bytes)),
@@ -53,8 +53,8 @@ impl Metric {
         }
     }
 
-    /// The numbers of the rows of both sides, from one and the same column: the first in which both sides have any, with its name. A row that
-    /// has none there, or one that cannot be in a ratio, is left out; another column would compare something else.
+    /// The numbers of the rows of both sides from one column, with its name: the first column in which both sides have a number. A row without a
+    /// usable number there is excluded; another column would compare something else.
     pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow], at_once: &AtOnce<'_>) -> Option<(&'static str, [Vec<Run>; 2])> {
         let of = |(name, column): &Column| {
             let run = |row: &&TrialRow| Some(self.run(row, column(row).filter(|value| can_be_ratio(*value))?, at_once));
@@ -86,7 +86,7 @@ impl Metric {
         Run { value, seconds: row.started_seconds(), block, is_disturbed: is_at_once || !row.disturbances().is_empty(), is_at_once }
     }
 
-    /// Whether the state of the machine reaches it.
+    /// Whether the state of the machine affects it.
     pub(super) fn nature(self) -> Nature {
         match self {
             Self::Throughput | Self::StepTime | Self::Energy => Nature::Drifting,
@@ -94,7 +94,7 @@ impl Metric {
         }
     }
 
-    /// Whether it says how fast something is.
+    /// Whether it measures speed.
     pub(super) fn is_speed(self) -> bool {
         matches!(self, Self::Throughput | Self::StepTime)
     }
@@ -113,12 +113,12 @@ impl Metric {
         self == Self::Throughput
     }
 
-    /// The one whose change for the worse has this word.
+    /// Returns the metric whose change for the worse has this word.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.word(false) == word)
     }
 
-    /// What a change for the better, or for the worse, is called.
+    /// The word for a change for the better or for the worse.
     pub fn word(self, is_better: bool) -> &'static str {
         match (self, is_better) {
             (Self::Throughput, true) => "faster",
@@ -135,7 +135,7 @@ impl Metric {
     }
 }
 
-/// Its name, and where it stands.
+/// Name of a column, and the function that reads it.
 type Column = (&'static str, fn(&TrialRow) -> Option<f64>);
 
 fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {

@@ -1,6 +1,6 @@
-//! Two tables set against each other: what changed, by how much, and whether that can be told from chance.
+//! Compares two tables: the changes, their size, and whether they are larger than noise.
 //!
-//! Rows in, verdicts out; how they look is for [`Page`]. The rules are in `docs/comparing.md`.
+//! Rows come in, verdicts go out; [`Page`] prints them. The rules are in `docs/comparing.md`.
 
 mod at_once;
 mod comparable;
@@ -33,27 +33,27 @@ use self::at_once::AtOnce;
 use super::points::note_on;
 use matching::{Matched, Pair, by_id, by_keys};
 
-/// How tables are compared.
+/// Options of a comparison of two tables.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Dotted keys or columns by whose values rows are matched; by trial id if there are none.
     pub by: Vec<String>,
-    /// Fields that may differ: the comparison is about them.
+    /// Fields that may differ, because the comparison is about them.
     pub across: Vec<Field>,
-    /// Leave out runs that were disturbed ([`TrialRow::disturbances`]).
+    /// Exclude disturbed runs ([`TrialRow::disturbances`]).
     pub is_clean: bool,
 }
 
-/// What a comparison says.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Better,
     Worse,
     Same,
-    /// The interval reaches across what would be a change.
+    /// The interval includes both a change that counts and no change.
     Ambiguous,
-    /// One side ran after the other, and the machine alone may change by so much.
+    /// One side ran after the other, and drift of the machine alone may explain the change.
     CannotTell,
     TooFewRuns,
     NotComparable,
@@ -64,30 +64,30 @@ pub enum Verdict {
 pub struct Comparison {
     pub metric: Metric,
     pub verdict: Verdict,
-    /// Where the numbers stand, the same of both sides.
+    /// Column of the numbers, the same for both sides.
     pub column: &'static str,
     /// Runs with the number on each side.
     pub base_runs: usize,
     pub new_runs: usize,
-    /// Runs that completed without it, or with one that cannot be in a ratio.
+    /// Completed runs without the number, or with one that cannot be part of a ratio.
     pub base_missing: usize,
     pub new_missing: usize,
-    /// A column that comes before this one and that one side alone has.
+    /// A preferred column that only one side has.
     pub passed_over: Option<&'static str>,
     /// The geometric mean of each side in the metric's unit.
     pub base: f64,
     pub new: f64,
     /// new / base.
     pub ratio: f64,
-    /// Of the ratio, adjusted for all comparisons of these tables; `None` where there are too few runs.
+    /// 95 % interval of the ratio, adjusted for all comparisons of these tables; `None` where there are too few runs.
     pub interval: Option<[f64; 2]>,
     /// The smallest change, as a share, that so many runs of this spread would show four times in five; never less than what counts as a change.
     pub visible: Option<f64>,
-    /// How the runs of both sides lie in time; `None` where there are too few.
+    /// Order of the runs of both sides in time; `None` where there are too few.
     pub design: Option<Design>,
-    /// How the machine changed meanwhile.
+    /// Drift of the machine during the runs.
     pub drift: Drift,
-    /// Whether these runs exclude a change for the worse that counts.
+    /// Whether these runs exclude a change for the worse that is large enough to count.
     #[serde(skip)]
     pub excludes_worse: bool,
 }
@@ -97,18 +97,18 @@ pub struct Comparison {
 pub struct Compared {
     pub name: String,
     pub comparisons: Vec<Comparison>,
-    /// Why it cannot be compared; empty if it can.
+    /// Fields that make it not comparable; empty if it can be compared.
     pub unlike: Vec<Unlike>,
-    /// Of the trials that are in both tables: how many have losses, and how many of these are equal to the bit.
+    /// Number of trials in both tables that have losses, and how many of these losses are equal to the bit.
     pub losses: usize,
     pub equal_losses: usize,
     /// Trials of which one side has a loss that the other has not.
     pub lacking_losses: usize,
     /// The largest distance of two losses of one trial, as a share of that of base.
     pub losses_apart: Option<f64>,
-    /// How trials ended on each side, where that is not `completed` for all.
+    /// Outcomes of the trials of each side, where not all are `completed`.
     pub ends: Option<[String; 2]>,
-    /// Runs that lie far from the others of their side, with what may be the reason.
+    /// Outliers, runs that are far from the others of their side, with what may be the reason.
     pub outliers: Vec<String>,
     /// Runs that both sides have: one and the same row.
     pub shared: usize,
@@ -116,12 +116,12 @@ pub struct Compared {
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
-    /// Completed runs of each side that were disturbed, in words; left out of the numbers if that was asked for.
+    /// Descriptions of the completed runs of each side that were disturbed; excluded from the numbers on request.
     pub disturbed: [Vec<String>; 2],
 }
 
 impl Compared {
-    /// How fast it is: by its rate, where it has none by the time of its steps.
+    /// The comparison of speed: by throughput, or by step time where there is no throughput.
     pub(super) fn speed(&self) -> Option<&Comparison> {
         [Metric::Throughput, Metric::StepTime].into_iter().find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
     }
@@ -140,12 +140,12 @@ pub struct Comparisons {
     pub only_new: Vec<String>,
     /// Fields in which compared rows differ, as asked for.
     pub across: Vec<Unlike>,
-    /// Whether disturbed runs were left out.
+    /// Whether disturbed runs were excluded.
     pub is_clean: bool,
 }
 
 impl Comparisons {
-    /// Whether anything could be set against anything.
+    /// Whether the tables have no point in common.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
@@ -154,7 +154,7 @@ impl Comparisons {
 /// Compares two tables.
 ///
 /// # Errors
-/// A key of [`Options::by`] that does not match rows one to one, in words.
+/// A message about a key of [`Options::by`] that does not match rows one to one.
 pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result<Comparisons, String> {
     let matched = if options.by.is_empty() { by_id(base, new) } else { by_keys(base, new, &options.by)? };
     let Matched { mut pairs, only_base, only_new } = matched;
@@ -181,7 +181,7 @@ pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result
     Ok(Comparisons { pairs: compared, only_base, only_new, across, is_clean: options.is_clean })
 }
 
-/// Of runs that have numbers to compare.
+/// Returns the fields in which the completed runs of both sides differ.
 fn unlike_in(pair: &Pair<'_>) -> Vec<Unlike> {
     comparable::unlike(&completed(&pair.base), &completed(&pair.new))
 }
@@ -219,13 +219,13 @@ fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
     old.started_utc.is_some() && old == new
 }
 
-/// Whether one of two attempts of one trial has a loss that the other has not.
+/// Whether one of two attempts of a trial has a loss that the other lacks.
 fn lacks_loss(old: &TrialRow, new: &TrialRow) -> bool {
     let differs = |old: Option<f64>, new: Option<f64>| old.is_some() != new.is_some();
     differs(old.train_loss, new.train_loss) || differs(old.valid_loss, new.valid_loss)
 }
 
-/// Whether two attempts of one trial learned the same; `None` where a loss is missing.
+/// Whether two attempts of a trial have equal losses; `None` where a loss is missing.
 fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
     let is_equal = |old: Option<f64>, new: Option<f64>| Some(old?.to_bits() == new?.to_bits());
     match (is_equal(old.train_loss, new.train_loss), is_equal(old.valid_loss, new.valid_loss)) {
@@ -244,7 +244,7 @@ fn ends(rows: &[&TrialRow]) -> String {
     counts.join(", ")
 }
 
-/// `trial 0123456789: clocks held down for 90 % of the window (hw_thermal_slowdown)`, of completed runs; `other` is what the other side is called.
+/// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed runs; `other` is what the other side is called.
 fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<String> {
     let told = |row: &TrialRow| {
         let mut found = row.disturbances();
@@ -316,7 +316,7 @@ fn fill(pairs: &[Pair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
     }
 }
 
-/// Half of the level is the throughput's, half that of all other metrics together; what asks nothing of chance counts for neither.
+/// Half of the error level is for throughput, half for all other metrics together; comparisons of constant numbers count for neither.
 fn questions(measured: Vec<&Measured>) -> Vec<Question> {
     let is_asked = |one: &&&Measured| !one.sides.is_constant();
     let of_throughput = measured.iter().filter(is_asked).filter(|one| one.metric == Metric::Throughput).count().max(1) as f64;
@@ -352,19 +352,19 @@ fn excludes_worse(metric: Metric, estimate: &Estimate) -> bool {
     if metric.is_better_high() { estimate.excludes_lower(worth) } else { estimate.excludes_higher(worth) }
 }
 
-/// Losses of which one is 0 are this far apart, as a share: a page has no infinite numbers.
+/// Relative distance of two losses of which one is 0, because a page has no infinite numbers.
 const FURTHEST: f64 = 1e300;
 
 /// Further from the median than this, in deviations estimated from the median of distances, is far (Iglewicz & Hoaglin 1993).
 const FAR: f64 = 3.5;
-/// What makes the median distance of a normal distribution its standard deviation.
+/// Median distance from the median of a normal distribution, in standard deviations.
 const TO_DEVIATION: f64 = 0.6745;
-/// Nearer than this to the median no run is far, however close together the others lie.
+/// A run nearer to the median than this is not an outlier, however small the spread is.
 const NEAR: f64 = statistics::WORTH;
-/// Of fewer runs nobody can say which one is far.
+/// Smallest number of runs in which an outlier can be recognized.
 const FEWEST_FOR_OUTLIERS: usize = 4;
 
-/// Runs whose speed is far from that of the others. They are told, never left out.
+/// Returns the runs whose speed is far from that of the others. They are reported, never excluded.
 fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
     let rows = completed(rows);
     let speeds: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, Metric::Throughput.of(row)?))).collect();

@@ -1,4 +1,4 @@
-//! What the order of the runs means for the verdicts, in words.
+//! Sentences on how the order of the runs affects the verdicts.
 
 use kiln_core::{
     statistics::{Design, Drift, SESSION_JUMP},
@@ -7,8 +7,8 @@ use kiln_core::{
 
 use super::{Compared, Comparison, Comparisons};
 
-/// Sentences on how the runs of both sides lie in time and what the machine did meanwhile, of the metrics that depend on it; the most telling point
-/// speaks for all.
+/// Returns sentences on the order of the runs of both sides and on drift of the machine, for the metrics that depend on them. The most important
+/// point stands for all.
 pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<String> {
     let timed = || found.pairs.iter().filter_map(Compared::timed);
     let of = |holds: &dyn Fn(Design) -> bool| timed().filter(|one| one.design.is_some_and(holds)).count();
@@ -21,48 +21,48 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
     let again = format!("`kiln compare --rerun {base} {new}` runs both in turns");
     if apart > 0 {
         said.push(format!(
-            "order: {}the two sides ran one after the other: only a change beyond {jump} is told, and machines were seen to change by more; {again}",
+            "order: {}the two sides ran one after the other: only changes beyond {jump} are reported, and machines have drifted by more; {again}",
             part(apart)
         ));
     }
     if unknown > 0 {
         said.push(format!(
-            "order: {}nobody knows when the runs were made: they are taken as one side after the other, and only a change beyond {jump} is told; {again}",
+            "order: {}the times of the runs are unknown: they are treated as one side after the other, and only changes beyond {jump} are reported; {again}",
             part(unknown)
         ));
     }
     let disturbed = of(&|design| design == Design::ApartDisturbed);
     if disturbed > 0 {
         said.push(format!(
-            "order: {}the two sides ran one after the other while others disturbed the machine: nothing is told; {again}, `--clean` leaves disturbed runs out",
+            "order: {}the two sides ran one after the other while others disturbed the machine: no verdict is given; {again}, `--clean` excludes disturbed runs",
             part(disturbed)
         ));
     }
     let at_once = of(&|design| design == Design::AtOnce);
     if at_once > 0 {
         said.push(format!(
-            "order: {}the two sides ran at the same time on one machine and disturbed each other: nothing is told of their speed; {again}",
+            "order: {}the two sides ran at the same time on one machine and disturbed each other: no verdict on speed is given; {again}",
             part(at_once)
         ));
     }
     if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
         let pairs = if least == most { counted(*most, "pair") } else { format!("{least} to {most} pairs") };
-        said.push(format!("order: {}the two sides ran in turns; {pairs} of neighbouring runs are compared", part(paired.len())));
+        said.push(format!("order: {}the two sides ran in turns; {pairs} of neighboring runs are compared", part(paired.len())));
     }
     let mixed = of(&|design| design == Design::Mixed);
     if mixed > 0 {
-        said.push(format!("order: {}the runs of both sides are mixed in time, not in pairs; a line through time is taken out", part(mixed)));
+        said.push(format!("order: {}the runs of both sides are mixed in time, not in pairs; a linear drift is removed", part(mixed)));
     }
     let shared: usize = found.pairs.iter().map(|pair| pair.shared).sum();
     if shared > 0 {
-        said.push(format!("order: {} in both tables: one and the same, at the same moment; no gate passes for that", counted(shared, "run")));
+        said.push(format!("order: {} in both tables: the same run, not a repeat; no gate passes there", counted(shared, "run")));
     }
     said.extend(boards(found, base, new));
     said.extend(drifts(found));
     said
 }
 
-/// That the sides ran on different boards of one model, of which each has a speed of its own.
+/// Sentence that the sides ran on different boards of one model, which may differ in speed.
 fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
     let told: Vec<&[Vec<String>; 2]> = found.pairs.iter().filter(|pair| pair.unlike.is_empty()).filter_map(|pair| pair.boards.as_ref()).collect();
     let [of_base, of_new] = told.first()?;
@@ -71,7 +71,7 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
     let on = |uuids: &[String]| listed(uuids, " and ");
     let others = if of_base[0].starts_with("MIG-") { "other instances of the same shape" } else { "other boards of the same model" };
     Some(format!(
-        "boards: {part}base ran on {}, new on {}: {others}, whose own differences in speed and power are in these numbers; \
+        "boards: {part}base ran on {}, new on {}: {others}, and differences between boards in speed and power affect these numbers; \
          `kiln compare --rerun {base} {new} --set run.devices=[{}]` runs both on one",
         on(of_base),
         on(of_new),
@@ -88,7 +88,7 @@ fn drifts(found: &Comparisons) -> Vec<String> {
     };
     let of = |ratio: f64| format!("{} {}", Fraction((ratio - 1.0).abs()), if ratio > 1.0 { "faster" } else { "slower" });
     let kinds: [(&str, Option<f64>); 3] = [
-        ("while both sides ran; it is taken out of the verdicts", largest(&|drift| drift.over_all)),
+        ("while both sides ran; it is removed from the verdicts", largest(&|drift| drift.over_all)),
         ("during base", largest(&|drift| drift.of_base)),
         ("during new", largest(&|drift| drift.of_new)),
     ];

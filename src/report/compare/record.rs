@@ -1,4 +1,4 @@
-//! What differs between the records of two runs: the experiment, the code, the libraries, the machine.
+//! Lists the differences between the records of two runs: experiment, code, libraries, machine.
 
 use kiln_core::{
     plan::show,
@@ -21,12 +21,12 @@ pub struct Fact {
 
 /// Sections of a launch that decide numbers.
 const TELLING: [&str; 9] = ["git", "versions", "libraries", "flags", "environment", "data_sha256", "driver", "devices", "machine"];
-/// What is never the same twice, and decides nothing.
+/// Keys that differ in every run and do not affect results.
 const FLEETING: [&str; 6] = ["load_1_minute", "available", "free", "uptime", "boot", "idle"];
-/// What a reader knows anyway, or sees from another key.
+/// Keys that a reader knows already or sees from another key.
 const BESIDE: [&str; 2] = ["experiment.name", "experiment.description"];
 
-/// What the newest launches of two runs recorded differently, and the keys in which their experiments differ.
+/// Returns the differences between the records of the newest launches of two runs, and the keys in which their experiments differ.
 pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Vec<Fact> {
     let [base, new] = experiments.map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))));
     let of_experiment = base.zip(new).map(|(base, new)| differences(base, new)).unwrap_or_default();
@@ -38,7 +38,7 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         !is_fleeting && !BESIDE.contains(&difference.key.as_str()) && !is_one_number(difference)
     };
     let fact = |Difference { key, old, new }: Difference| Fact { what: key, base: spelled(old), new: spelled(new) };
-    // What only changed its form reads the same.
+    // Values that differ only in notation read the same.
     of_experiment.chain(of_launch).filter(is_telling).map(fact).filter(|fact| fact.base != fact.new).collect()
 }
 
@@ -55,7 +55,7 @@ fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {
     Some(leaves(Value::Object(telling), &|_| false))
 }
 
-/// Hashes are told apart by their beginnings.
+/// Shortens hashes to their first digits.
 const DIGITS: usize = 12;
 
 fn spelled(value: Option<Value>) -> String {

@@ -1,4 +1,4 @@
-//! A comparison as people and programs read it: what differs in the records first, then the verdicts, then what could not be set side by side.
+//! Prints a comparison for people and programs: differences between the records, verdicts, then the points that could not be compared.
 
 use std::fmt::Write;
 
@@ -32,19 +32,19 @@ const CSV_COLUMNS: [&str; 17] = [
     "base_disturbed",
     "new_disturbed",
 ];
-/// A table of more lines nobody reads.
+/// Longest table that is printed, in lines.
 const MOST_LINES: usize = 200;
-/// So are remarks on single points.
+/// Largest number of remarks on single points that is printed.
 const MOST_REMARKS: usize = 20;
-/// More facts than this are counted, and left to `--format json`.
+/// Largest number of facts printed; the rest is counted, and `--format json` has all.
 const MOST_FACTS: usize = 20;
-/// A longer value is cut.
+/// Values longer than this are cut, in characters.
 const LONGEST_FACT: usize = 60;
 
-/// Everything that a comparison has to say.
+/// A printable comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// What the two sides are called.
+    /// Names of the two sides.
     pub base: &'a str,
     pub new: &'a str,
     /// `None` where a side has no record beside its table.
@@ -52,7 +52,7 @@ pub struct Page<'a> {
     pub found: &'a Comparisons,
 }
 
-/// How a table stands in a page.
+/// Output format of a table.
 enum Form {
     Text(Style),
     Markdown,
@@ -99,7 +99,7 @@ impl Page<'_> {
         }
     }
 
-    /// A line that holds others' words.
+    /// Escapes a line that holds text from files.
     fn plain(&self, line: &str, form: &Form) -> String {
         match form {
             Form::Text(_) => without_controls(line),
@@ -111,19 +111,19 @@ impl Page<'_> {
     pub fn headline(&self) -> String {
         let words = |metric: Metric| words(metric, self.of(metric).iter().map(|(_, comparison)| *comparison));
         let verdicts = match (words(Metric::Throughput), words(Metric::StepTime)) {
-            (rates, steps) if rates.is_empty() && steps.is_empty() => "nothing has a rate to compare".to_owned(),
-            (rates, steps) if rates.is_empty() => format!("nothing has a rate to compare; step-time: {steps}"),
+            (rates, steps) if rates.is_empty() && steps.is_empty() => "no point has a rate to compare".to_owned(),
+            (rates, steps) if rates.is_empty() => format!("no point has a rate to compare; step-time: {steps}"),
             (rates, _) => format!("throughput: {rates}"),
         };
         let across: Vec<String> = self.found.across.iter().map(|unlike| format!("ACROSS {}", difference(unlike))).collect();
         if across.is_empty() { verdicts } else { format!("{}: {verdicts}", across.join(", ")) }
     }
 
-    /// What differs in the records.
+    /// Writes the differences between the records.
     fn record(&self, page: &mut String, form: &Form) {
         let bullet = if let Form::Markdown = form { "- " } else { "  " };
         let Some(facts) = self.facts else {
-            page.push_str("\nno record beside one of the tables: what differs in code, libraries and machine is not known\n");
+            page.push_str("\none table has no record beside it: differences in code, libraries and machine are unknown\n");
             return;
         };
         if facts.is_empty() {
@@ -147,7 +147,7 @@ impl Page<'_> {
         self.found.pairs.iter().filter_map(|pair| Some((pair, &pair.comparisons[comparison(pair)?]))).collect()
     }
 
-    /// A table where there is something to see, else a line.
+    /// Prints a table where some verdict is interesting, else a line.
     fn metric(&self, page: &mut String, form: &Form, metric: Metric) {
         let comparisons = self.of(metric);
         let is_quiet = |(_, comparison): &(&Compared, &Comparison)| {
@@ -197,7 +197,7 @@ impl Page<'_> {
             let unusable = |column: &&str| format!("not compared: {}: no run of one side has a `{column}` {USABLE}", pair.name);
             remarks.extend(pair.unusable.iter().map(unusable));
             remarks.extend(disturbed(pair, self.found.is_clean));
-            remarks.extend(pair.outliers.iter().map(|outlier| format!("far off: {}: {outlier}", pair.name)));
+            remarks.extend(pair.outliers.iter().map(|outlier| format!("outlier: {}: {outlier}", pair.name)));
         }
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
         if left_out > 0 {
@@ -260,7 +260,7 @@ impl Page<'_> {
         serde_json::to_string_pretty(&self.value()).unwrap_or_default() + "\n"
     }
 
-    /// That object.
+    /// Returns that object.
     pub fn value(&self) -> Value {
         let mut whole = json!({"kiln_compare": KILN_COMPARE, "base": self.base, "new": self.new, "facts": self.facts});
         if let (Value::Object(whole), Ok(Value::Object(found))) = (&mut whole, serde_json::to_value(self.found)) {
@@ -270,16 +270,17 @@ impl Page<'_> {
     }
 }
 
-/// Of a recorded run, before it is run again: what is another now, for a terminal. What only trials can tell is not asked.
+/// Lists what has changed since a recorded run, before it is run again, for a terminal. Facts that only trials can tell are not compared.
 pub fn now_different(facts: &[Fact]) -> String {
     let known: Vec<Fact> = facts.iter().filter(|fact| !["libraries.", "flags."].iter().any(|of| fact.what.starts_with(of))).cloned().collect();
     if known.is_empty() {
-        return "experiment, code, programs, machine and data are as they were recorded; the trials will tell of their libraries".to_owned();
+        return "experiment, code, programs, machine and data are unchanged since the recorded run; libraries are compared after the trials"
+            .to_owned();
     }
     let lines: String = lines_of(&known).map(|line| format!("\n  {}", without_controls(&line))).collect();
     let more = known.len().saturating_sub(MOST_FACTS);
     let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
-    format!("now another than recorded:{lines}{more}")
+    format!("changed since the recorded run:{lines}{more}")
 }
 
 /// The first of them.
@@ -287,18 +288,18 @@ fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
     facts.iter().take(MOST_FACTS).map(|Fact { what, base, new }| format!("{what}: {} → {}", told(base), told(new)))
 }
 
-/// Runs that a comparison leaves out.
+/// Sentence about the runs that a comparison excludes.
 fn missing(point: &str, comparison: &Comparison) -> Option<String> {
     let Comparison { column, base_missing, new_missing, base_runs, new_runs, .. } = comparison;
     let side = |missing: &usize, runs: &usize, side: &str| (*missing > 0).then(|| format!("{missing} of {} runs of {side}", missing + runs));
     let sides: Vec<String> = [side(base_missing, base_runs, "base"), side(new_missing, new_runs, "new")].into_iter().flatten().collect();
-    (!sides.is_empty()).then(|| format!("left out: {point}: {} completed without a `{column}` {USABLE}", sides.join(" and ")))
+    (!sides.is_empty()).then(|| format!("excluded: {point}: {} completed without a `{column}` {USABLE}", sides.join(" and ")))
 }
 
-/// What a number must be to be in a ratio, as `metric` takes it.
-const USABLE: &str = "above 0 and of a size that can be measured (1e-150 to 1e150)";
+/// Condition for a number to be part of a ratio, as `metric` checks it.
+const USABLE: &str = "from 1e-150 to 1e150";
 
-/// Lines that somebody may read: of very many, what changed for the worse, then for the better, and how many are left out.
+/// Returns the lines to print, and the number of hidden lines. Of very many, changes for the worse come first, then changes for the better.
 fn worth_showing<'c>(mut comparisons: Vec<(&'c Compared, &'c Comparison)>) -> (Vec<(&'c Compared, &'c Comparison)>, usize) {
     let left_out = comparisons.len().saturating_sub(MOST_LINES);
     if left_out > 0 {
@@ -323,7 +324,7 @@ fn difference(unlike: &Unlike) -> String {
     format!("{} {} → {}", unlike.field.name(), side(&unlike.base), side(&unlike.new))
 }
 
-/// How a verdict is spelled, on pages and by `--fail-on`.
+/// Name of a verdict on pages and in `--fail-on`.
 pub fn word(comparison: &Comparison) -> &'static str {
     match comparison.verdict {
         Verdict::Better => comparison.metric.word(true),
@@ -352,7 +353,7 @@ fn unit(comparisons: &[(&Compared, &Comparison)]) -> String {
     names.join(" or ")
 }
 
-/// How far the intervals reach, and what they would have shown, where there are any: `; 95 % intervals from -1.2 % to +0.8 %, smallest visible 0.9 %`.
+/// Text on the widest interval and the smallest visible change, where there are any: `; 95 % intervals from -1.2 % to +0.8 %, smallest visible 0.9 %`.
 fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
     let intervals = || comparisons.iter().filter_map(|(_, comparison)| comparison.interval);
     let (low, high) = intervals().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ends| (low.min(ends[0]), high.max(ends[1])));
@@ -364,7 +365,7 @@ fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
     }
 }
 
-/// The verdict in words; of one that cannot be told what it may be: `ambiguous: same or faster`.
+/// The verdict in words; an open verdict lists what is possible: `ambiguous: same or faster`.
 fn verdict(comparison: &Comparison) -> String {
     let plain = word(comparison).replace('-', " ");
     let is_open = matches!(comparison.verdict, Verdict::Ambiguous | Verdict::CannotTell);
@@ -381,7 +382,7 @@ fn verdict(comparison: &Comparison) -> String {
     }
 }
 
-/// What must be read together with a verdict.
+/// Suffix of a verdict whose runs were disturbed.
 fn beside(pair: &Compared) -> &'static str {
     if pair.disturbed.iter().all(Vec::is_empty) { "" } else { " (disturbed)" }
 }
@@ -395,11 +396,11 @@ fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
         Some(format!("{} of {side} ({first}{more})", counted(runs.len(), "run")))
     };
     let told: Vec<String> = sides.into_iter().filter_map(told).collect();
-    let what = if is_clean { "left out as disturbed" } else { "disturbed (`--clean` judges without these runs)" };
+    let what = if is_clean { "excluded as disturbed" } else { "disturbed (`--clean` judges without these runs)" };
     (!told.is_empty()).then(|| format!("{what}: {}: {}", pair.name, told.join("; ")))
 }
 
-/// As a table spells it.
+/// Name of a design in tables.
 fn design(design: Design) -> &'static str {
     match design {
         Design::Paired { .. } => "paired",
@@ -422,11 +423,11 @@ fn shown(metric: Metric, value: f64) -> String {
     }
 }
 
-/// From where on the ends of an interval lie so far apart that they say nothing.
+/// Ratio of the ends of an interval above which it is too wide to be useful.
 const FAR_APART: f64 = 4.0;
 
 fn interval([low, high]: [f64; 2]) -> String {
-    if high > FAR_APART * low { "too wide to say anything".to_owned() } else { format!("{} to {}", Change(low), Change(high)) }
+    if high > FAR_APART * low { "too wide to be useful".to_owned() } else { format!("{} to {}", Change(low), Change(high)) }
 }
 
 fn visible(share: f64) -> String {

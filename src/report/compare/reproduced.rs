@@ -1,23 +1,23 @@
-//! Whether a run was reproduced: an answer for programs, and a sentence.
+//! Decides whether a run was reproduced: an answer for programs, and a sentence.
 
 use kiln_core::units::{Fraction, counted};
 
 use super::{Compared, Comparisons, Gate, Verdict};
 
-/// What a rerun showed.
+/// Result of a rerun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reproduction {
-    /// Whether the losses are those of the record. Those that differ by no more than rounding makes of them cannot tell: another order of the same sums, or
-    /// a change that is as small so far.
+    /// Whether the losses are those of the record. The answer is "cannot tell" where they differ by no more than rounding: the cause may be another
+    /// order of the same sums, or a real change that is still small.
     pub gate: Gate,
-    /// The same in words, and whether the speed is that of the record.
+    /// The same as a sentence, and whether the speed changed.
     pub sentence: String,
 }
 
 /// Losses no further apart than this, as a share, may differ by rounding alone. Chosen: f32 rounds to 6e-8, and a training carries it on from step to step.
 const ROUNDED: f64 = 1e-4;
 
-/// Whether the losses of a rerun are those of the record, and whether its speed is.
+/// Compares the losses and the speed of a rerun with the record.
 pub fn reproduced(found: &Comparisons) -> Reproduction {
     let (gate, losses) = losses(found);
     Reproduction { gate, sentence: format!("{losses}; {}", speed(found)) }
@@ -30,7 +30,8 @@ fn losses(found: &Comparisons) -> (Gate, String) {
     let missing = &found.only_base;
     if missing.len() + ended_otherwise.len() > 0 {
         let of = |count: usize, what: &str| (count > 0).then(|| format!("{} {what}", counted(count, "point")));
-        let why: Vec<String> = [of(missing.len(), "did not run again"), of(ended_otherwise.len(), "ended otherwise")].into_iter().flatten().collect();
+        let why: Vec<String> =
+            [of(missing.len(), "did not run again"), of(ended_otherwise.len(), "ended differently")].into_iter().flatten().collect();
         let sentence = format!("not reproduced: {}; losses equal to the bit: {equal} of {all}", why.join(", "));
         return (Gate::Fail(missing.iter().cloned().chain(ended_otherwise).collect()), sentence);
     }
@@ -45,13 +46,12 @@ fn losses(found: &Comparisons) -> (Gate, String) {
         }
         _ if equal == all => (Gate::Pass, format!("reproduced: all {} have the losses of the record to the bit", counted(all, "trial"))),
         _ if lacking > 0 => {
-            let sentence =
-                format!("not reproduced: {}, and {} a loss that the other side has not", same(), counted(lacking, "trial") + verb(lacking));
+            let sentence = format!("not reproduced: {}, and {} a loss that the other side lacks", same(), counted(lacking, "trial") + verb(lacking));
             (Gate::Fail(named(&|pair| pair.lacking_losses > 0)), sentence)
         }
         _ if apart < ROUNDED => {
             let sentence = format!(
-                "cannot tell whether it is reproduced: {} to the bit, the others are at most {apart:.1e} of it apart, which rounding in another order may do",
+                "cannot tell whether it is reproduced: {} to the bit, the others differ by at most {apart:.1e} (relative), which rounding in another order may cause",
                 same()
             );
             (Gate::CannotTell(other()), sentence)
@@ -71,8 +71,8 @@ fn speed(found: &Comparisons) -> String {
     let all = counted(verdicts.len(), "point");
     match verdicts.len() {
         0 => "no speed to compare".to_owned(),
-        _ if slower + faster > 0 => format!("speed: another at {} of {all} ({slower} slower, {faster} faster)", slower + faster),
-        many if same == many => "speed: the same within 3 %".to_owned(),
-        _ => format!("speed: no change told, and {} of {all} cannot be told to be the same", verdicts.len() - same),
+        _ if slower + faster > 0 => format!("speed: changed at {} of {all} ({slower} slower, {faster} faster)", slower + faster),
+        many if same == many => "speed: unchanged (within 3 %)".to_owned(),
+        _ => format!("speed: no change found, but {} of {all} cannot be shown to be unchanged", verdicts.len() - same),
     }
 }

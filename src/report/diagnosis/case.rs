@@ -1,4 +1,4 @@
-//! One trial as the rules see it: its row, and where a rule needs them the other rows of the run.
+//! Context of one trial for the rules: its row and, where a rule needs them, the other rows of the run.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use crate::report::{
     rates::{Blocks, Gain, Rates, Unknown},
 };
 
-/// From where on another point's rate counts as faster.
+/// Smallest lead at which another point counts as faster.
 pub(super) const FASTER: Threshold = Threshold::at_least(
     "rate of another point / own rate - 1, where the interval of the ratio lies above 1",
     WORTH,
@@ -24,30 +24,30 @@ pub(super) const FASTER: Threshold = Threshold::at_least(
      at most 5 % of runs (`benches/findings.rs`)",
 );
 
-/// Whether a rule looks for faster points on one side of each point along an axis, or on both.
+/// Whether a rule searches for faster points on one side of each point along an axis, or on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sides {
     One,
     Both,
 }
 
-/// All points of a run, looked through once: a rule asks of each trial.
+/// All points of a run, indexed once, because the rules are applied to each trial.
 #[derive(Debug)]
 pub(super) struct Around<'a> {
     pub(super) axes: &'a [String],
     points: &'a [Point<'a>],
-    /// Cores that a trial of this run could use: as a note counts them, else the most that any row used or asked for. Too few rather than
-    /// too many where `train.cpu_threads` was given.
+    /// Number of cores that a trial of this run could use: from a note, else the largest number that any row used or asked for. A lower estimate
+    /// where `train.cpu_threads` was given.
     cores: Option<u64>,
-    /// Whether the points are every combination of their values, as those of a plain grid are.
+    /// Whether the points are every combination of their values, as in a plain grid.
     pub(super) is_plain_grid: bool,
-    /// Of each axis: the places of the points by their values on the others.
+    /// For each axis: indexes of the points, grouped by their values on the other axes.
     beside: Vec<HashMap<Vec<&'a str>, Vec<usize>>>,
     rates: Rates,
-    /// Of each axis: how many pairs of points with rates differ in it alone.
+    /// For each axis: the number of pairs of points with rates that differ in that axis only.
     pairs: Vec<usize>,
     crowds: Crowds<'a>,
-    /// Repeats of a point ask the same.
+    /// Cached answers: repeats of a point ask the same question.
     gains: RefCell<HashMap<(usize, usize, usize), Option<Gain>>>,
 }
 
@@ -82,16 +82,16 @@ fn pairs(points: usize) -> usize {
     points * points.saturating_sub(1) / 2
 }
 
-/// The runs of each point apart by how many trials ran at once.
+/// The runs of each point, grouped by the number of concurrent trials.
 #[derive(Debug)]
 struct Crowds<'a> {
-    /// How many trials ran at once, and the runs.
+    /// Number of concurrent trials, and the runs.
     parts: Vec<(u64, Point<'a>)>,
-    /// Where the parts of each point stand.
+    /// Indexes of the parts of each point.
     of_point: Vec<Range<usize>>,
     /// `None` where no point has two parts.
     rates: Option<Rates>,
-    /// How many pairs of parts are of one point.
+    /// Number of pairs of parts that belong to one point.
     pairs: usize,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Crowds<'a> {
         Self { parts, of_point, rates, pairs }
     }
 
-    /// Of a point beside so many trials and the same beside fewer, where those are clearly faster: the fewer trials, both parts, and by how much.
+    /// Compares the runs of a point at this number of concurrent trials with its runs at fewer. Returns the latter where they are clearly faster.
     fn faster(&self, point: usize, trials: u64) -> Option<Calmer<'_, 'a>> {
         let rates = self.rates.as_ref()?;
         let places = || self.of_point[point].clone();
@@ -129,7 +129,7 @@ impl<'a> Crowds<'a> {
     }
 }
 
-/// Repeats beside fewer trials that were faster than those beside as many.
+/// Repeats with fewer concurrent trials that were faster than the other repeats.
 #[derive(Debug)]
 pub(super) struct Calmer<'p, 'a> {
     pub(super) trials: u64,
@@ -138,7 +138,7 @@ pub(super) struct Calmer<'p, 'a> {
     pub(super) gain: Gain,
 }
 
-/// The values of a point but for one axis.
+/// The values of a point on all axes except one.
 fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
     point.values.iter().enumerate().filter(|(place, _)| *place != axis).map(|(_, value)| value.as_str()).collect()
 }
@@ -156,7 +156,7 @@ pub(super) struct Case<'a> {
     pub(super) row: &'a TrialRow,
     pub(super) point: &'a Point<'a>,
     pub(super) around: &'a Around<'a>,
-    /// Of the point among all of the run.
+    /// Index of the point among all points of the run.
     place: usize,
     cells: Map<String, Value>,
 }
@@ -179,12 +179,12 @@ impl<'a> Case<'a> {
         self.row.device_uuid.is_some()
     }
 
-    /// Whether batches come from a loader that `data.num_workers` and `data.synthetic` speak of.
+    /// Whether batches come from a loader to which `data.num_workers` and `data.synthetic` apply.
     pub(super) fn has_loader(&self) -> bool {
         self.row.num_workers.is_some() && self.row.data_kind != "none"
     }
 
-    /// Whether an optimizer updates anything; products of matrices have no batch of their own.
+    /// Whether the trial trains a model; `matmul` has no batch.
     pub(super) fn trains(&self) -> bool {
         self.row.model_kind != "matmul"
     }
@@ -193,7 +193,7 @@ impl<'a> Case<'a> {
         self.axes().iter().any(|axis| axis == key)
     }
 
-    /// What the row's notes say of a column, if it begins so.
+    /// The row's note on a column, if it starts with the given text.
     pub(super) fn note(&self, column: &str, beginning: &str) -> Option<&'a str> {
         note_on(self.row, column).filter(|note| note.starts_with(beginning))
     }
@@ -203,25 +203,25 @@ impl<'a> Case<'a> {
         Evidence { of: None, column: "notes", value: format!("{column}: {note}").into() }
     }
 
-    /// The cells of these columns that hold something.
+    /// The cells of these columns that are not empty.
     pub(super) fn evidence(&self, columns: &[&'static str]) -> Vec<Evidence> {
         let cell =
             |column: &&'static str| Some(Evidence { of: None, column, value: self.cells.get(*column).filter(|cell| !cell.is_null())?.clone() });
         columns.iter().filter_map(cell).collect()
     }
 
-    /// Device memory at its fullest as a share of the device's, by NVML, else by the allocator.
+    /// Peak device memory as a share of the device's memory, by NVML, else by the allocator.
     pub(super) fn device_memory_share(&self) -> Option<f64> {
         let used = self.row.peak_nvml_used_bytes.filter(|used| *used > 0).or(self.row.peak_reserved_bytes)?;
         share(used, self.row.memory_limit_bytes?)
     }
 
-    /// Samples of one pass over the training data, as its time and the rate tell.
+    /// Number of samples of one epoch, computed from its duration and the rate.
     pub(super) fn samples_per_epoch(&self) -> Option<f64> {
         Some(self.row.epoch_seconds? * self.row.samples_per_second?)
     }
 
-    /// Cores that a trial of this run could use, too few rather than too many.
+    /// Number of cores that a trial of this run could use; a lower estimate.
     pub(super) fn cores(&self) -> Option<u64> {
         self.around.cores
     }
@@ -238,7 +238,7 @@ impl<'a> Case<'a> {
         beside.into_iter().flatten().copied().filter(differs).collect()
     }
 
-    /// Of the points that differ in one axis alone and are asked for, those whose rates can be compared with the trial's own.
+    /// Returns the wanted points that differ in one axis only and whose rates can be compared with the trial's own rate.
     pub(super) fn comparable(&self, axis: &str, is_asked: impl Fn(&Point<'_>) -> bool) -> Vec<usize> {
         let places = if self.around.rates.has(self.place) { self.fellow_places(axis) } else { Vec::new() };
         places.into_iter().filter(|place| self.around.rates.has(*place) && is_asked(&self.around.points[*place])).collect()
@@ -256,12 +256,12 @@ impl<'a> Case<'a> {
         found.max_by(|one, other| one.1.ratio.total_cmp(&other.1.ratio))
     }
 
-    /// Of the repeats of the trial's point those beside fewer trials, where they are clearly faster than those beside as many.
+    /// Returns the repeats of the trial's point with fewer concurrent trials, where they are clearly faster.
     pub(super) fn calmer(&self) -> Option<Calmer<'a, 'a>> {
         self.around.crowds.faster(self.place, self.row.concurrent_trials)
     }
 
-    /// Whether the run repeated its points one after the other: their next repeats should take turns.
+    /// Whether the run repeated its points one after the other; the next repeats should then be interleaved.
     pub(super) fn ran_apart(&self) -> bool {
         self.around.points.len() > 1 && self.around.rates.unknown() == Some(Unknown::Apart)
     }
@@ -272,7 +272,7 @@ impl<'a> Case<'a> {
         [of(other), of(self.point).filter(|_| self.point.rows.len() > 1)].into_iter().flatten().collect()
     }
 
-    /// Batch sizes to try from this one on: 4 and 16 times as much, as far as one step's samples exist and what ran out of memory allows.
+    /// Batch sizes to try: this one, 4 and 16 times as much, limited by the number of samples and by batches that ran out of memory.
     pub(super) fn larger_batches(&self) -> Vec<u64> {
         let row = self.row;
         let per_step = row.effective_batch_size.max(1) as f64 / row.batch_size.max(1) as f64;

@@ -1,4 +1,4 @@
-//! A device that could do more: steps too short for it, batches too small for it, gradients on their way, or no GPU at all.
+//! Rules on an underused device: short steps, small batches, gradient exchange, or no GPU.
 
 use kiln_core::{
     record::TrialRow,
@@ -16,13 +16,13 @@ const SHORT_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",
     0.010,
     Unit::Seconds,
-    "chosen: a training step starts some hundred to a thousand kernels, and the host needs 5 to 10 µs to start each",
+    "chosen: a training step starts a few hundred to a thousand kernels, and the host needs 5 to 10 µs to start each",
 );
 const FEW_SMS: Threshold = Threshold::at_most(
     "`mean_sm_active`",
     0.20,
     Unit::Fraction,
-    "chosen: four of five multiprocessors had nothing to do; `utilization.gpu` does not show it (docs/measurement.md 10)",
+    "chosen: four of five multiprocessors were idle; `utilization.gpu` does not show it (docs/measurement.md 10)",
 );
 const LITTLE_ARITHMETIC: Threshold = Threshold::at_most(
     "`mfu` (where `mean_sm_active` is not known)",
@@ -34,13 +34,13 @@ const TINY_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",
     0.002,
     Unit::Seconds,
-    "chosen: as long as it takes to start the kernels of a few layers, so that a CPU may be as fast",
+    "chosen: about the time to start the kernels of a few layers, so that a CPU may be as fast",
 );
 const GROWS: Threshold = Threshold::at_least(
-    "growth of a pass from this batch to the next one of the run, or from the one before / growth of the batch (where it is met the rule does not fire)",
+    "growth of a pass from this batch to the next one of the run, or from the one before / growth of the batch (if met, the rule does not fire)",
     0.5,
     Unit::Fraction,
-    "chosen: half of the pass or more is then work on samples, and not a cost per kernel",
+    "chosen: then at least half of the pass is work on samples, not a cost per kernel",
 );
 const FED: Threshold = Threshold::at_most("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
 const WORKING: Threshold = Threshold::at_least("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: more often than not a kernel was running");
@@ -49,22 +49,22 @@ const FEW_FLOPS: Threshold = Threshold::at_most(
     "`mfu` (where `mean_sm_active` is not known)",
     0.10,
     Unit::Fraction,
-    "chosen: half of the least that trainings of published models reach (PaLM, appendix B)",
+    "chosen: half of the lowest that trainings of published models reach (PaLM, appendix B)",
 );
 const ROOM: Threshold =
-    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.50, Unit::Fraction, "chosen: twice the batch has room at the least");
+    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.50, Unit::Fraction, "chosen: at least twice the batch fits");
 const WORKING_WELL: Threshold = Threshold::at_least(
     "`mean_gpu_utilization`",
     0.80,
     Unit::Fraction,
-    "chosen: hardly a moment without a kernel; it does not say how well it works",
+    "chosen: a kernel ran nearly all the time; that does not show how efficient it was",
 );
 const LITTLE_MEMORY: Threshold =
-    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.30, Unit::Fraction, "chosen: so little that people ask why");
-const SMALL_BATCH: Threshold = Threshold::at_most("`batch_size`", 16.0, Unit::Count, "chosen: with larger batches it is the model that is small");
+    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.30, Unit::Fraction, "chosen: so low that users ask why");
+const SMALL_BATCH: Threshold = Threshold::at_most("`batch_size`", 16.0, Unit::Count, "chosen: with larger batches the model is small, not the batch");
 const IDLE: Threshold = Threshold::at_most("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: half of the time no kernel ran");
 const COMMUNICATION: Threshold =
-    Threshold::at_least("`communication_fraction`", 0.20, Unit::Fraction, "as data wait in docs/measurement.md 5: the devices wait in both");
+    Threshold::at_least("`communication_fraction`", 0.20, Unit::Fraction, "as data wait in docs/measurement.md 5: the devices wait in both cases");
 
 pub(super) const LAUNCH_BOUND: Rule = Rule {
     name: "launch-bound",
@@ -79,8 +79,8 @@ pub(super) const LAUNCH_BOUND: Rule = Rule {
         "mean_cpu_cores",
     ],
     thresholds: &[SHORT_STEP, FEW_SMS, LITTLE_ARITHMETIC, FED, GROWS, TINY_STEP],
-    means: "Passes are short and most of the GPU has no work, as where the host starts kernels no faster than the GPU ends them. Many small kernels that \
-            wait for memory, or a host that is late, look the same in this row; a larger batch tells whether the device had room.",
+    means: "Passes are short and most of the GPU is idle, as it is where the GPU ends kernels faster than the host starts them. Many small kernels that \
+            wait for memory, or a slow host, look the same in this row; a larger batch shows whether the device had room.",
     refuted_by: "A pass over a larger batch takes longer in proportion to the batch; or a deeper model at the same batch takes longer by more than its \
                  kernels cost to start.",
     explains: &["batch-too-small", "memory-to-spare", "low-utilization"],
@@ -101,8 +101,8 @@ pub(super) const BATCH_TOO_SMALL: Rule = Rule {
         "data_wait_fraction",
     ],
     thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED, FASTER],
-    means: "Something runs on the GPU all the time and fills neither its multiprocessors nor its memory: a larger batch may cost little more time.",
-    refuted_by: "A larger batch, repeated in turns with this one, trains no more samples per second.",
+    means: "The GPU always runs some kernel but fills neither its multiprocessors nor its memory: a larger batch may cost little more time.",
+    refuted_by: "A larger batch, repeated in turns with this one, does not train more samples per second.",
     explains: &["memory-to-spare"],
     is_fault: true,
     find: batch_too_small,
@@ -112,7 +112,7 @@ pub(super) const MEMORY_TO_SPARE: Rule = Rule {
     name: "memory-to-spare",
     columns: &["mean_gpu_utilization", "mean_sm_active", "mfu", "batch_size", "peak_nvml_used_bytes", "peak_reserved_bytes", "memory_limit_bytes"],
     thresholds: &[WORKING_WELL, LITTLE_MEMORY, SMALL_BATCH],
-    means: "Memory holds the weights and what one batch makes of them; what is free costs nothing, and to fill it is no aim of its own.",
+    means: "Memory holds the weights and the activations of one batch; free memory costs nothing, and filling it is not a goal.",
     refuted_by: "A larger batch, repeated in turns with this one, trains more samples per second.",
     explains: &[],
     is_fault: false,
@@ -135,7 +135,7 @@ pub(super) const LOW_UTILIZATION: Rule = Rule {
         "cpu_threads",
     ],
     thresholds: &[IDLE],
-    means: "The GPU is idle half of the time or more. What the row shows accounts for that much of it at the most, as kernels may run meanwhile; the rest \
+    means: "The GPU is idle half of the time or more. The shares that the row shows explain at most that much of it, because kernels may run meanwhile; the rest \
             may be the trainer's own thread, kernels that are slow to start, or other processes on the host.",
     refuted_by: "Kernels shorter than the driver's sampling run all the time: `mean_sm_active`, or a profiler's timeline, shows a busy GPU.",
     explains: &[],
@@ -156,7 +156,7 @@ pub(super) const COMMUNICATION_BOUND: Rule = Rule {
     ],
     thresholds: &[COMMUNICATION],
     means: "The devices wait for one another's gradients, once per step: steps of more samples exchange them less often.",
-    refuted_by: "With more `train.grad_accumulation` the share falls and the rate stays as it was; or one device alone is as fast as its part of them.",
+    refuted_by: "With more `train.grad_accumulation` the share falls and the rate stays as it was; or one device alone is as fast as its share of them.",
     explains: &["low-utilization"],
     is_fault: true,
     find: communication_bound,
@@ -166,7 +166,7 @@ pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
     name: "cpu-only-by-accident",
     columns: &["device_name", "driver", "precision", "engine"],
     thresholds: &[],
-    means: "No row can tell what `run.devices` said. A driver, or a precision made for GPUs, says that a GPU was expected; `run.devices: cpu`, or a \
+    means: "A row does not show `run.devices`. A driver, or a precision made for GPUs, suggests that a GPU was expected; `run.devices: cpu`, or a \
             `CUDA_VISIBLE_DEVICES` that hides all GPUs, would be on purpose.",
     refuted_by: "The run's `experiment.yaml` has `run.devices: cpu`.",
     explains: &[],
@@ -174,12 +174,12 @@ pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
     find: cpu_only_by_accident,
 };
 
-/// Whether the loader keeps up; unknown counts as yes, as of a model without one.
+/// Whether the loader keeps up; unknown counts as yes, as for a model without a loader.
 fn is_fed(case: &Case<'_>) -> bool {
     case.row.data_wait_fraction.is_none_or(|wait| wait < FED.value)
 }
 
-/// How much of the chip worked: by its own counters, else by arithmetic.
+/// Whether the active share of the chip is below a threshold: by its own counters, else by MFU.
 fn works_below(case: &Case<'_>, sms: Threshold, flops: Threshold) -> bool {
     match case.row.mean_sm_active {
         Some(active) => sms.is_met(active),
@@ -198,7 +198,7 @@ fn work_of_the_chip(case: &Case<'_>) -> String {
     active.into_iter().chain(mfu).collect::<Vec<_>>().join(" and ")
 }
 
-/// What the device lost, by the best that is known.
+/// Unused share of the device, by the best available figure.
 fn unused(case: &Case<'_>) -> Weight {
     Weight::Costs(1.0 - case.row.mean_sm_active.or(case.row.mfu).unwrap_or(0.0).clamp(0.0, 1.0))
 }
@@ -215,7 +215,7 @@ fn launch_bound(case: &Case<'_>) -> Option<Found> {
     let of_larger = larger.and_then(|point| Some(format!("; with batch {} a pass takes {}", batch_of(point)?, Seconds(pass_of(point)?))));
     let maybe_cpu = if is_tiny { "; with passes so short a CPU may be as fast" } else { "" };
     let says = format!(
-        "{fact}{}: that fits the cost of starting kernels; small kernels that wait for memory, or a host that is late, look the same{maybe_cpu}",
+        "{fact}{}: this fits the cost of starting kernels; small kernels that wait for memory, or a slow host, look the same{maybe_cpu}",
         of_larger.unwrap_or_default()
     );
     // `tf32` is refused on the CPU.
@@ -248,7 +248,7 @@ fn next_batches<'a>(case: &Case<'a>) -> (Option<&'a Point<'a>>, Option<&'a Point
     (smaller, larger)
 }
 
-/// Whether passes of the run take longer in proportion to their batch, from the batch before this one or to the one after it.
+/// Whether pass time grows in proportion to the batch, from the next smaller batch of the run or to the next larger one.
 fn grows_with_the_batch(case: &Case<'_>, seconds: f64) -> bool {
     let own = (case.row.batch_size as f64, pass_of(case.point).unwrap_or(seconds));
     let of = |point: Option<&Point<'_>>| Some((batch_of(point?)? as f64, pass_of(point?)?));
@@ -277,7 +277,7 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
     let is_open = best.is_none() && !tried.is_empty();
     let shown = match best {
         Some((point, better)) => format!("; batch {} made {} more samples/s ({better})", point.rows[0].batch_size, Fraction(better.ratio - 1.0)),
-        None if is_open => "; whether a larger one is faster takes repeats that take turns".to_owned(),
+        None if is_open => "; interleaved repeats are needed to tell whether a larger one is faster".to_owned(),
         None => String::new(),
     };
     let says = format!(
@@ -323,7 +323,7 @@ fn low_utilization(case: &Case<'_>) -> Option<Found> {
     Some(Found::new(says, Weight::Costs(1.0 - share), next))
 }
 
-/// What the row shows of the time in which no kernel ran, how much is left of it, and what the row does not tell.
+/// Text on the time in which no kernel ran: the parts that the row explains, the rest, and the unknown parts.
 fn account(case: &Case<'_>, idle: f64) -> String {
     let row = case.row;
     let parts = [
@@ -336,11 +336,11 @@ fn account(case: &Case<'_>, idle: f64) -> String {
     let left = idle - parts.iter().filter_map(|(_, share, _)| *share).sum::<f64>();
     let idle = Fraction(idle);
     let mut text = match (named.is_empty(), left >= LITTLE) {
-        (true, _) => format!("the row accounts for nothing of the {idle} without a kernel"),
+        (true, _) => format!("the row explains none of the {idle} of the time without a kernel"),
         (false, true) => {
-            format!("of the {idle} without a kernel the row shows {}, and {} are left unaccounted for", named.join(", "), Fraction(left))
+            format!("of the {idle} of the time without a kernel the row shows {}; {} are unexplained", named.join(", "), Fraction(left))
         }
-        (false, false) => format!("the row shows {}, which may account for all of the {idle} without a kernel", named.join(", ")),
+        (false, false) => format!("the row shows {}, which may explain all of the {idle} of the time without a kernel", named.join(", ")),
     };
     if !unknown.is_empty() {
         text.push_str(&format!("; unknown: {}", unknown.join(", ")));
@@ -352,7 +352,7 @@ fn account(case: &Case<'_>, idle: f64) -> String {
     text
 }
 
-/// A smaller share of the time is not named.
+/// Smallest share of the time that a text names.
 const LITTLE: f64 = 0.01;
 
 fn communication_bound(case: &Case<'_>) -> Option<Found> {
@@ -372,7 +372,7 @@ fn cpu_only_by_accident(case: &Case<'_>) -> Option<Found> {
     }
     let name = row.device_name.as_deref().unwrap_or("the CPU");
     let sign = match (&row.driver, row.precision.as_str()) {
-        (Some(driver), _) => format!("an NVIDIA driver ({driver}) is there"),
+        (Some(driver), _) => format!("an NVIDIA driver ({driver}) is present"),
         (None, precision @ "amp-f16") => format!("`train.precision: {precision}` is made for GPUs"),
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! What came from outside and makes numbers doubtful: clocks held down, others on the device, others on the host.
+//! Disturbances from outside that make numbers unreliable: clock limits, other processes on the device or the host.
 
 use kiln_core::units::{Fraction, counted, significant};
 
@@ -19,7 +19,7 @@ const HELD_DOWN: Threshold = Threshold::at_least(
     "`throttled_fraction`",
     0.05,
     Unit::Fraction,
-    "chosen: from here on it can move a rate by more than the 3 % under which rates are called the same",
+    "chosen: from here on it can change a rate by more than 3 %, and smaller changes count as unchanged",
 );
 
 const OTHERS: Threshold =
@@ -31,7 +31,7 @@ const CORRECTED: Threshold = Threshold::at_least(
     "`ecc_corrected_errors`",
     10.0,
     Unit::Count,
-    "chosen: a particle flips a bit once in a while and the correction changes no result; ten within one attempt come from one place that fails",
+    "chosen: a particle flips a bit once in a while and the correction changes no result; ten within one attempt come from a failing cell",
 );
 const APART: Threshold = Threshold::at_least(
     "distance of `energy_counter_joules` and `energy_integral_joules` / the larger",
@@ -50,8 +50,8 @@ pub(super) const THROTTLED: Rule = Rule {
     name: "throttled",
     columns: &["throttled_fraction", "throttle_reasons", "max_temperature_celsius", "mean_sm_clock_megahertz", "mean_power_watts"],
     thresholds: &[HELD_DOWN],
-    means: "The clocks were held down by something other than the work: the rate is that of a hot or hampered device.",
-    refuted_by: "A repeat whose `throttled_fraction` is 0 is no faster.",
+    means: "Something other than the work limited the clocks: the rate is that of a hot or limited device.",
+    refuted_by: "A repeat whose `throttled_fraction` is 0 is not faster.",
     explains: &[],
     is_fault: true,
     find: |case| held_down(case, false),
@@ -61,8 +61,8 @@ pub(super) const POWER_CAPPED: Rule = Rule {
     name: "power-capped",
     columns: &["throttled_fraction", "throttle_reasons", "mean_power_watts", "mean_sm_clock_megahertz", "max_temperature_celsius"],
     thresholds: &[HELD_DOWN],
-    means: "The device is at its power limit and clocks down to stay there, as a well used one does: rates compare only at the same limit.",
-    refuted_by: "A repeat under a higher power limit is no faster.",
+    means: "The device is at its power limit and lowers its clocks to stay there, as a well used device does: rates are comparable only at the same limit.",
+    refuted_by: "A repeat under a higher power limit is not faster.",
     explains: &[],
     is_fault: false,
     find: |case| held_down(case, true),
@@ -72,8 +72,8 @@ pub(super) const SHARED_DEVICE: Rule = Rule {
     name: "shared-device",
     columns: &["foreign_processes", "concurrent_trials", "peak_nvml_used_bytes", "peak_nvml_process_bytes", "mean_gpu_utilization"],
     thresholds: &[FASTER],
-    means: "Others took time, memory or cores from the trial; its times are not those of a device of its own.",
-    refuted_by: "A repeat on a device that nobody else uses is no faster.",
+    means: "Other processes or trials took time, memory or cores from the trial; it did not have the device to itself.",
+    refuted_by: "A repeat on a device that no other process uses is not faster.",
     explains: &[],
     is_fault: true,
     find: shared_device,
@@ -83,8 +83,8 @@ pub(super) const BUSY_HOST: Rule = Rule {
     name: "busy-host",
     columns: &["mean_cpu_cores", "cpu_threads", "samples_per_second"],
     thresholds: &[OTHERS],
-    means: "Processes that are no part of the run kept so many cores busy that timings do not compare: libtorch's threads wait for one another.",
-    refuted_by: "A repeat on a host without other processes is no faster.",
+    means: "Processes outside the run kept so many cores busy that timings are unreliable: libtorch's threads wait for one another.",
+    refuted_by: "A repeat on a host without other processes is not faster.",
     explains: &[],
     is_fault: true,
     find: busy_host,
@@ -94,8 +94,8 @@ pub(super) const MEMORY_ERRORS: Rule = Rule {
     name: "memory-errors",
     columns: &["ecc_uncorrected_errors", "ecc_corrected_errors", "ecc_mode", "device_uuid", "trial_seconds"],
     thresholds: &[UNCORRECTED, CORRECTED],
-    means: "The device's memory is failing. After an uncorrected error nothing that the trial computed can be trusted; corrected ones change no result, but \
-            so many come from a cell that may fail next. Repeat the trial on another GPU, and have this one looked at (`nvidia-smi -q -d \
+    means: "The device's memory is failing. After an uncorrected error the trial's results cannot be trusted; corrected errors change no result, but \
+            so many of them come from a cell that may fail next. Repeat the trial on another GPU, and have this one checked (`nvidia-smi -q -d \
             ECC,ROW_REMAPPER`).",
     refuted_by: "After a reset of the GPU, and the remapping of rows that it does, repeats of the trial have no errors and the same losses.",
     explains: &[],
@@ -107,15 +107,15 @@ pub(super) const ENERGIES_APART: Rule = Rule {
     name: "energies-apart",
     columns: &["energy_counter_joules", "energy_integral_joules", "mean_power_watts", "window_seconds", "mig_profile"],
     thresholds: &[APART, SHORT_WINDOW],
-    means: "The driver's counter and the power readings tell two energies of one window: neither, nor joules per sample, can be trusted. Readings that come \
-            too seldom for a power that changes, or a window of a few readings, make the integral wrong; a counter that was reset makes the counter wrong.",
-    refuted_by: "A repeat with a shorter `measure.sample_interval` and a longer window brings both together: then the counter was right here as well.",
+    means: "The driver's counter and the power readings give different energies for one window: neither of them, nor joules per sample, can be trusted. Readings \
+            that are too rare for a changing power, or a window with few readings, make the integral wrong; a counter that was reset is wrong itself.",
+    refuted_by: "A repeat with a shorter `measure.sample_interval` and a longer window makes both agree: then the counter was right here as well.",
     explains: &[],
     is_fault: true,
     find: energies_apart,
 };
 
-/// The most frequent reason decides which of the two rules speaks.
+/// The most frequent reason decides which of the two rules fires.
 fn held_down(case: &Case<'_>, by_power_cap: bool) -> Option<Found> {
     let row = case.row;
     row.samples_per_second?;
@@ -124,7 +124,7 @@ fn held_down(case: &Case<'_>, by_power_cap: bool) -> Option<Found> {
     if (reasons.split(' ').next() == Some(POWER_CAP)) != by_power_cap {
         return None;
     }
-    let limit = if by_power_cap { "the power limit held the clocks down" } else { "the GPU's clocks were held down" };
+    let limit = if by_power_cap { "the power limit lowered the clocks" } else { "the GPU's clocks were limited" };
     let power = row.mean_power_watts.filter(|_| by_power_cap).map(|watts| format!(" at {watts:.0} W")).unwrap_or_default();
     let heat = row.max_temperature_celsius.filter(|_| !by_power_cap).map(|celsius| format!(", at up to {celsius:.0} °C")).unwrap_or_default();
     let says = format!("{limit} for {} of the window{power}: {}{heat}", Fraction(share), reasons.replace(' ', ", "));
@@ -139,7 +139,11 @@ fn shared_device(case: &Case<'_>) -> Option<Found> {
     row.samples_per_second?;
     let next = Next::new().set("run.require_idle_device", true).set("run.wait", "30m").repeat(3);
     if let Some(seen) = row.others_on_device() {
-        return Some(Found::new(format!("others computed on the device meanwhile ({seen}); its times may be off"), Weight::Doubts, next));
+        return Some(Found::new(
+            format!("other processes used the device during the trial ({seen}); its timings may be wrong"),
+            Weight::Doubts,
+            next,
+        ));
     }
     slowed_by_fellows(case)
 }
@@ -154,7 +158,7 @@ fn slowed_by_fellows(case: &Case<'_>) -> Option<Found> {
         calmer.trials,
         Fraction(better.ratio - 1.0)
     );
-    let parts = [("repeats beside fewer trials", calmer.part), ("repeats beside as many", calmer.own)];
+    let parts = [("repeats with fewer concurrent trials", calmer.part), ("repeats with as many concurrent trials", calmer.own)];
     let told = parts.into_iter().filter_map(|(name, part)| mean_of(part, name, "samples_per_second", |row| row.samples_per_second));
     let next = Next::new().set("run.devices", "auto").repeat(3);
     Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(told))
@@ -164,7 +168,7 @@ fn busy_host(case: &Case<'_>) -> Option<Found> {
     case.row.samples_per_second?;
     let note = case.note("samples_per_second", "other processes kept")?;
     Some(
-        Found::new(format!("{note}; timings of it do not compare"), Weight::Doubts, Next::new().repeat(3))
+        Found::new(format!("{note}; its timings are unreliable"), Weight::Doubts, Next::new().repeat(3))
             .with([Case::quoted("samples_per_second", note)]),
     )
 }
@@ -172,7 +176,7 @@ fn busy_host(case: &Case<'_>) -> Option<Found> {
 fn memory_errors(case: &Case<'_>) -> Option<Found> {
     let met = |count: Option<u64>, threshold: Threshold| count.filter(|count| threshold.is_met(*count as f64));
     let told = [
-        (met(case.row.ecc_uncorrected_errors, UNCORRECTED), "uncorrected memory error", "what it computed is in doubt"),
+        (met(case.row.ecc_uncorrected_errors, UNCORRECTED), "uncorrected memory error", "its results are in doubt"),
         (met(case.row.ecc_corrected_errors, CORRECTED), "corrected memory error", "the device is in doubt"),
     ];
     let found: Vec<(String, &str)> = told.into_iter().filter_map(|(count, noun, doubt)| Some((counted(count? as usize, noun), doubt))).collect();

@@ -1,4 +1,4 @@
-//! Batches that come too late: from the loader, from its disk, from too few cores, over the bus.
+//! Rules on batches that come late: loader, disk, too few cores, transfer to the device.
 
 use kiln_core::units::{Bytes, Fraction, counted, significant};
 
@@ -22,13 +22,13 @@ const DISK_READS: Threshold = Threshold::at_least(
     "`disk_read_bytes` / `trial_seconds`",
     1048576.0,
     Unit::Bytes,
-    "chosen: a disk of the slowest kind reads small files at about 1 MiB/s; below, somebody else keeps it busy",
+    "chosen: the slowest disks read small files at about 1 MiB/s; below that, another process keeps the disk busy",
 );
 const WORKERS_BUSY: Threshold = Threshold::at_least(
     "`load_seconds` / (`window_seconds` × `num_workers`)",
     0.80,
     Unit::Fraction,
-    "chosen: workers whose queues fill up pause, and these had no pause to speak of",
+    "chosen: workers pause when their queues are full, and these hardly paused",
 );
 const WORKERS_PER_CORE: Threshold = Threshold::at_least(
     "`num_workers` / cores",
@@ -37,9 +37,9 @@ const WORKERS_PER_CORE: Threshold = Threshold::at_least(
     "chosen: PyTorch warns from more than one worker per core; two leave room for workers that wait for a disk",
 );
 const MANY_WORKERS: Threshold =
-    Threshold::at_least("`num_workers`", 9.0, Unit::Count, "docs/experiment-file.md: `num_workers: auto` takes 8 at the most");
+    Threshold::at_least("`num_workers`", 9.0, Unit::Count, "docs/experiment-file.md: `num_workers: auto` takes at most 8");
 const TRANSFER_MATTERS: Threshold =
-    Threshold::at_least("`transfer_fraction`", 0.10, Unit::Fraction, "as data wait in docs/measurement.md 5: both hold the device up");
+    Threshold::at_least("`transfer_fraction`", 0.10, Unit::Fraction, "as data wait in docs/measurement.md 5: both make the device wait");
 
 /// The axis of loader workers.
 const WORKERS: &str = "data.num_workers";
@@ -48,8 +48,8 @@ pub(super) const DATA_BOUND: Rule = Rule {
     name: "data-bound",
     columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "mean_gpu_utilization"],
     thresholds: &[WAIT_LIMITS, FASTER],
-    means: "The trainer stands still until the loader hands it a batch: nothing that makes the step faster makes the training faster.",
-    refuted_by: "`data.synthetic: true` makes the batches once: if it is no faster, the loader is not the limit.",
+    means: "The trainer waits for the loader to deliver a batch: a faster step does not make the training faster.",
+    refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the loader is not the limit.",
     explains: &["data-wait", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
     is_fault: true,
     find: |case| waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait)).map(|wait| waiting(case, wait)),
@@ -59,8 +59,8 @@ pub(super) const DATA_WAIT: Rule = Rule {
     name: "data-wait",
     columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "mean_gpu_utilization"],
     thresholds: &[WAIT_MATTERS, FASTER],
-    means: "The loader begins to matter: it will be the limit once the step is faster.",
-    refuted_by: "`data.synthetic: true` makes the batches once: if it is no faster, the wait costs nothing.",
+    means: "The loader begins to limit the speed: it will be the limit once the step is faster.",
+    refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the wait costs nothing.",
     explains: &[],
     is_fault: true,
     find: |case| waits(case).filter(|wait| WAIT_MATTERS.is_met(*wait)).map(|wait| waiting(case, wait)),
@@ -70,8 +70,8 @@ pub(super) const DISK_BOUND: Rule = Rule {
     name: "disk-bound",
     columns: &["data_wait_fraction", "mean_disk_busy_fraction", "disk_read_bytes", "trial_seconds", "num_workers", "mean_gpu_utilization"],
     thresholds: &[WAIT_LIMITS, DISK_BUSY, DISK_READS],
-    means: "The loader waits for a disk: more workers queue at the same disk, and a run whose data is in the page cache is faster.",
-    refuted_by: "A second run of the same data, which the page cache then holds, is no faster; or the disk is as busy without the trial.",
+    means: "The loader waits for a disk: more workers would wait for the same disk, and a run whose data is in the page cache is faster.",
+    refuted_by: "A second run of the same data, which the page cache then holds, is not faster; or the disk is as busy without the trial.",
     explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
     is_fault: true,
     find: disk_bound,
@@ -90,7 +90,7 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
         "mean_gpu_utilization",
     ],
     thresholds: &[WAIT_LIMITS, WORKERS_BUSY],
-    means: "The workers are busy all the time and share too few cores, so more of them cannot help: batches must become cheaper to make, or cores more.",
+    means: "The workers are busy all the time and share too few cores, so more of them cannot help: make batches cheaper to prepare, or use more cores.",
     refuted_by: "The same trial with more workers, or on more cores, waits less.",
     explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
     is_fault: true,
@@ -101,8 +101,8 @@ pub(super) const TOO_MANY_WORKERS: Rule = Rule {
     name: "too-many-workers",
     columns: &["num_workers", "samples_per_second", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "peak_resident_bytes"],
     thresholds: &[FASTER, WORKERS_PER_CORE, MANY_WORKERS],
-    means: "Workers that no core is free for may take turns on those there are; each batch then takes longer to make, and more of them lie in memory.",
-    refuted_by: "Both numbers of workers, repeated in turns, are equally fast; where no other number was compared, the next experiment is the first to say.",
+    means: "Workers without a free core share the cores; each batch then takes longer to make, and more batches are held in memory.",
+    refuted_by: "Both numbers of workers, repeated in turns, are equally fast; where no other number was compared, only the next experiment can tell.",
     explains: &[],
     is_fault: true,
     find: too_many_workers,
@@ -112,8 +112,8 @@ pub(super) const TRANSFER_BOUND: Rule = Rule {
     name: "transfer-bound",
     columns: &["transfer_fraction", "batch_size", "mean_pcie_receive_bytes_per_second", "mean_gpu_utilization"],
     thresholds: &[TRANSFER_MATTERS],
-    means: "Copying batches to the device takes a share of the training that page-locked memory, or smaller numbers, would take less of.",
-    refuted_by: "With page-locked memory the share falls and the rate stays as it was: the copies then lay beside the work.",
+    means: "Copying batches to the device takes a large share of the time; page-locked memory or a smaller number type makes copies faster.",
+    refuted_by: "With page-locked memory the share falls and the rate stays as it was: the copies then ran beside the computation.",
     explains: &["low-utilization"],
     is_fault: true,
     find: transfer_bound,
@@ -169,7 +169,7 @@ fn of_loader(case: &Case<'_>, point: &Point<'_>) -> Vec<Evidence> {
     wait.into_iter().chain(case.rates(point)).collect()
 }
 
-/// What there is, and up to three doublings up to as many as there are cores; the half where there are that many already.
+/// The current number and up to three doublings of it, at most the number of cores; half of it where it has that many already.
 fn worker_counts(now: u64, cores: u64) -> Vec<u64> {
     let mut counts = vec![now];
     let mut next = now.saturating_mul(2).max(1);
@@ -198,11 +198,11 @@ fn disk_bound(case: &Case<'_>) -> Option<Found> {
         Fraction(busy),
         Bytes(per_second as u64)
     );
-    // The second round finds in the page cache what the first one read.
+    // In the second repeat the data is in the page cache.
     Some(Found::new(says, Weight::Costs(wait), Next::new().vary("data.synthetic", [false, true]).repeat(2)))
 }
 
-/// Share of the workers' time in which they were at work.
+/// Share of time in which the workers were busy.
 fn workers_busy(case: &Case<'_>) -> Option<f64> {
     let row = case.row;
     let workers = row.num_workers.filter(|workers| *workers > 0)? as f64;
@@ -247,15 +247,15 @@ fn too_many_workers(case: &Case<'_>) -> Option<Found> {
         let next = Next::new().vary(WORKERS, [few, workers]).repeat(5);
         return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(of_loader(case, other)));
     }
-    // What the run has seen goes before a rule of thumb.
+    // Evidence of the run comes before a rule of thumb.
     let cores = case.cores().filter(|cores| *cores > 0 && comparable.is_empty())?;
     if !MANY_WORKERS.is_met(workers as f64) || !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64) {
         return None;
     }
-    let busy = workers_busy(case).map(|busy| format!("; at work were {} of them at a time", significant(busy * workers as f64)));
+    let busy = workers_busy(case).map(|busy| format!("; on average {} of them were busy", significant(busy * workers as f64)));
     let says = format!("{} on {}{}", counted(workers as usize, "worker"), counted(cores as usize, "core"), busy.unwrap_or_default());
     let tried = case.fellows(WORKERS).into_iter().any(fewer);
-    let says = if tried { format!("{says}; whether fewer are faster takes repeats that take turns") } else { says };
+    let says = if tried { format!("{says}; interleaved repeats are needed to tell whether fewer are faster") } else { says };
     let next = Next::new().vary(WORKERS, [(cores / 2).max(1), cores, workers]).when(tried, |next| next.repeat(3));
     Some(Found::new(says, Weight::Doubts, next))
 }

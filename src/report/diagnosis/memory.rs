@@ -1,4 +1,4 @@
-//! Memory that ran out, nearly did, grows, or has to be tidied up again and again.
+//! Rules on memory: out of memory, nearly full, growing, allocator retries.
 
 use kiln_core::{
     plan::Outcome,
@@ -16,7 +16,7 @@ const LATE: Threshold = Threshold::at_least(
     "`steps` of a trial that ran out of memory",
     100.0,
     Unit::Count,
-    "chosen: weights, gradients and the optimizer's moments are all there after the first step, so the batch fits",
+    "chosen: weights, gradients and the optimizer's moments all exist after the first step, so the batch fits",
 );
 const GREW: Threshold = Threshold::at_least(
     "growth over the window (the median of each quarter of the readings above the one before)",
@@ -28,16 +28,16 @@ const SHORT_WINDOW: Threshold = Threshold::at_most(
     "`steps` - `left_out_steps`",
     100.0,
     Unit::Count,
-    "chosen: in so few steps what is made once, such as the pool of a large model, looks like growth",
+    "chosen: in so few steps a one-time allocation, such as the pool of a large model, looks like growth",
 );
 const TENSORS: Threshold = Threshold::at_least(
     "`peak_allocated_bytes` / `memory_limit_bytes`",
     0.90,
     Unit::Fraction,
-    "chosen: the CUDA context and pieces that fit nowhere take some of the rest",
+    "chosen: the CUDA context and fragmentation take part of the rest",
 );
 const DEVICE: Threshold = Threshold::at_least(
-    "`peak_nvml_used_bytes` / `memory_limit_bytes` (where the allocator is silent)",
+    "`peak_nvml_used_bytes` / `memory_limit_bytes` (where the allocator reports nothing)",
     0.95,
     Unit::Fraction,
     "chosen: the last twentieth is what the allocator keeps in reserve",
@@ -52,7 +52,7 @@ const HOST_LEFT: Threshold = Threshold::at_most(
     "`min_host_memory_available_bytes`",
     536870912.0,
     Unit::Bytes,
-    "chosen: one more process of the size of a small training, and the kernel ends one",
+    "chosen: with one more process of the size of a small training, the kernel kills one",
 );
 const RETRIES: Threshold =
     Threshold::at_least("`allocator_retries`", 3.0, Unit::Count, "docs/tables.md: more than a few slow the trial down; three are a few");
@@ -74,8 +74,8 @@ pub(super) const OOM: Rule = Rule {
         "memory_limit_bytes",
     ],
     thresholds: &[],
-    means: "Weights, moments and what one batch makes of them do not fit together; half the batch with twice the accumulation trains the same, but for batch norm.",
-    refuted_by: "Half the batch with twice the accumulation runs out as well: then it is not the batch that does not fit.",
+    means: "Weights, moments and the activations of one batch do not fit together; half the batch with twice the accumulation trains the same, except for batch norm.",
+    refuted_by: "Half the batch with twice the accumulation runs out as well: then the batch is not the cause.",
     explains: &["memory-nearly-full", "allocator-thrashing"],
     is_fault: true,
     find: oom,
@@ -97,7 +97,7 @@ pub(super) const MEMORY_GROWING: Rule = Rule {
         "median_step_seconds",
     ],
     thresholds: &[GREW, SHORT_WINDOW, LATE],
-    means: "Something keeps what it no longer needs: a list that is added to, losses kept with their graphs, lengths that fit no freed piece. A longer training runs out.",
+    means: "Something keeps memory that it no longer needs: a growing list, losses kept with their graphs, lengths that fit no freed block. A longer training runs out.",
     refuted_by: "With `train.memory.watch: true` a longer trial shows the same memory at its end as in its middle.",
     explains: &["oom", "memory-nearly-full", "allocator-thrashing"],
     is_fault: true,
@@ -116,7 +116,7 @@ pub(super) const MEMORY_NEARLY_FULL: Rule = Rule {
         "batch_size",
     ],
     thresholds: &[TENSORS, DEVICE, HOST, HOST_LEFT],
-    means: "It went well this time: one longer row, an evaluation or another process is enough for it not to.",
+    means: "It fitted this time: one longer row, an evaluation or another process may exceed the memory.",
     refuted_by: "A longer trial, evaluation included, ends with the same peak.",
     explains: &[],
     is_fault: true,
@@ -127,14 +127,14 @@ pub(super) const ALLOCATOR_THRASHING: Rule = Rule {
     name: "allocator-thrashing",
     columns: &["allocator_retries", "peak_allocated_bytes", "peak_reserved_bytes", "memory_limit_bytes", "batch_size", "steps"],
     thresholds: &[RETRIES],
-    means: "The allocator gave all its free memory back to the driver and asked again, which waits for the device each time.",
-    refuted_by: "With half the batch there are no retries, and the rate is no higher.",
+    means: "The allocator returned all its free memory to the driver and asked again, which waits for the device each time.",
+    refuted_by: "With half the batch there are no retries, and the rate is not higher.",
     explains: &["memory-nearly-full"],
     is_fault: true,
     find: allocator_thrashing,
 };
 
-/// Half the batch at the same effective batch, or what else makes a training of one sample smaller.
+/// Half the batch at the same effective batch size; for a batch of one sample another way to save memory.
 fn smaller(case: &Case<'_>) -> Next {
     let row = case.row;
     match (case.trains(), row.batch_size) {
@@ -174,11 +174,11 @@ fn oom(case: &Case<'_>) -> Option<Found> {
             ];
             Some(Found::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
         }
-        _ => Some(Found::new(format!("{ran_out}; no smaller batch of this run says what fits"), Weight::Ended, smaller(case))),
+        _ => Some(Found::new(format!("{ran_out}; no smaller batch of this run shows what fits"), Weight::Ended, smaller(case))),
     }
 }
 
-/// What the notes say of a memory that clearly grew: which, and the note. The device's goes before the host's.
+/// Returns the memory that grew and the note that says so. Device memory comes before host memory.
 fn growth<'a>(case: &Case<'a>) -> Option<(&'static str, &'static str, &'a str)> {
     let of = |memory, column| Some((memory, column, case.note(column, "grew")?));
     of("device", "allocated_slope_bytes_per_step").or_else(|| of("host", "resident_slope_bytes_per_step"))
@@ -196,7 +196,7 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
     let next = Next::new().set("train.memory.watch", true).when(may_be_long, |next| next.set("data.longest_first", true));
     let next = next.when(case.has_loader() && !may_be_long, |next| next.vary("data.synthetic", [false, true]));
     let Some((memory, column, note)) = growth(case) else {
-        let says = format!("{}: the first steps fitted, so it grew, or one batch was larger than all before", ran_out?);
+        let says = format!("{}: the first steps fitted, so memory grew or one batch was larger than all before", ran_out?);
         return Some(Found::new(says, Weight::Ended, next));
     };
     let grew = format!("{memory} memory {note}");
@@ -206,14 +206,14 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
         (None, None) => (format!("{grew}{}; a longer training may run out of it", time_left(case, memory)), Weight::Threatens, next),
         (None, Some(steps)) => {
             let longer = |next: Next| next.set("train.steps", row.steps.unwrap_or(steps).saturating_mul(10).clamp(200, 1_000_000_000));
-            let says = format!("{grew}; only a longer training shows whether it goes on");
+            let says = format!("{grew}; only a longer training shows whether it continues");
             (says, Weight::Doubts, next.when(!case.sweeps("train.epochs"), longer))
         }
     };
     Some(Found::new(says, weight, next).with([Case::quoted(column, note)]))
 }
 
-/// When it will be full, where the slope goes on.
+/// Time until the memory is full if the slope continues.
 fn time_left(case: &Case<'_>, memory: &str) -> String {
     let row = case.row;
     let (slope, peak) = match memory {
@@ -242,12 +242,12 @@ fn memory_nearly_full(case: &Case<'_>) -> Option<Found> {
     let says = match (full, left) {
         (Some((memory, share)), _) => {
             format!(
-                "{} of the {memory}'s {} were used at the fullest",
+                "{} of the {memory}'s {} were used at the peak",
                 Fraction(share),
                 row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default()
             )
         }
-        (None, Some(left)) => format!("{} of host memory were left at the fullest", Bytes(left)),
+        (None, Some(left)) => format!("{} of host memory were left at the peak", Bytes(left)),
         (None, None) => return None,
     };
     let fewer_batches = full.is_none() && row.num_workers.is_some_and(|workers| workers > 1) && case.has_loader();
@@ -257,6 +257,6 @@ fn memory_nearly_full(case: &Case<'_>) -> Option<Found> {
 
 fn allocator_thrashing(case: &Case<'_>) -> Option<Found> {
     let retries = case.row.allocator_retries.filter(|retries| RETRIES.is_met(*retries as f64))?;
-    let says = format!("the device's allocator gave its memory back and tried again {retries} times");
+    let says = format!("the device's allocator returned its free memory and retried {retries} times");
     Some(Found::new(says, Weight::Doubts, smaller(case)))
 }

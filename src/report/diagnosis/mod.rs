@@ -1,5 +1,5 @@
-//! Why a trial was as fast as it was: rules over rows of `trials.csv` become findings, each with the cells it rests on, the threshold and
-//! its source, what it means, and the next experiment. Pure: nothing is measured or looked up here, and pages are drawn elsewhere.
+//! Explains the speed of trials: rules are applied to rows of `trials.csv` and return findings, each with its evidence, the threshold and
+//! its source, its meaning, and the next experiment. Pure: nothing is measured or read here, and pages are printed elsewhere.
 
 mod case;
 mod device;
@@ -44,7 +44,7 @@ pub const RULES: [&Rule; 24] = [
     &device::MEMORY_TO_SPARE,
 ];
 
-/// What the rules find of all trials by their last attempts, what costs most first.
+/// Returns the findings on the last attempts of all trials, most costly first.
 pub fn diagnose(table: &TrialTable) -> Vec<Finding> {
     let run = points(table);
     let around = Around::new(&table.axes, &run);

@@ -1,4 +1,4 @@
-//! The next experiment: keys to set and to vary, as YAML that lies on top of the experiment of a trial.
+//! The next experiment: keys to set and to vary, as a YAML layer above the experiment of a trial.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ impl Next {
         self.vary(key, [value])
     }
 
-    /// Values that stand twice stand once; of none the key is left out.
+    /// Duplicate values are removed; without values the key is omitted.
     pub(super) fn vary<T: Into<Value>>(mut self, key: &str, values: impl IntoIterator<Item = T>) -> Self {
         let mut kept: Vec<Value> = Vec::new();
         for value in values.into_iter().map(Into::into) {
@@ -68,14 +68,14 @@ impl Next {
         let grid: Vec<String> = pinned.chain(varied.iter().map(axis)).collect();
         let mut parts = Vec::new();
         if !case.around.is_plain_grid {
-            // What is laid on top merges with the sweep below it; `null` takes an axis out.
+            // An upper layer merges with the sweep below it; `null` removes an axis.
             let zip: Vec<String> = case.axes().iter().map(|axis| format!("{axis}: null")).collect();
             parts.push(format!("zip: {{{}}}, include: [], exclude: []", zip.join(", ")));
         }
         if !grid.is_empty() {
             parts.push(format!("grid: {{{}}}", grid.join(", ")));
         }
-        // Seeds that are an axis cannot be counted up.
+        // `repeats` is not allowed where the seed is an axis.
         if let Some(times) = self.repeats.filter(|_| !case.sweeps("train.seed")) {
             parts.push(format!("repeats: {times}"));
             if case.ran_apart() {

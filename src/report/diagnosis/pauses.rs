@@ -1,4 +1,4 @@
-//! What is cut out of the measured window and still takes a trial's time.
+//! Pauses that are excluded from the measured window but take a trial's time.
 
 use kiln_core::units::{Fraction, Seconds};
 
@@ -18,19 +18,19 @@ const CHECKPOINT_SHARE: Threshold = Threshold::at_least(
     "`checkpoint_seconds` / `trial_seconds`",
     0.10,
     Unit::Fraction,
-    "chosen: an attempt repeats half an interval at most, and that should cost less than it saves",
+    "chosen: a resumed attempt repeats at most one interval, half on average; checkpoints should cost less than that",
 );
-const EVALUATION_WAIT: Threshold = Threshold::at_least("`evaluation_seconds`", 10.0, Unit::Seconds, "chosen: nobody minds less");
-const CHECKPOINT_WAIT: Threshold = Threshold::at_least("`checkpoint_seconds`", 10.0, Unit::Seconds, "chosen: nobody minds less");
+const EVALUATION_WAIT: Threshold = Threshold::at_least("`evaluation_seconds`", 10.0, Unit::Seconds, "chosen: a shorter time does not matter");
+const CHECKPOINT_WAIT: Threshold = Threshold::at_least("`checkpoint_seconds`", 10.0, Unit::Seconds, "chosen: a shorter time does not matter");
 
-/// How often a training needs a checkpoint at the least.
+/// Fewest checkpoints that a training needs.
 const CHECKPOINTS: u64 = 4;
 
 pub(super) const EVALUATION_DOMINATES: Rule = Rule {
     name: "evaluation-dominates",
     columns: &["evaluation_seconds", "trial_seconds", "window_seconds", "steps", "batch_size"],
     thresholds: &[EVALUATION_SHARE, EVALUATION_WAIT],
-    means: "The rate is right, evaluation is cut out of it, but the trial takes much longer than its training: evaluate less often (`train.evaluate.every`) or in larger batches.",
+    means: "The rate is right, because it excludes evaluation, but the trial takes much longer than its training: evaluate less often (`train.evaluate.every`) or in larger batches.",
     refuted_by: "Without `train.evaluate` the trial takes as long.",
     explains: &[],
     is_fault: true,
@@ -41,14 +41,14 @@ pub(super) const CHECKPOINTS_DOMINATE: Rule = Rule {
     name: "checkpoints-dominate",
     columns: &["checkpoint_seconds", "trial_seconds", "checkpoint_bytes", "steps"],
     thresholds: &[CHECKPOINT_SHARE, CHECKPOINT_WAIT],
-    means: "The rate is right, checkpoints are cut out of it, but the trial spends its time on writing them.",
+    means: "The rate is right, because it excludes checkpoints, but the trial spends much of its time writing them.",
     refuted_by: "Without `train.checkpoint` the trial takes as long.",
     explains: &[],
     is_fault: true,
     find: checkpoints_dominate,
 };
 
-/// The share of the trial that these seconds are.
+/// These seconds as a share of the trial's duration.
 fn share_of_trial(case: &Case<'_>, seconds: Option<f64>, least: Threshold, least_share: Threshold) -> Option<(f64, f64)> {
     let seconds = seconds.filter(|seconds| least.is_met(*seconds))?;
     let share = seconds / case.row.trial_seconds.filter(|all| *all > 0.0)?;
@@ -58,7 +58,7 @@ fn share_of_trial(case: &Case<'_>, seconds: Option<f64>, least: Threshold, least
 fn evaluation_dominates(case: &Case<'_>) -> Option<Found> {
     let (seconds, share) = share_of_trial(case, case.row.evaluation_seconds, EVALUATION_WAIT, EVALUATION_SHARE)?;
     let says = format!("evaluation took {} of the trial ({})", Fraction(share), Seconds(seconds));
-    // Where prompts are answered, that is most of it.
+    // Where answers are generated, they take most of the time.
     let next = match case.row.valid_bleu4 {
         Some(_) => Next::new().set("train.evaluate.generate.rows", 20_u64),
         None => Next::new().vary("train.evaluate.batch_multiple", [1_u64, 4]),

@@ -1,4 +1,4 @@
-//! What a rule is, and what it finds: data, without a word of how a page shows them.
+//! Types of rules and findings: data only, without any layout.
 
 use std::{cmp::Ordering, fmt};
 
@@ -19,13 +19,13 @@ pub struct Rule {
     /// Columns of `trials.csv` that it reads of the trial's own row.
     pub columns: &'static [&'static str],
     pub thresholds: &'static [Threshold],
-    /// What it means when it fires, in a sentence.
+    /// Meaning of the finding, in a sentence.
     pub means: &'static str,
     /// The experiment or the observation that would show that it is not so, in a sentence.
     pub refuted_by: &'static str,
     /// Rules that say nothing more of a trial of which this one has spoken.
     pub explains: &'static [&'static str],
-    /// Whether something should be changed; otherwise it answers a question.
+    /// Whether something should be changed; otherwise the finding answers a question.
     pub is_fault: bool,
     pub(super) find: fn(&Case<'_>) -> Option<Found>,
 }
@@ -33,7 +33,7 @@ pub struct Rule {
 /// A number that decides whether a rule fires, and where it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Threshold {
-    /// What is compared with it: columns and how they are joined.
+    /// Expression that is compared with it: columns and how they are combined.
     pub of: &'static str,
     pub bound: Bound,
     pub value: f64,
@@ -49,11 +49,11 @@ pub enum Bound {
     AtMost,
 }
 
-/// What a threshold's number counts.
+/// Unit of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Of 1.
+    /// A fraction of 1.
     Fraction,
     Seconds,
     Bytes,
@@ -69,7 +69,7 @@ impl Threshold {
         Self { of, bound: Bound::AtMost, value, unit, source }
     }
 
-    /// Whether a number meets it; none never does.
+    /// Whether a number meets it; `None` does not.
     pub(super) fn is_met(&self, value: impl Into<Option<f64>>) -> bool {
         value.into().is_some_and(|value| match self.bound {
             Bound::AtLeast => value >= self.value,
@@ -91,7 +91,7 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// How much a finding matters; the greater ones are shown first.
+/// Weight of a finding; the greatest are shown first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
@@ -124,7 +124,7 @@ impl Weight {
     }
 }
 
-/// What a rule returns when it fires.
+/// Result of a rule that fires.
 #[derive(Debug)]
 pub(super) struct Found {
     /// One clause, with the numbers that matter.

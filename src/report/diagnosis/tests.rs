@@ -175,7 +175,7 @@ fn a_small_batch_on_a_working_gpu_is_no_fault() {
     assert!(!found.is_fault && found.weight == Weight::Tells);
     assert_eq!(found.says, "the GPU is working (utilization 87.0 %); memory is low (25.0 % of 80.0 GiB) because the batch is small (4): not a fault");
     assert_eq!(found.next_yaml, "sweep: {grid: {train.batch_size: [4, 16, 64]}}\n");
-    // Where the chip's own counters say that most of it did nothing, it is one.
+    // It fires where the chip's own counters show that most of the chip was idle.
     let idle_chip = TrialRow { mean_sm_active: Some(0.31), ..small.clone() };
     let found = only(idle_chip, "batch-too-small");
     assert!(found.is_fault && found.weight == Weight::Costs(1.0 - 0.31), "{found:?}");
@@ -203,8 +203,8 @@ fn a_tiny_model_gains_nothing_from_a_gpu() {
     let found = only(tiny.clone(), "launch-bound");
     assert_eq!(
         found.says,
-        "a pass over one batch takes 0.8 ms, 2.1 % of its multiprocessors had work and its MFU is 0.1 % on the GPU (utilization 71.0 %): that fits the \
-         cost of starting kernels; small kernels that wait for memory, or a host that is late, look the same; with passes so short a CPU may be as fast"
+        "a pass over one batch takes 0.8 ms, 2.1 % of its multiprocessors had work and its MFU is 0.1 % on the GPU (utilization 71.0 %): this fits the \
+         cost of starting kernels; small kernels that wait for memory, or a slow host, look the same; with passes so short a CPU may be as fast"
     );
     assert_eq!(found.next_yaml, "sweep: {grid: {train.batch_size: [16, 64, 256], run.devices: [cpu, auto]}}\n");
     assert!(!only(TrialRow { precision: "tf32".into(), ..tiny.clone() }, "launch-bound").next_yaml.contains("cpu"));
@@ -243,7 +243,7 @@ fn memory_that_runs_out_after_an_hour_grew() {
     assert_eq!(found.next_yaml, "train: {memory: {watch: true}}\nsweep: {grid: {data.synthetic: [false, true]}}\n");
     // Without a watch the late step alone says that the batch had fitted.
     let unwatched = TrialRow { allocated_slope_bytes_per_step: None, notes: None, ..late.clone() };
-    assert!(only(unwatched, "memory-growing").says.contains("the first steps fitted, so it grew"));
+    assert!(only(unwatched, "memory-growing").says.contains("the first steps fitted, so memory grew"));
     let first = TrialRow { steps: Some(0), allocated_slope_bytes_per_step: None, notes: None, ..late };
     let found = only(first, "oom");
     assert_eq!(found.next_yaml, "train: {batch_size: 32, grad_accumulation: 2}\n");
@@ -311,10 +311,10 @@ fn a_larger_batch_of_the_run_that_gains_nothing_says_that_this_one_is_large_enou
     let gained = of_two(&FIVE_FASTER);
     assert_eq!(names(&gained), ["batch-too-small"; 5]);
     assert!(gained[0].says.contains("; batch 32 made 12.0 % more samples/s (interval 1"), "{}", gained[0].says);
-    // Of single runs nobody knows the spread: nothing is said of their speed.
+    // The spread of single runs is unknown: no finding is made about their speed.
     let once = diagnose(&in_turns("train.batch_size", &points, &[&[100.0], &[180.0]]));
     assert_eq!(names(&once), ["batch-too-small"]);
-    assert!(once[0].says.ends_with("; whether a larger one is faster takes repeats that take turns"), "{}", once[0].says);
+    assert!(once[0].says.ends_with("; interleaved repeats are needed to tell whether a larger one is faster"), "{}", once[0].says);
     assert_eq!(once[0].next_yaml, "sweep: {grid: {train.batch_size: [8, 32]}, repeats: 3}\n");
 }
 
@@ -347,11 +347,11 @@ fn shares_are_met_at_their_thresholds() {
 fn the_first_reason_tells_heat_from_a_power_cap() {
     let held = |reasons: &str| TrialRow { throttled_fraction: Some(0.4), throttle_reasons: Some(reasons.into()), ..good(1) };
     let capped = only(held("sw_power_cap hw_thermal_slowdown"), "power-capped");
-    assert_eq!(capped.says, "the power limit held the clocks down for 40.0 % of the window at 590 W: sw_power_cap, hw_thermal_slowdown");
+    assert_eq!(capped.says, "the power limit lowered the clocks for 40.0 % of the window at 590 W: sw_power_cap, hw_thermal_slowdown");
     let hot = only(held("hw_slowdown hw_thermal_slowdown"), "throttled");
     assert_eq!(
         (hot.weight, hot.says.as_str()),
-        (Weight::Costs(0.2), "the GPU's clocks were held down for 40.0 % of the window: hw_slowdown, hw_thermal_slowdown, at up to 61 °C")
+        (Weight::Costs(0.2), "the GPU's clocks were limited for 40.0 % of the window: hw_slowdown, hw_thermal_slowdown, at up to 61 °C")
     );
     assert_eq!(hot.next_yaml, "run: {cool_down: {\"below_celsius\":60,\"at_most\":\"5m\"}}\nsweep: {repeats: 3}\n");
 }
@@ -375,7 +375,7 @@ fn others_are_seen_by_their_processes_or_by_calmer_repeats() {
     assert_eq!(names(&slowed), ["shared-device"; 3]);
     assert!(slowed[0].says.starts_with("8 trials ran at once; repeats with 1 made 32.9 % more samples/s (interval 3"), "{}", slowed[0].says);
     assert_eq!(crowded(1.0).len(), 0);
-    // Without another point the crowd and the time cannot be told apart.
+    // Without another point the effects of concurrent trials and of time cannot be separated.
     let beside = |id, trials, rate| (TrialRow { concurrent_trials: trials, samples_per_second: Some(rate), block: Some(id), ..good(id) }, &[][..]);
     assert!(diagnose(&table(&[], vec![beside(1, 1, 330.0), beside(2, 1, 332.0), beside(3, 8, 250.0), beside(4, 8, 255.0)])).is_empty());
 }
@@ -403,7 +403,7 @@ fn growth_and_thrashing_are_said_of_completed_trials_too() {
     assert!(short.weight == Weight::Doubts && short.next_yaml.contains("steps: 200"), "{short:?}");
     assert_eq!(
         only(TrialRow { allocator_retries: Some(3), ..good(1) }, "allocator-thrashing").says,
-        "the device's allocator gave its memory back and tried again 3 times"
+        "the device's allocator returned its free memory and retried 3 times"
     );
     assert!(alone(TrialRow { allocator_retries: Some(2), ..good(1) }).is_empty());
     let low = only(TrialRow { min_host_memory_available_bytes: Some(100 << 20), ..good(1) }, "memory-nearly-full");
@@ -420,17 +420,15 @@ fn an_idle_gpu_has_what_the_row_shows_beside_it() {
     let beside_a_wait = TrialRow { data_wait_fraction: Some(0.15), transfer_fraction: Some(0.04), ..idle.clone() };
     assert_eq!(
         says(beside_a_wait.clone()),
-        "the GPU's utilization was 20.0 %; of the 80.0 % without a kernel the row shows waiting for data 15.0 %, copying batches 4.0 %, and 61.0 % are left \
-         unaccounted for; evaluation (2.8 % of the trial) is not in the window"
+        "the GPU's utilization was 20.0 %; of the 80.0 % of the time without a kernel the row shows waiting for data 15.0 %, copying batches 4.0 %, and 61.0 % are \
+         unexplained; evaluation (2.8 % of the trial) is not in the window"
     );
-    assert!(
-        says(TrialRow { transfer_fraction: None, ..beside_a_wait.clone() }).contains("65.0 % are left unaccounted for; unknown: copying batches")
-    );
+    assert!(says(TrialRow { transfer_fraction: None, ..beside_a_wait.clone() }).contains("65.0 % are unexplained; unknown: copying batches"));
     let covered =
         says(TrialRow { mean_gpu_utilization: Some(0.49), data_wait_fraction: Some(0.19), communication_fraction: Some(0.32), ..idle.clone() });
-    assert!(covered.contains("which may account for all of the 51.0 % without a kernel"), "{covered}");
+    assert!(covered.contains("which may explain all of the 51.0 % of the time without a kernel"), "{covered}");
     let unknown = TrialRow { data_wait_fraction: None, transfer_fraction: None, ..idle };
-    assert!(says(unknown).contains("the row accounts for nothing of the 80.0 % without a kernel; unknown: waiting for data, copying batches"));
+    assert!(says(unknown).contains("the row explains none of the 80.0 % of the time without a kernel; unknown: waiting for data, copying batches"));
     let waiting = TrialRow { mean_gpu_utilization: Some(0.2), mean_sm_active: Some(0.15), data_wait_fraction: Some(0.8), ..good(1) };
     only(waiting, "data-bound");
 }
@@ -439,10 +437,7 @@ fn an_idle_gpu_has_what_the_row_shows_beside_it() {
 fn failing_memory_and_two_energies_of_one_window_are_doubted() {
     let errors = |uncorrected, corrected| TrialRow { ecc_uncorrected_errors: Some(uncorrected), ecc_corrected_errors: Some(corrected), ..good(1) };
     let failed = only(errors(1, 400), "memory-errors");
-    assert_eq!(
-        failed.says,
-        "1 uncorrected memory error and 400 corrected memory errors on the device during the attempt: what it computed is in doubt"
-    );
+    assert_eq!(failed.says, "1 uncorrected memory error and 400 corrected memory errors on the device during the attempt: its results are in doubt");
     assert!(failed.is_fault && failed.weight == Weight::Doubts);
     assert!(
         only(errors(0, 10), "memory-errors").says.ends_with("10 corrected memory errors on the device during the attempt: the device is in doubt")
@@ -481,7 +476,7 @@ fn a_cpu_beside_a_driver_may_be_an_accident_and_a_swept_device_is_none() {
 #[test]
 fn workers_are_too_many_by_the_run_or_else_by_the_cores() {
     let of = |workers| TrialRow { num_workers: Some(workers), ..good(1) };
-    assert_eq!(only(of(40), "too-many-workers").says, "40 workers on 16 cores; at work were 0.107 of them at a time");
+    assert_eq!(only(of(40), "too-many-workers").says, "40 workers on 16 cores; on average 0.107 of them were busy");
     assert!(alone(of(31)).is_empty());
     let points = [(of(4), "4"), (of(40), "40")];
     let swept = |few: &[f64]| diagnose(&in_turns("data.num_workers", &points, &[few, &FIVE]));
@@ -499,7 +494,7 @@ fn single_runs_and_runs_one_after_the_other_make_no_claim() {
     assert!(diagnose(&in_turns("data.num_workers", &few, &[&[400.0], &[328.0]])).is_empty());
     let many = [(of(4), "4"), (of(40), "40")];
     let once = diagnose(&in_turns("data.num_workers", &many, &[&[400.0], &[328.0]]));
-    let words = "40 workers on 16 cores; at work were 0.107 of them at a time; whether fewer are faster takes repeats that take turns";
+    let words = "40 workers on 16 cores; on average 0.107 of them were busy; interleaved repeats are needed to tell whether fewer are faster";
     assert_eq!((names(&once), once[0].says.as_str()), (vec!["too-many-workers"], words));
     assert!(once[0].weight == Weight::Doubts && once[0].next_yaml.ends_with("repeats: 3}\n"), "{once:?}");
     // The repeats of each point in a row: what looks like workers may be the machine's drift.

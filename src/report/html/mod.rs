@@ -1,4 +1,4 @@
-//! One page that opens anywhere: tables and pictures of one or several runs, in a file that needs no other.
+//! Makes one HTML page with tables and pictures of one or several runs, in a single file.
 //!
 //! Everything from a table is escaped by the template engine; the pictures escape their own words. The page forbids every program but its own.
 
@@ -24,10 +24,10 @@ use super::{
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Findings that a page tells: the first cost most.
+/// Largest number of findings on a page; the first are the most costly.
 const MOST_TOLD: usize = 20;
 
-/// What is shown of some runs: worked out once, for the page and for files of pictures.
+/// Everything shown of some runs, computed once for the page and for the picture files.
 #[derive(Debug)]
 pub struct Album<'a> {
     subjects: &'a [Subject<'a>],
@@ -50,7 +50,7 @@ impl<'a> Album<'a> {
         Self { subjects, runs, gallery }
     }
 
-    /// The page, whole.
+    /// Returns the complete page.
     pub fn html(&self) -> String {
         let findings: Vec<Vec<Finding>> = self.subjects.iter().map(|subject| diagnose(subject.table)).collect();
         let spots = Spots::of(&self.runs);
@@ -99,7 +99,7 @@ impl<'a> Album<'a> {
         self.gallery.charts().map(|chart| (free(name(chart)), chart.svg())).collect()
     }
 
-    /// What could not be read for the pictures.
+    /// Series that could not be read for the pictures.
     pub fn faults(&self) -> &[String] {
         &self.gallery.faults
     }

@@ -23,7 +23,7 @@
   let order = rows;
   let most = STEP;
 
-  // Of what the numbers behind the cells are: seconds and bytes.
+  // Units of the numbers behind the cells: seconds and bytes.
   const UNITS = { "µs": 1e-6, us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3, tib: 1024 ** 4 };
   const amount = (text) => {
     const parts = /^([-+]?[\d.]+(?:e[-+]?\d+)?)\s*([a-zµ]*)%?$/.exec(text);
@@ -58,7 +58,7 @@
     more.textContent = `Show all ${found.length}`;
   };
 
-  // What has no value stands last either way.
+  // Cells without a value come last in both directions.
   const compare = (place, sign) => (one, other) => {
     const [a, b] = [one.value[place], other.value[place]];
     const [isNone, otherIsNone] = [a, b].map((value) => value === "" || Number.isNaN(value));
@@ -80,7 +80,7 @@
     button.addEventListener("click", () => {
       const isUp = head.getAttribute("aria-sort") === "ascending";
       const isFirst = head.getAttribute("aria-sort") === "none";
-      // Of most numbers the largest is looked for first.
+      // Most numbers are sorted largest first.
       const isDown = isFirst ? isNumber[place] : isUp;
       for (const other of heads) other.setAttribute("aria-sort", "none");
       head.setAttribute("aria-sort", isDown ? "descending" : "ascending");

@@ -1,4 +1,4 @@
-//! What was recorded of the runs: where and on what they ran, every launch, the snapshot, the experiment; and what differs between runs.
+//! Builds the sections on the record of the runs: machine, every launch, snapshot, experiment, and the differences between runs.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Facts in which two runs differ that a page lists.
+/// Largest number of differences between two runs that a page lists.
 const MOST_FACTS: usize = 40;
 /// Names in a fact.
 const MOST_NAMES: usize = 3;
@@ -66,7 +66,7 @@ pub(super) struct Differences {
 }
 
 impl<'a> RunPart<'a> {
-    /// What cannot be read is told in `faults`.
+    /// Files that cannot be read are listed in `faults`.
     pub(super) fn of(subject: &Subject<'a>, run: &Run<'a>, faults: &mut Vec<String>) -> Self {
         let read = subject.folder.map(|folder| snapshots(&folder.snapshots_table()));
         let snapshots = read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
@@ -86,7 +86,7 @@ impl<'a> RunPart<'a> {
     }
 }
 
-/// The run of a search is searched again.
+/// Returns the command that runs it again; a search is searched again.
 fn again(folder: &RunFolder, is_search: bool) -> String {
     let path = |path: &Path| match path.to_string_lossy() {
         here if here.is_empty() => ".".to_owned(),
@@ -98,13 +98,13 @@ fn again(folder: &RunFolder, is_search: bool) -> String {
     }
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn shell_word(path: &str) -> String {
     let is_plain = !path.is_empty() && path.chars().all(|letter| letter.is_alphanumeric() || "/._-:~^@".contains(letter));
     if is_plain { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-/// What a reader wants to know before any number.
+/// The facts that a reader needs before any number.
 fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let rows = || subject.table.rows.iter().map(|row| &row.fixed);
     let launch = subject.run.and_then(|file| file.launches.last());
@@ -149,7 +149,7 @@ impl LaunchPart {
     fn of(launch: &Launch) -> Self {
         let value = serde_json::to_value(launch).unwrap_or_default();
         let command = launch.command_line.join(" ");
-        let how = launch.ended.as_ref().map_or("not ended in order".to_owned(), |ended| ended.how.clone());
+        let how = launch.ended.as_ref().map_or("not ended cleanly".to_owned(), |ended| ended.how.clone());
         // A short command line says most.
         let leaves = leaves(value, &|_| false).into_iter().filter(|(key, _)| key != "command_line");
         Self {
@@ -182,7 +182,7 @@ fn snapshots(path: &Path) -> Result<Vec<SnapshotPart>, TableError> {
     Ok(devices.into_iter().map(|(device, sections)| SnapshotPart { title: format!("Snapshot of {device} at launch {launch}"), sections }).collect())
 }
 
-/// The value with its unit, or why there is none.
+/// The value with its unit, or the reason why it is missing.
 fn told(row: &SnapshotRow) -> String {
     match (&row.value, &row.reason) {
         (Some(value), _) => format!("{value}{}", row.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default()),
@@ -244,8 +244,7 @@ pub(super) fn unlike(runs: &[Run<'_>]) -> Vec<String> {
             !base.is_empty() && !new.is_empty() && base != new
         };
         let fields: Vec<&str> = Field::ALL.into_iter().filter(differ).map(Field::name).collect();
-        let said =
-            format!("{} and {} differ in {}: their numbers stand beside each other and do not compare", runs[0].label, run.label, fields.join(", "));
+        let said = format!("{} and {} differ in {}: their numbers are not comparable", runs[0].label, run.label, fields.join(", "));
         (!fields.is_empty()).then_some(said)
     };
     runs.iter().skip(1).filter_map(of).collect()

@@ -14,9 +14,9 @@ use crate::report::{
     views::{Run, Spots, value_of},
 };
 
-/// More values than this are typed, not chosen.
+/// Axes with more values than this have no drop-down list.
 const MOST_CHOICES: usize = 40;
-/// Letters of a reason; the table in the file has them all.
+/// Longest reason, in letters; the table in the file has all of it.
 const MOST_LETTERS: usize = 240;
 
 pub(super) struct PointTable {
@@ -40,26 +40,26 @@ pub(super) struct Row {
 #[derive(Clone, Default)]
 pub(super) struct Cell {
     pub(super) text: String,
-    /// Where the text's own number is not what it sorts by.
+    /// The sort key, where it differs from the number in the text.
     pub(super) sorts_as: Option<String>,
     pub(super) is_long: bool,
 }
 
 /// The values of an axis to choose from.
 pub(super) struct Choice {
-    /// Of the column.
+    /// Index of the column.
     pub(super) place: usize,
     pub(super) name: String,
     pub(super) values: Vec<String>,
 }
 
-/// A column of numbers: the mean over the runs of a point.
+/// A column of numbers: means over the runs of a point.
 struct Number {
     head: &'static str,
     meaning: &'static str,
     of: fn(&TrialRow) -> Option<f64>,
     print: fn(f64) -> String,
-    /// The text alone does not sort: its unit changes with its size.
+    /// Whether the unit changes with the size, so that the text cannot be sorted.
     has_units: bool,
 }
 
@@ -111,19 +111,25 @@ const NUMBERS: [Number; 11] = [
     Number { head: "J/sample", meaning: "energy per sample over the window", of: TrialRow::joules_per_sample, print: significant, has_units: false },
     Number {
         head: "throttled",
-        meaning: "share of the window in which something held the clocks back",
+        meaning: "share of the window in which something limited the clocks",
         of: |row| row.throttled_fraction,
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    Number { head: "time", meaning: "of the whole trial", of: |row| row.trial_seconds, print: |value| Seconds(value).to_string(), has_units: true },
+    Number {
+        head: "time",
+        meaning: "duration of the whole trial",
+        of: |row| row.trial_seconds,
+        print: |value| Seconds(value).to_string(),
+        has_units: true,
+    },
 ];
 
 fn loss(value: f64) -> String {
     decimals(value, 4)
 }
 
-/// A point with what the table needs of it.
+/// A point, prepared for the table.
 struct Line<'a> {
     run: usize,
     /// Among the points of its run.
@@ -168,7 +174,7 @@ impl PointTable {
             let of = |line: &Line<'_>| line.point.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("{batch} × {times}"));
             self.add(
                 "in pieces",
-                "what stood in for a trial that ran out of memory: batch × accumulation",
+                "batch × accumulation of a trial that replaces one that ran out of memory",
                 false,
                 lines.iter().map(|line| plain(of(line).unwrap_or_default())),
             );
@@ -184,7 +190,7 @@ impl PointTable {
         }
         self.add(
             "trial",
-            "the first of its trials: `kiln run --only`",
+            "id of its first trial, for `kiln run --only`",
             false,
             lines.iter().map(|line| plain(line.point.rows.first().map_or(String::new(), |row| row.trial.0.clone()))),
         );
@@ -249,7 +255,7 @@ fn reason(point: &Point<'_>) -> String {
 }
 
 fn caption(runs: &[Run<'_>], lines: &[Line<'_>], speeds: &[Speed]) -> String {
-    let order = if lines.iter().any(|line| line.rate.is_some()) { "fastest first" } else { "in the plan's order: none has a speed that compares" };
+    let order = if lines.iter().any(|line| line.rate.is_some()) { "fastest first" } else { "in the plan's order: no point has a comparable speed" };
     let mut said = match lines.iter().any(|line| line.point.completed().count() > 1) {
         true => format!("Means over the n runs of a point, {order}; ± is their standard deviation, and a single run has none."),
         false => format!("One run per point (n = 1), {order}: the spread is unknown."),

@@ -86,7 +86,7 @@ fn line(name: String, place: usize, mut marks: Vec<Mark>, unit: Unit, is_scale: 
     Line { label: name, color: place, shape: Shape::Plain, marks }
 }
 
-/// What a picture leaves out.
+/// The lines of a picture, and counts of the data that it does not show.
 struct Shown<'a> {
     lines: &'a [Line],
     /// Lines that there are.

@@ -31,7 +31,7 @@ pub(super) fn charts(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
     for (place, run) in runs.iter().enumerate() {
         points += run.points.len();
         let mut left = each.min(MOST_LINES - color);
-        // Those that have none are passed over, but not without end.
+        // Trials without curves are skipped, up to a limit.
         for point in run.by_loss().into_iter().take(each * MOST_TRIED) {
             let known = courses.len();
             for row in point.rows.iter().filter(|_| left > 0) {

@@ -16,12 +16,12 @@ use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, label
 
 /// Numbers of samples that differ by so little count as the same: a last batch that was left out.
 const SAME: f64 = 0.02;
-/// Of the samples up to the place, so many make its training loss.
+/// The training loss at a point is the mean over this last share of the samples.
 const LAST_SHARE: f64 = 0.1;
 /// Series of more trials than this are not read.
 const MOST_READ: usize = 200;
 
-/// What a loss was measured on.
+/// The data on which a loss was measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
     Validation,
@@ -90,7 +90,7 @@ fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missin
     let values: Vec<String> = batches.iter().map(u64::to_string).collect();
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let places = Axis::places(&values);
-    // What makes up the effective batch tells no lines apart.
+    // The parts of the effective batch do not separate lines.
     let is_batch = |axis: &str| ["train.batch_size", "train.grad_accumulation", "run.devices_per_trial"].contains(&axis);
     let others: Vec<usize> = spots.varying().into_iter().filter(|axis| !is_batch(&spots.axes[*axis])).collect();
     let mut lines: Vec<Line> = Vec::new();

@@ -47,7 +47,7 @@ fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
         Some(Cell { value, text: short_number(value / size) })
     };
     let cells: Vec<Vec<Option<Cell>>> = row_values.iter().map(|row| column_values.iter().map(|column| cell(row, column)).collect()).collect();
-    let mut caption = "The deeper the colour, the larger the number; an empty cell has none: it did not complete, or was not planned.".to_owned();
+    let mut caption = "A deeper color means a larger number; an empty cell did not complete or was not planned.".to_owned();
     if !held.is_empty() {
         caption.push_str(&format!(" The other axes are held where the best point is: {}.", spots.named(&held, best)));
     }

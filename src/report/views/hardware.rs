@@ -1,4 +1,4 @@
-//! What the machine did while a trial ran: its readings over time, the measured window and throttling marked.
+//! Charts of hardware readings over time during a trial, with the measured window and throttling marked.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,7 +20,7 @@ struct Panel {
     key: &'static str,
     what: &'static str,
     quantity: Quantity,
-    /// Of the host: the same in the rows of every device.
+    /// A reading of the host: it is the same in the rows of every device.
     is_of_host: bool,
     /// Each with its name, which is empty where there is one alone.
     readings: &'static [(&'static str, Cell)],
@@ -84,7 +84,7 @@ fn number(value: Option<u64>) -> Option<f64> {
     value.map(|value| value as f64)
 }
 
-/// Of a few trials of each run: the first of each telling point.
+/// Charts of a few trials of each run: the first trial of each selected point.
 pub(super) fn series(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<TrialSeries> {
     let each = (MOST_TRIALS / runs.len().max(1)).max(1);
     let mut all = Vec::new();
@@ -117,7 +117,7 @@ pub(super) fn series(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<TrialSer
 struct Scene<'a> {
     row: &'a TrialRow,
     samples: Vec<&'a SampleRow>,
-    /// Of the attempt, in the run's seconds.
+    /// Start of the attempt, in seconds since the start of the run.
     start: f64,
     time: Unit,
     bands: Vec<Band>,

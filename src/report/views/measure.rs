@@ -1,4 +1,4 @@
-//! What is drawn over the axes: a number of a row, its unit, and the interval around the mean of repeats.
+//! The quantities drawn against an axis: a number of a row, its unit, and the interval around the mean of repeats.
 
 use kiln_core::{record::TrialRow, statistics};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -13,7 +13,7 @@ pub(in crate::report) struct Measure {
     pub(in crate::report) what: &'static str,
     pub(in crate::report) quantity: Quantity,
     pub(in crate::report) of: fn(&TrialRow) -> Option<f64>,
-    /// Whether 0 is on the axis: a bar of twice the length is then twice as much.
+    /// Whether the axis includes 0, so that a bar twice as long means twice as much.
     pub(in crate::report) is_from_zero: bool,
     pub(in crate::report) is_better_high: bool,
 }
@@ -87,7 +87,7 @@ impl Mean {
             _ => {
                 let count = runs.len() as f64;
                 let half = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975) * statistics::deviation(runs)? / count.sqrt();
-                // What is never negative is not so on a page either.
+                // A quantity that is never negative is not drawn below 0.
                 let least = if runs.iter().all(|run| *run >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
                 Some(((mean - half).max(least), mean + half))
             }

@@ -1,4 +1,4 @@
-//! What memory was held for, as far as the tables tell: sizes that follow from the number of parameters, and what is left.
+//! Chart of memory by use: the sizes that follow from the number of parameters, and the rest.
 
 use kiln_core::{record::TrialRow, units::counted};
 use serde_json::Value;
@@ -9,14 +9,14 @@ use crate::report::{
     points::Point,
 };
 
-/// More bars are a table.
+/// Largest number of bars.
 const MOST_BARS: usize = 12;
 
 const ON_GPU: [&str; 6] =
-    ["weights", "gradients", "optimizer state", "activations and other tensors", "kept by the allocator, unused", "CUDA context and other"];
+    ["weights", "gradients", "optimizer state", "activations and other tensors", "reserved by the allocator, unused", "CUDA context and other"];
 const ON_HOST: [&str; 4] = ["weights", "gradients", "optimizer state", "the rest of the process"];
 
-/// One chart for the device, one for processes on the CPU, where there are such trials.
+/// A chart for the device and one for processes on the CPU, where there are such trials.
 pub(super) fn charts(runs: &[Run<'_>]) -> Vec<Chart> {
     let all: Vec<_> = runs.iter().enumerate().flat_map(|(place, run)| run.points.iter().map(move |point| (place, point))).collect();
     [true, false].into_iter().filter_map(|is_on_gpu| chart(runs, &all, is_on_gpu)).collect()
@@ -47,11 +47,11 @@ fn chart<'a>(runs: &[Run<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) 
     let cut = if known > MOST_BARS { format!(" {MOST_BARS} of {}: the fullest.", counted(known, "point")) } else { String::new() };
     let (what, how) = match is_on_gpu {
         true => ("device", "the allocator's peaks and, where the driver tells it, what the process holds"),
-        false => ("host", "the peak of what the process held in RAM, its programs' pages among it"),
+        false => ("host", "the peak of what the process held in RAM, including program pages"),
     };
     (!shown.is_empty()).then(|| Chart {
         name: format!("memory-of-{what}"),
-        title: unit.after(&format!("What {what} memory was held for")),
+        title: unit.after(&format!("Use of {what} memory")),
         caption: format!(
             "The fullest run of each point; by {how}. Weights, gradients and optimizer state follow from the number of parameters; an optimizer whose \
              state does not is among the rest.{cut}"
@@ -60,7 +60,7 @@ fn chart<'a>(runs: &[Run<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) 
     })
 }
 
-/// Where the sizes of a run's trials come from.
+/// Sources of the sizes of a run's trials.
 struct Sizes<'a> {
     axes: &'a [String],
     optimizer: Option<Value>,
@@ -71,7 +71,7 @@ impl<'a> Sizes<'a> {
         Self { axes: &run.table.axes, optimizer: run.settings.as_ref().and_then(|file| file.get("train")?.get("optimizer").cloned()) }
     }
 
-    /// Weights, gradients, optimizer state, in bytes. Nothing for what is no training, or is spread over devices.
+    /// Weights, gradients, optimizer state, in bytes. `None` for `matmul` and for trials on several devices.
     fn known(&self, row: &TrialRow, point: &Point<'_>) -> [f64; 3] {
         let parameters = row.parameters.filter(|_| row.devices_per_trial.unwrap_or(1) <= 1).unwrap_or(0) as f64;
         let bytes = if row.precision == "bf16" { 2.0 } else { 4.0 };
@@ -101,7 +101,7 @@ impl<'a> Sizes<'a> {
     fn on_gpu(&self, row: &TrialRow, point: &Point<'_>) -> Option<Vec<f64>> {
         let allocated = row.peak_allocated_bytes? as f64;
         let reserved = row.peak_reserved_bytes.map_or(allocated, |bytes| bytes as f64).max(allocated);
-        // What all processes use is not this one's.
+        // The memory of all processes is not the memory of this one.
         let all = row.peak_nvml_process_bytes.map_or(reserved, |bytes| bytes as f64).max(reserved);
         let mut parts = within(self.known(row, point), allocated);
         parts.extend([reserved - allocated, all - reserved]);

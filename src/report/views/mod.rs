@@ -1,4 +1,4 @@
-//! What is worth a picture: rows and series of one or several runs become charts. Nothing is drawn here, and nothing is written.
+//! Selects the charts: rows and series of one or several runs become chart data. Nothing is drawn or written here.
 
 mod against;
 mod curves;
@@ -22,12 +22,12 @@ use super::{
     points::{Point, points, short_names},
 };
 
-/// Lines of a picture: more colours than this nobody tells apart.
+/// Largest number of lines in a picture: more colors are hard to distinguish.
 const MOST_LINES: usize = 8;
-/// Places of a line: more would be finer than a page.
+/// Largest number of points of a line: more would be finer than a page.
 const MOST_MARKS: usize = 240;
 
-/// A run as the views see it.
+/// A run, as input of the views.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     /// Short, and different for each.
@@ -38,7 +38,7 @@ pub(super) struct Run<'a> {
     pub(super) file: Option<&'a RunFile>,
     /// The resolved experiment.
     pub(super) settings: Option<serde_json::Value>,
-    /// Where its series lie, if they do.
+    /// Folder of its series, if there is one.
     pub(super) folder: Option<&'a RunFolder>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Run<'a> {
         Self { label, table, points: points(table), short_axes: short_names(&table.axes), file: None, settings: None, folder: None }
     }
 
-    /// What the trial did step by step; nothing where it was not kept. A table that cannot be read is told in `faults`.
+    /// Rows of the trial's `steps.csv`; empty where the file was not kept. A table that cannot be read is listed in `faults`.
     fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<Course> {
         let launch = self.file.and_then(|file| file.launches.iter().find(|launch| launch.launch == row.launch));
         let course = Course::read(self.folder?, &row.trial, row.attempt, launch);
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         ranked.into_iter().map(|(_, point)| point).collect()
     }
 
-    /// What the experiment has for a key that it does not sweep.
+    /// The experiment's value of a key that it does not sweep.
     pub(super) fn setting(&self, key: &str) -> Option<String> {
         let value = key.split('.').try_fold(self.settings.as_ref()?, |value, name| value.get(name))?;
         Some(match value {
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Charts of several kinds, and what could not be read for them.
+/// Charts of several kinds, and the tables that could not be read for them.
 #[derive(Debug, Default)]
 pub(super) struct Gallery {
     /// Speed, memory, energy and loss over each axis.
@@ -85,11 +85,11 @@ pub(super) struct Gallery {
     pub(super) memory: Vec<Chart>,
     /// Per trial: its name, and a chart for each reading.
     pub(super) hardware: Vec<TrialSeries>,
-    /// Tables that are there and cannot be read.
+    /// Tables that exist but cannot be read.
     pub(super) faults: Vec<String>,
 }
 
-/// What the hardware did during one trial.
+/// Hardware readings during one trial.
 #[derive(Debug)]
 pub(super) struct TrialSeries {
     pub(super) trial: TrialId,
@@ -122,7 +122,7 @@ fn name_in(runs: &[Run<'_>], run: usize, point: &Point<'_>) -> String {
     if runs.len() > 1 { format!("{}: {name}", runs[run].label) } else { name }
 }
 
-/// A long series in `most` pieces: of each the mean place and the mean value.
+/// Shortens a long series to `most` points: mean position and mean value of each part.
 fn averaged(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     if series.len() <= most {
         return series.to_vec();
@@ -134,7 +134,7 @@ fn averaged(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     (0..most).map(|place| mean(&series[series.len() * place / most..series.len() * (place + 1) / most])).collect()
 }
 
-/// A long series in pieces: of each the least and the largest value, so that no peak is lost.
+/// Shortens a long series: smallest and largest value of each part, so that no peak is lost.
 fn enveloped(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let pieces = most / 2;
     if series.len() <= most || pieces == 0 {

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use super::{Measure, Run, measure::Mean};
 use crate::report::points::{Point, column_setting, pieces, short_names, shown};
 
-/// What tells runs apart where there are several.
+/// Name of the axis that distinguishes several runs.
 const RUN: &str = "run";
-/// The value of an axis that another run has, where nothing says what it was here.
+/// Value of an axis that another run has and that is unknown in this run.
 const UNTOLD: &str = "not told";
 
 /// All points, and the value of each axis for each of them.
 #[derive(Debug)]
 pub(in crate::report) struct Spots<'a> {
-    /// Those of any run, in the order they are met; before them the run itself where there are several.
+    /// Axes of all runs in order of appearance; the run itself comes first where there are several runs.
     pub(in crate::report) axes: Vec<String>,
     short_axes: Vec<String>,
     pub(in crate::report) spots: Vec<Spot<'a>>,
@@ -103,7 +103,7 @@ impl Spot<'_> {
     }
 }
 
-/// What a point has for an axis, which may be a plain setting of its run.
+/// The point's value on an axis, which may be a fixed setting of its run.
 pub(in crate::report) fn value_of(run: &Run<'_>, point: &Point<'_>, axis: &str) -> String {
     if axis == RUN {
         return run.label.clone();

@@ -35,7 +35,7 @@ fn limits(timeout: Option<u64>, stall: u64) -> Run {
     Run { timeout: timeout.map(TimeSpan::from_secs), stall: TimeSpan::from_secs(stall), ..Run::default() }
 }
 
-/// Why the limits stop it now. It is asked again as if it had not been stopped.
+/// Returns the cause of a stop by the limits, as if the attempt had not been stopped before.
 fn stopped_for(attempt: &mut Attempt, limits: &Run) -> Option<StopCause> {
     attempt.keep_limits(limits);
     attempt.stopped.take().map(|(cause, _)| cause)

@@ -1,5 +1,5 @@
-//! The health of one GPU, from its facts to checks: settings that a restart would change, memory faults, power, heat, the link,
-//! and who else is on it. A field that the board does not have is no check; what the driver hides is unknown.
+//! Health checks of one GPU: settings that a restart would change, memory errors, power, temperature, the PCIe link
+//! and other processes. A field that the board does not have gets no check; a field that the driver hides is unknown.
 
 use kiln_core::{
     record::Check,
@@ -10,10 +10,10 @@ use kiln_hardware::{Absence, ProcessList, gpu::Activity};
 use super::gpu::GpuFacts;
 use crate::readings::Privacy;
 
-/// Degrees below the slow-down at which a GPU is called hot.
+/// Degrees below the slow-down temperature from which on a GPU counts as hot.
 const HOT_MARGIN: i64 = 5;
 
-/// Memory that driver and display use on an idle GPU; more than this without a process is somebody's.
+/// Memory that driver and display use on an idle GPU; more without a visible process belongs to another program.
 const IDLE_MEMORY_BYTES: u64 = 1 << 30;
 
 /// All checks of one GPU, in the order of a page.
@@ -64,41 +64,37 @@ fn recovery(gpu: &GpuFacts) -> Option<Check> {
         0 => return None,
         1 => "a reset of the GPU (`sudo nvidia-smi -r`)",
         2 => "a restart of the machine",
-        3 | 4 => "that its jobs are drained, then a reset",
+        3 | 4 => "its jobs to be drained, then a reset",
         5 => "a recovery of the IMEX domain",
         6 => "a reset of its bus",
         7 => "a restart of the whole system",
-        _ => "a recovery that this kiln does not know",
+        _ => "a recovery action that this kiln does not know",
     };
-    Some(Check::problem(
-        "recovery",
-        format!("the driver asks for {advice}"),
-        "do so before the next run; what it computes until then is not to be trusted",
-    ))
+    Some(Check::problem("recovery", format!("the driver requests {advice}"), "do this before the next run; results until then are unreliable"))
 }
 
-/// Processes of others. kiln ends none of them.
+/// Checks for processes of others. kiln never ends them.
 fn processes(gpu: &GpuFacts, privacy: Privacy) -> Check {
     const NAME: &str = "processes";
     match &gpu.users {
         ProcessList::Unknown(reason) => return Check::unknown(NAME, reason.clone()),
-        ProcessList::Known(list) if list.is_empty() => return Check::ok(NAME, "nobody else computes on it"),
+        ProcessList::Known(list) if list.is_empty() => return Check::ok(NAME, "no other process uses it"),
         ProcessList::Known(_) => {}
     }
     let who = privacy.foreign_processes(&gpu.users);
     let wait = "wait (`run.wait`), or name another GPU with `--device`";
     match (gpu.work(), gpu.utilization_percent.value()) {
-        (Some(true), Some(percent)) => Check::warning(NAME, format!("foreign processes are at work ({percent} %): {who}"), wait),
+        (Some(true), Some(percent)) => Check::warning(NAME, format!("other processes are running kernels ({percent} %): {who}"), wait),
         (Some(false), _) => Check::warning(
             NAME,
-            format!("foreign processes hold memory at no utilization: {who}"),
-            "left over from a crash, or a notebook? its owner can end it (`kill PID`); kiln never does",
+            format!("other processes hold memory without using the GPU: {who}"),
+            "this may be a crashed program or an idle notebook; its owner can end it (`kill PID`), kiln never does",
         ),
-        _ => Check::warning(NAME, format!("foreign processes are on it, and the driver does not say whether they work: {who}"), wait),
+        _ => Check::warning(NAME, format!("other processes use it, and the driver does not report whether they run kernels: {who}"), wait),
     }
 }
 
-/// Memory that no process accounts for: left by one that died, or by one in another container.
+/// Checks for memory without a visible process: of a crashed process, or of one in another container.
 fn held_memory(gpu: &GpuFacts) -> Option<Check> {
     let used = *gpu.memory_used_bytes.value()?;
     let ProcessList::Known(list) = &gpu.users else { return None };
@@ -106,8 +102,8 @@ fn held_memory(gpu: &GpuFacts) -> Option<Check> {
     (!is_explained).then(|| {
         Check::warning(
             "held-memory",
-            format!("{} are in use, but no process can be seen", Bytes(used)),
-            "a process in another container, or one that died badly: `sudo fuser -v /dev/nvidia*` names it",
+            format!("{} are in use, but no process is visible", Bytes(used)),
+            "a process in another container or a crashed one may hold it: `sudo fuser -v /dev/nvidia*` lists processes",
         )
     })
 }
@@ -118,7 +114,7 @@ fn persistence(gpu: &GpuFacts) -> Option<Check> {
         (false, Some(true)) => Some(Check::ok("persistence", "off, but a display keeps the driver loaded")),
         (false, _) => Some(Check::warning(
             "persistence",
-            "off: the driver lets go of an unused GPU, each trial starts it anew, and power limits and clocks are forgotten",
+            "off: the driver unloads an unused GPU, each trial initializes it again, and power limits and clocks are reset",
             "`sudo nvidia-smi -pm 1`, or the service nvidia-persistenced",
         )),
     }
@@ -132,7 +128,7 @@ fn compute_mode(gpu: &GpuFacts) -> Option<Check> {
         _ => Check::warning(
             NAME,
             "exclusive: one process at a time; a trial fails while another holds it",
-            "`sudo nvidia-smi -c DEFAULT` lets several in",
+            "`sudo nvidia-smi -c DEFAULT` allows several",
         ),
     })
 }
@@ -152,12 +148,15 @@ fn mig(gpu: &GpuFacts) -> Option<Check> {
         (false, _) => Check::ok(NAME, "off"),
         (true, 0) => Check::problem(
             NAME,
-            "on, but no instance was made: CUDA sees no device",
-            "make one (`sudo nvidia-smi mig -cgi 0 -C`) or turn it off (`sudo nvidia-smi -mig 0`)",
+            "on, but there is no instance: CUDA sees no device",
+            "create one (`sudo nvidia-smi mig -cgi 0 -C`) or turn it off (`sudo nvidia-smi -mig 0`)",
         ),
         (true, count) => Check::warning(
             NAME,
-            format!("on, with {}: a trial gets one instance, not the whole GPU, and the driver tells no utilization", counted(count, "instance")),
+            format!(
+                "on, with {}: a trial gets one instance, not the whole GPU, and the driver does not report utilization",
+                counted(count, "instance")
+            ),
             "turn it off (`sudo nvidia-smi -mig 0`) to measure the whole GPU",
         ),
     })
@@ -170,7 +169,7 @@ fn ecc(gpu: &GpuFacts) -> Option<Check> {
         Some(pending) if *pending != is_on => Some(Check::warning(
             "ecc",
             format!("{} now, {} after the next restart: memory size and speed will change", word(is_on), word(*pending)),
-            "restart before you measure, so that later runs compare",
+            "restart before you measure, so that later runs are comparable",
         )),
         _ => Some(Check::ok("ecc", word(is_on))),
     }
@@ -182,7 +181,7 @@ fn uncorrected(gpu: &GpuFacts) -> Option<Check> {
         Check::problem(
             "memory-errors",
             format!("{} since the driver was loaded", counted(count as usize, "uncorrected memory error")),
-            "reset the GPU (`sudo nvidia-smi -r`); if they come back, the board is to be replaced",
+            "reset the GPU (`sudo nvidia-smi -r`); if they recur, replace the board",
         )
     })
 }
@@ -193,14 +192,14 @@ fn rows(gpu: &GpuFacts) -> Option<Check> {
     let pending = gpu.are_rows_pending.value().copied().unwrap_or(false);
     let spent = gpu.spent_banks.value().copied().unwrap_or(0);
     Some(if failed {
-        Check::problem(NAME, "a faulty row of memory could not be replaced", "the board is to be replaced; do not trust what it computes")
+        Check::problem(NAME, "a faulty row of memory could not be replaced", "replace the board; do not trust its results")
     } else if pending {
-        Check::warning(NAME, "a faulty row of memory waits to be replaced", "reset the GPU (`sudo nvidia-smi -r`) or restart")
+        Check::warning(NAME, "a faulty row of memory is waiting to be replaced", "reset the GPU (`sudo nvidia-smi -r`) or restart")
     } else if spent > 0 {
         Check::warning(
             NAME,
             format!("no spare rows are left in {} of memory", counted(spent as usize, "bank")),
-            "the next fault there cannot be mended: plan a replacement",
+            "the next fault there cannot be repaired: plan a replacement of the board",
         )
     } else {
         Check::ok(NAME, "nothing pending, nothing failed")
@@ -209,7 +208,7 @@ fn rows(gpu: &GpuFacts) -> Option<Check> {
 
 fn pages(gpu: &GpuFacts) -> Option<Check> {
     let pending = *gpu.are_pages_pending.value()?;
-    pending.then(|| Check::warning("retired-pages", "faulty pages of memory wait to be taken out of use", "restart the machine"))
+    pending.then(|| Check::warning("retired-pages", "faulty pages of memory are waiting to be retired", "restart the machine"))
 }
 
 fn watts(milliwatts: u64) -> String {
@@ -225,15 +224,15 @@ fn power_limit(gpu: &GpuFacts) -> Option<Check> {
     Some(Check::warning(
         "power-limit",
         format!("{}, below the board's default of {}: it runs slower than others of its kind", watts(limit), watts(default)),
-        format!("`sudo nvidia-smi -i {index} -pl {:.0}`, if the limit is not meant", default as f64 / 1e3),
+        format!("`sudo nvidia-smi -i {index} -pl {:.0}`, if the limit is not intended", default as f64 / 1e3),
     ))
 }
 
 fn throttling(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "throttling";
     const REASONS: [(u64, &str); 5] = [
-        (Activity::HW_THERMAL_SLOWDOWN, "heat (hardware)"),
-        (Activity::SW_THERMAL_SLOWDOWN, "heat (driver)"),
+        (Activity::HW_THERMAL_SLOWDOWN, "temperature (hardware)"),
+        (Activity::SW_THERMAL_SLOWDOWN, "temperature (driver)"),
         (Activity::HW_POWER_BRAKE, "the power supply's brake"),
         (Activity::HW_SLOWDOWN, "the hardware's slow-down"),
         (Activity::SW_POWER_CAP, "the power limit"),
@@ -245,19 +244,19 @@ fn throttling(gpu: &GpuFacts) -> Option<Check> {
     let names: Vec<&str> = REASONS.iter().filter(|(bit, _)| active & bit != 0).map(|(_, name)| *name).collect();
     Some(match names.as_slice() {
         [] => Check::ok(NAME, "none now"),
-        // A GPU at work runs into its power limit by design.
-        ["the power limit"] if gpu.is_working() => Check::ok(NAME, "by the power limit, at work"),
+        // A busy GPU reaches its power limit by design.
+        ["the power limit"] if gpu.is_working() => Check::ok(NAME, "by the power limit, under load"),
         _ => Check::warning(
             NAME,
-            format!("the clocks are held down now by {}", names.join(", ")),
-            "look after cooling and power supply; what is measured now is too slow",
+            format!("the clocks are limited now by {}", names.join(", ")),
+            "check cooling and power supply; measurements made now are too slow",
         ),
     })
 }
 
-/// Some boards name the power limit while they rest. It counts only where it can hold something down.
+/// Some idle boards report the power limit. It counts only if the power is near the limit.
 fn is_power_limited(gpu: &GpuFacts) -> bool {
-    /// From this share of the limit on, it may be what holds the clocks.
+    /// From this fraction of the limit on, the power limit may reduce the clocks.
     const NEAR: f64 = 0.8;
     let share = gpu.power_draw.value().zip(gpu.power_limit.value()).map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
     gpu.work() != Some(false) && share.is_none_or(|share| share >= NEAR)
@@ -267,9 +266,9 @@ fn temperature(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "temperature";
     let now = *gpu.temperature.value()?;
     const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
-    let remedy = "let it cool (`run.cool_down`), look after fans and air";
+    let remedy = "let it cool (`run.cool_down`), check fans and air flow";
     if gpu.event_reasons.value().is_some_and(|reasons| reasons & HEAT != 0) {
-        return Some(Check::warning(NAME, format!("{now} °C, and it is slowed down for heat now"), remedy));
+        return Some(Check::warning(NAME, format!("{now} °C, and it is slowed down by temperature now"), remedy));
     }
     let by_limit = gpu.slowdown_temperature.value().map(|limit| limit - now);
     let Some(margin) = gpu.temperature_margin.value().copied().or(by_limit) else {
@@ -282,30 +281,30 @@ fn temperature(gpu: &GpuFacts) -> Option<Check> {
     })
 }
 
-/// The width does not fall while a GPU rests; the generation does.
+/// The link width does not drop on an idle GPU; the generation does.
 fn link(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "pcie-link";
     let (width, best) = (*gpu.link_width.value()?, *gpu.link_width_max.value()?);
     let generation = gpu.link_generation.value().copied().zip(gpu.link_generation_max.value().copied());
     let words = |width: u64, generation: Option<u64>| generation.map_or(format!("x{width}"), |number| format!("generation {number} x{width}"));
     let is_slow = generation.is_some_and(|(now, best)| now < best);
-    // The generation of a GPU at rest says nothing against the slot.
+    // A low generation on an idle GPU is not a fault of the slot.
     let told = generation.filter(|_| width == best || gpu.is_working());
     let (now, possible) = (words(width, told.map(|pair| pair.0)), words(best, told.map(|pair| pair.1)));
     Some(if width < best {
         Check::warning(
             NAME,
-            format!("{now} of {possible}: copies to the GPU take longer than they could"),
-            "seat the board anew, or take a slot with all lanes; a riser or a shared slot may be the cause",
+            format!("{now} of {possible}: copies to the GPU are slower than possible"),
+            "reseat the board, or use a slot with all lanes; a riser or a shared slot may be the cause",
         )
     } else if is_slow && gpu.is_working() {
         Check::warning(
             NAME,
-            format!("{now} of {possible} while at work: copies take longer than they could"),
-            "look at the slot's generation in the firmware's settings",
+            format!("{now} of {possible} under load: copies are slower than possible"),
+            "check the slot's generation in the firmware settings",
         )
     } else if is_slow {
-        Check::ok(NAME, format!("{now} of {possible}; the link rests while the GPU does"))
+        Check::ok(NAME, format!("{now} of {possible}; the link is idle because the GPU is"))
     } else {
         Check::ok(NAME, now)
     })
@@ -347,7 +346,7 @@ mod tests {
             ("health", |gpu| gpu.lost = Some(Absence::Lost), State::Problem, "fell off the bus"),
             ("recovery", |gpu| gpu.recovery_action = known(1), State::Problem, "reset"),
             ("held-memory", |gpu| gpu.memory_used_bytes = known(8 << 30), State::Warning, "8.0 GiB are in use, but no process"),
-            ("persistence", |gpu| gpu.is_persistent = known(false), State::Warning, "each trial starts it anew"),
+            ("persistence", |gpu| gpu.is_persistent = known(false), State::Warning, "each trial initializes it again"),
             ("compute-mode", |gpu| gpu.compute_mode = known(2), State::Problem, "prohibited"),
             ("compute-mode", |gpu| gpu.compute_mode = known(3), State::Warning, "exclusive"),
             ("mig", |gpu| (gpu.is_mig, gpu.is_mig_pending) = (known(true), known(true)), State::Problem, "no instance"),
@@ -355,11 +354,11 @@ mod tests {
             ("ecc", |gpu| gpu.is_ecc_pending = known(false), State::Warning, "on now, off after the next restart"),
             ("memory-errors", |gpu| gpu.uncorrected_errors = known(2), State::Problem, "2 uncorrected"),
             ("row-remapping", |gpu| gpu.has_remap_failed = known(true), State::Problem, "could not be replaced"),
-            ("row-remapping", |gpu| gpu.are_rows_pending = known(true), State::Warning, "waits to be replaced"),
+            ("row-remapping", |gpu| gpu.are_rows_pending = known(true), State::Warning, "waiting to be replaced"),
             ("row-remapping", |gpu| gpu.spent_banks = known(4), State::Warning, "left in 4 banks"),
-            ("retired-pages", |gpu| gpu.are_pages_pending = known(true), State::Warning, "taken out of use"),
+            ("retired-pages", |gpu| gpu.are_pages_pending = known(true), State::Warning, "waiting to be retired"),
             ("power-limit", |gpu| gpu.power_limit = known(450_000), State::Warning, "450 W, below the board's default of 700 W"),
-            ("throttling", |gpu| gpu.event_reasons = known(0x48), State::Warning, "heat (hardware), the hardware's slow-down"),
+            ("throttling", |gpu| gpu.event_reasons = known(0x48), State::Warning, "temperature (hardware), the hardware's slow-down"),
             (
                 "throttling",
                 |gpu| (gpu.event_reasons, gpu.utilization_percent, gpu.power_draw) = (known(0x4), hidden(), known(690_000)),
@@ -367,8 +366,8 @@ mod tests {
                 "the power limit",
             ),
             ("throttling", |gpu| gpu.event_reasons = known(0x4), State::Ok, "none now"),
-            ("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(0x44), hidden()), State::Warning, "by heat (hardware)"),
-            ("temperature", |gpu| gpu.event_reasons = known(0x40), State::Warning, "35 °C, and it is slowed down for heat now"),
+            ("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(0x44), hidden()), State::Warning, "by temperature (hardware)"),
+            ("temperature", |gpu| gpu.event_reasons = known(0x40), State::Warning, "35 °C, and it is slowed down by temperature now"),
             ("temperature", |gpu| gpu.temperature_margin = known(4), State::Warning, "35 °C, 4 degrees below"),
             (
                 "temperature",
@@ -396,9 +395,9 @@ mod tests {
                 "pcie-link",
                 |gpu| (gpu.link_generation, gpu.utilization_percent) = (known(3), known(90)),
                 State::Warning,
-                "generation 3 x16 of generation 5 x16 while at work",
+                "generation 3 x16 of generation 5 x16 under load",
             ),
-            ("pcie-link", |gpu| gpu.link_generation = known(1), State::Ok, "the link rests"),
+            ("pcie-link", |gpu| gpu.link_generation = known(1), State::Ok, "the link is idle"),
         ];
         for (name, change, state, words) in cases {
             let (found, evidence) = found(name, change).unwrap_or_else(|| panic!("no check {name}"));
@@ -421,10 +420,10 @@ mod tests {
         let mut gpu = healthy(0);
         gpu.users = ProcessList::Known(vec![GpuProcess { pid: 4711, user: Some("ada".into()), used_memory_bytes: Some(3 << 30) }]);
         let words = |gpu: &GpuFacts, privacy: Privacy| processes(gpu, privacy).evidence;
-        assert_eq!(words(&gpu, Privacy::Full), "foreign processes hold memory at no utilization: pid 4711 of ada with 3.0 GiB");
+        assert_eq!(words(&gpu, Privacy::Full), "other processes hold memory without using the GPU: pid 4711 of ada with 3.0 GiB");
         assert!(!words(&gpu, Privacy::Masked).contains("4711"));
         gpu.utilization_percent = known(80);
-        assert!(words(&gpu, Privacy::Full).starts_with("foreign processes are at work (80 %)"));
+        assert!(words(&gpu, Privacy::Full).starts_with("other processes are running kernels (80 %)"));
         gpu.utilization_percent = hidden();
         let unknown = processes(&gpu, Privacy::Full);
         assert!(unknown.evidence.contains("the driver does not say whether they work"), "{unknown:?}");

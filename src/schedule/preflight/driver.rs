@@ -1,5 +1,5 @@
-//! The NVIDIA driver: whether it is loaded, whether its parts are of one version, whether its devices can be reached. From facts
-//! to checks; the classic cases have words of their own.
+//! Checks of the NVIDIA driver: is it loaded, do its parts have one version, are its devices accessible. Converts facts
+//! to checks; common cases have their own messages.
 
 use kiln_core::record::Check;
 use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
@@ -18,7 +18,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 }
 
 const HANGS: &str =
-    "look for `NVRM` and `Xid` in `sudo dmesg`; a GPU may hang: restart the machine, and keep persistence mode on (`sudo nvidia-smi -pm 1`)";
+    "look for `NVRM` and `Xid` in `sudo dmesg`; a GPU may hang; restart the machine, and keep persistence mode on (`sudo nvidia-smi -pm 1`)";
 
 /// A driver that started and then hangs.
 fn silent(versions: &DriverVersions, silence: &str) -> Check {
@@ -26,11 +26,11 @@ fn silent(versions: &DriverVersions, silence: &str) -> Check {
     Check::problem("driver", format!("{version}{silence}"), HANGS)
 }
 
-/// Words for a version that may be unknown.
+/// Text of a version that may be unknown.
 fn version(reading: &Reading<String>) -> String {
     match reading {
         Reading::Value(version) => version.clone(),
-        Reading::Absent(absence) => format!("of unknown version ({absence})"),
+        Reading::Absent(absence) => format!("unknown version ({absence})"),
     }
 }
 
@@ -38,12 +38,12 @@ fn driver(versions: &DriverVersions, system: &SystemFacts) -> Check {
     let found = version(&versions.driver);
     match (&versions.driver, &system.module_version) {
         (Reading::Value(driver), Some(module)) if driver != module => {
-            mismatch(format!("NVML speaks of driver {driver}, /proc/driver/nvidia/version of {module}"))
+            mismatch(format!("NVML reports driver {driver}, /proc/driver/nvidia/version reports {module}"))
         }
         (Reading::Value(_), _) => {
             let cuda = match &versions.cuda {
                 Reading::Value(cuda) => format!("it runs CUDA up to {cuda}"),
-                Reading::Absent(absence) => format!("up to which CUDA is unknown ({absence})"),
+                Reading::Absent(absence) => format!("its newest supported CUDA is unknown ({absence})"),
             };
             Check::ok("driver", format!("{found} is loaded, {cuda}"))
         }
@@ -55,19 +55,20 @@ fn mismatch(evidence: String) -> Check {
     Check::problem(
         "driver",
         evidence,
-        "the driver was updated and the old module still runs: restart the machine, or stop what uses the GPUs and reload it (`sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`)",
+        "the driver was updated and the old module still runs: restart the machine, or stop the programs that use the GPUs and reload it \
+         (`sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`)",
     )
 }
 
 /// NVML's own version ends with the driver's, after the CUDA version it was built for.
 fn library(versions: &DriverVersions, system: &SystemFacts) -> Check {
     match (&versions.nvml, &versions.driver) {
-        // The library belongs to Linux, the driver to Windows.
+        // The library belongs to Linux and the driver to Windows.
         (Reading::Value(nvml), Reading::Value(driver)) if system.is_wsl => {
-            Check::ok("nvml", format!("the library is {nvml}, the Windows driver {driver}: under WSL each has a version of its own"))
+            Check::ok("nvml", format!("the library is {nvml}, the Windows driver {driver}: under WSL the two versions differ"))
         }
         (Reading::Value(nvml), Reading::Value(driver)) if nvml == driver || nvml.ends_with(&format!(".{driver}")) => {
-            Check::ok("nvml", format!("{nvml} is of the driver's version"))
+            Check::ok("nvml", format!("{nvml}, the same version as the driver"))
         }
         (Reading::Value(nvml), Reading::Value(driver)) => Check::warning(
             "nvml",
@@ -83,16 +84,16 @@ fn nodes(facts: &Facts) -> Check {
     let nodes = &facts.system.nodes;
     let has = |name: &str| nodes.iter().any(|node| node == name);
     if facts.system.is_wsl {
-        return Check::ok("device-nodes", "WSL: the GPUs are reached through /dev/dxg");
+        return Check::ok("device-nodes", "WSL: the GPUs are accessed through /dev/dxg");
     }
     if nodes.is_empty() {
-        return Check::unknown("device-nodes", "no /dev/nvidia* can be seen");
+        return Check::unknown("device-nodes", "no /dev/nvidia* is visible");
     }
     if !has("nvidia-uvm") {
         return Check::problem(
             "device-nodes",
             "/dev/nvidia-uvm is missing: nvidia-smi works without it, CUDA does not (its error is `unknown error`)",
-            in_container(facts, "give the container all device nodes (`--gpus all`, or CDI)", "run `sudo nvidia-modprobe -u -c 0`"),
+            in_container(facts, "pass all device nodes to the container (`--gpus all`, or CDI)", "run `sudo nvidia-modprobe -u -c 0`"),
         );
     }
     Check::ok("device-nodes", format!("/dev has {}", nodes.iter().filter(|node| !node.contains("cap")).cloned().collect::<Vec<_>>().join(", ")))
@@ -106,7 +107,7 @@ pub(super) fn is_container(facts: &Facts) -> bool {
     facts.host.container.value().is_some_and(|kind| kind != "wsl")
 }
 
-/// Why there is no NVML, and whether that is a fault: a machine that never had a driver is none.
+/// Check for absent NVML; a machine without an NVIDIA driver is not a problem.
 fn absent_driver(absent: &NvmlAbsent, facts: &Facts) -> Check {
     let evidence = absent.reason.clone();
     match absent.fault {
@@ -120,8 +121,10 @@ fn absent_driver(absent: &NvmlAbsent, facts: &Facts) -> Check {
         NvmlFault::Code(18) => mismatch(versions_apart(&facts.system)),
         NvmlFault::Code(999) if is_container(facts) => Check::problem(
             "driver",
-            "NVML answers `Unknown Error` (999) inside a container: as after a `systemctl daemon-reload` on the host, which takes the GPUs' device nodes away from running containers",
-            "start the container anew; to prevent it use CDI devices, or name the nodes (`--device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm`)",
+            "NVML reports `Unknown Error` (999) inside a container; a `systemctl daemon-reload` on the host \
+             removes the GPUs' device nodes from running containers",
+            "restart the container; to prevent this, use CDI devices, \
+             or name the nodes (`--device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm`)",
         ),
         NvmlFault::Code(999) => Check::problem(
             "driver",
@@ -154,7 +157,7 @@ fn no_library(absent: &NvmlAbsent, facts: &Facts) -> Check {
     if let Some(module) = &facts.system.module_version {
         return Check::problem(
             "driver",
-            format!("the kernel module {module} is loaded, but its library is not there: {}", absent.reason),
+            format!("the kernel module {module} is loaded, but its library is missing: {}", absent.reason),
             in_container(
                 facts,
                 "start the container with `--gpus all` and the capabilities `compute,utility` (`NVIDIA_DRIVER_CAPABILITIES`)",
@@ -163,7 +166,7 @@ fn no_library(absent: &NvmlAbsent, facts: &Facts) -> Check {
         );
     }
     if !absent.reason.starts_with("no NVIDIA driver") {
-        return Check::problem("driver", absent.reason.clone(), "`KILN_NVML_LIB` names a library that cannot be used; unset it or mend it");
+        return Check::problem("driver", absent.reason.clone(), "`KILN_NVML_LIB` names a library that cannot be used; unset it or correct it");
     }
     Check::ok("driver", format!("{}; trials run on the CPU", absent.reason))
 }
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!((state, evidence.as_str()), (State::Problem, "590.48.01 is loaded, but GPU 0: the driver has not answered for 5 s"));
         let mut facts = facts();
         facts.driver.as_mut().unwrap().cuda = Reading::Absent(kiln_hardware::Absence::NoSymbol);
-        assert_eq!(checks(&facts)[0].evidence, "590.48.01 is loaded, up to which CUDA is unknown (this driver does not offer it)");
+        assert_eq!(checks(&facts)[0].evidence, "590.48.01 is loaded, its newest supported CUDA is unknown (this driver does not offer it)");
     }
 
     #[test]

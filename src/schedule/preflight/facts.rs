@@ -1,5 +1,5 @@
-//! What the checks look at, gathered in one place: driver, GPUs, environment, host, folder of the results, what an experiment
-//! asks for and what the child says. Gathering judges nothing; each gap is a reason or `None`.
+//! Collects the facts for the checks: driver, GPUs, environment, host, folder of the results, the needs of an experiment
+//! and the findings of the child. It does not judge them; a missing fact is a reason or `None`.
 
 use std::{
     collections::HashMap,
@@ -13,44 +13,44 @@ use kiln_hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Rea
 use super::{gpu::GpuFacts, trial_program::Answer};
 use crate::readings::Privacy;
 
-/// Everything that is known before the checks.
+/// All facts for the checks.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub driver: Result<DriverVersions, NvmlAbsent>,
     pub system: SystemFacts,
-    /// Which part of it hangs, and for how long it was waited for.
+    /// The part of the driver that hangs, and the time waited for it.
     pub silence: Option<String>,
-    /// All that are there, in nvidia-smi's order.
+    /// All GPUs, in nvidia-smi's order.
     pub gpus: Vec<GpuFacts>,
-    /// UUIDs of those that a launch has leased; `None` where there is no launch.
+    /// UUIDs of the GPUs that a launch has leased; `None` without a launch.
     pub leased: Option<Vec<String>>,
     pub environment: Environment,
     pub host: HostFacts,
     pub place: Place,
-    /// `None` where no experiment was named.
+    /// `None` without an experiment.
     pub wish: Option<Wish>,
-    /// `None` before a launch, which starts no child to ask.
+    /// `None` before a launch, which does not examine a child.
     pub answer: Option<Answer>,
-    /// Whether other people's process numbers and names may be told.
+    /// Whether process ids and names of other users may be shown.
     pub privacy: Privacy,
 }
 
-/// Versions as NVML tells them.
+/// Versions that NVML reports.
 #[derive(Clone, Debug)]
 pub struct DriverVersions {
     pub driver: Reading<String>,
-    /// Of the library, such as `13.590.48.01`.
+    /// Version of the library, such as `13.590.48.01`.
     pub nvml: Reading<String>,
     /// The newest CUDA the driver can run.
     pub cuda: Reading<String>,
 }
 
-/// What the system shows of the driver without asking it.
+/// Facts about the driver that the system shows without a driver call.
 #[derive(Clone, Debug, Default)]
 pub struct SystemFacts {
-    /// Of the loaded kernel module.
+    /// Version of the loaded kernel module.
     pub module_version: Option<String>,
-    /// Of the library's file, from the name that its link points to.
+    /// Version of the library's file, from the name that its link points to.
     pub library_version: Option<String>,
     /// Names under `/dev`: `nvidia0`, `nvidiactl`, `nvidia-uvm`.
     pub nodes: Vec<String>,
@@ -64,15 +64,15 @@ pub struct Environment {
     pub cuda_device_order: Option<String>,
     /// Read by container runtimes, not by CUDA.
     pub nvidia_visible_devices: Option<String>,
-    /// Where the dynamic loader looks first.
+    /// The folders that the dynamic loader searches first.
     pub ld_library_path: Option<String>,
 }
 
-/// Where runs are kept, and the memory that acts as a disk.
+/// The folder of the runs, shared memory and swap.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub results: PathBuf,
-    /// Why nothing can be written there.
+    /// Reason why the folder cannot be written.
     pub fault: Option<String>,
     pub free_bytes: Reading<u64>,
     pub shared_memory_bytes: Reading<u64>,
@@ -80,29 +80,29 @@ pub struct Place {
     pub swap_used_bytes: Reading<u64>,
 }
 
-/// What an experiment's trials ask of the machine.
+/// Needs of an experiment's trials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The most loader workers of any trial, and the axis or key in words.
+    /// The largest number of loader workers of a trial.
     pub most_workers: u64,
     pub most_cpu_threads: u64,
 }
 
-/// Where to look.
+/// Sources of the facts.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     pub nvml: &'a Result<Nvml, NvmlAbsent>,
-    /// Whether `nvml` is the system's own library, so that what the system shows of its driver concerns it.
+    /// Whether `nvml` is the system's library, so that the system's facts about its driver apply.
     pub is_system_nvml: bool,
     pub results: &'a Path,
     pub trials: Option<&'a [Trial]>,
     pub privacy: Privacy,
-    /// How long a driver that hangs is waited for.
+    /// Longest wait for a driver that hangs.
     pub patience: &'a Patience,
 }
 
 impl Facts {
-    /// Reads the machine. Some 200 driver calls per GPU.
+    /// Reads the machine. Makes about 200 driver calls per GPU.
     pub fn gather(sources: &Sources, leased: Option<Vec<String>>, answer: Option<Answer>) -> Self {
         let (nvml, patience) = (sources.nvml.as_ref(), sources.patience);
         let host = host::read();
@@ -140,7 +140,7 @@ fn gpus(nvml: Nvml, patience: &Patience) -> Vec<GpuFacts> {
     read.iter().enumerate().map(|(place, gpu)| GpuFacts::of(gpu, place as u64, of(gpu))).collect()
 }
 
-/// What hangs, in words.
+/// Returns a sentence that names what hangs.
 fn silence(versions: &DriverVersions, gpus: &[GpuFacts], patience: &Patience) -> Option<String> {
     let silence = patience.silence();
     if versions.driver.absence() == Some(&silence) {
@@ -220,12 +220,12 @@ fn place(results: &Path) -> Place {
     }
 }
 
-/// Why runs cannot be kept there; the folder itself may still have to be made.
+/// Returns the reason why runs cannot be stored there; the folder itself may not exist yet.
 fn write_fault(results: &Path) -> Option<String> {
     let results = std::path::absolute(results).ok()?;
     let there = results.ancestors().find(|folder| folder.exists())?;
     if !there.is_dir() {
-        return Some(format!("{} is no folder", there.display()));
+        return Some(format!("{} is not a folder", there.display()));
     }
     let refused = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).err()?;
     Some(format!("{} cannot be written: {refused}", there.display()))
@@ -297,7 +297,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("results");
         fs::write(&file, "").unwrap();
-        let words = format!("{} is no folder", file.display());
+        let words = format!("{} is not a folder", file.display());
         assert_eq!((write_fault(&file), write_fault(&file.join("deeper"))), (Some(words.clone()), Some(words)));
         assert_eq!(write_fault(&folder.path().join("not/yet/there")), None);
         // The kernel's own files may not be written by anyone.

@@ -1,4 +1,4 @@
-//! What the checks look at of one GPU: the part of the typed model that decides whether it can be trusted with a trial.
+//! The facts of one GPU for the checks: the part of the typed model that decides whether its results are reliable.
 
 use kiln_hardware::{
     Absence, Gpu, ProcessList, Reading,
@@ -6,18 +6,18 @@ use kiln_hardware::{
     silence_of,
 };
 
-/// A MIG instance by its names.
+/// Names of a MIG instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigName {
     pub uuid: String,
-    /// GPU instance and compute instance, by which older drivers name it.
+    /// GPU instance and compute instance, as in the names of older drivers.
     pub place: Option<(u64, u64)>,
 }
 
-/// One GPU, as far as it is checked. Powers in milliwatts, temperatures in °C, as the model has them.
+/// The checked facts of one GPU. Powers in milliwatts, temperatures in °C.
 #[derive(Clone, Debug)]
 pub struct GpuFacts {
-    /// nvidia-smi's.
+    /// nvidia-smi's index.
     pub index: u64,
     pub uuid: Option<String>,
     pub name: Reading<String>,
@@ -39,7 +39,7 @@ pub struct GpuFacts {
     pub uncorrected_errors: Reading<u64>,
     pub are_rows_pending: Reading<bool>,
     pub has_remap_failed: Reading<bool>,
-    /// Banks without a spare row.
+    /// Number of banks without a spare row.
     pub spent_banks: Reading<u64>,
     pub are_pages_pending: Reading<bool>,
     /// See the model's `recovery_action`.
@@ -50,9 +50,9 @@ pub struct GpuFacts {
     /// Bits of [`Activity`].
     pub event_reasons: Reading<u64>,
     pub temperature: Reading<i64>,
-    /// Where the clocks are slowed down.
+    /// Temperature at which the clocks are slowed down.
     pub slowdown_temperature: Reading<i64>,
-    /// Degrees below the limit of ordinary work.
+    /// Degrees below the limit of normal operation.
     pub temperature_margin: Reading<i64>,
     pub link_width: Reading<u64>,
     pub link_width_max: Reading<u64>,
@@ -60,12 +60,12 @@ pub struct GpuFacts {
     pub link_generation_max: Reading<u64>,
     /// 0 is WDDM, under which process memory is hidden; only Windows and WSL have one.
     pub driver_model: Reading<u64>,
-    /// Why nothing can be read of the GPU.
+    /// Reason why the GPU cannot be read.
     pub lost: Option<Absence>,
 }
 
 impl GpuFacts {
-    /// `place` is its position where the driver does not tell the index.
+    /// `place` is its position, used if the driver does not report the index.
     pub(super) fn of(gpu: &Gpu, place: u64, users: Option<ProcessList>) -> Self {
         Self {
             index: gpu.index.value().copied().unwrap_or(place),
@@ -75,7 +75,7 @@ impl GpuFacts {
             memory_total_bytes: gpu.memory.frame_buffer.total_bytes.clone(),
             memory_used_bytes: gpu.memory.frame_buffer.used_bytes.clone(),
             utilization_percent: gpu.activity.gpu_percent.clone(),
-            users: users.unwrap_or_else(|| ProcessList::Unknown("the GPU has no UUID to ask by".to_owned())),
+            users: users.unwrap_or_else(|| ProcessList::Unknown("the GPU has no UUID".to_owned())),
             is_persistent: gpu.modes.is_persistent.clone(),
             is_display_active: gpu.modes.is_display_active.clone(),
             compute_mode: gpu.modes.compute.clone(),
@@ -106,7 +106,7 @@ impl GpuFacts {
         }
     }
 
-    /// Whether kernels run on it now; `None` where the driver does not say.
+    /// Whether kernels run on it now; `None` if the driver does not report it.
     pub(super) fn work(&self) -> Option<bool> {
         let is_resting = self.event_reasons.value().is_some_and(|reasons| reasons & Activity::IDLE != 0);
         self.utilization_percent.value().map(|percent| *percent > 0 && !is_resting)
@@ -117,7 +117,7 @@ impl GpuFacts {
         self.work() == Some(true)
     }
 
-    /// For sentences: `GPU 0 (NVIDIA H200)`.
+    /// Its name in messages: `GPU 0 (NVIDIA H200)`.
     pub(super) fn words(&self) -> String {
         match self.name.value() {
             Some(name) => format!("GPU {} ({name})", self.index),
@@ -131,7 +131,7 @@ fn mig_name(device: &MigDevice) -> Option<MigName> {
     Some(MigName { uuid: device.uuid.value()?.clone(), place })
 }
 
-/// A GPU that may not be opened or fell off the bus answers every question with one reason.
+/// A GPU without permission or lost from the bus gives one reason for every reading.
 fn lost(gpu: &Gpu) -> Option<Absence> {
     if let Some(silence) = silence_of(gpu) {
         return Some(Absence::Other(silence.to_owned()));
@@ -149,7 +149,7 @@ pub(super) mod tests {
         Reading::Value(value)
     }
 
-    /// A GPU in good health that nobody uses.
+    /// A healthy, unused GPU.
     pub(in super::super) fn healthy(index: u64) -> GpuFacts {
         GpuFacts {
             index,

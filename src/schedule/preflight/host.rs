@@ -1,4 +1,4 @@
-//! The host: processors and what control groups leave of them, memory, shared memory, disk, clock, and who else is busy. From
+//! Checks of the host: processors and control group limits, memory, shared memory, disk, clock and load. Converts
 //! facts to checks.
 
 use kiln_core::{
@@ -15,7 +15,7 @@ const LITTLE_DISK_BYTES: u64 = 2 << 30;
 /// Below this libtorch alone hardly fits.
 const LITTLE_MEMORY_BYTES: u64 = 2 << 30;
 
-/// Of all cores busy in the last minute, above which timings are disturbed.
+/// Fraction of all cores busy in the last minute above which timings are disturbed.
 const BUSY_SHARE: f64 = 0.5;
 
 /// All checks of the host.
@@ -52,14 +52,14 @@ fn cpu(facts: &Facts) -> Check {
             Check::ok("cpu", format!("the control group allows {} of {machine} logical cores", cores(*limit)))
         }
         (_, Some(machine)) if (host.usable_cores as f64) < machine => {
-            Check::ok("cpu", format!("{} of {machine} logical cores may be used (CPU affinity)", host.usable_cores))
+            Check::ok("cpu", format!("{} of {machine} logical cores are usable (CPU affinity)", host.usable_cores))
         }
         (_, Some(machine)) => Check::ok("cpu", format!("{}, no limit", cores(machine))),
         _ => Check::unknown("cpu", format!("{} usable", cores(host.usable_cores as f64))),
     }
 }
 
-/// More workers than cores only take turns.
+/// More workers than cores do not run at the same time.
 fn workers(wish: &Wish, facts: &Facts) -> Check {
     let (asked, usable) = (wish.most_workers, facts.host.usable_cores);
     if asked <= usable {
@@ -67,8 +67,8 @@ fn workers(wish: &Wish, facts: &Facts) -> Check {
     }
     Check::warning(
         "num-workers",
-        format!("a trial asks for {}, but only {} may be used", counted(asked as usize, "loader worker"), cores(usable as f64)),
-        "more workers than cores take turns and slow the trainer down; lower `data.num_workers`, or raise the CPU limit",
+        format!("a trial uses {}, but only {} can be used", counted(asked as usize, "loader worker"), cores(usable as f64)),
+        "more workers than cores slow the trainer down; lower `data.num_workers`, or raise the CPU limit",
     )
 }
 
@@ -77,8 +77,8 @@ fn threads(wish: &Wish, facts: &Facts) -> Option<Check> {
     (wish.most_cpu_threads > usable).then(|| {
         Check::warning(
             "cpu-threads",
-            format!("`train.cpu_threads` is {}, but only {} may be used", wish.most_cpu_threads, cores(usable as f64)),
-            "threads that wait for each other are far slower than fewer threads; lower it or leave it `auto`",
+            format!("`train.cpu_threads` is {}, but only {} can be used", wish.most_cpu_threads, cores(usable as f64)),
+            "more threads than cores are much slower than fewer threads; lower it or set it to `auto`",
         )
     })
 }
@@ -87,7 +87,7 @@ fn load(facts: &Facts) -> Option<Check> {
     let (load, cores) = (*facts.host.load_1_minute.value()?, *facts.host.logical_cores.value()?);
     let evidence = format!("{load:.1} over the last minute, on {cores} logical cores");
     Some(if load > BUSY_SHARE * cores as f64 {
-        Check::warning("load", evidence, "wait until they are free, or measure again later: times on the CPU and of the loader will be off")
+        Check::warning("load", evidence, "wait until the cores are free, or measure later; times on the CPU and of the loader will be unreliable")
     } else {
         Check::ok("load", evidence)
     })
@@ -98,7 +98,7 @@ fn governor(facts: &Facts) -> Option<Check> {
     Some(match governor.as_str() {
         "powersave" | "conservative" => Check::warning(
             "cpu-governor",
-            format!("`{governor}`: the clocks rise late or not at all"),
+            format!("`{governor}`: the clocks increase late or not at all"),
             "`sudo cpupower frequency-set -g performance` while you measure (with intel_pstate, `powersave` is milder than it sounds)",
         ),
         _ => Check::ok("cpu-governor", format!("`{governor}`")),
@@ -124,14 +124,14 @@ fn swap(facts: &Facts) -> Check {
     match (&facts.place.swap_used_bytes, facts.host.swap_bytes.value()) {
         (_, Some(0)) => Check::ok("swap", "none"),
         (Reading::Value(used), total) if *used > total.copied().unwrap_or(0) / 2 => {
-            Check::warning("swap", format!("{} in use", Bytes(*used)), "end what needs so much memory: a trial that is swapped out is measured wrong")
+            Check::warning("swap", format!("{} in use", Bytes(*used)), "stop programs that use much memory; times of a swapped trial are unreliable")
         }
         (Reading::Value(used), _) => Check::ok("swap", format!("{} in use", Bytes(*used))),
         (Reading::Absent(absence), _) => Check::unknown("swap", absence.to_string()),
     }
 }
 
-/// kiln's workers are threads; only libraries that start processes of their own need it.
+/// kiln's workers are threads; only libraries that start processes need shared memory.
 fn shared_memory(facts: &Facts) -> Check {
     const NAME: &str = "shared-memory";
     const LITTLE: u64 = 16 << 20;
@@ -149,30 +149,30 @@ fn shared_memory(facts: &Facts) -> Check {
 fn disk(facts: &Facts) -> Check {
     let folder = facts.place.results.display();
     if let Some(fault) = &facts.place.fault {
-        return Check::problem("disk", fault.clone(), "make room for the runs there, or keep them elsewhere with `--results`");
+        return Check::problem("disk", fault.clone(), "make this folder writable, or name another with `--results`");
     }
     match &facts.place.free_bytes {
         Reading::Value(free) if *free < LITTLE_DISK_BYTES => Check::warning(
             "disk",
             format!("{} free for {folder}", Bytes(*free)),
-            "`kiln plan` says what an experiment may need; make room, or keep runs elsewhere with `--results`",
+            "`kiln plan` shows how much an experiment may need; free some space, or name another folder with `--results`",
         ),
         Reading::Value(free) => Check::ok("disk", format!("{} free for {folder}", Bytes(*free))),
         Reading::Absent(absence) => Check::unknown("disk", absence.to_string()),
     }
 }
 
-/// The other sources take microseconds or drift between processors.
+/// Other clock sources take microseconds or drift between processors.
 fn clock(facts: &Facts) -> Check {
     const NAME: &str = "clock-source";
     match &facts.host.clock_source {
         Reading::Value(source) if matches!(source.as_str(), "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page") => {
-            Check::ok(NAME, format!("`{source}`, cheap and exact"))
+            Check::ok(NAME, format!("`{source}`, fast and exact"))
         }
         Reading::Value(source) => Check::warning(
             NAME,
             format!("`{source}`: reading the time is slow, or differs between processors"),
-            "the kernel gave up `tsc` (`sudo dmesg | grep -i clocksource` says why); short steps are measured too long",
+            "the kernel rejected `tsc` (`sudo dmesg | grep -i clocksource` shows why); times of short steps are too long",
         ),
         Reading::Absent(absence) => Check::unknown(NAME, absence.to_string()),
     }
@@ -197,11 +197,7 @@ mod tests {
         type Case = (&'static str, fn(&mut Facts), &'static str);
         let cases: [Case; 10] = [
             ("cpu", |facts| facts.host.cgroup_cpu_cores = Reading::Value(0.5), "allows 0.5 cores of 16 logical cores"),
-            (
-                "num-workers",
-                |facts| facts.wish = Some(Wish { most_workers: 40, most_cpu_threads: 1 }),
-                "asks for 40 loader workers, but only 16 cores",
-            ),
+            ("num-workers", |facts| facts.wish = Some(Wish { most_workers: 40, most_cpu_threads: 1 }), "uses 40 loader workers, but only 16 cores"),
             ("cpu-threads", |facts| facts.wish = Some(Wish { most_workers: 0, most_cpu_threads: 64 }), "`train.cpu_threads` is 64, but only 16"),
             ("load", |facts| facts.host.load_1_minute = Reading::Value(9.0), "9.0 over the last minute, on 16"),
             ("cpu-governor", |facts| facts.host.scaling_governor = Reading::Value("powersave".into()), "`powersave`"),

@@ -1,5 +1,5 @@
-//! The child and its libtorch: whether it starts, which libtorch it has loaded, whether CUDA is built in and can be used, whether
-//! that fits the driver and the GPUs, whether products come out right. From what the child said to checks.
+//! Checks of the child and its libtorch: does it start, which libtorch is loaded, is CUDA built in and usable, does
+//! it fit the driver and the GPUs, are matrix products correct. Converts the child's findings to checks.
 
 use kiln_core::{
     record::{
@@ -17,14 +17,14 @@ use super::{
 };
 use crate::schedule::devices::is_hidden_on_purpose;
 
-/// Largest error of a product of 512 × 512 normal numbers in f32, relative to its largest element. Rounding leaves some 1e-6;
-/// TF32, which is off, would leave some 1e-4.
+/// Largest error of a product of 512 × 512 normal numbers in f32, relative to its largest element. Rounding causes about 1e-6;
+/// TF32, which is off, would cause about 1e-4.
 const F32_TOLERANCE: f64 = 1e-5;
 
-/// The same in bf16, whose result alone is rounded to 2^-9; products split in parts round once more.
+/// The same in bf16: only the result is rounded, to 2^-9; split products are rounded once more.
 const BF16_TOLERANCE: f64 = 1.0 / 64.0;
 
-/// All checks of the child; none where it was not asked.
+/// All checks of the child; none if it was not examined.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let Some(answer) = &facts.answer else { return Vec::new() };
     let mut checks = vec![program(answer)];
@@ -41,7 +41,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Whether trials can run at all: a child that starts, and a CPU that computes right where it was tried.
+/// Whether trials can run at all: the child starts, and the CPU computes correctly if it was tested.
 pub(super) fn can_run(answer: &Answer) -> bool {
     let cpu_is_right = answer.products.iter().filter(|product| product.device == "cpu").all(|found| product_fault(found).is_none());
     let has_tried = answer.is_quick || built_in(answer).is_none() || answer.products.iter().any(|product| product.device == "cpu");
@@ -52,37 +52,37 @@ fn built_in(answer: &Answer) -> Option<&Libtorch> {
     answer.build.as_ref()?.libtorch.as_ref()
 }
 
-/// GPUs that libtorch sees and that, where they were tried, compute right.
+/// GPUs that libtorch sees and that compute correctly if they were tested.
 pub(super) fn usable_gpus(answer: &Answer) -> usize {
     let wrong = |at: u64| answer.products.iter().any(|product| product.device == format!("cuda:{at}") && product_fault(product).is_some());
     let devices = answer.cuda.as_ref().map_or(0, |cuda| cuda.devices);
     (0..devices).filter(|at| !wrong(*at)).count()
 }
 
-const BUILD_IT: &str = "build it with `make build`, or name one in `KILN_TRIAL`";
+const BUILD_IT: &str = "build it with `make build`, or set `KILN_TRIAL` to its path";
 
 fn program(answer: &Answer) -> Check {
     let (name, path) = ("trial-program", answer.program.display());
     match (&answer.fault, &answer.build) {
-        (Some(Fault::NotThere), _) => Check::problem(name, format!("{path} is not there"), BUILD_IT),
+        (Some(Fault::NotThere), _) => Check::problem(name, format!("{path} does not exist"), BUILD_IT),
         (Some(Fault::NotStarted(why)), _) => Check::problem(name, format!("{path} cannot be started: {why}"), BUILD_IT),
         (Some(Fault::Older), _) => {
-            Check::problem(name, format!("{path} does not know `--examine`: it is older than this kiln"), "build both: `make build`")
+            Check::problem(name, format!("{path} does not know `--examine`: it is older than this kiln"), "build both programs: `make build`")
         }
         (Some(Fault::Newer(number)), _) => {
-            Check::problem(name, format!("{path} speaks format {number}: it is newer than this kiln"), "build both: `make build`")
+            Check::problem(name, format!("{path} uses format {number}: it is newer than this kiln"), "build both programs: `make build`")
         }
         (Some(Fault::Loading(_)), _) => Check::problem(name, format!("{path} does not start"), "see libtorch"),
         (Some(other), build) => Check::problem(name, format!("{path} {}", stopped(other, build.as_ref(), answer)), remedy_of(other)),
         (None, Some(build)) => Check::ok(name, format!("kiln-trial {} with {}", build.kiln_trial, build.engines.join(", "))),
-        (None, None) => Check::unknown(name, format!("{path} said nothing")),
+        (None, None) => Check::unknown(name, format!("{path} printed nothing")),
     }
 }
 
-/// What became of a child that started, and at what it stopped.
+/// Returns how a started child ended, and at which step.
 fn stopped(fault: &Fault, build: Option<&Build>, answer: &Answer) -> String {
     let at = match (build, &answer.cuda, answer.products.last()) {
-        (None, ..) => "before it said anything".to_owned(),
+        (None, ..) => "before its first output".to_owned(),
         (Some(_), None, _) if answer.is_quick || !answer.products.is_empty() => "when it started CUDA".to_owned(),
         (Some(_), None, _) => "at the first product on the CPU".to_owned(),
         (_, _, last) => format!(
@@ -104,10 +104,10 @@ fn stopped(fault: &Fault, build: Option<&Build>, answer: &Answer) -> String {
 
 fn remedy_of(fault: &Fault) -> &'static str {
     match fault {
-        // SIGBUS: a page of a file that is shorter than its headers say.
-        Fault::Signal(7) => "a library of libtorch may be cut off: remove its folder under .libtorch and run `make libtorch` again",
+        // SIGBUS: access to a page of a truncated file.
+        Fault::Signal(7) => "a library of libtorch may be truncated: remove its folder under .libtorch and run `make libtorch` again",
         Fault::Signal(4) => "this processor may lack instructions (AVX2) that libtorch needs",
-        Fault::Silent(_) => "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to leave the GPUs out",
+        Fault::Silent(_) => "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to exclude the GPUs",
         _ => "run `kiln-trial --examine` by hand; `make libtorch build` sets up libtorch and builds against it",
     }
 }
@@ -121,7 +121,7 @@ fn libtorch(answer: &Answer, facts: &Facts) -> Option<Check> {
     }
     let build = answer.build.as_ref()?;
     let Some(found) = &build.libtorch else {
-        return Some(Check::ok(NAME, "left out of this build: trials run on `engine: flex`"));
+        return Some(Check::ok(NAME, "not part of this build; trials run on `engine: flex`"));
     };
     let flavour = found.cuda.as_ref().map_or("CPU-only".to_owned(), |cuda| format!("with CUDA {cuda}"));
     let place = found.path.as_ref().map(|path| format!(", at {path}")).unwrap_or_default();
@@ -129,35 +129,37 @@ fn libtorch(answer: &Answer, facts: &Facts) -> Option<Check> {
         Some(loaded) if bare(loaded) != bare(&found.compiled) => Check::problem(
             NAME,
             format!("{loaded} is loaded{place}, but kiln-trial was compiled against {}", found.compiled),
-            "unset `LD_LIBRARY_PATH`, or build against that libtorch (`LIBTORCH=… make build`): another version may lack functions or give other numbers",
+            "unset `LD_LIBRARY_PATH`, or build against that libtorch (`LIBTORCH=… make build`): \
+             another version may lack functions or give other results",
         ),
         Some(loaded) => Check::ok(NAME, format!("{loaded}, {flavour}{place}")),
-        None => Check::unknown(NAME, format!("compiled against {}, {flavour}{place}; the loaded one does not say its version", found.compiled)),
+        None => Check::unknown(NAME, format!("compiled against {}, {flavour}{place}; the loaded one does not report its version", found.compiled)),
     })
 }
 
-/// `2.11.0+cu130` is 2.11.0.
+/// Returns the version without its suffix: `2.11.0+cu130` is 2.11.0.
 fn bare(version: &str) -> &str {
     version.split('+').next().unwrap_or(version)
 }
 
-/// The loader's fault in words: which library, what is wrong, where it was looked for.
+/// Returns the check for an error of the loader: the library, its fault and the searched folders.
 fn not_loaded(fault: &LoadFault, facts: &Facts) -> Check {
     let library = &fault.library;
     let searched = match fault.searched.as_slice() {
         [] => String::new(),
-        places => format!("; looked for in {}", places.join(", ")),
+        places => format!("; searched in {}", places.join(", ")),
     };
     let (evidence, remedy) = match &fault.kind {
         LoadFaultKind::Missing => (format!("{library} is missing{searched}"), missing_remedy(library)),
         LoadFaultKind::Truncated => (
-            format!("{library} is cut off: the file is shorter than its own headers say"),
+            format!("{library} is truncated: the file is shorter than its headers say"),
             truncated_remedy(library, facts.environment.ld_library_path.as_deref()),
         ),
-        LoadFaultKind::Foreign => (format!("{library} is no library for this machine"), SET_UP),
+        LoadFaultKind::Foreign => (format!("{library} is not a library for this machine"), SET_UP),
         LoadFaultKind::Symbol(name) => (
-            format!("the libtorch that was found lacks `{name}`, which {library} needs: it is of another version"),
-            "unset `LD_LIBRARY_PATH` if it leads to another libtorch; else build against the one you have (`LIBTORCH=… make build`) or run `make libtorch`",
+            format!("the libtorch that was found lacks `{name}`, which {library} needs: the version differs"),
+            "unset `LD_LIBRARY_PATH` if it leads to another libtorch; \
+             else build against the one you have (`LIBTORCH=… make build`) or run `make libtorch`",
         ),
         LoadFaultKind::System(version) => (
             format!("{library} needs {version}, which is newer than this system's C library"),
@@ -168,15 +170,15 @@ fn not_loaded(fault: &LoadFault, facts: &Facts) -> Check {
     Check::problem("libtorch", evidence, remedy)
 }
 
-/// Only kiln's own folder may be removed without a second thought.
+/// Remedy for a truncated file; only kiln's own folder is safe to remove.
 fn truncated_remedy(library: &str, searched_first: Option<&str>) -> &'static str {
     let folder = library.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_searched_first = searched_first.is_some_and(|list| list.split(':').any(|entry| entry.trim_end_matches('/') == folder));
     match (is_searched_first, library.contains("/.libtorch/")) {
-        (true, _) => "`LD_LIBRARY_PATH` leads there: unset it, or mend that libtorch",
-        (false, true) => "an installation broke off or the disk was full: remove that folder, then `make libtorch`",
+        (true, _) => "`LD_LIBRARY_PATH` names this folder: unset it, or reinstall that libtorch",
+        (false, true) => "an installation was interrupted or the disk was full: remove that folder, then run `make libtorch`",
         (false, false) => {
-            "an installation broke off or the disk was full: install that libtorch again, or run `make libtorch build` for one of kiln's own"
+            "an installation was interrupted or the disk was full: reinstall that libtorch, or run `make libtorch build` to use kiln's copy"
         }
     }
 }
@@ -184,16 +186,17 @@ fn truncated_remedy(library: &str, searched_first: Option<&str>) -> &'static str
 fn missing_remedy(library: &str) -> &'static str {
     let is_cuda = ["cuda", "cudart", "cublas", "cudnn", "cufft", "nccl", "nvrtc", "cusparse", "cusolver", "nvshmem", "cupti", "nvJitLink"];
     if is_cuda.iter().any(|part| library.contains(part)) {
-        "kiln-trial was built against a CUDA libtorch: set it up here with `KILN_LIBTORCH=cuda make libtorch`, or build against a CPU-only one (`KILN_LIBTORCH=cpu make libtorch build`)"
+        "kiln-trial was built against a CUDA libtorch: set it up here with `KILN_LIBTORCH=cuda make libtorch`, \
+         or build against a CPU-only one (`KILN_LIBTORCH=cpu make libtorch build`)"
     } else {
         SET_UP
     }
 }
 
-/// Whether trials can use a GPU, and if not, which of the classic cases it is.
+/// Checks whether trials can use a GPU, and if not, why.
 fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
     const NAME: &str = "cuda";
-    let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child did not get so far") };
+    let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child stopped before this check") };
     let is_hidden = is_hidden_on_purpose(facts.environment.cuda_visible_devices.as_deref());
     match (&libtorch.cuda, facts.gpus.len(), cuda.devices) {
         (Some(_), 1.., 0) if is_hidden => Check::ok(NAME, "built in; `CUDA_VISIBLE_DEVICES` hides every GPU, trials run on the CPU"),
@@ -203,7 +206,7 @@ fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
         (Some(_), gpus, usable) if (usable as usize) < gpus && facts.environment.cuda_visible_devices.is_none() => Check::warning(
             NAME,
             format!("libtorch sees {usable} of the {gpus} GPUs that nvidia-smi shows"),
-            "a GPU in MIG mode without instances, or one that needs a reset, is left out: see the checks of each GPU",
+            "a GPU in MIG mode without instances, or one that needs a reset, is not visible: see the checks of each GPU",
         ),
         (Some(_), _, usable) => Check::ok(NAME, format!("available, libtorch sees {usable} {}", if usable == 1 { "device" } else { "devices" })),
     }
@@ -214,11 +217,11 @@ fn cpu_only(libtorch: &Libtorch, gpus: usize) -> Check {
     let shown = if gpus == 1 { "nvidia-smi shows a GPU".to_owned() } else { format!("nvidia-smi shows {gpus} GPUs") };
     let (why, remedy) = match &libtorch.cuda_fault {
         Some(fault) => (
-            format!("its CUDA half does not load: {fault}"),
-            "the CUDA build needs the libraries it came with: `KILN_LIBTORCH=cuda make libtorch build` fetches all of them",
+            format!("its CUDA libraries do not load: {fault}"),
+            "the CUDA build needs the libraries it is shipped with: `KILN_LIBTORCH=cuda make libtorch build` downloads all of them",
         ),
         None => {
-            ("this libtorch is a CPU-only build".to_owned(), "fetch the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch build`")
+            ("this libtorch is a CPU-only build".to_owned(), "download the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch build`")
         }
     };
     Check::problem("cuda", format!("{shown}, but CUDA is not available: {why}"), remedy)
@@ -234,29 +237,29 @@ fn no_device(driver: Option<&CudaDriver>, words: Option<&str>, facts: &Facts) ->
     Check::problem("cuda", format!("the device count is 0: {why}{said}"), remedy)
 }
 
-/// By what `cuInit` answered.
+/// Returns the cause and the remedy for the result of `cuInit`.
 fn why_no_device(driver: Option<&CudaDriver>, facts: &Facts) -> (String, &'static str) {
     let Some(driver) = driver else {
         return (
             "the driver's CUDA library libcuda.so.1 cannot be loaded".to_owned(),
-            "in a container ask for the capability `compute` (`NVIDIA_DRIVER_CAPABILITIES=compute,utility`); else install the driver's `libcuda1`",
+            "in a container request the capability `compute` (`NVIDIA_DRIVER_CAPABILITIES=compute,utility`); else install the driver's `libcuda1`",
         );
     };
-    let answered = format!("the driver answers {} ({})", if driver.name.is_empty() { "an error" } else { &driver.name }, driver.code);
+    let answered = format!("the driver reports {} ({})", if driver.name.is_empty() { "an error" } else { &driver.name }, driver.code);
     match driver.code {
         0 | 100 if facts.environment.cuda_visible_devices.is_some() => {
-            ("`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(), "unset it, or name GPUs that are there: see visible-devices")
+            ("`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(), "unset it, or name existing GPUs: see visible-devices")
         }
-        100 => (answered, "the nodes /dev/nvidia* may be missing or not yours: see device-nodes; a GPU in MIG mode needs an instance"),
+        100 => (answered, "the nodes /dev/nvidia* may be missing or not accessible: see device-nodes; a GPU in MIG mode needs an instance"),
         802 => (
             answered,
             "the fabric of this NVSwitch machine is not up: start it with `sudo systemctl start nvidia-fabricmanager`, of the driver's version",
         ),
         803 | 804 => {
-            (answered, "driver and CUDA library do not fit: restart after a driver update; remove a `cuda-compat` package from `LD_LIBRARY_PATH`")
+            (answered, "driver and CUDA library do not match: restart after a driver update; remove a `cuda-compat` package from `LD_LIBRARY_PATH`")
         }
-        46 => (answered, "another process holds the GPU alone: see compute-mode and processes"),
-        3 | 34 | 35 => (answered, "update the driver, or take a libtorch for an older CUDA"),
+        46 => (answered, "another process uses the GPU exclusively: see compute-mode and processes"),
+        3 | 34 | 35 => (answered, "update the driver, or use a libtorch for an older CUDA"),
         999 => (
             answered,
             "/dev/nvidia-uvm may be missing or stale: `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm`, or restart (after a suspend too)",
@@ -272,13 +275,13 @@ fn cuda_version(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Option<C
     let told = facts.driver.as_ref().ok()?.cuda.value().cloned();
     let offered = told.or_else(|| answer.cuda.as_ref()?.driver.as_ref()?.version.clone())?;
     let (Some(want), Some(offer)) = (numbers(wanted), numbers(&offered)) else {
-        return Some(Check::unknown(NAME, format!("libtorch wants CUDA {wanted}, the driver offers {offered}")));
+        return Some(Check::unknown(NAME, format!("libtorch needs CUDA {wanted}, the driver supports {offered}")));
     };
     Some(if offer.0 < want.0 {
         Check::problem(
             NAME,
             format!("the driver runs CUDA up to {offered}, libtorch was built with {wanted}"),
-            "update the NVIDIA driver, or take a libtorch that was built with an older CUDA (`LIBTORCH=…`)",
+            "update the NVIDIA driver, or use a libtorch that was built with an older CUDA (`LIBTORCH=…`)",
         )
     } else if offer < want {
         Check::ok(NAME, format!("libtorch's CUDA {wanted} runs on the driver's {offered}: a newer minor version within one major"))
@@ -296,11 +299,11 @@ fn cudnn(libtorch: &Libtorch) -> Option<Check> {
     libtorch.cuda.as_ref()?;
     Some(match &libtorch.cudnn {
         Some(version) => Check::ok("cudnn", version.clone()),
-        None => Check::warning("cudnn", "this libtorch has CUDA but no cuDNN", "take a libtorch with cuDNN: pip's `torch` brings it along"),
+        None => Check::warning("cudnn", "this libtorch has CUDA but no cuDNN", "use a libtorch with cuDNN, such as that of pip's `torch`"),
     })
 }
 
-/// Whether kernels compile while a trial runs. Most operations need none of those, so trials can run without.
+/// Checks whether kernels can be compiled while a trial runs. Most operations do not need this, so trials can run without it.
 fn nvrtc(found: &Nvrtc) -> Check {
     const NAME: &str = "nvrtc";
     let version = found.version.as_deref().unwrap_or("of unknown version");
@@ -309,7 +312,8 @@ fn nvrtc(found: &Nvrtc) -> Check {
         Some(fault) => Check::warning(
             NAME,
             format!("{version}, does not compile for {}: {}", found.architecture, fault.lines().next().unwrap_or(fault)),
-            "operations whose kernels are compiled while a trial runs, cuDNN's attention among them, will fail: `KILN_LIBTORCH=cuda make libtorch build` fetches all of libtorch's libraries",
+            "operations whose kernels are compiled while a trial runs, cuDNN's attention among them, will fail: \
+             `KILN_LIBTORCH=cuda make libtorch build` fetches all of libtorch's libraries",
         ),
     }
 }
@@ -327,7 +331,7 @@ fn capabilities(libtorch: &Libtorch, facts: &Facts) -> Vec<Check> {
 fn covered(capability: &str, architectures: &[String]) -> Check {
     const NAME: &str = "compute-capability";
     let list = architectures.join(" ");
-    let Some(own) = numbers(capability) else { return Check::unknown(NAME, format!("`{capability}` is no version")) };
+    let Some(own) = numbers(capability) else { return Check::unknown(NAME, format!("`{capability}` is not a version")) };
     // Code for X.y runs on X.z from y on; PTX (`compute_`) is compiled for anything from its version on.
     let fits = |architecture: &String| match architecture.split_once('_').map(|(kind, number)| (kind, capability_of(number))) {
         Some(("sm", Some(built))) => built.0 == own.0 && built.1 <= own.1,
@@ -340,19 +344,19 @@ fn covered(capability: &str, architectures: &[String]) -> Check {
         Check::problem(
             NAME,
             format!("{capability} is not covered by this libtorch, which has code for {list}: kernels fail with `no kernel image is available`"),
-            "take a libtorch that was built for this GPU; `run.devices: cpu` works meanwhile",
+            "use a libtorch that was built for this GPU; `run.devices: cpu` works meanwhile",
         )
     }
 }
 
-/// `90` and `90a` are 9.0, `120` is 12.0.
+/// Parses an architecture: `90` and `90a` are 9.0, `120` is 12.0.
 fn capability_of(digits: &str) -> Option<(u32, u32)> {
     let digits = digits.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u32 = digits.parse().ok()?;
     Some((number / 10, number % 10))
 }
 
-/// Whether CUDA counts devices as nvidia-smi does. kiln names them by UUID, so this concerns what people type elsewhere.
+/// Checks whether CUDA numbers devices as nvidia-smi does. kiln uses UUIDs, so this only matters for indices in other programs.
 fn order(answer: &Answer, facts: &Facts) -> Option<Check> {
     let seen = &answer.cuda.as_ref()?.driver.as_ref()?.devices;
     let known: Vec<&String> = facts.gpus.iter().filter_map(|gpu| gpu.uuid.as_ref()).collect();
@@ -361,19 +365,19 @@ fn order(answer: &Answer, facts: &Facts) -> Option<Check> {
     }
     let is_same = seen.iter().map(|device| &device.uuid).eq(known.iter().copied());
     Some(if is_same {
-        Check::ok("device-order", "CUDA counts the GPUs as nvidia-smi does")
+        Check::ok("device-order", "CUDA numbers the GPUs as nvidia-smi does")
     } else {
         Check::warning(
             "device-order",
-            "CUDA counts the GPUs in another order than nvidia-smi, whose indices kiln uses",
-            "set `CUDA_DEVICE_ORDER=PCI_BUS_ID` wherever you type an index, or name GPUs by UUID",
+            "CUDA numbers the GPUs in another order than nvidia-smi, whose indices kiln uses",
+            "set `CUDA_DEVICE_ORDER=PCI_BUS_ID` wherever you use an index, or name GPUs by UUID",
         )
     })
 }
 
 fn products(answer: &Answer) -> Vec<Check> {
     if answer.build.is_some() && answer.is_quick {
-        return vec![Check::skipped("product", "left out by --quick")];
+        return vec![Check::skipped("product", "skipped by --quick")];
     }
     answer.products.iter().map(product).collect()
 }
@@ -382,7 +386,7 @@ fn product(found: &Product) -> Check {
     let name = format!("product {} {}", found.device, found.precision);
     match product_fault(found) {
         Some(fault) if found.device == "cpu" => {
-            Check::problem(&name, fault, "libtorch does not compute right on this processor: set it up anew (`make libtorch`), and test the memory")
+            Check::problem(&name, fault, "libtorch computes wrong results on this processor: reinstall it (`make libtorch`), and test the memory")
         }
         Some(fault) => Check::problem(&name, fault, "do not trust this GPU: see its other checks and `sudo dmesg`; run on another with `--device`"),
         None => {
@@ -393,10 +397,10 @@ fn product(found: &Product) -> Check {
     }
 }
 
-/// What is wrong with a product; `None` if it is right.
+/// Returns the fault of a product; `None` if it is correct.
 fn product_fault(found: &Product) -> Option<String> {
     if let Some(fault) = &found.fault {
-        return Some(format!("no product: {}", fault.lines().next().unwrap_or(fault)));
+        return Some(format!("the product failed: {}", fault.lines().next().unwrap_or(fault)));
     }
     let tolerance = if found.precision == "f32" { F32_TOLERANCE } else { BF16_TOLERANCE };
     match found.max_relative_error {
@@ -404,7 +408,7 @@ fn product_fault(found: &Product) -> Option<String> {
         Some(error) => {
             Some(format!("the product differs from the CPU's in f64 by {error:.1e} of its largest element; rounding allows {tolerance:.0e}"))
         }
-        None => Some("the product is not a number".to_owned()),
+        None => Some("the product contains NaN".to_owned()),
     }
 }
 

@@ -60,7 +60,7 @@ fn a_cuda_half_that_does_not_load_is_named_with_the_library_it_lacks() {
         libtorch_of(answer).cuda_fault = Some(fault.to_owned());
     });
     assert_eq!(check.state, State::Problem);
-    assert!(check.evidence.contains("its CUDA half does not load") && check.evidence.contains("libcudnn.so.9"), "{}", check.evidence);
+    assert!(check.evidence.contains("its CUDA libraries do not load") && check.evidence.contains("libcudnn.so.9"), "{}", check.evidence);
 }
 
 #[test]
@@ -148,10 +148,10 @@ fn the_loaders_faults_name_library_place_and_remedy() {
         })
     };
     let missing = with("libtorch_cpu.so", LoadFaultKind::Missing, &["/opt/torch/lib", "/usr/lib"]);
-    assert_eq!(missing.evidence, "libtorch_cpu.so is missing; looked for in /opt/torch/lib, /usr/lib");
+    assert_eq!(missing.evidence, "libtorch_cpu.so is missing; searched in /opt/torch/lib, /usr/lib");
     assert_eq!(missing.remedy.as_deref(), Some(SET_UP));
     assert!(with("libcudnn.so.9", LoadFaultKind::Missing, &[]).remedy.unwrap().contains("KILN_LIBTORCH=cuda"));
-    assert!(with("/opt/libc10.so", LoadFaultKind::Truncated, &[]).evidence.contains("/opt/libc10.so is cut off"));
+    assert!(with("/opt/libc10.so", LoadFaultKind::Truncated, &[]).evidence.contains("/opt/libc10.so is truncated"));
     assert!(with("/opt/kiln-trial", LoadFaultKind::Symbol("_Zx".into()), &[]).evidence.contains("lacks `_Zx`"));
     assert!(with("/opt/kiln-trial", LoadFaultKind::System("GLIBC_2.40".into()), &[]).evidence.contains("needs GLIBC_2.40"));
 }
@@ -190,12 +190,12 @@ fn a_product_beyond_rounding_is_a_problem_and_only_the_cpus_stops_everything() {
         let check = super::product(product);
         (check.state, check.evidence, can_run(&answer))
     };
-    // What TF32 would do.
+    // The error that TF32 would cause.
     let (state, evidence, runs) = wrong("cuda:0", Some(3e-4));
     assert_eq!((state, runs), (State::Problem, true));
     assert_eq!(evidence, "the product differs from the CPU's in f64 by 3.0e-4 of its largest element; rounding allows 1e-5");
     let (state, evidence, runs) = wrong("cpu", None);
-    assert_eq!((state, evidence.as_str(), runs), (State::Problem, "the product is not a number", false));
+    assert_eq!((state, evidence.as_str(), runs), (State::Problem, "the product contains NaN", false));
 }
 
 #[test]

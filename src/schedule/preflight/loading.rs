@@ -1,5 +1,5 @@
-//! What the dynamic loader says when it cannot put the child together, as facts. In comes its text (glibc's, in English), out
-//! goes which library, what is wrong with it and where it was looked for.
+//! Parses the errors of the dynamic loader when it cannot load the child. Its text comes in (glibc's, in English);
+//! the library, its fault and the searched folders come out.
 
 use std::{
     fs::File,
@@ -7,32 +7,32 @@ use std::{
     path::Path,
 };
 
-/// What the loader stopped at.
+/// An error of the loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadFault {
-    /// A name, or the path of the file that is at fault.
+    /// Name of the library, or path of the faulty file.
     pub library: String,
     pub kind: LoadFaultKind,
-    /// Places in the order they were tried.
+    /// Searched folders, in order.
     pub searched: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadFaultKind {
     Missing,
-    /// Too short, or cut off in the middle.
+    /// The file is truncated.
     Truncated,
-    /// No ELF file, or one for another machine.
+    /// The file is not an ELF file, or is for another machine.
     Foreign,
-    /// It lacks a function: it is of another version. The name as the linker knows it.
+    /// A function is missing because the version differs. Holds the linker's name of the function.
     Symbol(String),
-    /// It wants a newer C or C++ library: `GLIBC_2.38`.
+    /// It needs a newer C or C++ library, such as `GLIBC_2.38`.
     System(String),
-    /// Other words of the loader.
+    /// Another message of the loader.
     Other(String),
 }
 
-/// Reads the loader's complaint; `None` if there is none in the text.
+/// Parses the loader's error; `None` if the text has none.
 pub(super) fn load_fault(text: &str) -> Option<LoadFault> {
     text.lines().find_map(|line| symbol(line).or_else(|| version(line)).or_else(|| library(line)))
 }
@@ -41,7 +41,7 @@ fn fault(library: &str, kind: LoadFaultKind) -> Option<LoadFault> {
     Some(LoadFault { library: library.trim().to_owned(), kind, searched: Vec::new() })
 }
 
-/// `PROGRAM: symbol lookup error: FILE: undefined symbol: NAME`; FILE is who asks for it.
+/// `PROGRAM: symbol lookup error: FILE: undefined symbol: NAME`; FILE needs the symbol.
 fn symbol(line: &str) -> Option<LoadFault> {
     let (_, rest) = line.split_once("symbol lookup error: ")?;
     let (file, rest) = rest.split_once(": undefined symbol: ")?;
@@ -74,14 +74,14 @@ fn library(line: &str) -> Option<LoadFault> {
     fault(library, kind)
 }
 
-/// Where the loader tried a library, out of what it tells with `LD_DEBUG=libs`.
+/// Returns the folders where the loader searched a library, from its output with `LD_DEBUG=libs`.
 pub(super) fn searched(debug: &str, library: &str) -> Vec<String> {
     let name = library.rsplit('/').next().unwrap_or(library);
     let mut places = Vec::new();
     for line in debug.lines() {
         let Some((_, path)) = line.split_once("trying file=") else { continue };
         let Some((folder, file)) = path.trim().rsplit_once('/') else { continue };
-        // Variants for newer processors lie in folders that no installation of libtorch has.
+        // Folders of variants for newer processors do not occur in an installation of libtorch.
         let is_variant = folder.contains("/glibc-hwcaps/");
         if file == name && !is_variant && !places.iter().any(|known| known == folder) {
             places.push(folder.to_owned());
@@ -90,7 +90,7 @@ pub(super) fn searched(debug: &str, library: &str) -> Vec<String> {
     places
 }
 
-/// The first library of those that the loader took up (`LD_DEBUG=libs`) whose file is cut off.
+/// Returns the first library that the loader opened (`LD_DEBUG=libs`) whose file is truncated.
 pub(super) fn cut_off(debug: &str) -> Option<String> {
     let tried = debug.lines().filter_map(|line| Some(line.split_once("trying file=")?.1.trim()));
     tried.map(Path::new).find(|path| is_cut_off(path).unwrap_or(false)).map(|path| path.display().to_string())

@@ -1,7 +1,7 @@
-//! Preflight: whether this machine can run trials, and what would make their numbers worse than they need be.
+//! Preflight checks: whether this machine can run trials, and what would make their measurements unreliable.
 //!
-//! Facts are gathered in one place (`facts`, `gpu`, `trial_program`), then small functions make [`Check`]s of them without
-//! touching anything. `kiln doctor` does all of it; before each launch the cheap part is done (no child, no product) and kept in
+//! `facts`, `gpu` and `trial_program` collect facts; then pure functions convert them to [`Check`]s without
+//! side effects. `kiln doctor` runs all of them; each launch first runs the cheap ones (no child, no product) and records them in
 //! `run.json`.
 
 mod device;
@@ -30,16 +30,16 @@ use crate::readings::Privacy;
 /// Longest wait for the child: CUDA takes tens of seconds to start on many GPUs without persistence mode.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// All checks and what they come to.
+/// All checks and their conclusion.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     /// In the order of a page: driver, libtorch, GPUs, host.
     pub checks: Vec<Check>,
-    /// Whether trials can run at all, be it on the CPU.
+    /// Whether trials can run at all, at least on the CPU.
     pub can_run: bool,
     /// GPUs that trials may use.
     pub usable_gpus: usize,
-    /// Whether there are any that trials would take unless told otherwise.
+    /// Whether there are GPUs that trials would use by default.
     pub has_gpus: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &Launch) ->
     diagnose(&Facts::gather(&sources, Some(launch.uuids.clone()), None)).checks
 }
 
-/// What a launch is about to use.
+/// The resources that a launch will use.
 pub(super) struct Launch<'a> {
     pub(super) is_system_nvml: bool,
     pub(super) results: &'a Path,
@@ -83,7 +83,7 @@ pub(super) struct Launch<'a> {
     pub(super) patience: &'a Patience,
 }
 
-/// A check worth a notice as one line: what, evidence, remedy.
+/// Returns a check as one line: state, name, evidence, remedy.
 pub(super) fn notice(check: &Check) -> String {
     let remedy = check.remedy.as_ref().map(|remedy| format!(" -> {remedy}")).unwrap_or_default();
     format!("{}: {}: {}{remedy}", check.state, check.label(), check.evidence)
@@ -107,7 +107,7 @@ mod tests {
         Reading::Value(value)
     }
 
-    /// A machine in good order with one GPU, nothing asked of the child.
+    /// A healthy machine with one GPU, without findings of the child.
     pub(in crate::schedule) fn facts() -> Facts {
         let mut host = kiln_hardware::host::read();
         (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) = (known(16), 16, Reading::absent("no limit"));
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// What a child on that machine says.
+    /// The findings of a child on that machine.
     pub(in crate::schedule) fn answer() -> Answer {
         let libtorch = Libtorch {
             compiled: "2.11.0".to_owned(),
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(states(&facts), Some(State::Skipped));
         facts.leased = Some(facts.gpus[0].uuid.iter().cloned().collect());
         assert_eq!(states(&facts), None);
-        // The variable is held against all GPUs, leased or not.
+        // The variable is checked against all GPUs, leased or not.
         facts.environment.cuda_visible_devices = Some("5".into());
         facts.leased = Some(Vec::new());
         let check = diagnose(&facts).checks.into_iter().find(|check| check.name == "visible-devices").unwrap();

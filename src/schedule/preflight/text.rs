@@ -1,4 +1,4 @@
-//! A diagnosis as a page and as JSON. One line per check, the remedy beneath it; the last line says what it comes to.
+//! Formats a diagnosis as text and as JSON. One line per check, its remedy below; the last line is the conclusion.
 
 use kiln_core::record::{Check, State};
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use super::Diagnosis;
 /// Version of the JSON.
 const DOCTOR: u32 = 1;
 
-/// How the page looks.
+/// Format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     pub has_color: bool,
 }
 
-/// The page, ended by a line feed.
+/// Returns the page, with a final line feed.
 pub fn page(diagnosis: &Diagnosis, style: Style) -> String {
     let widest = diagnosis.checks.iter().map(|check| check.label().chars().count()).max().unwrap_or(0);
     let mut page = String::new();
@@ -28,7 +28,7 @@ pub fn page(diagnosis: &Diagnosis, style: Style) -> String {
     page
 }
 
-/// As wide as the longest word of a state.
+/// Returns the state, padded to the width of the longest one.
 fn state(state: State, style: Style) -> String {
     let word = format!("{state:<7}");
     let color = match state {
@@ -40,7 +40,7 @@ fn state(state: State, style: Style) -> String {
     if style.has_color { format!("\u{1b}[{color}m{word}\u{1b}[0m") } else { word }
 }
 
-/// What a driver or a loader said may have lines and control signs of its own.
+/// Removes line feeds and control characters from messages of a driver or loader.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -54,14 +54,14 @@ fn summary(diagnosis: &Diagnosis) -> String {
     let (problems, warnings) = (count(&diagnosis.checks, State::Problem), count(&diagnosis.checks, State::Warning));
     let verdict = match (diagnosis.can_run, diagnosis.usable_gpus) {
         (false, _) => "this machine cannot run trials".to_owned(),
-        (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU alone (`--device cpu`)".to_owned(),
+        (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU only (`--device cpu`)".to_owned(),
         (true, 0) => "this machine can run trials, on the CPU".to_owned(),
         (true, gpus) => format!("this machine can run trials, on {}", counted(gpus, "GPU")),
     };
     format!("{verdict}: {}, {}", counted(problems, "problem"), counted(warnings, "warning"))
 }
 
-/// The same for programs.
+/// Returns the diagnosis as JSON.
 pub fn json(diagnosis: &Diagnosis) -> Value {
     json!({
         "kiln_doctor": DOCTOR,
@@ -100,7 +100,7 @@ this machine can run trials, on the CPU: 1 problem, 1 warning
 ";
         assert_eq!(page, expected);
         let cpu_alone = super::page(&Diagnosis { has_gpus: true, ..diagnosis() }, Style { has_color: false });
-        assert!(cpu_alone.contains("on the CPU alone (`--device cpu`): 1 problem"), "{cpu_alone}");
+        assert!(cpu_alone.contains("on the CPU only (`--device cpu`): 1 problem"), "{cpu_alone}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Asks the child what only it can know: `kiln-trial --examine`. In comes the program's path, out goes what it said and, where
-//! it could not say everything, what happened to it. What that means is left to `loading` and `libtorch`.
+//! Runs `kiln-trial --examine` for facts that only the child knows. The program's path comes in; its findings go out and, if
+//! it stopped early, the cause. `loading` and `libtorch` interpret them.
 
 use std::{
     io::{self, Read},
@@ -15,7 +15,7 @@ use kiln_core::record::examination::{Build, Cuda, EXAMINATION, Finding, Nvrtc, P
 
 use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
 
-/// What the child said.
+/// The child's findings.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub program: PathBuf,
@@ -23,26 +23,26 @@ pub struct Answer {
     pub cuda: Option<Cuda>,
     pub nvrtc: Vec<Nvrtc>,
     pub products: Vec<Product>,
-    /// Why it said no more.
+    /// Cause of an early stop.
     pub fault: Option<Fault>,
-    /// Whether it came to its end.
+    /// Whether it completed.
     pub is_done: bool,
-    /// Whether products were not asked for.
+    /// Whether the matrix products were skipped.
     pub is_quick: bool,
 }
 
-/// Why the child did not get to its end.
+/// Reason why the child stopped early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// There is no such file.
     NotThere,
     /// The system refused to start it.
     NotStarted(String),
-    /// The dynamic loader could not put it together.
+    /// The dynamic loader could not load it.
     Loading(LoadFault),
     /// It does not know `--examine`.
     Older,
-    /// Its lines are of a format newer than this program's.
+    /// Its output has a newer format than this program supports.
     Newer(u32),
     Signal(i32),
     /// Another exit status, with the last line of its standard error.
@@ -54,16 +54,16 @@ pub enum Fault {
     Silent(Duration),
 }
 
-/// How the child is asked.
+/// Options for the child.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// Leave the matrix products out.
+    /// Skip the matrix products.
     pub is_quick: bool,
-    /// After this the child is ended.
+    /// Time limit; the child is then killed.
     pub time_limit: Duration,
 }
 
-/// Starts `program` and hears it out.
+/// Starts `program` and reads its findings.
 pub fn ask(program: &Path, asking: Asking) -> Answer {
     let mut answer = Answer { program: program.to_owned(), is_quick: asking.is_quick, ..Answer::default() };
     let child = match start(program, asking.is_quick) {
@@ -79,7 +79,7 @@ pub fn ask(program: &Path, asking: Asking) -> Answer {
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("--examine").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // The words of the loader and of the system are read here.
+    // Messages of the loader and the system are parsed here, so they must be in English.
     command.env("LC_ALL", "C").env_remove("RUST_BACKTRACE");
     command
 }
@@ -95,9 +95,9 @@ fn start(program: &Path, is_quick: bool) -> Result<Child, Fault> {
     command.spawn().map_err(|error| Fault::NotStarted(error.to_string()))
 }
 
-/// A child that ended, or was ended.
+/// A child that ended or was killed.
 struct Heard {
-    /// `None` if it had to be ended.
+    /// `None` if it had to be killed.
     status: Option<ExitStatus>,
     said: String,
     complained: String,
@@ -106,18 +106,18 @@ struct Heard {
 fn hear(mut child: Child, time_limit: Duration) -> Heard {
     let (said, complained) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let status = wait(&mut child, time_limit);
-    // A grandchild that holds a pipe open must not hold this up.
+    // A grandchild that holds a pipe open must not block this.
     let text = |stream: &Receiver<Vec<u8>>| stream.recv_timeout(Duration::from_secs(2)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Heard { status, said: text(&said).unwrap_or_default(), complained: text(&complained).unwrap_or_default() }
 }
 
-/// Reads a stream to its end in a thread of its own, so that the child never waits for us.
+/// Reads a stream to its end in a separate thread, so that the child never blocks.
 fn drain(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
-            // What was read before a fault counts.
+            // Bytes read before an error are used.
             let _ = stream.read_to_end(&mut bytes);
         }
         let _ = sender.send(bytes);
@@ -125,7 +125,7 @@ fn drain(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// `None` if the child was still running at the limit and has been ended.
+/// `None` if the child was still running at the limit and was killed.
 fn wait(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
     const LOOK: Duration = Duration::from_millis(10);
     let mut waited = Duration::ZERO;
@@ -142,7 +142,7 @@ fn wait(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
     None
 }
 
-/// Fills in the lines that can be read; the format's number if it is newer than ours.
+/// Parses the lines; returns the format's number if it is newer than this program's.
 fn take_findings(answer: &mut Answer, said: &str) -> Option<u32> {
     for line in said.lines() {
         match serde_json::from_str(line) {
@@ -164,7 +164,7 @@ fn fault(program: &Path, heard: &Heard, answer: &Answer, time_limit: Duration) -
         fault.searched = look_again(program).map(|said| searched(&said, &fault.library)).unwrap_or_default();
         return Some(Fault::Loading(fault));
     }
-    // The loader itself crashes on a file that ends before its headers say.
+    // The loader itself crashes on a file that is shorter than its headers say.
     if status.signal().is_some()
         && answer.build.is_none()
         && let Some(library) = look_again(program).ok().and_then(|said| cut_off(&said))
@@ -180,7 +180,7 @@ fn fault(program: &Path, heard: &Heard, answer: &Answer, time_limit: Duration) -
     }
 }
 
-/// Starts the program once more with the loader telling where it looks. It fails before the program's own first line.
+/// Starts the program again with the loader printing its search paths. It fails before the program's first line runs.
 fn look_again(program: &Path) -> io::Result<String> {
     let child = command(program).env("LD_DEBUG", "libs").spawn()?;
     Ok(hear(child, Duration::from_secs(20)).complained)
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_was_said_before_a_hang_is_kept() {
-        // On a busy machine a script may need longer than the first limit to say something.
+        // On a busy machine a script may need longer than the first limit to print a line.
         let is_kept = [200, 2_000, 20_000].into_iter().map(Duration::from_millis).any(|limit| {
             let answer = asked(&format!("{BUILD}; exec sleep 600"), limit);
             assert_eq!(answer.fault, Some(Fault::Silent(limit)));

@@ -1,5 +1,5 @@
-//! `CUDA_VISIBLE_DEVICES`: what it leaves of the GPUs that are there, and the mistakes people make in it. From its text and the
-//! GPUs to one check. CUDA ends at the first entry that names no device, and shows none at all if one is named twice.
+//! `CUDA_VISIBLE_DEVICES`: the GPUs that it leaves visible, and common mistakes in it. Converts its text and the
+//! GPUs to one check. CUDA stops at the first entry that is not a device, and shows no device if one is named twice.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
 /// The check of `CUDA_VISIBLE_DEVICES`.
 pub(in crate::schedule) const NAME: &str = "visible-devices";
 
-/// One check if the variable is set or a container runtime was told to hide everything; nothing to say otherwise.
+/// Returns one check if the variable is set or the container runtime hides all GPUs; none otherwise.
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(text) = &facts.environment.cuda_visible_devices {
@@ -25,13 +25,13 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         checks.push(Check::warning(
             "container-devices",
             format!("`NVIDIA_VISIBLE_DEVICES={word}`: the container was started without GPUs"),
-            "start it with `--gpus all` if it is meant to have some",
+            "start it with `--gpus all` if it should have GPUs",
         ));
     }
     checks
 }
 
-/// The positions of the GPUs that the variable leaves, whole or a MIG instance of them.
+/// The indices of the GPUs that the variable leaves visible, as a whole or as a MIG instance.
 pub(super) fn seen(facts: &Facts) -> Vec<usize> {
     match &facts.environment.cuda_visible_devices {
         Some(text) => {
@@ -90,14 +90,14 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
         return mig(entry, gpus);
     }
     if entry.starts_with('-') {
-        return Err(format!("`{entry}` is no device; CUDA stops reading there"));
+        return Err(format!("`{entry}` is not a device; CUDA stops reading there"));
     }
     let is_uuid = entry.len() > 4 && entry.starts_with("GPU-");
     let named: Vec<usize> = (0..gpus.len()).filter(|at| is_uuid && gpus[*at].uuid.as_ref().is_some_and(|uuid| uuid.starts_with(entry))).collect();
     match named.as_slice() {
         [one] => Ok(whole(*one)),
         [] if is_uuid => Err(format!("no GPU here has the UUID {entry}")),
-        [] => Err(format!("`{entry}` is no index and no UUID (`GPU-…` or `MIG-…`)")),
+        [] => Err(format!("`{entry}` is not an index or a UUID (`GPU-…` or `MIG-…`)")),
         _ => Err(format!("`{entry}` is the beginning of several UUIDs")),
     }
 }
@@ -118,7 +118,7 @@ fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
         (Some(at), _) if gpus[at].is_mig.value() == Some(&true) => Err(format!("{} has no instance {entry}", gpus[at].words())),
         (Some(at), _) => Err(format!("{entry} is an instance of {}, which is not in MIG mode", gpus[at].words())),
         (None, Some(_)) => Err(format!("{entry} is an instance of a GPU that is not here")),
-        (None, None) => Err(format!("no GPU here has the MIG instance {entry}; instances get new UUIDs when they are made again")),
+        (None, None) => Err(format!("no GPU here has the MIG instance {entry}; instances get new UUIDs when they are recreated")),
     }
 }
 
@@ -137,7 +137,7 @@ fn wrong(text: &str, why: &str, seen: &[Named], gpus: &[GpuFacts]) -> Check {
         if instances.is_empty() { own } else { format!("{own} with {}", instances.join(" and ")) }
     };
     let have: Vec<String> = gpus.iter().map(names).collect();
-    Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"), format!("name what is there: {}", have.join(", ")))
+    Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"), format!("available devices: {}", have.join(", ")))
 }
 
 fn leaves(text: &str, seen: &[Named], facts: &Facts) -> Check {
@@ -163,7 +163,7 @@ fn leaves(text: &str, seen: &[Named], facts: &Facts) -> Check {
     if has_index && is_mixed && !is_by_bus {
         return Check::warning(
             NAME,
-            format!("{shown}; kiln counts as nvidia-smi does, CUDA itself puts the fastest first, and these GPUs differ"),
+            format!("{shown}; kiln numbers GPUs as nvidia-smi does, CUDA puts the fastest first, and these GPUs differ"),
             "name GPUs by UUID, or set `CUDA_DEVICE_ORDER=PCI_BUS_ID`",
         );
     }
@@ -198,8 +198,8 @@ mod tests {
             ("0,GPU-0aaa", State::Problem, "twice"),
             ("0,,1", State::Problem, "an entry is empty"),
             ("GPU-77", State::Problem, "no GPU here has the UUID GPU-77"),
-            ("cuda:0", State::Problem, "`cuda:0` is no index and no UUID"),
-            ("GPU-", State::Problem, "is no index and no UUID"),
+            ("cuda:0", State::Problem, "`cuda:0` is not an index or a UUID"),
+            ("GPU-", State::Problem, "is not an index or a UUID"),
             ("MIG-1b2c", State::Problem, "no GPU here has the MIG instance MIG-1b2c"),
             ("MIG-GPU-0aaaaaaa-0000-0000-0000-000000000000/1/0", State::Problem, "not in MIG mode"),
             ("MIG-GPU-9/1/0", State::Problem, "a GPU that is not here"),

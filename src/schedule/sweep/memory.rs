@@ -1,4 +1,4 @@
-//! `run.on_oom`: what a trial that ran out of memory does to the others.
+//! `run.on_oom`: effects of a trial that ran out of memory on the others.
 
 use kiln_core::{plan::Outcome, record::TrialRow, spec::OnOom, units::counted};
 
@@ -10,7 +10,7 @@ use crate::schedule::{
 };
 
 impl Sweep<'_> {
-    /// Why a trial is not run on a slot: one that needs no more ran out of memory where there is as much or more. `None` where it may run.
+    /// Returns the reason to skip a trial on a slot: a trial that needs at most as much memory ran out of at least as much. `None` if it may run.
     pub(super) fn too_large(&self, index: usize, slot: usize) -> Option<String> {
         let trial = &self.trials[index];
         let is_asked_for = self.history.last(&trial.id).is_some_and(|outcome| self.request.selection.rerun.contains(&outcome));
@@ -20,7 +20,7 @@ impl Sweep<'_> {
         let memory = self.memory_of(slot);
         let has_no_less = |row: &TrialRow| match (memory, row.memory_limit_bytes) {
             (Some(here), Some(there)) => here <= there,
-            // Where nobody knows how much there is, the same device has the same.
+            // If the amount of memory is unknown, the same device has the same amount.
             _ => row.device_uuid == self.uuids(slot),
         };
         let failed = self.trials.iter().filter(|failed| self.history.last(&failed.id) == Some(Outcome::Oom) && trial.needs_no_less_than(failed));
@@ -30,7 +30,7 @@ impl Sweep<'_> {
         let at: Vec<String> = failed.axes.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let place = if at.is_empty() { String::new() } else { format!(" ({})", at.join(", ")) };
         Some(format!(
-            "not run (`run.on_oom: skip-larger`): trial {}{place} ran out of memory, and this one needs no less; `--rerun skipped` runs it anyway",
+            "not run (`run.on_oom: skip-larger`): trial {}{place} ran out of memory, this one needs at least as much; `--rerun skipped` runs it anyway",
             failed.id
         ))
     }
@@ -40,13 +40,13 @@ impl Sweep<'_> {
         memory::least(self.instruments.memory_limit_bytes(&uuids), self.request.experiment.run.memory_limit)
     }
 
-    /// As a row has them; `None` on the CPU.
+    /// In the form of a table row; `None` on the CPU.
     fn uuids(&self, slot: usize) -> Option<String> {
         let is_gpu = !self.gpus(slot).is_empty();
         is_gpu.then(|| super::name_of(&self.slots[slot], &self.devices))
     }
 
-    /// Writes the row of a trial that is not run.
+    /// Writes the row of a skipped trial.
     pub(super) fn skip(&mut self, index: usize, slot: usize, reason: String) {
         let (trial, gpus) = (self.trials[index].clone(), self.gpus(slot));
         let readings = TrialReadings { memory_limit_bytes: self.memory_of(slot), ..TrialReadings::default() };
@@ -61,7 +61,7 @@ impl Sweep<'_> {
         self.keep(row, index);
     }
 
-    /// Puts the smaller trial that stands in for this one next in the queue, if `run.on_oom` asks for it and it is not planned anyway.
+    /// Puts a smaller replacement of this trial next in the queue, if `run.on_oom` requests it and it is not planned already.
     pub(super) fn let_a_smaller_one_stand_in(&mut self, index: usize) {
         if self.request.experiment.run.on_oom != OnOom::Shrink {
             return;
@@ -71,7 +71,7 @@ impl Sweep<'_> {
             Some(smaller) => {
                 let train = &smaller.train;
                 let notice = format!(
-                    "trial {} stands in for {}: `train.batch_size` {} with `train.grad_accumulation` {}",
+                    "trial {} replaces {}: `train.batch_size` {} with `train.grad_accumulation` {}",
                     smaller.id, failed.id, train.batch_size, train.grad_accumulation
                 );
                 self.progress.notice(&notice);
@@ -81,10 +81,10 @@ impl Sweep<'_> {
             }
             None => {
                 let why = match failed.shrunk() {
-                    Some(planned) => format!("trial {} is the same in smaller pieces", planned.id),
+                    Some(planned) => format!("trial {} is the same with a smaller batch size", planned.id),
                     None => format!("its batch cannot be smaller than {}", counted(failed.train.batch_size as usize, "sample")),
                 };
-                self.progress.notice(&format!("nothing stands in for trial {}: {why}", failed.id));
+                self.progress.notice(&format!("trial {} has no replacement: {why}", failed.id));
             }
         }
     }

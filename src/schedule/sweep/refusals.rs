@@ -1,4 +1,4 @@
-//! Why a launch does not begin.
+//! Checks that can refuse a launch.
 
 use std::path::Path;
 
@@ -13,25 +13,25 @@ use kiln_core::{
 use crate::schedule::{Request, Stop, clock, open, pools::Pools, preflight};
 
 /// # Errors
-/// There is no program of a trial, or it may not be executed.
+/// If the trial program does not exist or is not executable.
 pub(super) fn without_program(program: &Path) -> Result<(), Stop> {
     if program.is_file() {
         return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
             Ok(()) => Ok(()),
             Err(error) => Err(Stop::CannotRun(format!(
-                "{}: the program that runs a trial may not be executed ({error}); `chmod +x` it, or name another in `KILN_TRIAL`",
+                "{}: the trial program is not executable ({error}); run `chmod +x` on it, or name another in `KILN_TRIAL`",
                 program.display()
             ))),
         };
     }
     Err(Stop::CannotRun(format!(
-        "{}: the program that runs a trial is not there; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
+        "{}: the trial program does not exist; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
         program.display()
     )))
 }
 
 /// # Errors
-/// Another launch holds the experiment.
+/// If another launch runs the experiment.
 pub(super) fn take_lock(request: &Request) -> Result<Lock, Stop> {
     let name = &request.experiment.name;
     match lock(request.results, name, std::process::id(), &clock::utc_now()) {
@@ -45,8 +45,8 @@ pub(super) fn take_lock(request: &Request) -> Result<Lock, Stop> {
     }
 }
 
-/// Why a launch with this `CUDA_VISIBLE_DEVICES` must not go on: it names no GPU, though it means to, and the trials that would
-/// take one would silently run on the CPU.
+/// Refuses a launch whose `CUDA_VISIBLE_DEVICES` names only GPUs that do not exist: the trials that would
+/// use a GPU would run on the CPU without notice.
 pub(super) fn mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) -> Result<(), Stop> {
     let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
     let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == State::Problem);

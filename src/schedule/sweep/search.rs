@@ -1,4 +1,4 @@
-//! A search's next trials, once all that it asked for have ended.
+//! Adds the next trials of a search once all requested ones have ended.
 
 use kiln_core::plan::Trial;
 
@@ -6,7 +6,7 @@ use super::{Sweep, open};
 use crate::schedule::{Request, Stop, open::Old};
 
 impl Sweep<'_> {
-    /// Puts what the search asks for next at the end of the queue; whether there is something.
+    /// Puts the next trials of the search at the end of the queue; returns whether there are any.
     pub(super) fn ask_for_more(&mut self) -> bool {
         let Some(search) = self.request.search else { return false };
         let progressed = search.progress(&self.open.rows);
@@ -14,7 +14,7 @@ impl Sweep<'_> {
         let retries = self.request.experiment.run.retries;
         let mut is_more = false;
         for trial in new {
-            // With more retries than before a trial that failed runs again, and those after it are known again.
+            // With more retries than before, a failed trial runs again, and the trials after it are requested again.
             if !self.history.is_settled(&trial.id, retries) {
                 self.progress.one_more();
                 self.queue.then(self.trials.len());
@@ -22,10 +22,10 @@ impl Sweep<'_> {
             }
             self.trials.push(trial);
         }
-        // Whole: a launch that was killed may not have come to write down what it asked for last.
+        // The whole list is written: a killed launch may not have written its last requests.
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
         self.open.file.is_searching = progressed.recommendation.is_none();
-        // Written before they start: a killed run knows them.
+        // Written before they start, so that a killed run has them.
         if let Err(error) = self.open.file.write(&self.open.folder.run_file()) {
             self.fail(open::cannot_write(self.request)(error));
         }
@@ -33,7 +33,7 @@ impl Sweep<'_> {
     }
 }
 
-/// A search whose last row was written, and whose end was not.
+/// Handles a search whose last row was written but whose end was not.
 pub(super) fn note_end(request: &Request, old: &Old) -> Result<(), Stop> {
     if request.search.is_none() || !old.file.is_searching {
         return Ok(());

@@ -178,8 +178,8 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), ""));
     let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let refused = run(&request, Instruments::pretending(Vec::new())).unwrap_err();
-    let begins = "trial 0000000002 has `train.precision: tf32`, which is a format of GPUs, and there is none for it (no NVML at /nonexistent";
-    let ends = "); leave tf32 out, or name a GPU with `--device`";
+    let begins = "trial 0000000002 has `train.precision: tf32`, which needs a GPU, and there is none for it (no NVML at /nonexistent";
+    let ends = "); use another precision, or name a GPU with `--device`";
     assert!(matches!(&refused, Stop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)), "{refused}");
     assert!(kiln_core::record::run_folder::runs(&results, "x").is_empty(), "nothing was started");
     let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();

@@ -1,5 +1,5 @@
-//! `custom`: a model of someone's own, in a program of their own (`docs/own-model.md`). What the runner must know to plan stands in
-//! keys that every such model has; what else stands in `model` is the owner's.
+//! `custom`: a user's own model, in the user's own program (`docs/own-model.md`). The keys that every such model has hold the facts that
+//! the runner needs for planning. All other keys of `model` belong to the user.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,26 +7,26 @@ use serde_json::{Map, Value};
 
 use super::{Content, Contradiction};
 
-/// A model of your own, in the program that `$KILN_TRIAL` names. Any further key is that model's: it is checked there.
+/// A user's own model, in the program that `$KILN_TRIAL` names. That program checks all further keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-// As the other kinds, which refuse unknown keys, are.
+// The other kinds refuse unknown keys; so does this one.
 #[schemars(inline)]
 pub struct Custom {
-    /// The name under which the program has the model.
+    /// Name of the model in the program.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// What its samples are made of.
+    /// Content of its samples.
     pub reads: Reads,
-    /// Tokens, or rows of a panel, per sample; needed where it reads `text` or `panel`.
+    /// Tokens, or rows of a panel, per sample; required for a model that reads `text` or `panel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub seq_len: Option<u64>,
-    /// The owner's keys, as written.
+    /// The user's own keys, as written.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
 
-/// What a model of one's own can read.
+/// Content that a user's own model can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reads {
@@ -49,8 +49,8 @@ impl Custom {
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         let message = match (self.reads, self.seq_len) {
             (Reads::Images, Some(_)) => "`seq_len` is for models that read text or a panel, and `reads` is `images`; remove it",
-            (Reads::Text, None) => "`seq_len` is missing: a model that reads `text` says how many tokens a sample has",
-            (Reads::Panel, None) => "`seq_len` is missing: a model that reads `panel` says how many rows a sample has",
+            (Reads::Text, None) => "`seq_len` is missing: give the number of tokens per sample, which a model that reads `text` needs",
+            (Reads::Panel, None) => "`seq_len` is missing: give the number of rows per sample, which a model that reads `panel` needs",
             _ => return Vec::new(),
         };
         vec![("seq_len", message.to_owned())]
@@ -81,7 +81,9 @@ mod tests {
         for sound in ["reads: text, seq_len: 8", "reads: panel, seq_len: 8", "reads: images"] {
             assert_eq!(contradictions(sound), []);
         }
-        for (bad, part) in [("reads: text", "`seq_len` is missing"), ("reads: panel", "how many rows"), ("reads: images, seq_len: 3", "remove it")] {
+        for (bad, part) in
+            [("reads: text", "`seq_len` is missing"), ("reads: panel", "number of rows per sample"), ("reads: images, seq_len: 3", "remove it")]
+        {
             let found = contradictions(bad);
             assert!(found.len() == 1 && found[0].0 == "seq_len" && found[0].1.contains(part), "{found:?}");
         }

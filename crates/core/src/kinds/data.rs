@@ -1,4 +1,4 @@
-//! The `data` section: what a trial reads, how it is cut into samples, and how it is loaded.
+//! The `data` section: the data set of a trial, how it is cut into samples, and how it is loaded.
 
 mod counts;
 mod images;
@@ -15,56 +15,56 @@ pub use images::{Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, Ima
 pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl, UNKNOWN_TOKEN};
 pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 
-/// What the model reads: its kind, where it lies, how it is cut into samples and loaded.
+/// The data set: its kind, its path, how it is cut into samples and loaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Data {
-    /// No data: for `matmul`, which makes its own operands.
+    /// No data: for `matmul`, which generates its operands.
     None(NoData),
     /// WikiText-2, token version: 2,088,628 training words, vocabulary 33,278.
     #[serde(rename = "wikitext2")]
     Wikitext2(Wikitext2),
     /// Tiny Shakespeare: 1,115,394 characters; the first 90 % train, the rest validates.
     Tinyshakespeare(Tinyshakespeare),
-    /// Any UTF-8 text file of your own, plain, `.gz` or `.xz`.
+    /// The user's own UTF-8 text file, plain, `.gz` or `.xz`.
     Text(TextFile),
-    /// A small text that the program makes itself: the same on every machine, nothing to download.
+    /// A small generated text: the same on every machine, no download.
     Generated(Generated),
-    /// Fashion-MNIST: 60,000 training and 10,000 test images of 28 × 28 greys, 10 classes.
+    /// Fashion-MNIST: 60,000 training and 10,000 test images of 28 × 28 gray pixels, 10 classes.
     FashionMnist(FashionMnist),
-    /// CIFAR-10: 50,000 training and 10,000 test images of 32 × 32 colours, 10 classes.
+    /// CIFAR-10: 50,000 training and 10,000 test images of 32 × 32 color pixels, 10 classes.
     #[serde(rename = "cifar10")]
     Cifar10(Cifar10),
-    /// A folder of PNG and JPEG files of your own, one folder per class.
+    /// The user's own folder of PNG and JPEG files, one folder per class.
     ImageFolder(ImageFolder),
-    /// Images that the program makes itself: the same on every machine, nothing to download.
+    /// Generated images: the same on every machine, no download.
     GeneratedImages(GeneratedImages),
-    /// Series of your own, one CSV file per symbol.
+    /// The user's own time series, one CSV file per symbol.
     PanelCsv(PanelCsv),
     /// StockNet's daily prices of 88 US stocks, as a panel.
     Stocknet(Stocknet),
-    /// Prompts and responses of your own, one JSON object per line.
+    /// The user's own prompts and responses, one JSON object per line.
     SftJsonl(SftJsonl),
     /// ChatLM-mini-Chinese: 3,000 training and 1,000 validation pairs of Chinese prompts and responses.
     Chatlm(Chatlm),
 }
 
-/// What a sample is made of.
+/// Content of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Nothing,
     /// Token ids.
     Text,
-    /// Labelled images.
+    /// Labeled images.
     Images,
-    /// Windows of many series.
+    /// Windows of many time series.
     Panel,
-    /// Prompts, and the responses to them.
+    /// Prompts and their responses.
     Pairs,
 }
 
 impl Content {
-    /// As a sentence about a model or a data kind says it.
+    /// The name of the content in a sentence about a model or a data kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "no data",
@@ -81,14 +81,14 @@ impl Content {
 #[serde(deny_unknown_fields)]
 pub struct NoData {}
 
-/// WikiText-2: its keys. Source: Merity et al. 2016 (arXiv 1609.07843).
+/// Keys of WikiText-2. Source: Merity et al. 2016 (arXiv 1609.07843).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wikitext2 {
-    /// Folder that holds train, valid and test; else `$KILN_DATA/wikitext-2`, else `data/wikitext-2`.
+    /// Folder with train, valid and test; default `$KILN_DATA/wikitext-2`, else `data/wikitext-2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// What a token is.
+    /// Unit of a token.
     #[serde(default = "word")]
     pub tokenizer: Tokenizer,
     #[serde(flatten)]
@@ -97,14 +97,14 @@ pub struct Wikitext2 {
     pub loader: Loader,
 }
 
-/// Tiny Shakespeare: its keys. Source: Karpathy's char-rnn, 2015.
+/// Keys of Tiny Shakespeare. Source: Karpathy's char-rnn, 2015.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tinyshakespeare {
-    /// Folder that holds input.txt; else `$KILN_DATA/tinyshakespeare`, else `data/tinyshakespeare`.
+    /// Folder with input.txt; default `$KILN_DATA/tinyshakespeare`, else `data/tinyshakespeare`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// What a token is.
+    /// Unit of a token.
     #[serde(default = "character")]
     pub tokenizer: Tokenizer,
     #[serde(flatten)]
@@ -113,16 +113,16 @@ pub struct Tinyshakespeare {
     pub loader: Loader,
 }
 
-/// A text file of one's own: its keys.
+/// Keys of the user's own text file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TextFile {
-    /// The file; a relative path is resolved against the directory kiln starts in.
+    /// The file; a relative path is relative to the directory where kiln was started.
     pub path: String,
-    /// What a token is.
+    /// Unit of a token.
     #[serde(default = "character")]
     pub tokenizer: Tokenizer,
-    /// Share of the file, from its end, that is kept for validation.
+    /// Fraction of the file, from its end, used for validation.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
@@ -132,7 +132,7 @@ pub struct TextFile {
     pub loader: Loader,
 }
 
-/// A text that the program makes itself: its keys.
+/// Keys of the generated text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Generated {
@@ -140,10 +140,10 @@ pub struct Generated {
     #[serde(default = "characters")]
     #[schemars(range(min = 1000, max = 100_000_000))]
     pub characters: u64,
-    /// What a token is.
+    /// Unit of a token.
     #[serde(default = "character")]
     pub tokenizer: Tokenizer,
-    /// Share of the text, from its end, that is kept for validation.
+    /// Fraction of the text, from its end, used for validation.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
@@ -156,48 +156,49 @@ pub struct Generated {
 /// How text is cut into samples of `seq_len + 1` tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TextSampling {
-    /// Tokens from one sample's start to the next; the model's `seq_len` if not given.
+    /// Tokens from the start of one sample to the start of the next; default: the model's `seq_len`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub stride: Option<u64>,
-    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement; with `contiguous` each row of a batch goes
-    /// on where the same row of the batch before ended, and a recurrent model carries its state.
+    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement; with `contiguous` each row of a batch continues
+    /// the same row of the previous batch, and a recurrent model carries its state.
     #[serde(default)]
     pub sampling: Sampling,
 }
 
-/// How batches are made ahead of need. None of this changes a sample, an order or a loss.
+/// How batches are prepared in advance. No key here changes a sample, the order or a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Loader {
     /// Threads that make batches; 0 makes them in the training thread; `auto` takes half the cores, at most 8.
     #[serde(default)]
     pub num_workers: NumWorkers,
-    /// Batches that each worker may have ready.
+    /// Batches that each worker may prepare in advance.
     #[serde(default = "prefetch")]
     #[schemars(range(min = 1, max = 1024))]
     pub prefetch: u64,
-    /// Whether workers live across epochs; otherwise each epoch starts new ones.
+    /// Whether workers live across epochs; otherwise each epoch starts new workers.
     #[serde(default = "yes")]
     pub persistent_workers: bool,
-    /// Whether batches go to a GPU through page-locked host memory, so that the host need not wait for the copy; `auto` does so. No effect on the CPU.
+    /// Whether batches are copied to a GPU from page-locked host memory, so that the host does not wait for the copy; `auto` enables it on a
+    /// GPU. No effect on the CPU.
     #[serde(default)]
     pub pin_memory: PinMemory,
-    /// Whether one batch is made once and trained on again and again: the speed without the loader. Its losses tell nothing of the data.
+    /// Whether training repeats a single batch: this measures the speed without the loader. The losses say nothing about the data.
     #[serde(default)]
     pub synthetic: bool,
 }
 
-/// What a token is.
+/// Unit of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tokenizer {
-    /// White-space separated words, `<eos>` at each line's end.
+    /// Words separated by white space, `<eos>` at the end of each line.
     Word,
     Character,
     Byte,
 }
 
-/// In which order samples are drawn in an epoch.
+/// Order in which samples are drawn in an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampling {
@@ -215,7 +216,7 @@ pub enum NumWorkers {
     Auto(Auto),
 }
 
-/// The word `auto`: resolved on the machine that runs.
+/// The word `auto`: resolved on the machine that runs the trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Auto {
@@ -223,7 +224,7 @@ pub enum Auto {
 }
 
 impl NumWorkers {
-    /// The number of workers on a machine (or in a container) with this many cores.
+    /// Returns the number of workers on a machine (or in a container) with this many cores.
     pub fn resolve(self, cores: u64) -> u64 {
         match self {
             Self::Count(count) => count,
@@ -241,7 +242,7 @@ pub enum PinMemory {
 }
 
 impl PinMemory {
-    /// On a GPU.
+    /// Whether memory is page-locked on a GPU.
     pub fn is_wanted(self) -> bool {
         self != Self::Asked(false)
     }
@@ -326,7 +327,7 @@ impl Default for Data {
 }
 
 impl Data {
-    /// As `data.kind` names it.
+    /// The name in `data.kind`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None(_) => "none",
@@ -345,7 +346,7 @@ impl Data {
         }
     }
 
-    /// What a sample is made of.
+    /// Content of a sample.
     pub fn content(&self) -> Content {
         match self {
             Self::None(_) => Content::Nothing,
@@ -356,7 +357,7 @@ impl Data {
         }
     }
 
-    /// `data.path` as it was given; `None` if it was not, or this kind has none.
+    /// `data.path` as written; `None` if it is absent or this kind has no path.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Wikitext2(data) => data.path.as_deref(),
@@ -373,7 +374,7 @@ impl Data {
         }
     }
 
-    /// Every path that is given, to be changed.
+    /// Mutable references to all paths that are given.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::Wikitext2(data) => data.path.iter_mut().collect(),
@@ -390,7 +391,7 @@ impl Data {
         }
     }
 
-    /// Share of the data that is kept for validation; `None` where the set brings its own split.
+    /// Fraction of the data used for validation; `None` if the data set has its own split.
     pub fn valid_fraction(&self) -> Option<f64> {
         match self {
             Self::Text(data) => Some(data.valid_fraction),
@@ -403,7 +404,7 @@ impl Data {
         }
     }
 
-    /// `None` where there is no text.
+    /// The tokenizer; `None` for data without text.
     pub fn tokenizer(&self) -> Option<Tokenizer> {
         match self {
             Self::Wikitext2(data) => Some(data.tokenizer),
@@ -414,12 +415,12 @@ impl Data {
         }
     }
 
-    /// Whether each row of a batch goes on where it ended in the batch before.
+    /// Whether each row of a batch continues the same row of the previous batch.
     pub fn is_contiguous(&self) -> bool {
         self.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous)
     }
 
-    /// How the text is cut into samples; `None` where there is no text.
+    /// How the text is cut into samples; `None` for data without text.
     pub fn sampling(&self) -> Option<&TextSampling> {
         match self {
             Self::Wikitext2(data) => Some(&data.sampling),
@@ -430,7 +431,7 @@ impl Data {
         }
     }
 
-    /// As [`Data::sampling`], to be changed.
+    /// Mutable form of [`Data::sampling`].
     pub fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
         match self {
             Self::Wikitext2(data) => Some(&mut data.sampling),
@@ -441,7 +442,7 @@ impl Data {
         }
     }
 
-    /// What is done to training images at random; `None` where there are no images.
+    /// Random augmentation of training images; `None` for data without images.
     pub fn augmentation(&self) -> Option<Augmentation> {
         match self {
             Self::FashionMnist(data) => Some(data.augmentation),
@@ -452,7 +453,7 @@ impl Data {
         }
     }
 
-    /// How a panel is split, and what is predicted; `None` where there is no panel.
+    /// How a panel is split, and the target of the prediction; `None` for data without a panel.
     pub fn panel_split(&self) -> Option<&PanelSplit> {
         match self {
             Self::PanelCsv(data) => Some(&data.split),
@@ -461,7 +462,7 @@ impl Data {
         }
     }
 
-    /// Which rows of prompts and responses are read, and how they come together; `None` where there are none.
+    /// Which rows of prompts and responses are read, and how they form batches; `None` for other data.
     pub fn pairs(&self) -> Option<&PairSampling> {
         match self {
             Self::SftJsonl(data) => Some(&data.sampling),
@@ -470,7 +471,7 @@ impl Data {
         }
     }
 
-    /// As [`Data::pairs`], to be changed.
+    /// Mutable form of [`Data::pairs`].
     pub fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
         match self {
             Self::SftJsonl(data) => Some(&mut data.sampling),
@@ -479,7 +480,7 @@ impl Data {
         }
     }
 
-    /// How batches are made; `None` where there is no data.
+    /// How batches are made; `None` without data.
     pub fn loader(&self) -> Option<&Loader> {
         match self {
             Self::None(_) => None,
@@ -498,7 +499,7 @@ impl Data {
         }
     }
 
-    /// What the facts of data depend on: the same for data that differ only in how they are cut or loaded.
+    /// Key of everything that decides the facts of the data: equal for data that differ only in cutting or loading.
     pub fn source_key(&self) -> String {
         let mut data = self.clone();
         if let Some(loader) = data.loader_mut() {
@@ -513,7 +514,7 @@ impl Data {
         format!("{data:?}")
     }
 
-    /// As [`Data::loader`], to be changed.
+    /// Mutable form of [`Data::loader`].
     pub fn loader_mut(&mut self) -> Option<&mut Loader> {
         match self {
             Self::None(_) => None,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contradiction;
 
-/// Decoder-only transformer, its shape resolved: what `model` asks for is an [`AskedGpt`].
+/// Decoder-only transformer with its shape resolved; the `model` section is an [`AskedGpt`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "AskedGpt")]
 pub struct Gpt {
@@ -19,7 +19,7 @@ pub struct Gpt {
     pub seq_len: u64,
     /// Dropout probability in embedding, attention and both residual branches.
     pub dropout: f64,
-    /// Rows of the token table; the data's vocabulary if not given. It may exceed the data's.
+    /// Rows of the token table; default: the data's vocabulary. May be larger than that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<u64>,
     /// Whether the output projection shares the token table.
@@ -32,22 +32,23 @@ pub struct Gpt {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AskedGpt {
-    /// A published shape by name, which gives `d_model`, `num_layers`, `num_heads`, `seq_len` and `vocabulary`; those written beside it win.
+    /// A published shape by name, which sets `d_model`, `num_layers`, `num_heads`, `seq_len` and `vocabulary`; keys that are also written
+    /// take precedence.
     #[serde(default)]
     size: Option<GptSize>,
-    /// Width of the residual stream; 256, or as `size` says.
+    /// Width of the residual stream; default 256, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_048_576))]
     d_model: Option<u64>,
-    /// Transformer blocks; 2, or as `size` says.
+    /// Transformer blocks; default 2, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     num_layers: Option<u64>,
-    /// Attention heads, which divide `d_model`; 4, or as `size` says.
+    /// Attention heads, which divide `d_model`; default 4, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     num_heads: Option<u64>,
-    /// Tokens per sample; 128, or as `size` says.
+    /// Tokens per sample; default 128, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_048_576))]
     seq_len: Option<u64>,
@@ -55,7 +56,7 @@ struct AskedGpt {
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 0.95))]
     dropout: f64,
-    /// Rows of the token table; as `size` says, else the data's vocabulary. It may exceed the data's.
+    /// Rows of the token table; from `size`, else the data's vocabulary. May be larger than that.
     #[serde(default)]
     #[schemars(range(min = 1, max = 16_777_216))]
     vocabulary: Option<u64>,
@@ -81,7 +82,7 @@ enum GptSize {
     Gpt2Xl,
 }
 
-/// What a size gives, or the lack of one.
+/// The values that a size sets, or the defaults without a size.
 struct Shape {
     d_model: u64,
     num_layers: u64,
@@ -125,10 +126,10 @@ fn yes() -> bool {
 }
 
 impl Gpt {
-    /// What a size gives.
+    /// The values that a size sets.
     pub(super) const KEYS_OF_SIZES: [&str; 5] = ["d_model", "num_layers", "num_heads", "seq_len", "vocabulary"];
 
-    /// Weights of one block that are in matrix products: q k v, projection, two MLP layers.
+    /// Weights of one block that take part in matrix products: q k v, projection, two MLP layers.
     fn block_weights(&self) -> u64 {
         let d = self.d_model;
         3 * d * d + d * d + 4 * d * d + 4 * d * d
@@ -152,9 +153,11 @@ impl Gpt {
         tables + self.num_layers * self.block_parameters() + self.final_norm_parameters() + head
     }
 
-    /// Per token `6 W + 12 L H Q T`, times the sample's tokens. W are the weights in matrix products, those of the head among them, tied or not; norms,
-    /// biases and the look-up of embeddings and positions are none. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
-    /// `None` for more than a `u64` holds.
+    /// Per token `6 W + 12 L H Q T`, times the sample's tokens. W counts the weights in matrix products, including those of the head, tied
+    /// or not; norms,
+    /// biases and the look-up of embeddings and positions do not count. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B
+    /// (arXiv 2204.02311).
+    /// `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
         let used = self.num_layers * self.block_weights() + vocabulary * self.d_model;
         let attention = 12 * u128::from(self.num_layers * self.d_model) * u128::from(self.seq_len);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contradiction;
 
-/// Recurrent language model: embedding, LSTM layers, output projection. With `data.sampling: contiguous` its state is carried
+/// Recurrent language model: embedding, LSTM layers, output projection. With `data.sampling: contiguous` its state carries over
 /// from window to window. Source: pytorch/examples, word_language_model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -14,7 +14,7 @@ pub struct Lstm {
     #[serde(default = "width")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub d_model: u64,
-    /// Width of each layer's state.
+    /// Width of the state of each layer.
     #[serde(default = "width")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub hidden: u64,
@@ -22,7 +22,7 @@ pub struct Lstm {
     #[serde(default = "num_layers")]
     #[schemars(range(min = 1, max = 256))]
     pub num_layers: u64,
-    /// Tokens per sample: how far gradients go back.
+    /// Tokens per sample: the length of backpropagation through time.
     #[serde(default = "seq_len")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub seq_len: u64,
@@ -30,7 +30,7 @@ pub struct Lstm {
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 0.95))]
     pub dropout: f64,
-    /// Rows of the token table; the data's vocabulary if not given. It may exceed the data's.
+    /// Rows of the token table; default: the data's vocabulary. May be larger than that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub vocabulary: Option<u64>,
@@ -56,15 +56,15 @@ impl Lstm {
         4 * h * (self.d_model + h) + (self.num_layers - 1) * 4 * h * 2 * h
     }
 
-    /// Each layer has two biases per gate, as PyTorch's.
+    /// Each layer has two biases per gate, as in PyTorch.
     pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
         let biases = self.num_layers * 8 * self.hidden;
         let head = if self.tie_head { 0 } else { vocabulary * self.hidden };
         vocabulary * self.d_model + self.layer_weights() + biases + head + vocabulary
     }
 
-    /// Per token 6 N, N the weights of matrix products: no input embedding unless the head shares it. Source:
-    /// `docs/measurement.md` 8. `None` for more than a `u64` holds.
+    /// Per token 6 N, where N counts the weights of matrix products: the input embedding counts only if the head shares it. Source:
+    /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
         let used = u128::from(self.layer_weights()) + u128::from(vocabulary) * u128::from(self.hidden);
         u64::try_from(6 * used * u128::from(self.seq_len)).ok()
@@ -72,7 +72,7 @@ impl Lstm {
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         if self.tie_head && self.hidden != self.d_model {
-            let text = format!("`tie_head` needs `hidden` equal to `d_model`, they are {} and {}", self.hidden, self.d_model);
+            let text = format!("`tie_head` needs `hidden` equal to `d_model`, but they are {} and {}", self.hidden, self.d_model);
             return vec![("tie_head", text)];
         }
         Vec::new()
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_tied_head_needs_equal_widths() {
         let unequal = Lstm { hidden: 100, ..published(true) };
-        assert_eq!(unequal.contradictions(), vec![("tie_head", "`tie_head` needs `hidden` equal to `d_model`, they are 100 and 200".to_owned())]);
+        assert_eq!(unequal.contradictions(), vec![("tie_head", "`tie_head` needs `hidden` equal to `d_model`, but they are 100 and 200".to_owned())]);
         assert!(published(true).contradictions().is_empty());
     }
 }

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Contradiction;
 
-/// Next-token model without recurrence: embeds the last `context` tokens, concatenates them, one hidden layer, logits.
+/// Next-token model without recurrence: embeds the last `context` tokens, concatenates them, applies one hidden layer, returns logits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mlp {
-    /// Tokens looked back at for each prediction; positions before the sample's start read as zeros.
+    /// Tokens of context for each prediction; positions before the start of the sample are zeros.
     #[serde(default = "context")]
     #[schemars(range(min = 1, max = 4096))]
     pub context: u64,
@@ -25,7 +25,7 @@ pub struct Mlp {
     #[serde(default = "seq_len")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub seq_len: u64,
-    /// Rows of the token table; the data's vocabulary if not given. It may exceed the data's.
+    /// Rows of the token table; default: the data's vocabulary. May be larger than that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub vocabulary: Option<u64>,
@@ -53,8 +53,8 @@ impl Mlp {
         vocabulary * self.d_model + self.layer_parameters(vocabulary)
     }
 
-    /// Per token 6 N, N without the input embedding, times the sample's tokens. Source: `docs/measurement.md` 8.
-    /// `None` for more than a `u64` holds.
+    /// Per token 6 N, where N excludes the input embedding, times the sample's tokens. Source: `docs/measurement.md` 8.
+    /// `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
         self.layer_parameters(vocabulary).checked_mul(6)?.checked_mul(self.seq_len)
     }

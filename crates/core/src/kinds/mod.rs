@@ -1,5 +1,5 @@
-//! What is known before anything runs: the fields of each model and data kind, their parameter and FLOP formulas, the data
-//! sets with their addresses and hashes, the tokenizers. Nothing here knows of an experiment file or a device.
+//! Facts that are known before anything runs: the keys of each model and data kind, and their parameter and FLOP formulas. This module
+//! does not depend on experiment files or devices.
 
 mod custom;
 mod gpt;
@@ -41,11 +41,11 @@ pub enum Model {
     Custom(Custom),
 }
 
-/// A fault of one key that only shows when several keys are looked at together: ``("num_heads", "`num_heads` 6 does not divide `d_model` 256")``.
+/// A fault of one key that depends on other keys: ``("num_heads", "`num_heads` 6 does not divide `d_model` 256")``.
 pub type Contradiction = (&'static str, String);
 
 impl Model {
-    /// As `model.kind` names it.
+    /// The name in `model.kind`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "gpt",
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// What its samples are made of.
+    /// Content of its samples.
     pub fn reads(&self) -> Content {
         match self {
             Self::Gpt(_) | Self::Lstm(_) | Self::Mlp(_) => Content::Text,
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// The vocabulary the model is built for: its own if it names one, else the data's; `None` if neither is known.
+    /// Vocabulary of the model: its own if given, else that of the data; `None` if neither is known.
     pub fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
         let own = match self {
             Self::Gpt(gpt) => gpt.vocabulary,
@@ -95,7 +95,7 @@ impl Model {
         own.or_else(|| input?.vocabulary())
     }
 
-    /// Trainable parameters, as the built model counts them; `None` while what they depend on of the data is unknown, and for `custom`.
+    /// Number of trainable parameters, equal to that of the built model; `None` if required facts of the data are unknown, and for `custom`.
     pub fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
@@ -109,8 +109,8 @@ impl Model {
         }
     }
 
-    /// Model FLOPs of one sample, forward and backward, recomputation excluded; `None` while what they depend on of the data is unknown,
-    /// for `custom`, and for more than a `u64` holds.
+    /// Model FLOPs of one sample, forward and backward, without recomputation; `None` if required facts of the data are unknown,
+    /// for `custom`, and if the result exceeds a `u64`.
     /// Source: `docs/measurement.md` 8.
     pub fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
@@ -125,14 +125,14 @@ impl Model {
         }
     }
 
-    /// The same of so many rows of prompts and responses, with their lengths; `None` for a model that reads none.
+    /// Model FLOPs of this many rows of prompts and responses, from their lengths; `None` for a model that does not read them.
     pub fn flops_of_rows(&self, input: Option<InputShape>, rows: &data::PairCounts) -> Option<f64> {
         let Self::Seq2seq(seq2seq) = self else { return None };
         Some(seq2seq.flops_of_rows(self.vocabulary(input)?, rows))
     }
 
-    /// The formula behind [`Model::flops_per_sample`], by its short name: per token or row, with the letters of `docs/measurement.md` 8;
-    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices; `own` is what a model of one's own says of itself.
+    /// Short name of the formula behind [`Model::flops_per_sample`]: per token or row, with the letters of `docs/measurement.md` 8;
+    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices; `own` for the figure of a user's own model.
     pub fn flops_formula(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "6W+12LHQT",
@@ -144,7 +144,7 @@ impl Model {
         }
     }
 
-    /// The keys that a named size (`model.size`) gives where they are not given themselves.
+    /// The keys that a named size (`model.size`) sets if they are absent.
     pub fn keys_of_sizes(&self) -> &'static [&'static str] {
         match self {
             Self::Gpt(_) => &Gpt::KEYS_OF_SIZES,
@@ -153,7 +153,7 @@ impl Model {
         }
     }
 
-    /// What this model's own keys say against one another.
+    /// Contradictions among the keys of this model.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         match self {
             Self::Gpt(gpt) => gpt.contradictions(),

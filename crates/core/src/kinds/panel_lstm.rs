@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::data::PanelShape;
 
-/// Recurrent network over windows of a panel: the symbol's embedding beside each row's features, LSTM layers, one output from the last row.
+/// Recurrent network over windows of a panel: the symbol's embedding is concatenated with each row's features; LSTM layers; one output from
+/// the last row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelLstm {
@@ -17,7 +18,7 @@ pub struct PanelLstm {
     #[serde(default = "symbol_width")]
     #[schemars(range(min = 1, max = 65_536))]
     pub symbol_width: u64,
-    /// Width of each layer's state.
+    /// Width of the state of each layer.
     #[serde(default = "hidden")]
     #[schemars(range(min = 1, max = 65_536))]
     pub hidden: u64,
@@ -51,14 +52,14 @@ impl PanelLstm {
         4 * h * (input.features + self.symbol_width + h) + (self.num_layers - 1) * 4 * h * 2 * h
     }
 
-    /// Each layer has two biases per gate, as PyTorch's.
+    /// Each layer has two biases per gate, as in PyTorch.
     pub(super) fn parameters(&self, input: PanelShape) -> u64 {
         let biases = self.num_layers * 8 * self.hidden;
         input.symbols * self.symbol_width + self.layer_weights(input) + biases + self.hidden + 1
     }
 
-    /// 6 N per row, N the weights of the layers' products, and 6 per weight of the output, once. Source: `docs/measurement.md` 8.
-    /// `None` for more than a `u64` holds.
+    /// 6 N per row, where N counts the weights of the layers' products, plus 6 per weight of the output, once. Source: `docs/measurement.md` 8.
+    /// `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, input: PanelShape) -> Option<u64> {
         let rows = u128::from(self.layer_weights(input)) * u128::from(self.seq_len);
         u64::try_from(6 * (rows + u128::from(self.hidden))).ok()

@@ -1,57 +1,57 @@
-//! SplitMix64: a small stream of numbers that is the same on every machine, for made-up text, shuffled plans, the order of
+//! SplitMix64: a small random number generator with the same output on every machine, for generated data, shuffled plans, the order of
 //! samples and initial weights. Not for secrets.
 //!
-//! Its state is a counter, so any number of a stream can also be had on its own, by [`mix`]. Results that are kept rest on these
-//! very numbers: they never change.
+//! Its state is a counter, so [`mix`] returns any number of a stream directly. Committed results depend on these
+//! numbers: they never change.
 
-/// What the counter goes up by: 2⁶⁴ by the golden ratio. Source: as [`SplitMix64`].
+/// Increment of the counter: 2⁶⁴ divided by the golden ratio. Source: as [`SplitMix64`].
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The number that a state of the counter gives. Source: as [`SplitMix64`].
+/// Returns the output for a state of the counter. Source: as [`SplitMix64`].
 pub fn mix(state: u64) -> u64 {
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// Brings any 64 bits below `bound`, which is at least 1 (0 gives 0). The multiply-shift bias is under `bound` / 2⁶⁴.
+/// Scales 64 bits to a number below `bound`, which is at least 1 (0 gives 0). The multiply-shift bias is under `bound` / 2⁶⁴.
 pub fn scaled(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
-/// Makes any 64 bits a number in [0, 1), of their first 53.
+/// Converts the upper 53 of 64 bits to a number in [0, 1).
 pub fn fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The stream of a seed.
+/// The random stream of a seed.
 /// Source: Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"; constants of its reference code.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The stream that begins after `seed`.
+    /// Returns the stream that starts after `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         mix(self.0)
     }
 
-    /// A number in [0, 1), of 53 bits.
+    /// Returns a number in [0, 1) with 53 random bits.
     pub fn fraction(&mut self) -> f64 {
         fraction(self.next_u64())
     }
 
-    /// A number below `bound`, as [`scaled`].
+    /// Returns a number below `bound`; see [`scaled`].
     pub fn below(&mut self, bound: u64) -> u64 {
         scaled(self.next_u64(), bound)
     }
 
-    /// Fisher–Yates.
+    /// Shuffles a list (Fisher–Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

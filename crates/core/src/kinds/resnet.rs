@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Contradiction, data::ImageShape};
 
-/// Residual network for images, version 1.5: the stride sits in the 3 × 3 convolution. Source: He et al. 2016 (arXiv 1512.03385).
+/// Residual network for images, version 1.5: the 3 × 3 convolution has the stride. Source: He et al. 2016 (arXiv 1512.03385).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resnet {
@@ -13,11 +13,11 @@ pub struct Resnet {
     #[serde(default = "depth")]
     #[schemars(range(min = 18, max = 152))]
     pub depth: u64,
-    /// Channels after the stem; each of the four stages has twice those of the one before.
+    /// Channels after the stem; each of the four stages has twice as many as the previous one.
     #[serde(default = "width")]
     #[schemars(range(min = 1, max = 1024))]
     pub width: u64,
-    /// What comes before the first stage.
+    /// The layers before the first stage.
     #[serde(default)]
     pub stem: Stem,
     /// Whether the last norm of each block starts at 0, so that blocks start as the identity.
@@ -25,11 +25,11 @@ pub struct Resnet {
     pub zero_init_gamma: bool,
 }
 
-/// What comes before the first stage of a `resnet`.
+/// The layers before the first stage of a `resnet`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stem {
-    /// A 7 × 7 convolution and a pooling, of stride 2 each: for images of 224 pixels.
+    /// A 7 × 7 convolution and a pooling layer, each of stride 2: for images of 224 pixels.
     #[default]
     Imagenet,
     /// A 3 × 3 convolution of stride 1: for images of about 32 pixels.
@@ -43,7 +43,7 @@ fn width() -> u64 {
     64
 }
 
-/// One convolution, without bias, and the image it makes.
+/// One convolution, without bias, and its output image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Convolution {
     inputs: u64,
@@ -64,7 +64,7 @@ impl Convolution {
 }
 
 impl Resnet {
-    /// Blocks of each of the four stages; `None` for a depth that nobody has named.
+    /// Blocks of each of the four stages; `None` for an unknown depth.
     pub fn blocks(&self) -> Option<[u64; 4]> {
         match self.depth {
             18 => Some([2, 2, 2, 2]),
@@ -75,32 +75,32 @@ impl Resnet {
         }
     }
 
-    /// Whether blocks are 1 × 1, 3 × 3, 1 × 1 with four times the channels at their end; else two 3 × 3.
+    /// Whether blocks are 1 × 1, 3 × 3, 1 × 1 with four times the channels at the end; otherwise two 3 × 3.
     pub fn has_bottlenecks(&self) -> bool {
         self.depth >= 50
     }
 
-    /// Channels at the end of a stage, from 0.
+    /// Channels at the end of a stage; stages count from 0.
     pub fn stage_outputs(&self, stage: u32) -> u64 {
         (self.width << stage) * if self.has_bottlenecks() { 4 } else { 1 }
     }
 
     pub(super) fn parameters(&self, input: ImageShape) -> Option<u64> {
         let layers = self.convolutions(input)?;
-        // Each convolution is followed by a norm with a gain and a shift per channel.
+        // Each convolution is followed by a norm with a scale and a shift per channel.
         let body: u64 = layers.iter().map(|layer| layer.weights() + 2 * layer.outputs).sum();
         Some(body + (self.stage_outputs(3) + 1) * input.classes)
     }
 
     /// Six per multiply-add of the convolutions and the head: two in the forward pass, twice that in the backward pass. Source:
-    /// `docs/measurement.md` 8. `None` for more than a `u64` holds.
+    /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, input: ImageShape) -> Option<u64> {
         let body: u128 = self.convolutions(input)?.into_iter().map(Convolution::multiply_adds).sum();
         let head = u128::from(self.stage_outputs(3)) * u128::from(input.classes);
         u64::try_from(6 * (body + head)).ok()
     }
 
-    /// All convolutions for images of this shape.
+    /// Returns all convolutions for images of this shape.
     fn convolutions(&self, input: ImageShape) -> Option<Vec<Convolution>> {
         let mut size = [input.height, input.width];
         let (kernel, strides) = match self.stem {
@@ -108,7 +108,7 @@ impl Resnet {
             Stem::Small => (3, 0),
         };
         (0..strides).for_each(|_| size = halved(size));
-        // The stem's own output is twice as high and wide as the pooling's.
+        // The output of the stem's convolution is twice as high and wide as that of the pooling.
         let stem_pixels = if strides == 2 { pixels(halved([input.height, input.width])) } else { pixels(size) };
         let mut layers = vec![Convolution { inputs: input.channels, outputs: self.width, kernel, pixels: stem_pixels }];
         let mut inputs = self.width;
@@ -149,7 +149,7 @@ impl Resnet {
     }
 }
 
-/// What a stride of 2 leaves of height and width.
+/// Halves height and width, as a stride of 2 does.
 fn halved(size: [u64; 2]) -> [u64; 2] {
     size.map(|side| side.div_ceil(2))
 }
@@ -192,7 +192,7 @@ mod tests {
         // kuangliu/pytorch-cifar's ResNet18.
         assert_eq!(small.parameters(input), Some(11_173_962));
         let (stem, first_stage, head) = (27 * 64 * 1024, 4 * 64 * 64 * 9 * 1024, 512 * 10);
-        // The others have half the sides and twice the channels each time, so they cost the same: two 3 × 3 of one block, two of the
+        // Each later stage has half the side length and twice the channels, so the cost is equal: two 3 × 3 of one block, two of the
         // other, the first with half the inputs, and a 1 × 1.
         let other_stage = (64 * 128 * 9 + 3 * 128 * 128 * 9 + 64 * 128) * 256;
         assert_eq!(small.flops_per_sample(input), Some(6 * (stem + first_stage + 3 * other_stage + head)));

@@ -1,7 +1,7 @@
-//! How many samples data makes, and how many steps those make: arithmetic that the plan and the child share.
+//! Number of samples in the data, and number of steps they give: arithmetic shared by the plan and the child.
 //!
-//! A sample of text is `seq_len + 1` tokens (input and, one on, target). Training drops what fills no whole batch, and whole batches
-//! that fill no whole accumulation, at the end of each epoch. Evaluation covers every target once, remainder included.
+//! A sample of text is `seq_len + 1` tokens (input and shifted target). At the end of each epoch training drops partial batches, and whole
+//! batches that do not fill an accumulation. Evaluation covers every target once, including the remainder.
 
 use super::data::Sampling;
 
@@ -9,32 +9,32 @@ use super::data::Sampling;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub samples: u64,
-    /// Optimizer updates; 0 means there are fewer samples than one step takes.
+    /// Optimizer updates; 0 if there are fewer samples than one step needs.
     pub steps: u64,
-    /// Samples in the last batch, when it is not whole.
+    /// Samples in the last, partial batch.
     pub dropped_partial_batch: u64,
-    /// Samples in whole batches at the end that fill no whole accumulation.
+    /// Samples in whole batches at the end that do not fill an accumulation.
     pub dropped_partial_accumulation: u64,
 }
 
 impl Epoch {
-    /// An epoch of this many samples, before what fills no step is dropped.
+    /// An epoch of this many samples, before samples are dropped.
     pub fn of(samples: u64, sampling: Sampling, batch_size: u64, grad_accumulation: u64) -> Self {
         let batch = batch_size.max(1);
         let step = batch_size.saturating_mul(grad_accumulation).max(1);
         let steps = samples / step;
-        // Samples drawn with replacement are never left over.
+        // Sampling with replacement leaves no remainder.
         let left = if sampling == Sampling::Random { 0 } else { samples - steps * step };
         Self { samples, steps, dropped_partial_batch: left % batch, dropped_partial_accumulation: left - left % batch }
     }
 
-    /// Samples of an epoch that are not trained on.
+    /// Samples that an epoch drops.
     pub fn dropped_samples(&self) -> u64 {
         self.dropped_partial_batch + self.dropped_partial_accumulation
     }
 }
 
-/// Samples of `seq_len + 1` tokens, one every `stride` tokens.
+/// Number of samples of `seq_len + 1` tokens, one every `stride` tokens.
 pub fn sample_count(tokens: u64, seq_len: u64, stride: u64) -> u64 {
     match seq_len.checked_add(1).and_then(|sample| tokens.checked_sub(sample)) {
         Some(room) => room / stride.max(1) + 1,
@@ -42,12 +42,12 @@ pub fn sample_count(tokens: u64, seq_len: u64, stride: u64) -> u64 {
     }
 }
 
-/// Windows that evaluation goes through: up to `seq_len` targets each, every target once, the last one shorter if need be.
+/// Number of evaluation windows: up to `seq_len` targets each, every target once; the last window may be shorter.
 pub fn evaluation_windows(tokens: u64, seq_len: u64) -> u64 {
     tokens.saturating_sub(1).div_ceil(seq_len.max(1))
 }
 
-/// All optimizer updates of a trial: its `steps`, else its `epochs` times the steps of one; `None` if neither is given.
+/// All optimizer updates of a trial: its `steps`, else its `epochs` times the steps of an epoch; `None` if neither is given.
 pub fn total_steps(steps: Option<u64>, epochs: Option<u64>, steps_per_epoch: u64) -> Option<u64> {
     steps.or_else(|| Some(epochs?.saturating_mul(steps_per_epoch)))
 }
@@ -56,7 +56,7 @@ pub fn total_steps(steps: Option<u64>, epochs: Option<u64>, steps_per_epoch: u64
 mod tests {
     use super::*;
 
-    /// Of samples of 5 tokens, three in a batch and two batches in a step.
+    /// Samples of 5 tokens, three per batch, two batches per step.
     fn epoch(tokens: u64, sampling: Sampling) -> Epoch {
         Epoch::of(sample_count(tokens, 4, 4), sampling, 3, 2)
     }
@@ -78,7 +78,7 @@ mod tests {
             assert_eq!(epoch.steps * 6 + epoch.dropped_samples(), epoch.samples);
             assert!(epoch.dropped_partial_batch < 3 && epoch.dropped_partial_accumulation.is_multiple_of(3) && epoch.dropped_samples() < 6);
         }
-        // 11 samples: one step of 6, a whole batch of 3 that fills no step, 2 in no whole batch.
+        // 11 samples: one step of 6, a whole batch of 3 that does not fill a step, 2 in a partial batch.
         let expected = Epoch { samples: 11, steps: 1, dropped_partial_batch: 2, dropped_partial_accumulation: 3 };
         assert_eq!(epoch(45, Sampling::Shuffled), expected);
     }

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Contradiction, data::PairCounts};
 
-/// Encoder-decoder transformer, its shape resolved: what `model` asks for is an [`AskedSeq2seq`].
+/// Encoder-decoder transformer with its shape resolved; the `model` section is an [`AskedSeq2seq`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "AskedSeq2seq")]
 pub struct Seq2seq {
     /// Width of the residual stream.
     pub d_model: u64,
-    /// Width of one head's queries, keys and values.
+    /// Width of the queries, keys and values of one head.
     pub d_kv: u64,
     /// Width between the two layers of a feed-forward block.
     pub d_ff: u64,
@@ -19,13 +19,13 @@ pub struct Seq2seq {
     pub decoder_layers: u64,
     /// Attention heads of each layer.
     pub num_heads: u64,
-    /// Dropout probability of embeddings, attention weights, feed-forward blocks, branches and both stacks' outputs.
+    /// Dropout probability of embeddings, attention weights, feed-forward blocks, residual branches and the outputs of both stacks.
     pub dropout: f64,
-    /// Buckets that the distances between tokens fall into, each with a learned bias per head.
+    /// Buckets for the distances between tokens, each with a learned bias per head.
     pub relative_buckets: u64,
-    /// Distance from which on all fall into one bucket.
+    /// Distance from which all tokens share one bucket.
     pub relative_max_distance: u64,
-    /// Rows of the token table; the data's vocabulary if not given. It may exceed the data's.
+    /// Rows of the token table; default: the data's vocabulary. May be larger than that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<u64>,
 }
@@ -35,48 +35,48 @@ pub struct Seq2seq {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AskedSeq2seq {
-    /// A published shape by name, which gives `d_model`, `d_kv`, `d_ff`, `encoder_layers`, `decoder_layers`, `num_heads` and `vocabulary`;
-    /// those written beside it win.
+    /// A published shape by name, which sets `d_model`, `d_kv`, `d_ff`, `encoder_layers`, `decoder_layers`, `num_heads` and `vocabulary`;
+    /// keys that are also written take precedence.
     #[serde(default)]
     size: Option<Seq2seqSize>,
-    /// Width of the residual stream; 256, or as `size` says.
+    /// Width of the residual stream; default 256, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_048_576))]
     d_model: Option<u64>,
-    /// Width of one head's queries, keys and values; 64, or as `size` says. Heads × d_kv need not be `d_model`.
+    /// Width of the queries, keys and values of one head; default 64, or from `size`. Heads × d_kv may differ from `d_model`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 65_536))]
     d_kv: Option<u64>,
-    /// Width between the two layers of a feed-forward block; 1024, or as `size` says.
+    /// Width between the two layers of a feed-forward block; default 1024, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_048_576))]
     d_ff: Option<u64>,
-    /// Encoder blocks; 2, or as `size` says.
+    /// Encoder blocks; default 2, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     encoder_layers: Option<u64>,
-    /// Decoder blocks; 2, or as `size` says.
+    /// Decoder blocks; default 2, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     decoder_layers: Option<u64>,
-    /// Attention heads of each layer; 4, or as `size` says.
+    /// Attention heads of each layer; default 4, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     num_heads: Option<u64>,
-    /// Dropout probability of embeddings, attention weights, feed-forward blocks, branches and both stacks' outputs.
+    /// Dropout probability of embeddings, attention weights, feed-forward blocks, residual branches and the outputs of both stacks.
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 0.95))]
     dropout: f64,
-    /// Buckets that the distances between tokens fall into, each with a learned bias per head; an even number. In the encoder half of
-    /// them are for tokens after the one that looks.
+    /// Buckets for the distances between tokens, each with a learned bias per head; an even number. In the encoder, half of
+    /// them are for later tokens.
     #[serde(default = "relative_buckets")]
     #[schemars(range(min = 4, max = 65_536))]
     relative_buckets: u64,
-    /// Distance from which on all fall into one bucket; above half of `relative_buckets`.
+    /// Distance from which all tokens share one bucket; larger than half of `relative_buckets`.
     #[serde(default = "relative_max_distance")]
     #[schemars(range(min = 3, max = 1_048_576))]
     relative_max_distance: u64,
-    /// Rows of the token table; as `size` says, else the data's vocabulary. It may exceed the data's.
+    /// Rows of the token table; from `size`, else the data's vocabulary. May be larger than that.
     #[serde(default)]
     #[schemars(range(min = 1, max = 16_777_216))]
     vocabulary: Option<u64>,
@@ -96,7 +96,7 @@ enum Seq2seqSize {
     T5Large,
 }
 
-/// What a size gives, or the lack of one.
+/// The values that a size sets, or the defaults without a size.
 struct Shape {
     d_model: u64,
     d_ff: u64,
@@ -105,7 +105,7 @@ struct Shape {
     vocabulary: Option<u64>,
 }
 
-/// The same in every published shape.
+/// Values that all published shapes share.
 const D_KV: u64 = 64;
 
 impl Shape {
@@ -149,7 +149,7 @@ fn relative_max_distance() -> u64 {
 }
 
 impl Seq2seq {
-    /// What a size gives.
+    /// The values that a size sets.
     pub(super) const KEYS_OF_SIZES: [&str; 7] = ["d_model", "d_kv", "d_ff", "encoder_layers", "decoder_layers", "num_heads", "vocabulary"];
 
     /// Width of all heads together.
@@ -174,21 +174,21 @@ impl Seq2seq {
         self.decoder_layers * (2 * self.attention_weights() + self.feed_forward_weights())
     }
 
-    /// One table serves three times; each stack has one table of biases and one norm at its end.
+    /// Encoder, decoder and head share one table; each stack has one bias table and one norm at its end.
     pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
         let norms = (2 * self.encoder_layers + 1 + 3 * self.decoder_layers + 1) * self.d_model;
         let biases = 2 * self.relative_buckets * self.num_heads;
         vocabulary * self.d_model + self.encoder_weights() + self.decoder_weights() + norms + biases
     }
 
-    /// The mean over the training rows, S tokens of prompt and R of response each: 6 S of the encoder's weights and of those that make keys
-    /// and values of its output, 6 R of the decoder's others and of the head, and 12 H Q of S² per encoder block, of R² + S R per decoder
-    /// block. Padding counts nowhere. Source: `docs/measurement.md` 8. `None` for more than a `u64` holds, and without rows.
+    /// The mean over the training rows, with S prompt tokens and R response tokens: 6 S of the encoder's weights and of those that compute keys
+    /// and values from its output, 6 R of the decoder's other weights and of the head, and 12 H Q of S² per encoder block, of R² + S R per decoder
+    /// block. Padding does not count. Source: `docs/measurement.md` 8. `None` if the result exceeds a `u64`, and without rows.
     pub(super) fn flops_per_sample(&self, vocabulary: u64, rows: &PairCounts) -> Option<u64> {
         u64::try_from(self.flops(vocabulary, rows).checked_div(u128::from(rows.rows))?).ok()
     }
 
-    /// The sum over the rows. A day on a fast device makes more than a `u64` holds.
+    /// The sum over the rows. A day on a fast device exceeds a `u64`.
     pub(super) fn flops_of_rows(&self, vocabulary: u64, rows: &PairCounts) -> f64 {
         self.flops(vocabulary, rows) as f64
     }
@@ -206,7 +206,10 @@ impl Seq2seq {
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         if !self.relative_buckets.is_multiple_of(2) {
-            found.push(("relative_buckets", format!("`relative_buckets` {} is odd: half of them are for tokens ahead", self.relative_buckets)));
+            found.push((
+                "relative_buckets",
+                format!("`relative_buckets` {} is odd; it must be even, because half of the buckets are for later tokens", self.relative_buckets),
+            ));
         }
         if self.relative_max_distance <= self.relative_buckets / 2 {
             let text = format!(

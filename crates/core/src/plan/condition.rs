@@ -1,10 +1,10 @@
-//! When a point matches a key of an `exclude` entry: an equal value, or a quoted comparison such as `">8"`.
+//! Matches a point's value against a key of an `exclude` entry: an equal value, or a quoted comparison such as `">8"`.
 
 use serde_json::Value;
 
 use crate::spec::{Operator, condition};
 
-/// What an entry asks of one key.
+/// The condition of an entry on one key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Condition {
     Equals(Value),
@@ -12,16 +12,16 @@ pub(super) enum Condition {
 }
 
 impl Condition {
-    /// The error says what a comparison may look like.
+    /// The error shows a valid comparison.
     pub(super) fn read(asked: &Value) -> Result<Self, String> {
         let Some((operator, number)) = asked.as_str().and_then(condition) else { return Ok(Self::Equals(asked.clone())) };
         match number.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Self::Compares(operator, number)),
-            _ => Err(format!("{asked} is no comparison; write one of {} and a number, such as \">8\"", Operator::listed(" "))),
+            _ => Err(format!("{asked} is not a comparison; write one of {} and a number, such as \">8\"", Operator::listed(" "))),
         }
     }
 
-    /// Whether a value of a point matches; what is no number matches no comparison.
+    /// Whether a value of a point matches; a value that is not a number matches no comparison.
     pub(super) fn matches(&self, found: &Value) -> bool {
         match self {
             Self::Equals(asked) => match (asked.as_f64(), found.as_f64()) {
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn comparisons_and_equal_values_match() {
         assert!(matches(json!(">8"), json!(9)) && !matches(json!(">8"), json!(8)));
-        assert!(matches(json!(" >8"), json!(9)), "spec takes it for a comparison too");
+        assert!(matches(json!(" >8"), json!(9)), "spec also reads it as a comparison");
         assert!(matches(json!(">= 8"), json!(8)) && matches(json!("<8"), json!(7.5)) && matches(json!("<=8"), json!(8)));
         assert!(matches(json!("!=8"), json!(7)) && !matches(json!("!=8"), json!(8)) && matches(json!("==8"), json!(8.0)));
         assert!(matches(json!(1), json!(1.0)) && matches(json!("auto"), json!("auto")) && !matches(json!(1), json!(2)));

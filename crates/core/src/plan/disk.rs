@@ -1,4 +1,4 @@
-//! How much room a plan needs under `results/`: an estimate from the rows it will write, hardware samples left out (their
+//! Estimates the disk space of a plan under `results/` from the rows it will write, without hardware samples (their
 //! number depends on time).
 
 use super::Trial;
@@ -10,11 +10,11 @@ const STEP_ROW_BYTES: u64 = 120;
 const EPOCH_ROW_BYTES: u64 = 160;
 /// trial.yaml, trial.json, stderr.txt and the trial's rows in trials.csv and snapshots.csv, in whole file blocks.
 const TRIAL_BYTES: u64 = 24 * 1024;
-/// A token of sample.txt: a word, where tokens are words.
+/// A token of sample.txt: a word, if tokens are words.
 const TOKEN_BYTES: u64 = 8;
 
 impl Trial {
-    /// Bytes that the trial leaves under `results/`, hardware samples left out; `None` while its steps are unknown.
+    /// Bytes that the trial leaves under `results/`, without hardware samples; `None` if its number of steps is unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
         let steps = self.steps?;
         let evaluations = match self.train.evaluate.every {
@@ -30,12 +30,12 @@ impl Trial {
         self.train.sample.as_ref().map_or(0, |sample| sample.samples.saturating_mul(sample.tokens).saturating_mul(TOKEN_BYTES))
     }
 
-    /// Of the checkpoints that are there at once while the trial runs, the one under way included: f32 weights and moments.
+    /// Size of the checkpoints that exist at the same time while the trial runs, including the one being written: f32 weights and moments.
     fn checkpoint_bytes(&self) -> u64 {
         let Some(policy) = &self.train.checkpoint else { return 0 };
         let moments = match self.train.optimizer {
             Optimizer::Adamw { .. } => 2,
-            // Adafactor's are the sides of matrices.
+            // Adafactor's moments have the size of a matrix's sides.
             Optimizer::Sgd { momentum: 0.0, .. } | Optimizer::Adafactor { .. } => 0,
             Optimizer::Sgd { .. } => 1,
         };

@@ -1,4 +1,4 @@
-//! The way from an experiment to its plan: points, settings, refusals, ids, order.
+//! Turns an experiment into its plan: points, settings, refusals, ids, order.
 
 use std::collections::HashMap;
 
@@ -25,25 +25,25 @@ pub struct Plan {
     pub order: Order,
     /// Dotted keys of the axes, in file order.
     pub axes: Vec<String>,
-    /// One pass over the training data, by [`Trial::point`]; `None` where the model reads none or its size is unknown.
+    /// One pass over the training data, by [`Trial::point`]; `None` if the model reads no data or its size is unknown.
     pub epochs: Vec<Option<Epoch>>,
 }
 
 impl Plan {
-    /// What one epoch of this trial goes through.
+    /// The data of one epoch of this trial.
     pub fn epoch_of(&self, trial: &Trial) -> Option<Epoch> {
         self.epochs.get(trial.point as usize).copied().flatten()
     }
 
-    /// Bytes the run will need, hardware samples left out; `None` while some trial's steps are unknown.
+    /// Bytes that the run will need, without hardware samples; `None` if the number of steps of a trial is unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
         self.trials.iter().map(Trial::expected_disk_bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
     }
 }
 
-/// Plans the trials of an experiment, or says everything that speaks against it.
+/// Plans the trials of an experiment, or returns every fault.
 ///
-/// `facts` tells what is known of a data section (`None`: unknown, the cells that need it stay empty); it is asked once per
+/// `facts` returns the known facts of a data section (`None`: unknown, and cells that depend on them stay empty); it is called once per
 /// text.
 ///
 /// # Errors
@@ -73,25 +73,25 @@ pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts
     Ok(Plan { trials, points, repeats, order: experiment.sweep.order, axes, epochs })
 }
 
-/// Takes each point's trials out in the given order and numbers them.
+/// Arranges the trials of all points in the given order and numbers them.
 fn in_order(by_point: Vec<Vec<Trial>>, order: &[(u64, u64)]) -> Vec<Trial> {
-    // A point's repeats always come in their own order, so each point is drained from its front.
+    // The repeats of a point always keep their own order, so each point is drained from its front.
     let mut queues: Vec<_> = by_point.into_iter().map(Vec::into_iter).collect();
     let in_order = order.iter().filter_map(|(point, _)| queues.get_mut(*point as usize)?.next());
     in_order.zip(1..).map(|(trial, number)| Trial { number, ..trial }).collect()
 }
 
-/// Plans point after point, and keeps what speaks against them.
+/// Plans one point after another and collects the faults.
 struct Planner<'a> {
     points: Points<'a>,
     axes: Vec<String>,
-    /// Of the points so far; they count only if there are no problems.
+    /// Trials of the points so far; they are used only if there are no problems.
     epochs: Vec<Option<Epoch>>,
     problems: Problems,
 }
 
 impl Planner<'_> {
-    /// The trials of a point, one per seed; none if something speaks against it, which is then among the problems.
+    /// Returns the trials of a point, one per seed; none if the point has a fault, which is added to the problems.
     fn point(&mut self, number: u64, choices: &Choices, axes: &[(String, Value)], repeats: u64) -> Vec<Trial> {
         match self.points.point(&self.axes, choices, repeats) {
             Ok(mut point) => {
@@ -108,7 +108,7 @@ impl Planner<'_> {
     }
 }
 
-/// Which point has an id already.
+/// Returns the point that already has this id.
 #[derive(Default)]
 struct UsedIds(HashMap<TrialId, usize>);
 
@@ -133,10 +133,10 @@ impl UsedIds {
 
 fn why_the_same(axes: &[(String, Value)]) -> &'static str {
     if axes.iter().any(|(key, _)| ["data.path", "data.valid_path", "data.tokenizer", "train.initial_weights.path"].contains(&key.as_str())) {
-        return "; a path is where a file lies and tells no trials apart";
+        return "; a different path does not make a different trial";
     }
     if axes.iter().any(|(key, _)| key == "train.seed") {
-        return "; `sweep.repeats` counts on from each `train.seed`";
+        return "; `sweep.repeats` counts up from each `train.seed`";
     }
     ""
 }

@@ -1,8 +1,8 @@
-//! Trial ids: what decides a trial's result, written canonically and hashed.
+//! Trial ids: a hash of the canonical form of everything that decides a trial's result.
 //!
 //! In: the resolved `model`, `data` and `train` (with the trial's seed), all without paths, the `run.` keys that are swept, and
-//! `run.devices_per_trial`. Keys equal to their format-1 default are left out, so a default that is written out, or a key that a newer
-//! kiln adds, changes no id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may be added, never
+//! `run.devices_per_trial`. Keys equal to their format-1 default are omitted, so a default that is written out, or a key that a newer
+//! kiln adds, does not change an id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may be added, never
 //! changed.
 
 use std::sync::LazyLock;
@@ -16,16 +16,16 @@ use crate::{
     spec::Train,
 };
 
-/// Per section and, where it has kinds, per kind.
+/// Defaults per section and, for sections with kinds, per kind.
 static FORMAT_1_DEFAULTS: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(include_str!("format_1_defaults.json")).unwrap_or(Value::Null));
 
-/// What a trial's id is made of.
+/// The settings that a trial's id is made of.
 pub(super) struct Identity {
     sections: Map<String, Value>,
 }
 
 impl Identity {
-    /// `telling_run` holds the keys of `run` that tell trials apart, without the prefix.
+    /// `telling_run` holds the keys of `run` that are part of the id, without the prefix.
     pub(super) fn new(model: &Model, data: &Data, train: &Train, telling_run: Map<String, Value>) -> serde_json::Result<Self> {
         let mut sections = Map::new();
         sections.insert("model".to_owned(), serde_json::to_value(model)?);
@@ -38,7 +38,7 @@ impl Identity {
         Ok(Self { sections })
     }
 
-    /// The id with this seed in the place of `train.seed`.
+    /// Returns the id for this seed instead of `train.seed`.
     pub(super) fn with_seed(&mut self, seed: u64) -> TrialId {
         if let Some(Value::Object(train)) = self.sections.get_mut("train") {
             train.insert("seed".to_owned(), json!(seed));
@@ -52,8 +52,8 @@ impl Identity {
     }
 }
 
-/// Without its paths, and without a stride that says what is so anyway. That validation has a file of its own stays. What nobody
-/// writes of `pin_memory` was `false` once and is `auto` now: the ids of old files stay, so the two have one id.
+/// Removes paths, and a stride equal to its default. The fact that validation has its own file stays. The default of
+/// `pin_memory` was `false` and is `auto` now: ids of old files must not change, so the two values have the same id.
 fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(data)?;
     if let Value::Object(map) = &mut value {
@@ -82,7 +82,7 @@ fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// `path` is the dotted key of `value`; maps with a `kind`, and those that are absent by default, have defaults of their own.
+/// `path` is the dotted key of `value`; maps with a `kind`, and maps that are absent by default, have separate defaults.
 fn leave_out_defaults(value: &mut Value, path: &str, inherited: &Value) {
     let Value::Object(map) = value else { return };
     let defaults = match map.get("kind").and_then(Value::as_str) {
@@ -94,7 +94,7 @@ fn leave_out_defaults(value: &mut Value, path: &str, inherited: &Value) {
         if value.is_object() {
             let inherited = &defaults[key.as_str()];
             leave_out_defaults(value, &format!("{path}.{key}"), inherited);
-            // That a map is there at all says something, where by default it is not.
+            // The presence of a map that is absent by default is part of the id.
             return inherited.is_null() || value.as_object().is_some_and(|map| !map.is_empty());
         }
         key == "kind" || !same(value, &defaults[key.as_str()])
@@ -112,7 +112,7 @@ fn canonical(value: &Value) -> String {
     text
 }
 
-/// JSON without spaces, keys in byte order, whole numbers without a fraction.
+/// JSON without spaces, keys in byte order, integers without a fraction.
 fn write(value: &Value, text: &mut String) {
     match value {
         Value::Object(map) => write_object(map, text),
@@ -127,7 +127,7 @@ fn write(value: &Value, text: &mut String) {
             text.push(']');
         }
         Value::Number(number) => match number.as_f64() {
-            // Up to 2⁵³ a float is a whole number exactly.
+            // Up to 2⁵³ a float represents every integer exactly.
             Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0 => {
                 text.push_str(&(float as i64).to_string());
             }
@@ -168,7 +168,7 @@ mod tests {
         id(model, data, train, json!({}))
     }
 
-    /// Ids that were given out: a kiln that makes others cannot resume, compare or name older runs.
+    /// Ids of earlier versions: a kiln with other ids cannot resume, compare or name older runs.
     #[test]
     fn ids_stay_what_they_were() {
         assert_eq!(plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1}"), "3dfb18e01b");
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(different.len(), all.len(), "{all:?}");
     }
 
-    /// An old file that says nothing of it keeps its id, and so does one that says `false`.
+    /// An old file without this key keeps its id, and so does a file with `false`.
     #[test]
     fn pinned_memory_tells_trials_apart_only_where_it_is_asked_for() {
         let id = |pinned: &str| plain("{kind: gpt}", &format!("{{kind: wikitext2{pinned}}}"), "{steps: 10}");
@@ -283,8 +283,8 @@ mod tests {
         assert_eq!(canonical(&json!({"b": 1.0, "a": [0.5, 1e-7, "é\n"], "c": -0.0})), r#"{"a":[0.5,1e-7,"é\n"],"b":1,"c":0}"#);
     }
 
-    /// Today's defaults and the frozen ones are the same keys with the same values. A new key is added to the file; a default that
-    /// is there is never changed, for that would give old trials new ids.
+    /// Today's defaults and the frozen ones have the same keys and values. A new key is added to the file; an existing default
+    /// is never changed, because that would change the ids of old trials.
     #[test]
     fn todays_defaults_are_the_frozen_ones() {
         let model = |kind: &str| serde_json::to_value(serde_json::from_value::<Model>(json!({"kind": kind})).unwrap()).unwrap();
@@ -296,7 +296,7 @@ mod tests {
                 _ => json!({"kind": kind}),
             };
             let mut value = serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap();
-            // It has become `auto` since, which has the same id.
+            // The default is `auto` now, which has the same id.
             if let Some(pinned) = value.get_mut("pin_memory") {
                 assert_eq!(pinned.take(), json!("auto"));
                 *pinned = json!(false);

@@ -1,14 +1,14 @@
-//! What it says of other trials that one ran out of memory: which need no less, and which smaller one can stand in for it.
+//! Conclusions from a trial that ran out of memory: which trials need at least as much, and which smaller trial can replace it.
 
 use serde_json::{Map, Value, json};
 
 use super::{Trial, TrialId, id::Identity};
 use crate::kinds::Model;
 
-/// Keys of batch, sequence and width: with more of them a trial needs more memory.
+/// Keys of batch, sequence and width: a trial with higher values needs more memory.
 const GROWING: [&str; 13] = [
     "train.batch_size",
-    // Whether there is any: see [`Trial::demand`].
+    // Only whether there is accumulation: see [`Trial::demand`].
     "train.grad_accumulation",
     "model.size",
     "model.seq_len",
@@ -23,7 +23,8 @@ const GROWING: [&str; 13] = [
     "data.max_response_tokens",
 ];
 
-/// How the engines, their libraries and Rust's allocator word a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, libc.
+/// Phrases of engines, their libraries and Rust's allocator for a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN,
+/// oneDNN, libc.
 const OUT_OF_MEMORY: [&str; 11] = [
     "out of memory",
     "OutOfMemoryError",
@@ -38,15 +39,16 @@ const OUT_OF_MEMORY: [&str; 11] = [
     "std::bad_alloc",
 ];
 
-/// Whether a text says that memory, of the host or of a device, ran out.
+/// Whether a text reports that host or device memory ran out.
 pub fn speaks_of_memory(text: &str) -> bool {
     OUT_OF_MEMORY.iter().any(|words| text.contains(words))
 }
 
 impl Trial {
-    /// Whether it differs from `failed` only by an equal or larger batch, sequence or width, so that on the same memory it would fail too.
+    /// Whether it differs from `failed` only by an equal or larger batch, sequence or width, so that it would also fail with the same memory.
     ///
-    /// Seeds do not count, nor what the weights begin with. Neither does how often gradients are accumulated: only that they are, for then they outlive a forward pass.
+    /// Seeds and initial weights do not count. The amount of accumulation does not count either, only whether there is any: then gradients
+    /// outlive a forward pass.
     pub fn needs_no_less_than(&self, failed: &Self) -> bool {
         let is_alike = self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
         is_alike && no_less("", &self.demand(), &failed.demand())
@@ -62,8 +64,8 @@ impl Trial {
         json!({"model": self.model, "data": self.data, "train": train})
     }
 
-    /// The same effective batch from the next smaller batch that divides it, with the accumulation to match: what stands in for a trial that
-    /// ran out of memory. `None` where there is no smaller batch, or no accumulation.
+    /// Returns the same effective batch with the next smaller batch that divides it, and the matching accumulation: the replacement for a trial that
+    /// ran out of memory. `None` if there is no smaller batch, or the model has no accumulation.
     pub fn shrunk(&self) -> Option<Self> {
         if matches!(self.model, Model::Matmul(_)) {
             return None;
@@ -81,7 +83,7 @@ impl Trial {
         Some(trial)
     }
 
-    /// The id of what it is now.
+    /// Returns the id of the current settings.
     fn made_id(&self) -> Option<TrialId> {
         let swept = self.axes.iter().filter_map(|(key, value)| Some((key.strip_prefix("run.")?.to_owned(), value.clone())));
         let telling: Map<String, Value> = swept.chain([("devices_per_trial".to_owned(), json!(self.devices_per_trial))]).collect();
@@ -89,7 +91,7 @@ impl Trial {
     }
 }
 
-/// Whether every value is the same, or for a growing key the same or more.
+/// Whether every value is equal, or for a growing key equal or larger.
 fn no_less(path: &str, mine: &Value, failed: &Value) -> bool {
     match (mine, failed) {
         (Value::Object(mine), Value::Object(failed)) => {
@@ -139,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(gpt(model, train).needs_no_less_than(&failed), wanted, "{model} {train}");
         }
-        // Without accumulation gradients are gone before the next forward pass.
+        // Without accumulation gradients are freed before the next forward pass.
         let accumulating = gpt("d_model: 64, seq_len: 32", "batch_size: 8, grad_accumulation: 2");
         assert!(!gpt("d_model: 64, seq_len: 32", "batch_size: 8").needs_no_less_than(&accumulating));
         assert!(gpt("d_model: 64, seq_len: 32", "batch_size: 12, grad_accumulation: 6").needs_no_less_than(&accumulating));

@@ -1,9 +1,10 @@
-//! In which order the trials of all points run.
+//! The order in which the trials of all points run.
 
 use crate::{kinds::random::SplitMix64, spec::Order};
 
-/// Every (point, repeat) once, both counted from 0. `interleaved` goes through the points forwards and backwards in turns, so that no point is always
-/// before another: a drift reaches all of them alike. `seed` decides `shuffled`, which shuffles each round of repeats for itself.
+/// Returns every (point, repeat) once, both counted from 0. `interleaved` alternates forward and backward passes over the points, so that no
+/// point is always
+/// before another: a drift affects all of them alike. `seed` decides `shuffled`, which shuffles each round of repeats separately.
 pub(super) fn order_trials(points: u64, repeats: u64, order: Order, seed: u64) -> Vec<(u64, u64)> {
     if order == Order::Listed {
         return (0..points).flat_map(|point| (0..repeats).map(move |repeat| (point, repeat))).collect();

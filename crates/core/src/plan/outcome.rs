@@ -1,10 +1,10 @@
-//! How a trial ended.
+//! The outcome of a trial.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How one attempt of a trial ended. `killed` and `interrupted` are not final: a resume makes another attempt.
+/// The outcome of one attempt of a trial. `killed` and `interrupted` are not final: a resume makes another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed,
     /// Over `run.timeout`, or silent for `run.stall`.
     TimedOut,
-    /// Not run, because another point's outcome decided it.
+    /// Not run, because of another point's outcome.
     Skipped,
     /// Ended from outside: by a signal, or with its parent.
     Killed,
@@ -29,7 +29,7 @@ impl Outcome {
     pub const ALL: [Self; 8] =
         [Self::Completed, Self::Oom, Self::Diverged, Self::Failed, Self::TimedOut, Self::Skipped, Self::Killed, Self::Interrupted];
 
-    /// As tables and messages spell it.
+    /// The name in tables and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -43,12 +43,12 @@ impl Outcome {
         }
     }
 
-    /// Whether a resume leaves the trial as it is.
+    /// Whether a resume does not retry the trial.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Killed | Self::Interrupted)
     }
 
-    /// Whether the trial has a result (exit status 0), good or bad.
+    /// Whether the trial has a result (exit status 0), whatever its quality.
     pub fn is_result(self) -> bool {
         matches!(self, Self::Completed | Self::Oom | Self::Diverged | Self::Skipped)
     }

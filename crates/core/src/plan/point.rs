@@ -1,4 +1,4 @@
-//! One point with all that decides its trials: settings, what speaks against them, what is known of its data, ids.
+//! One point with everything that decides its trials: settings, faults, facts of its data, ids.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -22,13 +22,13 @@ const LAST_SEED: u64 = u32::MAX as u64;
 pub(super) struct Points<'a> {
     sections: Sections,
     facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
-    /// By what identifies a text, so that each is asked for once.
+    /// Facts by data source, so that each source is read once.
     known: RefCell<HashMap<String, Option<DataFacts>>>,
 }
 
-/// A point that nothing speaks against.
+/// A point without faults.
 pub(super) struct Point {
-    /// Without number and point, with the first seed.
+    /// The trial without number and point, with the first seed.
     first: Trial,
     identity: Identity,
     /// One pass over its training data.
@@ -36,7 +36,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// The trial of a seed; its number and point are the caller's.
+    /// Returns the trial of a seed; the caller sets its number and point.
     pub(super) fn trial(&mut self, repeat: u64) -> Trial {
         let seed = self.first.train.seed.saturating_add(repeat);
         let mut trial = Trial { id: self.identity.with_seed(seed), repeat, ..self.first.clone() };
@@ -56,13 +56,13 @@ impl<'a> Points<'a> {
         self.sections.get(key)
     }
 
-    /// What a point has on each axis; the file's own value where it chooses none.
+    /// Returns the point's value on each axis; the file's own value if the point does not set it.
     pub(super) fn axis_values(&self, axes: &[String], choices: &Choices) -> Vec<(String, Value)> {
         let value = |(key, choice): (&String, &Option<Value>)| (key.clone(), choice.clone().unwrap_or_else(|| self.sections.get(key)));
         axes.iter().zip(choices).map(value).collect()
     }
 
-    /// The point of these choices, or everything that speaks against it. `repeats` says how many seeds it needs.
+    /// Returns the point of these choices, or all its faults. `repeats` is the number of seeds it needs.
     pub(super) fn point(&self, axes: &[String], choices: &Choices, repeats: u64) -> Result<Point, Vec<Fault>> {
         let chosen = axes.iter().zip(choices).filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
         let settings = Settings::new(&self.sections, chosen, axes)?;
@@ -72,7 +72,7 @@ impl<'a> Points<'a> {
             return Err(faults);
         }
         if settings.train.seed.saturating_add(repeats.saturating_sub(1)) > LAST_SEED {
-            let message = format!("`train.seed` {} and {repeats} repeats go past the last seed, {LAST_SEED}", settings.train.seed);
+            let message = format!("`train.seed` {} and {repeats} repeats exceed the largest seed, {LAST_SEED}", settings.train.seed);
             return Err(vec![("train.seed".to_owned(), message)]);
         }
         let identity = Identity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone());

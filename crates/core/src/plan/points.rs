@@ -1,6 +1,6 @@
 //! The sweep as a list of points: grid (last axis fastest) × zip rows, less `exclude`, plus `include`.
 //!
-//! A file without axes is one point. A file whose sweep has only `include` entries has those points alone.
+//! A file without axes is one point. If the sweep has only `include` entries, these are the only points.
 
 use serde_json::{Map, Value};
 
@@ -10,28 +10,28 @@ use super::{
 };
 use crate::spec::Sweep;
 
-/// More points than this are a mistake in the file, and would not fit in memory much further on.
+/// More points than this are an error in the file, and would soon exhaust memory.
 const MOST_POINTS: u64 = 1_000_000;
 
-/// One choice per axis, in the order of the axes; `None` leaves the file's base value.
+/// One choice per axis, in the order of the axes; `None` keeps the file's base value.
 pub(super) type Choices = Vec<Option<Value>>;
 
-/// What is varied, and the chosen values of each point.
+/// The axes, and the chosen values of each point.
 #[derive(Debug, PartialEq)]
 pub(super) struct Points {
-    /// Dotted keys: of the grid, of the zip, then those that only `include` names.
+    /// Dotted keys: of the grid, of the zip, then those that occur only in `include`.
     pub(super) axes: Vec<String>,
     pub(super) points: Vec<Choices>,
 }
 
-/// `base` finds the file's own value of a dotted key; `exclude` may name keys that are not varied.
+/// `base` returns the file's own value of a dotted key; `exclude` may name keys that do not vary.
 pub(super) fn expand_sweep(sweep: &Sweep, base: impl Fn(&str) -> Value) -> Result<Points, Vec<PlanProblem>> {
     let mut problems = Problems::default();
     let grid = read_axes("grid", &sweep.grid, &mut problems);
     let zip = read_axes("zip", &sweep.zip, &mut problems);
     let rows = zip_rows(&zip, &mut problems);
     for (key, _) in zip.iter().filter(|(key, _)| sweep.grid.contains_key(*key)) {
-        problems.add(PlanProblem::of_sweep(format!("sweep.zip.{key}"), "it is an axis of `sweep.grid` too; keep one of them"));
+        problems.add(PlanProblem::of_sweep(format!("sweep.zip.{key}"), "it is also an axis of `sweep.grid`; keep one of them"));
     }
     let conditions = read_conditions(&sweep.exclude, &mut problems);
     let count = grid.iter().map(|(_, values)| values.len() as u64).try_fold(rows, u64::checked_mul);
@@ -39,7 +39,7 @@ pub(super) fn expand_sweep(sweep: &Sweep, base: impl Fn(&str) -> Value) -> Resul
         let count = count.map_or_else(|| "far too many".to_owned(), |count| count.to_string());
         problems.add(PlanProblem::of_sweep(
             "sweep",
-            format!("it makes {count} points with {} repeats each; at most {MOST_POINTS} trials fit one experiment", sweep.repeats),
+            format!("it makes {count} points with {} repeats each; at most {MOST_POINTS} trials are allowed in one experiment", sweep.repeats),
         ));
     }
     problems.none_or(())?;

@@ -1,4 +1,4 @@
-//! From a search's [`Choice`] to its trial: the same trial, with the same id, that a grid of these values would have.
+//! Turns a search's [`Choice`] into its trial: the same trial, with the same id, as in a grid of these values.
 
 use super::{
     PlanProblem, Trial,
@@ -19,10 +19,11 @@ pub struct Prober<'a> {
 }
 
 impl<'a> Prober<'a> {
-    /// `facts` tells what is known of a data section, as for [`expand`](super::expand()); `cores` may be used on this machine, `gpus` is how many a trial uses.
+    /// `facts` returns the known facts of a data section, as for [`expand`](super::expand()); `cores` is the number of usable cores, `gpus`
+    /// the number that a trial uses.
     ///
     /// # Errors
-    /// When the experiment asks for no search, or for one with more settings than fit an experiment.
+    /// The experiment defines no search, or a search with too many settings.
     pub fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>, cores: u64, gpus: u64) -> Result<Self, Vec<PlanProblem>> {
         let Some(search) = &experiment.sweep.search else {
             let message = "`sweep.search` is not given; say what to look for, such as `search: {kind: best-throughput-batch}`";
@@ -48,15 +49,15 @@ impl<'a> Prober<'a> {
         Ok(Self { points, search: search.clone(), given })
     }
 
-    /// What decides which trials are run.
+    /// The strategy that selects trials.
     pub fn strategy(&self) -> Box<dyn Strategy> {
         search::strategy(&self.search, &self.given)
     }
 
-    /// The trial of a choice, with its id. Its `number` and `point` are 0, for the caller to set: the plan has no end yet.
+    /// Returns the trial of a choice, with its id. Its `number` and `point` are 0, and the caller sets them: the plan is not complete yet.
     ///
     /// # Errors
-    /// Everything that speaks against it, each with the chosen values. A strategy takes such a choice for a trial that was `skipped`.
+    /// All faults, each with the chosen values. A strategy treats such a choice as a trial that was `skipped`.
     pub fn trial(&self, choice: &Choice) -> Result<Trial, Vec<PlanProblem>> {
         let (axes, values): (Vec<String>, Vec<_>) = choice.values.iter().cloned().map(|(key, value)| (key, Some(value))).unzip();
         let problem = |(key, message)| PlanProblem { key, axes: choice.values.clone(), alike: Vec::new(), points: 1, message };

@@ -4,18 +4,18 @@ use std::{collections::HashMap, fmt};
 
 use serde_json::Value;
 
-/// One fault, for the command to put `file:line:column` before.
+/// One fault; the command adds `file:line:column`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanProblem {
-    /// Dotted key the fault is about, as in the file: `train.batch_size`, `sweep.zip`, `sweep.exclude[1]`.
+    /// Dotted key of the fault, as in the file: `train.batch_size`, `sweep.zip`, `sweep.exclude[1]`.
     pub key: String,
-    /// The axis values of the first point that has it; empty if it is no point's.
+    /// Axis values of the first affected point; empty if the fault does not belong to a point.
     pub axes: Vec<(String, Value)>,
-    /// Those of the next points that have it, or one alike that differs in its numbers alone.
+    /// Axis values of the next points with the same fault, or one that differs only in its numbers.
     pub alike: Vec<Vec<(String, Value)>>,
-    /// How many points there are of either; 0 if it is no point's.
+    /// Number of affected points; 0 if the fault does not belong to a point.
     pub points: u64,
-    /// As the first point has it.
+    /// The message for the first point.
     pub message: String,
 }
 
@@ -25,7 +25,7 @@ impl PlanProblem {
         Self { key: key.into(), axes: Vec::new(), alike: Vec::new(), points: 0, message: message.into() }
     }
 
-    /// The place in the file to point at: the axis if the key is swept, else the key.
+    /// The place in the file to report: the axis if the key is swept, else the key.
     pub fn place(&self, is_zip: impl Fn(&str) -> bool) -> String {
         if !self.axes.iter().any(|(axis, _)| *axis == self.key) {
             return self.key.clone();
@@ -59,7 +59,7 @@ fn place(axes: &[(String, Value)]) -> String {
     axes.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// An axis value as a person reads it: strings without quotes, an absent one as a dash.
+/// Formats an axis value for a reader: strings without quotes, an absent one as a dash.
 pub fn show(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
@@ -68,14 +68,14 @@ pub fn show(value: &Value) -> String {
     }
 }
 
-/// Further points that a problem names besides its first.
+/// Number of further points that a problem names after its first.
 const MOST_ALIKE: usize = 2;
 
-/// The problems of all points; faults that are the same, or differ in their numbers alone, are kept once.
+/// Collects the problems of all points; faults that are equal, or differ only in their numbers, are kept once.
 #[derive(Default)]
 pub(super) struct Problems {
     found: Vec<PlanProblem>,
-    /// Where a point's fault stands in `found`, by key and message without numbers.
+    /// Index of a point's fault in `found`, by key and message without numbers.
     places: HashMap<(String, String), usize>,
 }
 
@@ -103,7 +103,7 @@ impl Problems {
     }
 }
 
-/// The text with each number, and each trial's id, as `#`.
+/// Returns the text with each number, and each trial id, replaced by `#`.
 fn without_numbers(text: &str) -> String {
     let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.parse::<f64>().is_ok();
     let is_id = |word: &str| word.len() == 10 && word.chars().all(|c| c.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! One point with its choices put in: typed settings, and what they say against one another.
+//! One point with its choices applied: typed settings, and the contradictions among them.
 
 use serde_json::{Map, Value, json};
 
@@ -13,9 +13,9 @@ use crate::{
 
 /// The sections of a file that a sweep may vary, as JSON.
 pub(super) struct Sections {
-    /// As the layers ask for them: the values of a point are put into these.
+    /// As given by the layers: the values of a point are applied to these.
     asked: Value,
-    /// With what a size gives written out.
+    /// With the values that a size sets written out.
     resolved: Value,
 }
 
@@ -42,7 +42,7 @@ impl Sections {
         value(&self.resolved).or_else(|| value(&self.asked)).unwrap_or_default()
     }
 
-    /// With the chosen values put in.
+    /// Returns the sections with the chosen values applied.
     fn with<'a>(&self, choices: impl Iterator<Item = (&'a String, &'a Value)>) -> Value {
         let mut sections = self.asked.clone();
         spec::apply_point(&mut sections, choices.map(|(key, value)| (key.as_str(), value)));
@@ -53,7 +53,7 @@ impl Sections {
 /// A fault of a point: dotted key and message.
 pub(super) type Fault = (String, String);
 
-/// Everything about a point but its seed.
+/// All settings of a point except its seed.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) model: Model,
@@ -62,7 +62,7 @@ pub(super) struct Settings {
     pub(super) engine: Engine,
     pub(super) devices: Devices,
     pub(super) devices_per_trial: u64,
-    /// The keys of `run` that tell trials apart, without the prefix: those that are swept, and `devices_per_trial`, which decides losses.
+    /// The keys of `run` that are part of the trial id, without the prefix: those that are swept, and `devices_per_trial`, which affects losses.
     pub(super) telling_run: Map<String, Value>,
 }
 
@@ -87,7 +87,7 @@ impl Settings {
         }
     }
 
-    /// What one pass over the training data comes to; `None` for a model that reads none.
+    /// Data of one pass over the training data; `None` for a model that reads none.
     pub(super) fn epoch(&self, facts: &DataFacts) -> Option<Epoch> {
         let samples = facts.train_samples(&self.data, self.model.seq_len())?;
         let sampling = self.data.sampling().map(|text| text.sampling).unwrap_or_default();
@@ -99,7 +99,7 @@ impl Settings {
         self.train.batch_size.saturating_mul(self.train.grad_accumulation).saturating_mul(self.devices_per_trial)
     }
 
-    /// Optimizer steps; `None` while they depend on data of unknown size.
+    /// Optimizer steps; `None` if they depend on data of unknown size.
     pub(super) fn steps(&self, facts: Option<&DataFacts>) -> Option<u64> {
         if self.train.steps.is_some() {
             return self.train.steps;
@@ -108,7 +108,7 @@ impl Settings {
         samples::total_steps(None, self.train.epochs, epoch.steps)
     }
 
-    /// Everything that cannot be, by name.
+    /// Adds everything that cannot work, with its key.
     pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<Fault> {
         let point = spec::Point {
             model: &self.model,
@@ -158,7 +158,7 @@ impl Settings {
     fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<Fault> {
         let (own, data) = (self.model.vocabulary(None)?, facts.input_shape().vocabulary()?);
         (own < data).then(|| {
-            let message = format!("`model.vocabulary` is {own}, and the data has {data} tokens; give at least that, or leave it out");
+            let message = format!("`model.vocabulary` is {own}, but the data has {data} tokens; set at least that, or remove the key");
             ("model.vocabulary".to_owned(), message)
         })
     }

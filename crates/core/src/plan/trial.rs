@@ -1,4 +1,4 @@
-//! One trial: a point of the sweep with one seed, everything about it resolved.
+//! One trial: a point of the sweep with one seed, fully resolved.
 
 use std::{
     cmp::Ordering,
@@ -14,22 +14,23 @@ use crate::{
     spec::{Devices, Engine, Train},
 };
 
-/// `t` and the first 10 hex digits of SHA-256 over the canonical JSON of what decides a trial's result (`docs/design.md`). The letter keeps readers of tables
-/// from taking it for a number; ids of older runs lack it and are the same ids.
+/// `t` and the first 10 hex digits of SHA-256 over the canonical JSON of everything that decides a trial's result (`docs/design.md`). The
+/// letter prevents
+/// readers of tables from parsing it as a number; ids of older runs lack it and are the same ids.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrialId(pub String);
 
 impl TrialId {
-    /// What an id begins with.
+    /// First character of an id.
     pub const LETTER: char = 't';
 
-    /// Of a hash in hex digits.
+    /// Returns the id of a hash in hex digits.
     pub fn of_digits(digits: &str) -> Self {
         Self(format!("{}{digits}", Self::LETTER))
     }
 
-    /// Without the letter: in every form the same. No hex digit is that letter.
+    /// The id without the letter, equal in both forms. The letter is not a hex digit.
     pub fn digits(&self) -> &str {
         self.0.strip_prefix(Self::LETTER).filter(|digits| !digits.is_empty()).unwrap_or(&self.0)
     }
@@ -67,36 +68,36 @@ impl fmt::Display for TrialId {
     }
 }
 
-/// One point of the sweep with one seed: everything that decides what is computed.
+/// One point of the sweep with one seed: everything that decides the computation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub id: TrialId,
-    /// Place in the plan, from 1.
+    /// Position in the plan, from 1.
     pub number: u64,
     /// Index of the point it belongs to, from 0, in listed order.
     pub point: u64,
-    /// Which seed of the point, from 0.
+    /// Index of the seed within the point, from 0.
     pub repeat: u64,
     /// The value of each axis, in file order.
     pub axes: Vec<(String, Value)>,
     pub model: Model,
     pub data: Data,
-    /// With this trial's own seed.
+    /// The training settings with this trial's own seed.
     pub train: Train,
     pub engine: Engine,
     pub devices: Devices,
-    /// That share each step's batch.
+    /// Devices that share each step's batch.
     pub devices_per_trial: u64,
-    /// `None` while the data's vocabulary is unknown.
+    /// `None` if the data's vocabulary is unknown.
     pub parameters: Option<u64>,
-    /// `None` while the data's vocabulary is unknown.
+    /// `None` if the data's vocabulary is unknown.
     pub flops_per_sample: Option<u64>,
     /// batch × accumulation × devices.
     pub effective_batch_size: u64,
-    /// The planned trial that it stands in for, with a smaller batch, because that one ran out of memory.
+    /// The planned trial that it replaces with a smaller batch, because that one ran out of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_of: Option<TrialId>,
-    /// Optimizer steps it will make; `None` while the data's size is unknown.
+    /// Planned optimizer steps; `None` if the data's size is unknown.
     pub steps: Option<u64>,
 }
 
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(HashSet::from([new.clone(), old.clone()]).len(), 1);
         assert_eq!(new.cmp(&TrialId("0154613194".to_owned())), Ordering::Less);
         assert_ne!(new, TrialId::of_digits("0154613194"));
-        // As pandas and R would read them: neither a number nor one with an exponent.
+        // As pandas and R would parse them: neither an integer nor a number with an exponent.
         assert!(new.0.parse::<f64>().is_err() && TrialId::of_digits("12345678e2").0.parse::<f64>().is_err() && "12345678e2".parse::<f64>().is_ok());
     }
 }

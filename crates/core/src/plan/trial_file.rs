@@ -1,4 +1,4 @@
-//! `trial.yaml`: all that a child is told. The parent writes it, the child reads it, nothing else passes between them but messages.
+//! `trial.yaml`: the complete input of a child. The parent writes it, the child reads it; besides it only messages pass between them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::{
 /// Version of the file.
 pub const TRIAL_FILE: u32 = 1;
 
-/// What a child is told: `trial.yaml`, with every default filled in and every `auto` resolved.
+/// The input of a child: `trial.yaml`, with every default filled in and every `auto` resolved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialFile {
     /// Format version, [`TRIAL_FILE`].
@@ -21,22 +21,22 @@ pub struct TrialFile {
     pub trial: TrialId,
     pub attempt: u64,
     pub model: Model,
-    /// `num_workers` is a number here, paths absolute or absent.
+    /// `num_workers` is a number here; paths are absolute or absent.
     pub data: Data,
-    /// `cpu_threads` is a number here, the path of `initial_weights` absolute.
+    /// `cpu_threads` is a number here; the path of `initial_weights` is absolute.
     pub train: Train,
     pub measure: Measure,
     pub engine: Engine,
     pub device: ChildDevice,
-    /// Devices that share each step's batch; each works on `batch_size` examples at a time.
+    /// Devices that share each step's batch; each processes `batch_size` examples at a time.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub devices_per_trial: u64,
     /// `$KILN_DATA`, absolute, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_folder: Option<PathBuf>,
-    /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json go here.
+    /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json are written here.
     pub folder: PathBuf,
-    /// Where the trial's checkpoints go, absolute; it goes on from the newest that is there. Given where `train.checkpoint` is.
+    /// Folder of the trial's checkpoints, absolute; the trial resumes from the newest one in it. Present if `train.checkpoint` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_folder: Option<PathBuf>,
     /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
@@ -59,7 +59,7 @@ fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// The `data` section as a child is told it: the number of workers resolved for this many cores, relative paths taken from
+/// The `data` section for a child: the number of workers resolved for this many cores, relative paths resolved against
 /// `directory`.
 pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
     let mut data = data.clone();
@@ -72,7 +72,7 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
     data
 }
 
-/// The `train` section as a child is told it: the number of threads resolved for this many cores, a relative path taken from `directory`.
+/// The `train` section for a child: the number of threads resolved for this many cores, a relative path resolved against `directory`.
 pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
     let mut train = train.clone();
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
@@ -83,7 +83,7 @@ pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
     train
 }
 
-/// What a child computes on.
+/// The compute device of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChildDevice {

@@ -1,4 +1,4 @@
-//! The folder of one attempt, `trials/<id>/<n>/`: what the parent writes there at its start, and which attempts there are.
+//! The folder of one attempt, `trials/<id>/<n>/`: the files that the parent writes at its start, and the list of attempts.
 
 use std::{fs, io, path::Path};
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::{RunFolder, TrialResult, run_file::write_json};
 use crate::plan::TrialId;
 
-/// The file's name.
+/// Name of the file.
 const ATTEMPT: &str = "attempt.json";
 
-/// `attempt.json`: written before the child starts, so that a killed parent's attempt can still be told of.
+/// `attempt.json`: written before the child starts, so that the attempt of a killed parent is still known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFile {
     pub trial: TrialId,
@@ -42,10 +42,10 @@ pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
     numbers
 }
 
-/// What the child of an attempt wrote at its end.
+/// Reads the result that the child of an attempt wrote at its end.
 ///
 /// # Errors
-/// `trial.json` is missing, torn or no result; the text says which.
+/// `trial.json` is missing, torn or not a result; the text says which.
 pub fn result(folder: &Path) -> Result<TrialResult, String> {
     let path = folder.join("trial.json");
     let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;

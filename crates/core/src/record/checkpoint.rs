@@ -1,8 +1,8 @@
-//! Checkpoints of one trial as files: `trials/<id>/checkpoint/<step>/`. What stands in them is the child's matter; here is how one
-//! comes to be whole or not at all, which of them is usable, and which are kept.
+//! Saves and restores the checkpoints of one trial: `trials/<id>/checkpoint/<step>/`. The child defines their content; this module
+//! makes each checkpoint atomic, and decides which one is usable and which ones are kept.
 //!
-//! A checkpoint is made in a folder whose name begins with a dot, synced, then renamed; it is deleted the other way round. What a
-//! kill leaves under such a name is no checkpoint.
+//! A checkpoint is built in a folder whose name begins with a dot, synced, then renamed; deletion reverses these steps. A folder with
+//! such a name after a kill is not a checkpoint.
 
 use std::{
     collections::BTreeMap,
@@ -20,9 +20,9 @@ use crate::plan::TrialId;
 
 /// Version of a checkpoint's files.
 pub const CHECKPOINT: u32 = 1;
-/// The file that says what the others are.
+/// The file that lists the other files.
 pub const HEADER: &str = "checkpoint.json";
-/// Behind the step of one that is not usable.
+/// Suffix after the step of an unusable checkpoint.
 const REFUSED: &str = "refused";
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -34,37 +34,37 @@ pub struct Header {
     pub trial: TrialId,
     /// Optimizer updates made.
     pub step: u64,
-    /// Loss of the evaluation after that step, if there was one.
+    /// Validation loss after that step, if there was an evaluation.
     #[serde(default)]
     pub valid_loss: Option<f64>,
     /// The other files, by name.
     pub files: BTreeMap<String, Content>,
-    /// What the training loop must know to go on.
+    /// The state that the training loop needs to resume.
     pub training: Value,
 }
 
-/// What a file holds.
+/// Size and hash of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     pub bytes: u64,
     pub sha256: String,
 }
 
-/// A checkpoint whose files are as they were written.
+/// A checkpoint whose files are unchanged since they were written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     pub header: Header,
     pub folder: PathBuf,
 }
 
-/// Where a trial's checkpoints are.
+/// The folder of a trial's checkpoints.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
     trial: TrialId,
 }
 
-/// A checkpoint being made: its files go into [`Draft::folder`], then [`Draft::finish`] makes it one. Dropped before that, it leaves
+/// A checkpoint in progress: its files go into [`Draft::folder`], then [`Draft::finish`] makes it a checkpoint. A draft dropped earlier leaves
 /// nothing.
 #[derive(Debug)]
 pub struct Draft {
@@ -79,7 +79,7 @@ impl Checkpoints {
         Self { folder, trial }
     }
 
-    /// Begins the checkpoint after `step`; `None` if it is there already.
+    /// Begins the checkpoint after `step`; `None` if it already exists.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -94,9 +94,9 @@ impl Checkpoints {
         Ok(Some(Draft { trial: self.trial.clone(), step, folder, finished }))
     }
 
-    /// The newest one whose files are as they were written and of which `understood` makes something; and why newer ones are not usable.
+    /// Returns the newest checkpoint that is unchanged and that `understood` can read, and why newer ones are not usable.
     ///
-    /// Removes what a kill left half made; what is not usable gets a name (`500.refused`) that is out of the way.
+    /// Removes incomplete checkpoints left by a kill; an unusable one is renamed (`500.refused`).
     ///
     /// # Errors
     /// One cannot be removed or renamed.
@@ -107,19 +107,19 @@ impl Checkpoints {
             match self.read(step).and_then(&understood) {
                 Ok(found) => return Ok((Some(found), refused)),
                 Err(reason) => {
-                    refused.push(format!("the checkpoint of step {step} is left out, and is now `{step}.{REFUSED}`: {reason}"));
+                    refused.push(format!("the checkpoint of step {step} is not usable and was renamed to `{step}.{REFUSED}`: {reason}"));
                     self.put_aside(step)?;
                 }
             }
         }
         if !refused.is_empty() {
-            refused.push(format!("no checkpoint in {} is usable: the trial begins anew", self.folder.display()));
+            refused.push(format!("no checkpoint in {} is usable: the trial starts from the beginning", self.folder.display()));
         }
         Ok((None, refused))
     }
 
-    /// Writes into the checkpoint of a step what the evaluation after it found, where that came only later; `training` changes its part of
-    /// the header. Nothing happens to one that is not there, or knows its loss.
+    /// Adds the result of an evaluation to the checkpoint of a step, if the evaluation came after the checkpoint; `training` updates its part of
+    /// the header. Does nothing if the checkpoint is absent or already has a loss.
     ///
     /// # Errors
     /// The header cannot be read or written; the old one is then untouched.
@@ -137,7 +137,7 @@ impl Checkpoints {
         write_json(&folder.join(HEADER), &header)
     }
 
-    /// Deletes all but so many of the newest, and but the one with the lowest validation loss if that is to stay.
+    /// Deletes all but this many of the newest; the one with the lowest validation loss also stays if requested.
     ///
     /// # Errors
     /// One cannot be deleted.
@@ -148,7 +148,7 @@ impl Checkpoints {
         steps[..old].iter().filter(|step| best != Some(**step)).try_for_each(|step| self.remove(*step))
     }
 
-    /// Deletes all of them, so that a new attempt begins anew.
+    /// Deletes all of them, so that a new attempt starts from the beginning.
     ///
     /// # Errors
     /// One cannot be deleted.
@@ -157,17 +157,17 @@ impl Checkpoints {
         remove(&self.folder)
     }
 
-    /// The steps that have one, in order.
+    /// The steps that have a checkpoint, in order.
     pub fn steps(&self) -> Vec<u64> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
-        // Its own spelling: `007` is nothing that kiln made.
+        // Only kiln's own spelling counts: kiln never writes `007`.
         let step = |name: &str| name.parse().ok().filter(|step: &u64| step.to_string() == name);
         let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| step(entry.file_name().to_str()?)).collect();
         steps.sort_unstable();
         steps
     }
 
-    /// The lowest validation loss of which there is a checkpoint.
+    /// The step with the lowest validation loss among the checkpoints.
     pub fn lowest_loss(&self) -> Option<f64> {
         self.lowest().map(|(loss, _)| loss)
     }
@@ -185,16 +185,16 @@ impl Checkpoints {
         let folder = self.at(step);
         let header = header(&folder)?;
         if header.trial != self.trial {
-            return Err(format!("it is of trial {}, and this is trial {}", header.trial, self.trial));
+            return Err(format!("it belongs to trial {}, but this is trial {}", header.trial, self.trial));
         }
         if header.step != step {
-            return Err(format!("it says that it is of step {}", header.step));
+            return Err(format!("its header says step {}", header.step));
         }
         header.files.iter().try_for_each(|(name, expected)| check(&folder.join(name), name, expected))?;
         Ok(Found { header, folder })
     }
 
-    /// By way of a name that is no checkpoint's.
+    /// Deletes a checkpoint after a rename to a name that is not a checkpoint's.
     fn remove(&self, step: u64) -> io::Result<()> {
         let doomed = self.folder.join(format!(".{step}.old"));
         remove(&doomed)?;
@@ -208,7 +208,7 @@ impl Checkpoints {
         fs::rename(self.at(step), aside)
     }
 
-    /// Removes what is half made or half deleted.
+    /// Removes checkpoints that are partly written or partly deleted.
     fn sweep(&self) -> io::Result<()> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Ok(()) };
         let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
@@ -217,15 +217,15 @@ impl Checkpoints {
 }
 
 impl Draft {
-    /// Where its files go.
+    /// The folder for its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Syncs the files that are there, writes what they are, and gives the checkpoint its name; its bytes.
+    /// Syncs the files, writes the header, and renames the draft to a checkpoint; returns its size in bytes.
     ///
     /// # Errors
-    /// A file cannot be read or synced; there is no checkpoint then.
+    /// A file cannot be read or synced; then no checkpoint exists.
     pub fn finish(self, valid_loss: Option<f64>, training: Value) -> io::Result<u64> {
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -247,7 +247,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // A finished one has another name by now. What cannot be removed here is removed before the next attempt.
+        // A finished draft has been renamed. A folder that cannot be removed here is removed before the next attempt.
         let _ = remove(&self.folder);
     }
 }
@@ -268,7 +268,7 @@ fn check(path: &Path, name: &str, expected: &Content) -> Result<(), String> {
         return Err(format!("{name} has {} bytes and should have {}", found.bytes, expected.bytes));
     }
     if found.sha256 != expected.sha256 {
-        return Err(format!("{name} is not as it was written (its SHA-256 differs)"));
+        return Err(format!("{name} has changed since it was written (its SHA-256 differs)"));
     }
     Ok(())
 }
@@ -288,7 +288,7 @@ fn content(file: File) -> io::Result<Content> {
     }
 }
 
-/// A file or folder that may not be there.
+/// Maps a missing file or folder to `None`.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
@@ -357,7 +357,8 @@ mod tests {
             let (found, refused) = newest(&checkpoints);
             assert_eq!(found, Some(1), "{words}");
             assert!(
-                refused.len() == 1 && refused[0].starts_with(&format!("the checkpoint of step {step} is left out, and is now `{step}.refused`: ")),
+                refused.len() == 1
+                    && refused[0].starts_with(&format!("the checkpoint of step {step} is not usable and was renamed to `{step}.refused`: ")),
                 "{refused:?}"
             );
             assert!(refused[0].contains(words), "{words}: {refused:?}");
@@ -371,11 +372,11 @@ mod tests {
         write(&checkpoints, 5, None);
         let other = Checkpoints::new(checkpoints.folder.clone(), id("0123456789"));
         let (found, refused) = newest(&other);
-        assert!(found.is_none() && refused[0].ends_with("it is of trial abcdef0123, and this is trial 0123456789"), "{refused:?}");
-        assert!(refused.len() == 2 && refused[1].ends_with("is usable: the trial begins anew"), "{refused:?}");
+        assert!(found.is_none() && refused[0].ends_with("it belongs to trial abcdef0123, but this is trial 0123456789"), "{refused:?}");
+        assert!(refused.len() == 2 && refused[1].ends_with("is usable: the trial starts from the beginning"), "{refused:?}");
         write(&checkpoints, 5, None);
         fs::rename(checkpoints.at(5), checkpoints.at(6)).unwrap();
-        assert!(newest(&checkpoints).1[0].ends_with("it says that it is of step 5"));
+        assert!(newest(&checkpoints).1[0].ends_with("its header says step 5"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a trial did from step to step: the series that its attempts wrote, as one.
+//! The steps of a trial as one series, joined from all its attempts.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use super::{
 };
 use crate::plan::TrialId;
 
-/// The steps and evaluations of a trial. What an attempt did beyond the checkpoint that the next went on from does not count.
+/// The steps and evaluations of a trial. Steps of an attempt after the checkpoint from which the next one resumed do not count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course {
     pub steps: Vec<StepRow>,
     pub epochs: Vec<EpochRow>,
-    /// First and last moment of the last attempt's measured window, seconds after the run's start mark: as the trial told them, else as its
-    /// steps do.
+    /// Start and end of the last attempt's measured window, in seconds after the run's start mark: as the trial reported them, else from its
+    /// steps.
     pub window: Option<(f64, f64)>,
 }
 
 impl Course {
-    /// Reads what the attempts up to this one wrote; nothing where the run's folder was not kept whole. `launch` is that of the last attempt.
+    /// Reads the tables of all attempts up to this one; empty if the run's folder is not complete. `launch` is that of the last attempt.
     ///
     /// # Errors
-    /// A table is there and cannot be read.
+    /// A table exists but cannot be read.
     pub fn read(run: &RunFolder, trial: &TrialId, last_attempt: u64, launch: Option<&Launch>) -> Result<Self, TableError> {
         let mut course = Self::default();
         for attempt in attempts(run, trial).into_iter().filter(|attempt| *attempt <= last_attempt) {
@@ -36,7 +36,7 @@ impl Course {
             let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
             let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
             if attempt == last_attempt {
-                // It died before its first step, from the beginning or from a checkpoint: nothing is its own.
+                // The attempt died before its first step: it has no steps of its own.
                 if steps.is_empty() {
                     return Ok(Self::default());
                 }
@@ -47,7 +47,7 @@ impl Course {
         Ok(course)
     }
 
-    /// A later attempt begins at the first step that it tells of, or anew.
+    /// A later attempt replaces the steps from its first one on, or all of them.
     fn go_on(&mut self, steps: Vec<StepRow>, epochs: Vec<EpochRow>) {
         if let Some(first) = steps.first().map(|row| row.step) {
             self.steps.retain(|row| row.step < first);
@@ -58,14 +58,14 @@ impl Course {
     }
 }
 
-/// The ends that the trial wrote down, on the machine's clock.
+/// Start and end as the trial reported them, on the machine's clock.
 fn told_window(folder: &Path, launch: &Launch) -> Option<(f64, f64)> {
     let result = attempt::result(folder).ok()?;
     let seconds = |nanoseconds: u64| (i128::from(nanoseconds) - i128::from(launch.run_anchor_nanoseconds)) as f64 / 1e9;
     Some((seconds(result.window_started_nanoseconds?), seconds(result.window_ended_nanoseconds?)))
 }
 
-/// From the end of the last step that is left out to that of the last.
+/// From the end of the last warm-up step to the end of the last step.
 fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
     let first = steps.iter().rposition(|row| row.is_warmup).unwrap_or(0);
     let (first, last) = (steps.get(first)?, steps.last()?);

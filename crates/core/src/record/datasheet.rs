@@ -1,34 +1,34 @@
-//! What NVIDIA prints of its boards: dense FLOP/s per precision, by the name the driver gives a board. The fallback of
-//! `peaks` where nothing was measured.
+//! Peak figures from NVIDIA's datasheets: dense FLOP/s per precision, by the board name that the driver reports. The fallback of
+//! `peaks` if nothing was measured.
 //!
-//! A name fits whole or not at all: an RTX 4090 D, an RTX 4090 Laptop GPU and an A100X are other products than the ones
-//! whose names they extend, and an unknown board has no peak rather than its cousin's.
+//! A name must match as a whole: an RTX 4090 D, an RTX 4090 Laptop GPU and an A100X are different products from those
+//! whose names they extend, and an unknown board has no peak instead of a similar board's.
 
-/// Boards with one set of figures, in TFLOP/s.
+/// Boards that share one set of figures, in TFLOP/s.
 struct Board {
-    /// As the driver names them, without `NVIDIA`, `Tesla` and `GeForce`.
+    /// Names as the driver reports them, without `NVIDIA`, `Tesla` and `GeForce`.
     names: &'static [&'static str],
     /// Without tensor cores.
     f32: f64,
     /// f16 on tensor cores, f32 accumulation, no sparsity.
     f16: f64,
-    /// Whether the tensor cores have bf16, at the rate of f16, and TF32, at half of it. All since Ampere have.
+    /// Whether the tensor cores support bf16, at the rate of f16, and TF32, at half of it. All since Ampere do.
     is_ampere_or_newer: bool,
 }
 
-/// `f16` is also the rate of bf16; the papers print one figure for both.
+/// `f16` is also the rate of bf16; the datasheets print one figure for both.
 const fn board(names: &'static [&'static str], f32: f64, f16: f64) -> Board {
     Board { names, f32, f16, is_ampere_or_newer: true }
 }
 
-/// With tensor cores for f16 alone.
+/// With tensor cores for f16 only.
 const fn before_ampere(names: &'static [&'static str], f32: f64, f16: f64) -> Board {
     Board { names, f32, f16, is_ampere_or_newer: false }
 }
 
-/// Figures with an asterisk in NVIDIA's papers count sparse products and are halved here. A GeForce board adds up f16 and bf16
-/// products in f32 at half the rate it prints for f16 with f16 accumulation; the half is what counts for training. TF32 is taken
-/// as half of bf16, as these papers print it, to 1 % (A30: 82 of 165; L40S: 183 of 362.05).
+/// Figures with an asterisk in NVIDIA's papers are for sparse products and are halved here. A GeForce board accumulates f16 and bf16
+/// products in f32 at half the rate printed for f16 accumulation; training needs the half. TF32 is taken
+/// as half of bf16, which matches the papers to 1 % (A30: 82 of 165; L40S: 183 of 362.05).
 const BOARDS: [Board; 41] = [
     // Blackwell Architecture Technical Brief, table "System Specifications": per GPU 4.5 and 5 PFLOP/s sparse bf16.
     board(&["B200"], 75.0, 2250.0),
@@ -42,7 +42,7 @@ const BOARDS: [Board; 41] = [
     board(&["H100 80GB HBM3"], 67.0, 989.5),
     board(&["H100 PCIe"], 51.0, 756.5),
     board(&["H100 NVL"], 60.0, 835.5),
-    // A100 datasheet; every form has the same figures. The 64 GB board has more SMs and is left out.
+    // A100 datasheet; every form has the same figures. The 64 GB board has more SMs and is not listed.
     board(&["A100-SXM4-40GB", "A100-SXM4-80GB", "A100-SXM-40GB", "A100-SXM-80GB", "A100-PCIE-40GB", "A100-PCIE-80GB", "A100 80GB PCIe"], 19.5, 312.0),
     // Datasheets of A30, A10 and A40.
     board(&["A30"], 10.3, 165.0),
@@ -104,7 +104,7 @@ pub(super) fn peak(name: &str, precision: &str) -> Option<f64> {
     Some(tera * 1e12)
 }
 
-/// A board's name without the words that older and newer drivers put before it.
+/// A board's name without the prefixes that older and newer drivers add.
 fn bare(name: &str) -> &str {
     ["NVIDIA ", "Tesla ", "GeForce "].iter().fold(name.trim(), |name, word| name.strip_prefix(word).unwrap_or(name))
 }

@@ -1,19 +1,19 @@
-//! What differs between two files of settings or facts, key by key.
+//! Differences between two files of settings or facts, key by key.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// One key whose value differs; `None` is absent.
+/// One key with different values; `None` means absent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Dotted.
+    /// Dotted key.
     pub key: String,
     pub old: Option<Value>,
     pub new: Option<Value>,
 }
 
-/// Every value by its dotted key. A map for whose key `is_whole` holds stays one value.
+/// Returns every value by its dotted key. A map whose key satisfies `is_whole` stays one value.
 pub fn leaves(value: Value, is_whole: &dyn Fn(&str) -> bool) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     collect(String::new(), value, is_whole, &mut leaves);
@@ -34,7 +34,7 @@ fn collect(key: String, value: Value, is_whole: &dyn Fn(&str) -> bool, leaves: &
     }
 }
 
-/// Every key whose value differs, sorted by key.
+/// Returns every key with different values, sorted by key.
 pub fn differences(old: BTreeMap<String, Value>, new: BTreeMap<String, Value>) -> Vec<Difference> {
     let mut before = old;
     let mut found: Vec<Difference> = new

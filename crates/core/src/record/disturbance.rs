@@ -1,17 +1,17 @@
-//! What a row says of others and of heat that reached into its numbers.
+//! Disturbances that a row reports: other processes and clock limits.
 
 use super::TrialRow;
 use crate::units::{Fraction, counted};
 
-/// Begins the note on `samples_per_second` of a trial beside which other processes kept the host busy.
+/// Start of the note on `samples_per_second` of a trial during which other processes kept the host busy.
 pub const BUSY_HOST: &str = "other processes kept";
-/// Clocks held down for less of the window move no rate by 3 %.
+/// Clock limits for a smaller fraction of the window change no rate by 3 %.
 const HARDLY_THROTTLED: f64 = 0.05;
-/// The driver's name of a power cap: a well used device is at it.
+/// The driver's name of the power cap; a fully used device normally reaches it.
 const POWER_CAP: &str = "sw_power_cap";
 
 impl TrialRow {
-    /// Why its times, its energy or its results may not be those of the work alone; empty where nothing is known to have disturbed it.
+    /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.
     pub fn disturbances(&self) -> Vec<String> {
         let mut found = Vec::new();
         if let Some(seen) = self.others_on_device() {
@@ -20,7 +20,7 @@ impl TrialRow {
         if let Some(share) = self.throttled_fraction.filter(|share| *share >= HARDLY_THROTTLED) {
             let reasons = self.throttle_reasons.as_deref().unwrap_or("no reason given");
             if reasons.split(' ').any(|reason| reason != POWER_CAP) {
-                found.push(format!("clocks held down for {} of the window ({reasons})", Fraction(share)));
+                found.push(format!("clocks limited for {} of the window ({reasons})", Fraction(share)));
             }
         }
         let errors = [(self.ecc_uncorrected_errors, "uncorrected memory error"), (self.ecc_corrected_errors, "corrected memory error")];

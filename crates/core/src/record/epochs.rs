@@ -5,35 +5,35 @@ use serde::{Deserialize, Serialize};
 /// Version of the table, in every row.
 pub const EPOCHS_TABLE: &str = "epochs/3";
 
-/// One epoch's end or one evaluation; both at once are one row. An unknown value is an empty cell.
+/// The end of an epoch, or an evaluation; both at the same time are one row. An unknown value is an empty cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
     pub kiln_table: String,
-    /// End of the epoch or of the evaluation, seconds after the run's start mark.
+    /// End of the epoch or of the evaluation, in seconds after the run's start mark.
     pub run_seconds: f64,
     /// Pass over the training data, from 1.
     pub epoch: u64,
     /// Optimizer updates made so far.
     pub step: u64,
-    /// Mean loss of the steps since the row before, nats per token.
+    /// Mean loss of the steps since the previous row, in nats per token.
     pub train_loss: Option<f64>,
-    /// Mean over every validation target, nats per token; empty where none was made here.
+    /// Mean over every validation target, in nats per token; empty if there was no evaluation here.
     pub valid_loss: Option<f64>,
-    /// e to the power of `valid_loss`; empty where that is too large for a number, and for what is no text.
+    /// e to the power of `valid_loss`; empty if that is too large for a number, and for data other than text.
     pub valid_perplexity: Option<f64>,
-    /// Wall time of this evaluation, a wait for the device at both ends.
+    /// Wall time of this evaluation, with a wait for the device at both ends.
     pub evaluation_seconds: Option<f64>,
     /// Samples trained on so far.
     pub samples: u64,
-    /// Share of validation images whose label has the highest output.
+    /// Fraction of validation images whose label has the highest output.
     pub valid_top1: Option<f64>,
-    /// Share of validation images whose label has one of the five highest outputs.
+    /// Fraction of validation images whose label has one of the five highest outputs.
     pub valid_top5: Option<f64>,
     /// Mean absolute error of validation log returns.
     pub valid_mean_absolute_error: Option<f64>,
-    /// Share of validation returns whose direction was right.
+    /// Fraction of validation returns whose direction was right.
     pub valid_hit_rate: Option<f64>,
-    /// Of written responses against the data's.
+    /// BLEU-4 and chrF of the written responses against those of the data.
     pub valid_bleu4: Option<f64>,
     pub valid_chrf: Option<f64>,
 }

@@ -1,28 +1,28 @@
-//! What `kiln-trial --examine` says of the libraries it was started with: one JSON object per line on its standard output.
+//! The output of `kiln-trial --examine` about its libraries: one JSON object per line on its standard output.
 //!
-//! Each line is written before the next thing is tried, so that a child that crashes or hangs in the driver has still told
-//! what it knew until then. `kiln doctor` reads them; what they mean is for the checks of `schedule`.
+//! Each line is written before the next test starts, so that a child that crashes or hangs in the driver has still reported
+//! all earlier findings. `kiln doctor` reads them; the checks of `schedule` interpret them.
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the lines, said in [`Finding::Build`].
+/// Version of the lines, in [`Finding::Build`].
 pub const EXAMINATION: u32 = 1;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
-    /// First line: what was built, and which libraries were loaded.
+    /// First line: the build, and the loaded libraries.
     Build(Build),
-    /// What the CUDA driver and libtorch's CUDA part say.
+    /// State of the CUDA driver and of libtorch's CUDA part.
     Cuda(Cuda),
-    /// Whether kernels can be compiled for the GPUs of one kind; none where there is no GPU or no NVRTC with libtorch.
+    /// Whether kernels can be compiled for the GPUs of one kind; absent without a GPU or without libtorch's NVRTC.
     Nvrtc(Nvrtc),
-    /// One matrix product that was compared with the same product in f64 on the CPU.
+    /// One matrix product, compared with the same product in f64 on the CPU.
     Product(Product),
     /// Last line.
     Done,
-    /// A finding of a newer child.
+    /// A finding from a newer child.
     #[serde(other)]
     Unknown,
 }
@@ -34,19 +34,19 @@ pub struct Build {
     pub kiln_examination: u32,
     /// Version of the program.
     pub kiln_trial: String,
-    /// As `run.engine` names them.
+    /// Names as in `run.engine`.
     pub engines: Vec<String>,
     /// `None` in a build without libtorch.
     #[serde(default)]
     pub libtorch: Option<Libtorch>,
 }
 
-/// A libtorch as it is loaded.
+/// A loaded libtorch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Libtorch {
     /// Version of the headers that the program was compiled with.
     pub compiled: String,
-    /// What the loaded library says its version is.
+    /// Version that the loaded library reports.
     #[serde(default)]
     pub loaded: Option<String>,
     /// Path of the loaded `libtorch_cpu.so`.
@@ -55,26 +55,26 @@ pub struct Libtorch {
     /// CUDA runtime of the loaded build, such as `13.0`; `None` for a CPU-only one.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// Why the CUDA half of this libtorch, which is there, cannot be loaded.
+    /// Why the existing CUDA part of this libtorch cannot be loaded.
     #[serde(default)]
     pub cuda_fault: Option<String>,
-    /// Such as `9.10.2`.
+    /// For example `9.10.2`.
     #[serde(default)]
     pub cudnn: Option<String>,
-    /// What the build's GPU code is for: `sm_90`, `compute_120`.
+    /// Targets of the build's GPU code: `sm_90`, `compute_120`.
     #[serde(default)]
     pub architectures: Vec<String>,
 }
 
-/// CUDA as seen from inside the child.
+/// CUDA as seen inside the child.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cuda {
-    /// What the driver's own library (`libcuda.so.1`) answered to `cuInit`; `None` where there is no such library.
+    /// Answer of the driver's library (`libcuda.so.1`) to `cuInit`; `None` if the library is absent.
     #[serde(default)]
     pub driver: Option<CudaDriver>,
     /// Devices that libtorch can use; 0 in a CPU-only build.
     pub devices: u64,
-    /// libtorch's words where it can use none.
+    /// libtorch's message if it can use no device.
     #[serde(default)]
     pub fault: Option<String>,
 }
@@ -86,7 +86,7 @@ pub struct CudaDriver {
     pub code: i32,
     /// Its name, such as `CUDA_ERROR_NO_DEVICE`.
     pub name: String,
-    /// Newest CUDA that the driver can run.
+    /// Newest CUDA version that the driver supports.
     #[serde(default)]
     pub version: Option<String>,
     /// In CUDA's order.
@@ -94,30 +94,30 @@ pub struct CudaDriver {
     pub devices: Vec<CudaDevice>,
 }
 
-/// A device as CUDA numbers it.
+/// A device with its CUDA index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CudaDevice {
     pub name: String,
-    /// `GPU-…`, as NVML writes it.
+    /// `GPU-…`, as in NVML.
     pub uuid: String,
-    /// Such as `9.0`.
+    /// For example `9.0`.
     pub compute_capability: String,
 }
 
-/// NVRTC, by which cuDNN and libtorch compile kernels while a trial runs.
+/// NVRTC, which cuDNN and libtorch use to compile kernels while a trial runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nvrtc {
-    /// Such as `sm_90`.
+    /// For example `sm_90`.
     pub architecture: String,
-    /// CUDA's version, such as `13.0`.
+    /// CUDA's version, for example `13.0`.
     #[serde(default)]
     pub version: Option<String>,
-    /// NVRTC's words where a small kernel did not compile.
+    /// NVRTC's message if a small kernel did not compile.
     #[serde(default)]
     pub fault: Option<String>,
 }
 
-/// A square product of random factors, TF32 off.
+/// A square product of random factors, with TF32 off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Product {
     /// `cpu`, or `cuda:0` in CUDA's order.
@@ -126,13 +126,13 @@ pub struct Product {
     pub precision: String,
     /// Rows and columns of the factors.
     pub size: u64,
-    /// Largest difference from the f64 product, over the largest element of that; `None` if it is no number, or with a fault.
+    /// Maximum difference from the f64 product, relative to its largest element; `None` if it is not finite, or on an error.
     #[serde(default)]
     pub max_relative_error: Option<f64>,
-    /// Of one product, the device waited for.
+    /// Duration of one product, including the wait for the device.
     #[serde(default)]
     pub seconds: Option<f64>,
-    /// The engine's words where there was no product.
+    /// The engine's message if the product failed.
     #[serde(default)]
     pub fault: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The child's protocol: one JSON object per line on its standard output, read by the parent.
 //!
-//! Times are CLOCK_MONOTONIC in nanoseconds, which parent and child on one host share. The parent takes an unknown `event`
-//! as a sign of life and nothing more, so a newer child may say more.
+//! Times are CLOCK_MONOTONIC in nanoseconds, which parent and child on one host share. The parent treats an unknown `event`
+//! only as a sign of life, so a newer child may send more events.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,38 @@ use crate::plan::Outcome;
 /// Version of the protocol, sent in [`Message::Hello`].
 pub const PROTOCOL: u32 = 1;
 
-/// Exit statuses of the child, besides 0 for a trial that ended as its `finished` message says.
+/// Exit statuses of the child; 0 means that the trial ended as its `finished` message says.
 pub mod exit_status {
     /// The trial ended as `trial.json` and the `finished` message say.
     pub const RESULT: i32 = 0;
-    /// It failed; the reason is in the `finished` message if there was one, else at the end of `stderr.txt`.
+    /// It failed; the reason is in the `finished` message if there is one, else at the end of `stderr.txt`.
     pub const FAILED: i32 = 1;
     /// `trial.yaml` or the command line could not be read.
     pub const BAD_FILE: i32 = 2;
-    /// The engine or device cannot be had on this machine.
+    /// The engine or device is not available on this machine.
     pub const NO_DEVICE: i32 = 3;
     /// Host or device memory ran out.
     pub const OOM: i32 = 4;
-    /// SIGTERM came and was obeyed.
+    /// The child stopped after SIGTERM.
     pub const INTERRUPTED: i32 = 130;
 }
 
-/// One line of a child's standard output: JSON, with `event` saying which of these it is (`docs/child-protocol.md`).
+/// One line of a child's standard output: JSON; `event` names the variant (`docs/child-protocol.md`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Message {
-    /// First line: who speaks.
+    /// First line: the program and its version.
     Hello {
         protocol: u32,
         kiln_trial: String,
         pid: u32,
     },
-    /// Model and data are built; training is about to start.
+    /// Model and data are ready; training is about to start.
     Ready {
         parameters: u64,
         total_steps: u64,
         device_name: String,
-        /// Libraries as loaded into the child: name to version.
+        /// Libraries loaded into the child: name to version.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         libraries: BTreeMap<String, String>,
     },
@@ -57,7 +57,7 @@ pub enum Message {
         step: u64,
         monotonic_nanoseconds: u64,
     },
-    /// At most a few times a second. `loss` is the newest one read; rates are over the time since the last message.
+    /// At most a few times a second. `loss` is the last one read; rates cover the time since the last message.
     Progress {
         step: u64,
         total_steps: u64,
@@ -68,7 +68,7 @@ pub enum Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         data_wait_fraction: Option<f64>,
     },
-    /// The validation data is being gone through; a sign of life.
+    /// Evaluation on the validation data is running; a sign of life.
     Evaluating {
         step: u64,
         batch: u64,
@@ -78,14 +78,14 @@ pub enum Message {
         step: u64,
         valid_loss: f64,
     },
-    /// The trained model writes its texts (`train.sample`); a sign of life.
+    /// The trained model is writing its texts (`train.sample`); a sign of life.
     Sampling {
         /// From 1.
         sample: u64,
         token: u64,
         total_tokens: u64,
     },
-    /// The training goes on after this step, from a checkpoint.
+    /// The training resumes after this step, from a checkpoint.
     Resumed {
         step: u64,
     },
@@ -100,7 +100,7 @@ pub enum Message {
         step: u64,
         monotonic_nanoseconds: u64,
     },
-    /// Something a reader should know, not an error.
+    /// A notice for the reader, not an error.
     Notice {
         text: String,
     },
@@ -110,7 +110,7 @@ pub enum Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// An event of a newer child.
+    /// An event from a newer child.
     #[serde(other)]
     Unknown,
 }

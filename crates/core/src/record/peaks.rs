@@ -1,6 +1,6 @@
-//! The ceiling that MFU is measured against: FLOP/s of a dense matrix product per device and precision. Measured peaks
-//! (`kiln calibrate`) are kept in one file per user, the best of each device, driver, libtorch and precision; what NVIDIA
-//! prints (`datasheet`) is the fallback. Precisions go by their names in experiment files.
+//! The peak for MFU: FLOP/s of a dense matrix product per device and precision. Measured peaks
+//! (`kiln calibrate`) are stored in one file per user, the best of each device, driver, libtorch and precision; NVIDIA's
+//! figures (`datasheet`) are the fallback. Precisions have their names from experiment files.
 
 use std::{
     env,
@@ -30,11 +30,11 @@ pub struct MeasuredPeak {
     pub device: DeviceKey,
     /// Version of libtorch, as trials record it.
     pub libtorch: String,
-    /// `f32`, `tf32`, `amp-bf16`, `amp-f16`; those that multiply in one number format have one peak.
+    /// `f32`, `tf32`, `amp-bf16`, `amp-f16`; precisions that multiply in the same number format share one peak.
     pub precision: String,
     /// FLOP/s.
     pub flops: f64,
-    /// Rows and columns of the factors that reached it.
+    /// Rows and columns of the factors of the fastest product.
     pub size: u64,
 }
 
@@ -49,45 +49,46 @@ impl MeasuredPeak {
     }
 }
 
-/// A peak as it was just measured, beside what was known before.
+/// A newly measured peak and the previous one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub measured: MeasuredPeak,
-    /// The best one of before, if there was one.
+    /// The best previous peak, if there was one.
     pub before: Option<MeasuredPeak>,
 }
 
 impl Kept {
-    /// The one that counts from now on.
+    /// The peak that is valid from now on.
     pub fn best(&self) -> &MeasuredPeak {
         self.before.as_ref().filter(|before| before.flops > self.measured.flops).unwrap_or(&self.measured)
     }
 }
 
-/// What a peak belongs to.
+/// The device that a peak belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceKey {
     /// GPU UUID, or the CPU's model.
     pub device: String,
-    /// The product's name, by which the table knows it.
+    /// The product's name, as in the table.
     pub name: String,
     /// Driver version; absent for a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Threads of a CPU's product; absent for a GPU.
+    /// Number of threads for a CPU; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_threads: Option<u64>,
-    /// Family, model, stepping, level and units of a CPU, whose model alone names several kinds; absent for a GPU.
+    /// Family, model, stepping, level and units of a CPU, because a model name covers several kinds; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<String>,
-    /// Enforced limit of a GPU, to the watt; absent for a CPU.
+    /// Enforced power limit of a GPU, in W without fraction; absent for a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<u64>,
 }
 
 impl DeviceKey {
-    /// Whether a peak of one is a peak of the other: the same GPU under the same driver and power limit, or the same kind of CPU with as many threads. One that
-    /// does not say which kind (of an older kiln) is no other's.
+    /// Whether a peak of one is valid for the other: the same GPU with the same driver and power limit, or the same kind of CPU with as many
+    /// threads. A CPU
+    /// without a kind (from an older kiln) matches no other.
     fn is_same(&self, other: &Self) -> bool {
         let is_known = self.driver.is_some() || self.cpu_threads.is_some();
         is_known
@@ -99,7 +100,7 @@ impl DeviceKey {
     }
 }
 
-/// A ceiling and where it comes from.
+/// A peak and its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
     /// Dense, FLOP/s.
@@ -115,8 +116,8 @@ pub fn peaks_path() -> Option<PathBuf> {
     Some(cache.join("kiln").join("peaks.json"))
 }
 
-/// The peak of this device at this precision: the best one measured under this very driver and libtorch, else what the
-/// datasheet says; `None` if neither is known. Without `libtorch` no measured peak is taken.
+/// Returns the peak of this device at this precision: the best one measured with exactly this driver and libtorch, else the
+/// datasheet's; `None` if neither is known. Without `libtorch` no measured peak is used.
 pub fn lookup(path: Option<&Path>, device: &DeviceKey, libtorch: Option<&str>, precision: &str) -> Option<Peak> {
     let measured = path.and_then(|path| read(path).ok()).unwrap_or_default();
     let of_this = |peak: &&MeasuredPeak| libtorch.is_some_and(|libtorch| peak.is_of(device, libtorch, precision));
@@ -125,20 +126,20 @@ pub fn lookup(path: Option<&Path>, device: &DeviceKey, libtorch: Option<&str>, p
     best.map(|flops| Peak { flops, source: "measured" }).or_else(printed)
 }
 
-/// The number format whose products a precision's peak is of: mixed precision multiplies in the narrow one.
+/// The number format of the products behind a precision's peak: mixed precision multiplies in the narrow format.
 pub fn dtype(precision: &str) -> &str {
     precision.strip_prefix("amp-").unwrap_or(precision)
 }
 
-/// Keeps the best of the new peaks and those in the file, and says for each new one what was known before.
+/// Stores the best of the new peaks and those in the file, and returns the previous one for each new peak.
 ///
 /// # Errors
-/// The file cannot be read or written, or is none of kiln's.
+/// The file cannot be read or written, or is not kiln's.
 pub fn keep(path: &Path, new: &[MeasuredPeak]) -> io::Result<Vec<Kept>> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    // Two GPUs may be measured at once, and each measurement reads the file before it writes it.
+    // Two GPUs may be measured at the same time, and each measurement reads the file before it writes it.
     let lock = File::create(path.with_extension("lock"))?;
     lock.lock()?;
     let mut peaks = read(path)?;
@@ -147,7 +148,7 @@ pub fn keep(path: &Path, new: &[MeasuredPeak]) -> io::Result<Vec<Kept>> {
     Ok(kept)
 }
 
-/// Puts the better of a new peak and those of the same device, libtorch and precision in their place.
+/// Replaces the peak of the same device, libtorch and precision if the new one is higher.
 fn replace(peaks: &mut Vec<MeasuredPeak>, measured: &MeasuredPeak) -> Kept {
     let (same, mut others): (Vec<_>, Vec<_>) = peaks.drain(..).partition(|old| old.is_of_the_same(measured));
     let before = same.into_iter().reduce(|best, this| if this.flops > best.flops { this } else { best });
@@ -157,7 +158,7 @@ fn replace(peaks: &mut Vec<MeasuredPeak>, measured: &MeasuredPeak) -> Kept {
     kept
 }
 
-/// A missing file holds no peaks.
+/// A missing file contains no peaks.
 fn read(path: &Path) -> io::Result<Vec<MeasuredPeak>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,37 +1,37 @@
-//! One check of the machine, as `run.json` and `kiln doctor --json` keep it. How a check comes about is left to `schedule`.
+//! One check of the machine, as stored in `run.json` and `kiln doctor --json`. `schedule` performs the checks.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What was found of one thing that a run depends on.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was checked, such as `power-limit`; the same word in every version of kiln.
+    /// Name of the check, such as `power-limit`; the same in every version of kiln.
     pub name: String,
-    /// nvidia-smi's index of the GPU that was checked; absent for what concerns the whole machine.
+    /// nvidia-smi's index of the checked GPU; absent for checks of the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u64>,
     pub state: State,
-    /// What was seen, in words.
+    /// The observation, in words.
     pub evidence: String,
-    /// What to do about it; absent where there is nothing to do.
+    /// The remedy; absent if there is nothing to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// How bad it is, best first.
+/// Severity, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Ok,
-    /// Left out because it was not asked for.
+    /// Skipped because it was not requested.
     Skipped,
-    /// The machine does not say.
+    /// The machine does not report it.
     Unknown,
-    /// Trials run, but slower, less exactly or less surely than they could.
+    /// Trials run, but slower, less accurately or less reliably than possible.
     Warning,
-    /// Something does not work.
+    /// A part does not work.
     Problem,
 }
 
@@ -72,18 +72,18 @@ impl Check {
         Self { remedy: Some(remedy.into()), ..Self::new(name, State::Problem, evidence) }
     }
 
-    /// The same check, of the GPU with this index.
+    /// The same check, for the GPU with this index.
     #[must_use]
     pub fn of_gpu(self, index: u64) -> Self {
         Self { gpu: Some(index), ..self }
     }
 
-    /// Whether a person should know of it without asking.
+    /// Whether the user should see it without asking.
     pub fn is_worth_saying(&self) -> bool {
         self.state >= State::Warning
     }
 
-    /// What was checked, for a page: `GPU 0 power-limit`.
+    /// Name of the check for a page: `GPU 0 power-limit`.
     pub fn label(&self) -> String {
         match self.gpu {
             Some(index) => format!("GPU {index} {}", self.name),

@@ -1,5 +1,5 @@
-//! `run.json`: which launches made a run, on what machine, from which code. Facts come in gathered; a file comes out, always
-//! whole (a temporary file, then a rename).
+//! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a file, always
+//! complete (a temporary file, then a rename).
 
 use std::{
     collections::BTreeMap,
@@ -17,20 +17,20 @@ use crate::plan::TrialId;
 /// Version of the file.
 pub const RUN_FILE: u32 = 1;
 
-/// One run: what was planned and every launch that worked on it.
+/// One run: its plan and every launch that worked on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunFile {
     /// Format version, [`RUN_FILE`].
     pub kiln_run: u32,
     pub experiment: String,
-    /// Of the bytes of `experiment.yaml`, hex; absent in runs older than this key.
+    /// SHA-256 of `experiment.yaml`, in hex; absent in runs older than this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment_sha256: Option<String>,
-    /// File of each table of the run and the version it is written in.
+    /// File of each table of the run, with the table's version.
     pub tables: BTreeMap<String, String>,
-    /// Every planned trial, in plan order; of a search those that it has asked for.
+    /// Every planned trial, in plan order; for a search those that it has requested.
     pub plan: Vec<TrialId>,
-    /// Whether a search may ask for more.
+    /// Whether a search may request more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_searching: bool,
     pub launches: Vec<Launch>,
@@ -43,29 +43,29 @@ pub struct Launch {
     pub launch: u64,
     #[serde(flatten)]
     pub anchor: Anchor,
-    /// The run's start mark on this boot's CLOCK_MONOTONIC: `run_seconds` is a monotonic time less this. Negative for a run
-    /// that began before the machine did.
+    /// The run's start mark on this boot's CLOCK_MONOTONIC: `run_seconds` is a monotonic time minus this. Negative for a run
+    /// that started before the machine booted.
     pub run_anchor_nanoseconds: i64,
     pub pid: u32,
     pub command_line: Vec<String>,
     /// Host facts: CPU, cores, memory, kernel.
     pub machine: Value,
-    /// The beginning of the SHA-256 of the machine's id, to tell machines apart; absent where it has none.
+    /// First digits of the SHA-256 of the machine's id, to identify the machine; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_id: Option<String>,
-    /// By what a host is told from a copy of it, and a hash of that: `net-…` by its network cards, `dmi-…` by its board; absent where nothing does.
+    /// Hash that distinguishes a host from a copy of it: `net-…` from its network cards, `dmi-…` from its board; absent if neither is available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
-    /// The devices of the machine, as found.
+    /// The devices of the machine, as detected.
     pub devices: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     pub versions: Versions,
-    /// Libraries as loaded into this launch's trials, in the trials' own words: name to version. The first word on each name
-    /// counts; a trial's own is in its `trial.json`.
+    /// Libraries loaded into this launch's trials, as the trials report them: name to version. The first report of each name
+    /// counts; a trial's own report is in its `trial.json`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub libraries: BTreeMap<String, String>,
-    /// The engine's switches that decide numbers (TF32, cuDNN benchmark and deterministic), as the trials tell them; as `libraries`.
+    /// The engine's switches that affect numbers (TF32, cuDNN benchmark and deterministic), as the trials report them; like `libraries`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flags: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,18 +75,18 @@ pub struct Launch {
     /// SHA-256 of the uncompressed bytes of each text that is read, by data kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub data_sha256: BTreeMap<String, String>,
-    /// Keys that were changed since the launch before, and allowed to: dotted key to new value.
+    /// Keys that changed since the previous launch, and may change: dotted key to new value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, Value>,
-    /// What was checked of the machine before the launch's first trial; absent in runs older than this check.
+    /// Checks of the machine before the launch's first trial; absent in runs older than these checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preflight: Vec<Check>,
-    /// When and how the launch ended; absent while it runs or after it was killed.
+    /// Time and reason of the launch's end; absent while it runs or after it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
 }
 
-/// The moment a launch began, on each clock that can be read later.
+/// The start of a launch, on each clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anchor {
     /// UTC, RFC 3339.
@@ -95,18 +95,18 @@ pub struct Anchor {
     pub monotonic_nanoseconds: i64,
 }
 
-/// What runs.
+/// The programs of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     pub kiln: String,
-    /// Of the `kiln` program's file, hex.
+    /// SHA-256 of the `kiln` program's file, in hex.
     pub kiln_sha256: Option<String>,
-    /// The program of a trial and the hash of its file.
+    /// The program of a trial and the SHA-256 of its file.
     pub trial_program: String,
     pub trial_program_sha256: Option<String>,
 }
 
-/// The state of the source tree that kiln was started in.
+/// The state of the source tree in which kiln was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Git {
     pub commit: String,
@@ -118,12 +118,12 @@ pub struct Git {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub utc: String,
-    /// `finished`, `interrupted`, `disk full` or the words of an error.
+    /// `finished`, `interrupted`, `disk full` or an error message.
     pub how: String,
 }
 
 impl RunFile {
-    /// Adds to the newest launch what a trial tells of its libraries and switches; whether there was something new.
+    /// Adds a trial's libraries and switches to the newest launch; returns whether something was new.
     pub fn add_libraries(&mut self, libraries: &BTreeMap<String, String>, flags: &BTreeMap<String, String>) -> bool {
         let Some(launch) = self.launches.last_mut() else { return false };
         let known = launch.libraries.len() + launch.flags.len();
@@ -143,7 +143,7 @@ impl RunFile {
         Self::parse(&fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?, path)
     }
 
-    /// The same of a text; `path` names it in messages.
+    /// Parses the text of a `run.json`; `path` names it in messages.
     ///
     /// # Errors
     /// As [`RunFile::read`].
@@ -156,13 +156,13 @@ impl RunFile {
     }
 
     /// # Errors
-    /// The file cannot be written; the old one is then untouched.
+    /// The file cannot be written; the old one then stays unchanged.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         write_json(path, self)
     }
 }
 
-/// Writes pretty JSON, whole or not at all.
+/// Writes pretty JSON atomically.
 ///
 /// # Errors
 /// As [`write_whole`].
@@ -172,10 +172,10 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     write_whole(path, &text)
 }
 
-/// Writes a file whole or not at all: a temporary file beside it, synced, then renamed over it.
+/// Writes a file atomically: a temporary file beside it, synced, then renamed over it.
 ///
 /// # Errors
-/// The folder is missing, not writable or full; the old file is then untouched and the temporary one is gone.
+/// The folder is missing, not writable or full; the old file then stays unchanged and the temporary file is removed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.new"));

@@ -1,6 +1,6 @@
-//! The layout of `results/`: where the files of a run lie, which runs there are, and who is at work on them.
+//! The layout of `results/`: paths of a run's files, the list of runs, and the locks.
 //!
-//! Paths come in and go out; what the files say is for `run_file`, `run_folder_table` and `attempt`.
+//! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -12,10 +12,10 @@ use crate::plan::TrialId;
 
 /// The link to the newest run of an experiment.
 pub const LATEST: &str = "latest";
-/// A run being made; it gets its name by a rename once its first files are there.
+/// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";
-/// What `results/.gitignore` keeps out: all but the small tables, the experiment and `run.json`.
+/// Content of `results/.gitignore`: everything except the small tables, the experiment and `run.json` is ignored.
 const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and snapshot-*.txt; the rest is large or local\n\
     */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
 
@@ -24,7 +24,7 @@ const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, sna
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// A folder that exists already.
+    /// Opens a folder that already exists.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
@@ -54,7 +54,7 @@ impl RunFolder {
         self.path().join("snapshots.csv")
     }
 
-    /// One launch's snapshot as a page for people.
+    /// The readable page of one launch's snapshot.
     pub fn snapshot_page(&self, launch: u64) -> PathBuf {
         self.0.join(format!("snapshot-{launch}.txt"))
     }
@@ -63,7 +63,7 @@ impl RunFolder {
         self.0.join("samples.csv")
     }
 
-    /// Space kept for the last rows of a run whose disk fills up.
+    /// Reserve file whose space is used for the last rows of a run when the disk is full.
     pub fn reserve(&self) -> PathBuf {
         self.0.join(".reserve")
     }
@@ -72,7 +72,7 @@ impl RunFolder {
         self.0.join("trials")
     }
 
-    /// Of a run that an older kiln began, under the id without its letter.
+    /// Folder of a trial in a run of an older kiln, under the id without its letter.
     pub fn trial(&self, trial: &TrialId) -> PathBuf {
         let older = self.trials().join(trial.digits());
         if older.is_dir() { older } else { self.trials().join(&trial.0) }
@@ -86,16 +86,16 @@ impl RunFolder {
         self.trial(trial).join(attempt.to_string())
     }
 
-    /// Common to the attempts of a trial.
+    /// Folder shared by the attempts of a trial.
     pub fn checkpoints(&self, trial: &TrialId) -> PathBuf {
         self.trial(trial).join("checkpoint")
     }
 }
 
-/// Makes a run's folder with its first files, in one step: `fill` writes into a folder that gets its name only afterwards.
+/// Creates a run's folder with its first files atomically: `fill` writes into a folder that is renamed afterwards.
 ///
 /// # Errors
-/// The folder cannot be made, or `fill` failed; nothing is left behind then.
+/// The folder cannot be created, or `fill` failed; then nothing is left.
 pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&RunFolder) -> io::Result<()>) -> io::Result<RunFolder> {
     let parent = results.join(experiment);
     fs::create_dir_all(&parent)?;
@@ -115,10 +115,10 @@ pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&
     Ok(made)
 }
 
-/// Points `latest` at a run if it does not yet: the link may have been deleted, or dangle.
+/// Makes `latest` point to a run if it does not yet: the link may have been deleted, or dangle.
 ///
 /// # Errors
-/// The link cannot be made, or a folder of that name stands in its place.
+/// The link cannot be created, or a folder of that name exists.
 pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
     let parent = run.0.parent().unwrap_or(Path::new(""));
     refuse_latest_folder(parent)?;
@@ -128,7 +128,7 @@ pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
     }
 }
 
-/// The runs of one experiment, oldest first; one that lost its `run.json` is known by its name.
+/// The runs of one experiment, oldest first; a run without `run.json` is recognized by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else { return Vec::new() };
     let mut runs: Vec<_> = entries
@@ -141,7 +141,7 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     runs
 }
 
-/// Whether a name begins as a run's does: `20261120T100809Z-`.
+/// Whether a name begins like a run's: `20261120T100809Z-`.
 fn is_run_name(name: &str) -> bool {
     const SHAPE: &[u8] = b"00000000T000000Z-";
     let fits = |(found, wanted): (u8, &u8)| if *wanted == b'0' { found.is_ascii_digit() } else { found == *wanted };
@@ -163,7 +163,7 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The lock of one experiment; let go when dropped, or when the process ends in any way.
+/// The lock of one experiment; released when dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -171,26 +171,26 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread is just starting still has the file until it becomes its program.
+        // Closing is not enough: a child that another thread is just starting still has the file open until its exec.
         let _ = self.file.unlock();
     }
 }
 
-/// Who holds a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
+/// The holder of a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder(pub String);
 
-/// Takes the lock of one experiment, or says who has it.
+/// Takes the lock of one experiment, or returns its holder.
 ///
 /// # Errors
-/// The lock's file cannot be made or opened.
+/// The lock file cannot be created or opened.
 pub fn lock(results: &Path, experiment: &str, pid: u32, since_utc: &str) -> io::Result<Result<Lock, Holder>> {
     let folder = results.join(experiment);
     fs::create_dir_all(&folder)?;
     lock_file(&folder.join(LOCK), &format!("process {pid} since {since_utc}"))
 }
 
-/// Who holds the lock of an experiment now, without taking it.
+/// Returns the current holder of the lock of an experiment, without taking it.
 pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
     let mut file = File::open(results.join(experiment).join(LOCK)).ok()?;
     match file.try_lock_shared() {
@@ -202,10 +202,10 @@ pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
     }
 }
 
-/// Takes the lock that is a file, and writes into it who has it.
+/// Takes the lock of a file, and writes the holder into it.
 ///
 /// # Errors
-/// The file cannot be made or opened.
+/// The file cannot be created or opened.
 pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
     let mut file = open_for_all(path)?;
     match file.try_lock() {
@@ -219,8 +219,8 @@ pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
     }
 }
 
-/// Opens a lock's file; one that exists is never opened for creating, which the kernel refuses in a sticky folder when
-/// the file is another user's (`fs.protected_regular`).
+/// Opens a lock file; an existing one is not opened for creation, which the kernel refuses in a sticky folder if
+/// the file belongs to another user (`fs.protected_regular`).
 fn open_for_all(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::PermissionsExt;
     let mut options = OpenOptions::new();
@@ -239,7 +239,7 @@ fn read_holder(file: &mut File) -> Holder {
     let read = file.rewind().and_then(|()| file.take(300).read_to_string(&mut text));
     match read {
         Ok(_) if !text.trim().is_empty() => Holder(text.trim().to_owned()),
-        _ => Holder("a process that has not said its number yet".to_owned()),
+        _ => Holder("a process whose id is not known yet".to_owned()),
     }
 }
 
@@ -251,7 +251,7 @@ fn write_gitignore(results: &Path) -> io::Result<()> {
     }
 }
 
-/// Folders whose making was cut short; the caller holds the experiment's lock, so nobody is at work on them.
+/// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other process uses them.
 fn remove_unborn(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(UNBORN) {
@@ -278,7 +278,7 @@ fn point_latest(parent: &Path, name: &str) -> io::Result<()> {
     fs::rename(&link, parent.join(LATEST))
 }
 
-/// A folder in the link's place, as some ways of copying make one, is not ours to take away.
+/// A folder in place of the link, which some copy tools create, is not deleted.
 fn refuse_latest_folder(parent: &Path) -> io::Result<()> {
     match fs::symlink_metadata(parent.join(LATEST)) {
         Ok(found) if found.is_dir() => {
@@ -346,7 +346,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lock");
         let lock = lock_file(&path, "process 1").unwrap().unwrap();
-        // What a fork does: the same open file a second time.
+        // As after a fork: the same open file a second time.
         let _inherited = lock.file.try_clone().unwrap();
         drop(lock);
         assert!(lock_file(&path, "process 2").unwrap().is_ok());

@@ -9,21 +9,21 @@ pub const STEPS_TABLE: &str = "steps/1";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
     pub kiln_table: String,
-    /// End of the step on the host, seconds after the run's start mark.
+    /// End of the step on the host, in seconds after the run's start mark.
     pub run_seconds: f64,
-    /// Pass over the training data that the step lies in, from 1.
+    /// Pass over the training data that the step belongs to, from 1.
     pub epoch: u64,
     /// Optimizer update, from 1.
     pub step: u64,
-    /// Mean over the step's targets, nats per token; empty where the model has no loss.
+    /// Mean over the step's targets, in nats per token; empty if the model has no loss.
     pub loss: Option<f64>,
-    /// Rate that this update used.
+    /// Learning rate of this update.
     pub learning_rate: Option<f64>,
-    /// From the end of the step before, evaluation cut out; empty where the host runs ahead of the device.
+    /// Time from the end of the previous step, without evaluation; empty if the host runs ahead of the device.
     pub step_seconds: Option<f64>,
-    /// Part of the step that the trainer was blocked in the loader.
+    /// Part of the step in which the trainer was blocked in the loader.
     pub data_wait_seconds: f64,
-    /// Whether timing leaves this step out.
+    /// Whether the step is excluded from timing.
     pub is_warmup: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The one way tables are written and read: CSV with one header, whole rows only, empty cells for what is missing.
 //!
-//! In come rows (any struct whose fields are columns) and a [`TableSpec`]; out comes a file that a kill or a full disk
-//! leaves readable. A row reaches the file in one write, a failed write is taken back, a torn last line is found and cut when
-//! the file is opened again. Which columns a table has is `columns`' business.
+//! In: rows (any struct whose fields are columns) and a [`TableSpec`]. Out: a file that stays readable after a kill or a full
+//! disk. A row is written in one write, a failed write is reverted, and a torn last line is detected and cut when
+//! the file is opened again. `columns` defines the columns of each table.
 
 mod extent;
 mod head;
@@ -24,31 +24,31 @@ use self::{
 /// The column every table starts with; its cells name the table and its version, such as `trials/1`.
 pub const VERSION_COLUMN: &str = "kiln_table";
 
-/// What went wrong with a table, and where.
+/// A fault of a table, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     #[error("{path}: {doing} failed: {cause}", path = path.display())]
     Io { path: PathBuf, doing: &'static str, cause: io::Error },
-    #[error("{path}: the columns are not this table's: {difference}; move the file away or use the kiln that wrote it", path = path.display())]
+    #[error("{path}: the columns are not those of this table: {difference}; move the file away or use the kiln version that wrote it", path = path.display())]
     Columns { path: PathBuf, difference: String },
     #[error("{path}:1:1: {problem}", path = path.display())]
     Head { path: PathBuf, problem: String },
-    #[error("{path}: it is no `{known}` table: its first line is `{found}`, where kiln's header belongs; nothing was changed, name another file", path = path.display())]
+    #[error("{path}: this is not a `{known}` table: its first line is `{found}` instead of kiln's header; nothing was changed; name another file", path = path.display())]
     NoTable { path: PathBuf, found: String, known: String },
     #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads (`{known}`); update kiln", path = path.display())]
     Newer { path: PathBuf, line: u64, record: u64, found: String, known: String },
-    #[error("{path}:{line}: record {record} is of table `{found}`, where `{known}` belongs", path = path.display())]
+    #[error("{path}:{line}: record {record} is of table `{found}`, expected `{known}`", path = path.display())]
     OtherTable { path: PathBuf, line: u64, record: u64, found: String, known: String },
     #[error("{path}:{line}: record {record}: {problem}", path = path.display())]
     Record { path: PathBuf, line: u64, record: u64, problem: String },
-    #[error("{path}:{line}: a quote is opened here or later and never closed, and {rows} rows lie behind it; mend that line", path = path.display())]
+    #[error("{path}:{line}: a quote opens here or later and never closes, and {rows} rows follow it; correct that line", path = path.display())]
     OpenQuote { path: PathBuf, line: u64, rows: u64 },
     #[error("{path}: a row does not fit the table: {problem}", path = path.display())]
     Row { path: PathBuf, problem: String },
 }
 
 impl TableError {
-    /// Whether the disk (or a quota) is full: the run should stop and say how much it needs.
+    /// Whether the disk (or a quota) is full: the run should then stop and report the space it needs.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge))
     }
@@ -61,16 +61,16 @@ impl From<TableError> for io::Error {
     }
 }
 
-/// The torn last line of a table: what a killed writer left of a row.
+/// The torn last line of a table: the part of a row that a killed writer left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornLine {
     /// Line number from 1.
     pub line: u64,
-    /// What stood there, shortened to 200 characters.
+    /// Its text, shortened to 200 characters.
     pub text: String,
 }
 
-/// What a table file must look like: its name with version, and all its columns in order.
+/// The expected header of a table file: its name with version, and all its columns in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// Such as `trials/1`.
@@ -84,7 +84,7 @@ pub struct TableWriter {
     file: File,
     path: PathBuf,
     spec: TableSpec,
-    /// Bytes of whole rows.
+    /// Bytes of complete rows.
     length: u64,
 }
 
@@ -92,11 +92,11 @@ impl TableWriter {
     /// Opens or creates the table. A torn last line of an earlier writer is cut and returned.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or its first line is not this table's header: it is then left as it was.
+    /// The file cannot be read or written, or its first line is not this table's header: then it stays unchanged.
     pub fn open(path: &Path, spec: TableSpec) -> Result<(Self, Option<TornLine>), TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true).append(true).create(true))?;
         let at = |doing| move |cause| TableError::Io { path: path.to_owned(), doing, cause };
-        // First of all: a file that is not kiln's must stay as it is.
+        // This comes first: a file that is not kiln's must stay unchanged.
         check_head(&mut file, path, &spec)?;
         let extent = whole_extent(&mut file).map_err(at("reading"))?;
         check_rest(&mut file, path, &extent, spec.version)?;
@@ -111,10 +111,10 @@ impl TableWriter {
         Ok((writer, extent.torn))
     }
 
-    /// Appends one row and hands it to the operating system.
+    /// Appends one row and passes it to the operating system.
     ///
     /// # Errors
-    /// When the row has another number of cells, or the write fails; the file then ends with the row before.
+    /// The row has a different number of cells, or the write fails; the file then ends with the previous row.
     pub fn append(&mut self, cells: &[String]) -> Result<(), TableError> {
         self.append_all(std::iter::once(cells))
     }
@@ -144,10 +144,10 @@ impl TableWriter {
         self.append(&cells)
     }
 
-    /// Waits until the rows are on the disk. Costs milliseconds; once per trial.
+    /// Waits until the rows are on the disk. Takes milliseconds; used once per trial.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// The disk reports an error.
     pub fn sync(&mut self) -> Result<(), TableError> {
         self.file.sync_data().map_err(|cause| TableError::Io { path: self.path.clone(), doing: "syncing", cause })
     }
@@ -163,7 +163,7 @@ impl TableWriter {
                 Ok(())
             }
             Err(cause) => {
-                // Part of the row may stand in the file; the next opening cuts it too if this fails.
+                // Part of the row may remain in the file; the next opening cuts it if this fails.
                 let _ = self.file.set_len(self.length);
                 Err(TableError::Io { path: self.path.clone(), doing: "writing", cause })
             }
@@ -171,20 +171,20 @@ impl TableWriter {
     }
 }
 
-/// Whether a row is kept, by the table's columns and its cells.
+/// Decides whether a row is kept, from the table's columns and its cells.
 type Keep<'a> = &'a dyn Fn(&[String], &csv::StringRecord) -> bool;
 
-/// A table as read: all columns, and every whole row with its place.
+/// A table in memory: all columns, and every complete row with its place.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Where it came from, for messages.
+    /// Its source, for messages.
     pub path: PathBuf,
     pub columns: Vec<String>,
-    /// With the number of each among all of the file, from 1.
+    /// The rows, each with its number in the file, from 1.
     records: Vec<(u64, csv::StringRecord)>,
-    /// What the reader's lines are behind by: it counts the line feed of a Windows line end with the line after.
+    /// Correction of the reader's line numbers: it counts the line feed of a Windows line end with the next line.
     late_lines: u64,
-    /// A torn last line, left out of the rows.
+    /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
 }
 
@@ -192,13 +192,13 @@ impl Table {
     /// Reads a table file of the kind `version` names (`trials/1`), of this version or an older one.
     ///
     /// # Errors
-    /// When the file cannot be read, a line is no record of it, or it is another or a newer table.
+    /// The file cannot be read, a line is not a valid record, or it is another table or a newer version.
     pub fn read(path: &Path, version: &str) -> Result<Self, TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true))?;
         Self::read_from(&mut file, path, version)
     }
 
-    /// Reads of a long table only the rows whose cell in `column` is wanted.
+    /// Reads only the rows of a long table whose cell in `column` is wanted.
     ///
     /// # Errors
     /// As [`Table::read`].
@@ -234,7 +234,7 @@ impl Table {
             let separator = columns.first().and_then(|name| name.strip_prefix(VERSION_COLUMN)?.chars().next());
             let difference = match separator {
                 Some(separator) => format!("its columns are separated by `{}`; save the table with commas", separator.escape_default()),
-                None => format!("its first column is {found}, where `{VERSION_COLUMN}` belongs; name a table that kiln wrote"),
+                None => format!("its first column is {found}, expected `{VERSION_COLUMN}`; name a table that kiln wrote"),
             };
             return Err(TableError::Head { path: path.to_owned(), problem: difference });
         }
@@ -265,17 +265,17 @@ impl Table {
         self.records.get(index).map(|(_, record)| record.iter())
     }
 
-    /// Something wrong with row `index`, with its place.
+    /// A fault of row `index`, with its place.
     pub(super) fn problem_at(&self, index: usize, problem: String) -> TableError {
         let (number, line) =
             self.records.get(index).map_or((0, 0), |(number, record)| (*number, record.position().map_or(0, csv::Position::line) + self.late_lines));
         TableError::Record { path: self.path.clone(), line, record: number, problem }
     }
 
-    /// Every row as a struct whose fields are found by column name; further columns are left alone.
+    /// Every row as a struct whose fields are matched by column name; further columns are ignored.
     ///
     /// # Errors
-    /// A cell that is no value of its column, with record, line and column.
+    /// A cell that is not a valid value of its column, with record, line and column.
     pub fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>, TableError> {
         let header = csv::StringRecord::from(self.columns.clone());
         self.records.iter().map(|(number, record)| self.row(&header, record, *number)).collect()
@@ -293,22 +293,22 @@ impl Table {
         match err.field().and_then(|index| Some((self.columns.get(index as usize)?, record.get(index as usize)?))) {
             Some((column, cell)) => format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind()),
             None => match err.kind().to_string().strip_prefix("missing field ") {
-                Some(column) => format!("there is no column {column}; every column of its version must be there"),
+                Some(column) => format!("there is no column {column}; every column of its version must be present"),
                 None => err.kind().to_string(),
             },
         }
     }
 }
 
-/// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats print as short as they can and still
-/// read back to the same number; lists and maps are JSON.
+/// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats have the shortest form that
+/// reads back to the same number; lists and maps are JSON.
 ///
 /// # Errors
-/// When `row` is no struct or map.
+/// `row` is not a struct or map.
 pub fn cells_of<T: Serialize>(row: &T) -> Result<Vec<String>, String> {
     match serde_json::to_value(row) {
         Ok(Value::Object(fields)) => Ok(fields.values().map(cell_of).collect()),
-        Ok(_) => Err("it is no struct with named fields".to_owned()),
+        Ok(_) => Err("it is not a struct with named fields".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -322,11 +322,11 @@ pub fn cell_of(value: &Value) -> String {
     }
 }
 
-/// Opens a plain file: a device or a pipe could be read forever.
+/// Opens a regular file: reading a device or a pipe might never end.
 fn open_plain(path: &Path, options: &OpenOptions) -> Result<File, TableError> {
     let plain = options.open(path).and_then(|file| match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     });
     plain.map_err(|cause| TableError::Io { path: path.to_owned(), doing: "opening", cause })
 }
@@ -337,7 +337,7 @@ fn csv_reader<R: Read>(source: R) -> csv::Reader<R> {
 
 fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // Writing into memory cannot fail, and one record cannot have unequal lengths.
+    // Writing to memory cannot fail, and a single record cannot have unequal lengths.
     let _ = writer.write_record(cells);
     writer.into_inner().unwrap_or_default()
 }

@@ -22,8 +22,8 @@ use crate::{
 /// Version of the table, in every row.
 pub const TRIALS_TABLE: &str = "trials/6";
 
-/// The fixed columns, in this order; the axes stand after `outcome`, one column each, named by their dotted keys. An unknown value is an
-/// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` says what each means.
+/// The fixed columns, in this order; the axes come after `outcome`, one column each, named by their dotted keys. An unknown value is an
+/// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` documents the meaning of each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRow {
     pub kiln_table: String,
@@ -86,9 +86,9 @@ pub struct TrialRow {
     pub cpu_threads: Option<u64>,
     pub resumed_at_step: Option<u64>,
     pub fallback_of: Option<TrialId>,
-    /// `column: reason; …` for empty cells a reader would ask about; under `data`, what was left out of it, under `initial_weights`, which they were.
+    /// `column: reason; …` explains empty cells; under `data`, which data was skipped; under `initial_weights`, which weights were used.
     pub notes: Option<String>,
-    // From here on: since `trials/2`.
+    // Since `trials/2`, from here on.
     pub mean_sm_occupancy: Option<f64>,
     pub mean_tensor_active: Option<f64>,
     pub mean_dram_bandwidth_utilization: Option<f64>,
@@ -106,12 +106,12 @@ pub struct TrialRow {
     pub mean_disk_busy_fraction: Option<f64>,
     pub min_host_memory_available_bytes: Option<u64>,
     pub mean_reading_seconds: Option<f64>,
-    /// Of the attempt's start.
+    /// At the start of the attempt.
     pub run_seconds: Option<f64>,
     pub allocator_retries: Option<u64>,
     pub flops_formula: Option<String>,
     pub peak_dtype: Option<String>,
-    // From here on: since `trials/3`.
+    // Since `trials/3`, from here on.
     pub valid_top1: Option<f64>,
     pub valid_top5: Option<f64>,
     pub valid_mean_absolute_error: Option<f64>,
@@ -120,16 +120,16 @@ pub struct TrialRow {
     pub persistence_hit_rate: Option<f64>,
     pub majority_hit_rate: Option<f64>,
     pub skipped_steps: Option<u64>,
-    // From here on: since `trials/4`.
+    // Since `trials/4`, from here on.
     pub checkpoint_bytes: Option<u64>,
-    // From here on: since `trials/5`.
+    // Since `trials/5`, from here on.
     pub valid_bleu4: Option<f64>,
     pub valid_chrf: Option<f64>,
     pub devices_per_trial: Option<u64>,
     pub communication_fraction: Option<f64>,
     pub resident_slope_bytes_per_step: Option<f64>,
     pub allocated_slope_bytes_per_step: Option<f64>,
-    // From here on: since `trials/6`.
+    // Since `trials/6`, from here on.
     pub window_samples: Option<u64>,
     pub window_tokens: Option<u64>,
     pub window_flops: Option<f64>,
@@ -142,30 +142,30 @@ pub struct TrialRow {
 }
 
 impl TrialRow {
-    /// What others computed on the device meanwhile; `None` where nobody did, or nobody knows.
+    /// Other processes on the device during the attempt; `None` if there were none or it is unknown.
     pub fn others_on_device(&self) -> Option<&str> {
         self.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen))
     }
 
-    /// Energy per sample over the measured window, in J; by the driver's counter where there is one.
+    /// Energy per sample over the measured window, in J; from the driver's counter if available.
     pub fn joules_per_sample(&self) -> Option<f64> {
         self.per_sample(self.energy_counter_joules.or(self.energy_integral_joules))
     }
 
-    /// A sum over the measured window, per sample.
+    /// Divides a sum over the measured window by its samples.
     pub fn per_sample(&self, sum: Option<f64>) -> Option<f64> {
         let samples = self.samples_per_second? * self.window_seconds?;
         (samples > 0.0).then_some(sum? / samples)
     }
 
-    /// When the attempt started, in s since 1970; `None` where the cell is no time.
+    /// Start of the attempt, in s since 1970; `None` if the cell is not a time.
     pub fn started_seconds(&self) -> Option<f64> {
         let started: jiff::Timestamp = self.started_utc.as_deref()?.parse().ok()?;
         Some(started.as_millisecond() as f64 / 1000.0)
     }
 
-    /// The most memory it held, of the kind that `memory_limit_bytes` limits: its tensors' on a GPU, or where the allocator is silent all
-    /// that was in use there; the process's on the CPU. `None` where nobody read it.
+    /// Maximum memory of the kind that `memory_limit_bytes` limits: of its tensors on a GPU, or, if the allocator does not report it, all memory
+    /// in use there; of the process on the CPU. `None` if it was not read.
     pub fn memory_held_bytes(&self) -> Option<u64> {
         match self.device_uuid {
             Some(_) => self.peak_allocated_bytes.or(self.peak_nvml_used_bytes),
@@ -189,7 +189,7 @@ impl TableRow {
     }
 }
 
-/// The cell `notes`: `column: reason; …`, or nothing. A `;` inside a reason becomes a comma, so that the cell can be split.
+/// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that the cell can be split.
 pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
     let each = notes.iter().map(|(column, reason)| format!("{column}: {}", reason.replace(';', ",")));
     (!notes.is_empty()).then(|| each.collect::<Vec<_>>().join("; "))
@@ -206,7 +206,7 @@ impl TrialWriter {
     /// Opens or creates the table; `axes` are dotted keys in file order. A torn last line is cut and returned.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or has other columns (another sweep wrote it).
+    /// The file cannot be read or written, or has other columns (from another sweep).
     pub fn open(path: &Path, axes: &[String]) -> Result<(Self, Option<TornLine>), TableError> {
         let (table, torn) = TableWriter::open(path, TRIALS.spec(axes))?;
         Ok((Self { table, axes: axes.len() }, torn))
@@ -215,7 +215,7 @@ impl TrialWriter {
     /// Appends one row.
     ///
     /// # Errors
-    /// When it has not one cell per axis, or the write fails; the file then ends with the row before.
+    /// The row does not have one cell per axis, or the write fails; the file then ends with the previous row.
     pub fn append(&mut self, row: &TableRow) -> Result<(), TableError> {
         let refuse = |problem| TableError::Row { path: self.table.path().to_owned(), problem };
         if row.axes.len() != self.axes {
@@ -229,7 +229,7 @@ impl TrialWriter {
     /// Appends one row and waits until it is on the disk.
     ///
     /// # Errors
-    /// As [`TrialWriter::append`], and when the disk refuses.
+    /// As [`TrialWriter::append`], and when the disk reports an error.
     pub fn append_synced(&mut self, row: &TableRow) -> Result<(), TableError> {
         self.append(row)?;
         self.table.sync()
@@ -240,24 +240,24 @@ impl TrialWriter {
     }
 }
 
-/// `trials.csv`, read.
+/// `trials.csv` in memory.
 #[derive(Clone, Debug)]
 pub struct TrialTable {
     /// Dotted keys in file order.
     pub axes: Vec<String>,
     pub rows: Vec<TableRow>,
-    /// A torn last line, left out of the rows.
+    /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
 }
 
 impl TrialTable {
     /// # Errors
-    /// When the file cannot be read, is no `trials.csv`, is newer than this kiln, has a cell that is no value of its column, or has an id in both forms.
+    /// The file cannot be read, is not a `trials.csv`, is newer than this kiln, has an invalid cell, or has an id in both forms.
     pub fn read(path: &Path) -> Result<Self, TableError> {
         Self::of(&Table::read(path, TRIALS_TABLE)?)
     }
 
-    /// Reads from anything that can seek (a file of another commit in memory); `path` names it in messages.
+    /// Reads a table from any seekable source (a file of another commit in memory); `path` names it in messages.
     ///
     /// # Errors
     /// As [`TrialTable::read`].
@@ -280,7 +280,7 @@ impl TrialTable {
         Ok(Self { axes, rows, torn: table.torn.clone() })
     }
 
-    /// The row that counts of each trial: its last attempt's, in the plan's order.
+    /// The valid row of each trial: that of its last attempt, in the plan's order.
     pub fn last_attempts(&self) -> Vec<&TableRow> {
         let mut last: HashMap<&TrialId, &TableRow> = HashMap::new();
         for row in &self.rows {
@@ -294,16 +294,16 @@ impl TrialTable {
     }
 }
 
-/// An id with its letter and the same without are one trial, and kiln writes one form into a table. Where both stand in one, two runs were joined, and of two
-/// attempts of the same number one would hide the other.
+/// An id with and without its letter is the same trial, and kiln writes one form into a table. If a table has both, two runs were joined, and of two
+/// attempts with the same number one would hide the other.
 fn check_ids(table: &Table, rows: &[TrialRow]) -> Result<(), TableError> {
     let mut forms: HashMap<&TrialId, usize> = HashMap::new();
     for (index, row) in rows.iter().enumerate() {
         let first = *forms.entry(&row.trial).or_insert(index);
         if rows[first].trial.0 != row.trial.0 {
             let problem = format!(
-                "`trial` is `{}`, and record {} has `{}`: with the letter `{}` and without it an id is one trial, and a table has one form of it; keep the rows of \
-                 each run in a table of its own, and compare the two tables",
+                "`trial` is `{}`, and record {} has `{}`: an id with and without the letter `{}` is the same trial, and a table uses only one form; keep the rows of \
+                 each run in a separate table, and compare the two tables",
                 row.trial,
                 first + 1,
                 rows[first].trial,
@@ -315,7 +315,7 @@ fn check_ids(table: &Table, rows: &[TrialRow]) -> Result<(), TableError> {
     Ok(())
 }
 
-/// A column that is not there would read as one without values: every column of the oldest version among the rows must be there.
+/// A missing column would look like one without values: every column of the oldest version among the rows must be present.
 fn check_columns(table: &Table) -> Result<(), TableError> {
     let version = |row: usize| table.cells(row)?.next()?.split('/').nth(1)?.parse::<u32>().ok();
     let Some(oldest) = (0..table.len()).filter_map(version).min() else { return Ok(()) };
@@ -330,7 +330,7 @@ fn check_columns(table: &Table) -> Result<(), TableError> {
     if missing.is_empty() {
         return Ok(());
     }
-    let problem = format!("there is no column {}; every column of a row's version (trials/{oldest}) must be there", listed(&missing, ", "));
+    let problem = format!("there is no column {}; every column of a row's version (trials/{oldest}) must be present", listed(&missing, ", "));
     Err(TableError::Head { path: table.path.clone(), problem })
 }
 

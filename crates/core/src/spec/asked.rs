@@ -1,5 +1,5 @@
-//! The `model` section twice: as the layers ask for it, and as its types resolve it. They differ where a key gives the defaults of
-//! others (`size` of kind `gpt`): an axis changes what is asked, and each point is resolved anew.
+//! The `model` section in two forms: as the layers give it, and as its types resolve it. They differ if a key sets the defaults of
+//! other keys (`size` of kind `gpt`): an axis changes the given form, and each point is resolved again.
 
 use std::ops::Deref;
 
@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 use super::{node::Node, problem::Location, sweep};
 use crate::kinds::Model;
 
-/// Gives the defaults of other keys, and is no part of a resolved model.
+/// The key that sets the defaults of other keys; it is not part of a resolved model.
 const SIZE: &str = "size";
 
-/// A model, and what of it is asked for.
+/// A model, and the form in which the layers give it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AskedModel {
-    /// As the types have it, with `size` if that is given, and without what is left to it.
+    /// The given form as its types read it, with `size` if present, and without keys that have a default.
     asked: Map<String, Value>,
     model: Model,
 }
@@ -48,8 +48,8 @@ impl Serialize for AskedModel {
     }
 }
 
-/// Puts the keys that `model` leaves to its types in, each where its value comes from, and takes `size` out. Where the sweep varies what
-/// a size gives, both stay as they are: each point has its own.
+/// Inserts the defaults of `model`, each at the place of its source, and removes `size`. If the sweep varies a key that
+/// a size sets, both stay unchanged: each point resolves its own.
 pub(super) fn resolve_model(tree: &mut Node) {
     let Some(given) = tree.get("model") else { return };
     let Ok(model) = serde_json::from_value::<Model>(given.to_json()) else { return };
@@ -67,7 +67,7 @@ pub(super) fn resolve_model(tree: &mut Node) {
     tree.remove_path(&["model".to_owned(), SIZE.to_owned()]);
 }
 
-/// Whether points differ in their size, or in what the size of all gives.
+/// Whether points differ in their size, or in a value that their common size sets.
 fn is_varied(tree: &Node, model: &Model, has_size: bool) -> bool {
     let name = |key: &str| key == SIZE || (has_size && model.keys_of_sizes().contains(&key));
     sweep::varied_keys(tree).iter().filter_map(|key| key.strip_prefix("model.")).any(name)

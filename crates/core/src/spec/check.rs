@@ -1,5 +1,5 @@
 //! Walks a merged tree against the table of keys and collects every problem: unknown keys, wrong types, values out of range,
-//! missing keys, keys whose feature is not there yet.
+//! missing keys, keys of features that do not exist yet.
 
 use super::{
     future,
@@ -11,9 +11,9 @@ use super::{
     value::{allowed, fault},
 };
 
-/// Checks every key of a tree but what only the whole experiment can show.
+/// Checks every key of a tree, except rules that need the whole experiment.
 ///
-/// `whole` says that no further layer comes on top, so that a missing key is missing; `top` is where the file begins.
+/// `whole` says that no further layer follows, so that an absent key is missing; `top` is the start of the file.
 pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
     let mut checker = Checker { problems: Vec::new(), whole, kind_given: true, may_be_axis: true };
     if tree.is_map() {
@@ -22,7 +22,7 @@ pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
     checker.problems
 }
 
-/// The faults of a value (a map of keys too) that stands for `key` outside its section: a value of an axis.
+/// Returns the faults of a value (or a map of keys) for `key` outside its section: a value of an axis.
 pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
     let mut checker = Checker { problems: Vec::new(), whole: true, kind_given: true, may_be_axis: false };
     let default = keys::field(key).and_then(|field| field.default.clone());
@@ -34,9 +34,9 @@ pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
 struct Checker {
     problems: Vec<Problem>,
     whole: bool,
-    /// Whether the map that is walked names its kind itself.
+    /// Whether the current map gives its own kind.
     kind_given: bool,
-    /// Whether a list may have been meant as an axis.
+    /// Whether a list may be a misplaced axis.
     may_be_axis: bool,
 }
 
@@ -45,7 +45,7 @@ impl Checker {
         self.problems.push(Problem::new(location, key, message));
     }
 
-    /// The keys of one map; `kind` is given where the map has one.
+    /// Checks the keys of one map; `kind` is set if the map has one.
     fn fields(&mut self, path: &str, fields: &Fields, node: &Node, owner: &Location, kind: Option<(&Tagged, &str)>) {
         for entry in node.entries() {
             let full = join(path, &entry.key);
@@ -70,10 +70,10 @@ impl Checker {
         }
     }
 
-    /// A key that kiln does not know, where such keys may stand.
+    /// Checks an unknown key in a place where unknown keys are allowed.
     fn own_key(&mut self, full: &str, entry: &Entry) {
         if !keys::is_own_key(&entry.key) {
-            let message = format!("`{full}` is no key that can be swept or set; its name may have letters, digits, `_` and `-`");
+            let message = format!("`{full}` cannot be swept or set; the name of a key has letters, digits, `_` and `-`");
             return self.push(&entry.key_location, full, message);
         }
         if !entry.value.is_null() {
@@ -81,7 +81,7 @@ impl Checker {
         }
     }
 
-    /// The keys of an unknown map, by the section that its name is nearest to. What it leaves out is not asked for.
+    /// Checks the keys of an unknown map against the section with the nearest name. Missing keys are not reported.
     fn misspelt_section(&mut self, path: &str, fields: &Fields, entry: &Entry) {
         let Some(section) = meant_section(path, fields, entry) else { return };
         let Some(field) = keys::field(&section) else { return };
@@ -133,7 +133,7 @@ impl Checker {
         }
     }
 
-    /// The keys of a map whose kind is unknown: each must belong to some kind.
+    /// Checks the keys of a map with an unknown kind: each must belong to some kind.
     fn any_kind(&mut self, path: &str, tagged: &Tagged, node: &Node) {
         let mut union = Fields::default();
         for field in tagged.0.iter().flat_map(|(_, fields)| &fields.known) {
@@ -151,7 +151,7 @@ impl Checker {
             match others {
                 Some((others, kind)) if !others.is_empty() => {
                     let from = if self.kind_given { "" } else { ", the default" };
-                    format!("`{full}` is no key of kind `{kind}`{from}; it belongs to kind {}", listed(&others, "or"))
+                    format!("`{full}` is not a key of kind `{kind}`{from}; it belongs to kind {}", listed(&others, "or"))
                 }
                 _ => format!("unknown key `{full}`{}", unknown_hint(path, fields, &entry.key, kind.is_some())),
             }
@@ -160,7 +160,7 @@ impl Checker {
     }
 }
 
-/// The known key, not given, that a further one was most likely meant to be.
+/// Returns the absent known key that an unknown key most likely stands for.
 fn misspelt<'a>(fields: &'a Fields, node: &Node, key: &str) -> Option<&'a str> {
     nearest(key, fields.names().filter(|name| node.get(name).is_none()))
 }
@@ -173,14 +173,14 @@ fn takes_list(shape: &Shape) -> bool {
     }
 }
 
-/// What the writer of an unknown key may have meant, in words.
+/// Returns the hint for an unknown key, in words.
 pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: bool) -> String {
     if path.is_empty() && key.contains('.') {
         let written = key.replace('.', ": {") + ": …" + &"}".repeat(key.matches('.').count());
-        return format!("; a dotted key is for `sweep` and `--set`, here write `{written}`");
+        return format!("; dotted keys are for `sweep` and `--set`; here write `{written}`");
     }
     if path == "sweep" && may_vary(key) && keys::field(key).is_some() {
-        return format!("; axes stand in `sweep.grid`, here write `grid: {{{key}: […]}}`");
+        return format!("; axes belong in `sweep.grid`; here write `grid: {{{key}: […]}}`");
     }
     match meant(path, fields, key, has_kind) {
         Some(Meant::Here(name)) => format!("; did you mean `{name}`?"),
@@ -189,7 +189,7 @@ pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: boo
     }
 }
 
-/// The known key that an unknown one was most likely meant to be.
+/// The known key that an unknown key most likely stands for.
 enum Meant<'a> {
     /// A key of the same map.
     Here(&'a str),
@@ -214,7 +214,7 @@ fn allowed_here<'a>(path: &str, fields: &'a Fields, has_kind: bool) -> Vec<&'a s
     more.into_iter().chain(fields.names()).collect()
 }
 
-/// The dotted key of the section that an unknown map of keys was most likely meant to be.
+/// Returns the dotted key of the section that an unknown map of keys most likely stands for.
 fn meant_section(path: &str, fields: &Fields, entry: &Entry) -> Option<String> {
     if !entry.value.is_map() || future::key(&join(path, &entry.key)).is_some() {
         return None;
@@ -226,8 +226,8 @@ fn meant_section(path: &str, fields: &Fields, entry: &Entry) -> Option<String> {
     keys::field(&section).is_some_and(|field| matches!(field.shape, Shape::Map(_) | Shape::Tagged(_))).then_some(section)
 }
 
-/// The tree with each misspelt section of the top in its place, where that is free: what else is said of it then holds once it
-/// is mended.
+/// Returns the tree with each misspelled top-level section in its correct place, if that place is free: other messages then match the corrected
+/// file.
 pub(super) fn mended(tree: &Node) -> Node {
     let mut mended = tree.clone();
     for entry in tree.entries().iter().filter(|entry| keys::table().get(&entry.key).is_none()) {
@@ -241,7 +241,7 @@ pub(super) fn mended(tree: &Node) -> Node {
     mended
 }
 
-/// `` `train.optimizer.momentum` (kind `sgd`) ``; the kind is said where only one has the key.
+/// `` `train.optimizer.momentum` (kind `sgd`) ``; the kind is included only if one kind alone has the key.
 fn with_kind(known: &KnownKey, every: &[KnownKey]) -> String {
     let alone = every.iter().filter(|other| other.path == known.path).count() == 1;
     match known.kind.as_ref().filter(|_| alone) {

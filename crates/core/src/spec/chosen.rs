@@ -1,4 +1,4 @@
-//! The experiment that a search chose: the one that was searched, with the chosen values and without the search.
+//! The experiment that a search chose: the searched experiment with the chosen values and without the search.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use super::{Problems, Request, load, resolved::write_with};
 
-/// Behind a chosen value.
+/// Comment after a chosen value.
 const CHOSEN: &str = "chosen";
 
-/// How such a file begins.
+/// First words of such a file.
 pub const CHOSEN_BY_TUNE: &str = "# `kiln tune` chose this for experiment `";
 
-/// The text of an experiment file. `searched` is the resolved experiment of the search, `name` its name; what is named by a dotted key in
-/// `values` is changed. The new experiment is named for the old one, so that its runs are not taken for those of the search.
+/// Returns the text of an experiment file. `searched` is the resolved experiment of the search, `name` its name; `values` holds dotted keys with
+/// their new values. The new experiment has a name derived from the old one, so that its runs are not confused with those of the search.
 ///
 /// # Errors
-/// The file cannot be read, or the values do not go together.
+/// The file cannot be read, or the values contradict each other.
 pub fn write_chosen<'a>(searched: &Path, name: &str, values: impl Iterator<Item = &'a (String, Value)>) -> Result<String, Problems> {
     let set = |key: &str, value: &Value| format!("{key}={value}");
     let renamed = [set("sweep.search", &Value::Null), set("name", &format!("{name}-{CHOSEN}").into())];

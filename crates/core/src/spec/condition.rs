@@ -1,8 +1,8 @@
-//! A comparison in an entry of `exclude`: text such as `>8` in, its operator and the number asked for out.
+//! A comparison in an entry of `exclude`: parses text such as `>8` into its operator and its number.
 
 use std::cmp::Ordering;
 
-/// How a point's value is held against the number.
+/// How a point's value is compared with the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     AtLeast,
@@ -14,10 +14,10 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The longer ones first, so that `>=8` does not begin with `>`.
+    /// Longer operators come first, so that `>=8` is not read as `>`.
     const ALL: [Self; 6] = [Self::AtLeast, Self::AtMost, Self::Unequal, Self::Equal, Self::Above, Self::Below];
 
-    /// As it is written: `>=`.
+    /// The operator as written: `>=`.
     pub fn text(self) -> &'static str {
         match self {
             Self::AtLeast => ">=",
@@ -29,7 +29,7 @@ impl Operator {
         }
     }
 
-    /// Whether a value that stands so to the number matches.
+    /// Whether an ordering of value and number matches.
     pub fn holds(self, found: Ordering) -> bool {
         match self {
             Self::AtLeast => found.is_ge(),
@@ -41,13 +41,13 @@ impl Operator {
         }
     }
 
-    /// All of them, for a sentence or a pattern.
+    /// All operators, for a sentence or a pattern.
     pub fn listed(between: &str) -> String {
         Self::ALL.map(Self::text).join(between)
     }
 }
 
-/// The operator and what follows it, without spaces around; `None` if the text is no comparison.
+/// Returns the operator and the text after it, trimmed; `None` if the text is not a comparison.
 pub fn condition(text: &str) -> Option<(Operator, &str)> {
     let text = text.trim();
     Operator::ALL.into_iter().find_map(|operator| Some((operator, text.strip_prefix(operator.text())?.trim())))

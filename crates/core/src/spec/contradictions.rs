@@ -1,7 +1,7 @@
-//! Keys that are each sound but not together.
+//! Keys that are valid alone but contradict each other.
 //!
-//! [`contradictions`] looks at one point of the sweep; the experiment's own values are looked at when the file is checked,
-//! unless an axis varies one of the keys involved: then the plan asks for each of its points.
+//! [`contradictions`] checks one point of the sweep; the experiment's own values are checked when the file is checked,
+//! unless an axis varies one of the keys involved: then the plan checks each of its points.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
     units::ByteSize,
 };
 
-/// What `matmul` does not do: a key of `train` that it would read and ignore.
+/// Keys of `train` that `matmul` would read and ignore.
 pub(super) const IGNORED_BY_MATMUL: [&str; 13] = [
     "epochs",
     "grad_accumulation",
@@ -37,7 +37,7 @@ pub(super) const IGNORED_BY_MATMUL: [&str; 13] = [
     "initial_weights",
 ];
 
-/// In less memory libtorch waits forever for a thread that could not be started.
+/// With less memory libtorch waits forever for a thread that could not start.
 const LEAST_MEMORY: ByteSize = ByteSize(256 << 20);
 
 /// One point of a sweep, everything resolved.
@@ -51,12 +51,12 @@ pub struct Point<'a> {
     pub devices_per_trial: u64,
 }
 
-/// A fault of keys that do not go together: where to look, which keys make it, what to say.
+/// A contradiction: its place, the keys involved, the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Dotted key.
     pub key: String,
-    /// Dotted keys, or sections, whose values decide it.
+    /// Dotted keys, or sections, whose values decide the fault.
     pub involved: Vec<&'static str>,
     pub message: String,
 }
@@ -65,7 +65,7 @@ fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> Fa
     Fault { key: key.to_owned(), involved: involved.to_vec(), message: message.into() }
 }
 
-/// What the keys of one point say against one another.
+/// Returns the contradictions among the keys of one point.
 pub fn contradictions(point: &Point<'_>) -> Vec<Fault> {
     let own = point.model.contradictions().into_iter().map(|(key, message)| fault(&format!("model.{key}"), &["model"], message));
     let others = of_length(point).into_iter().chain(of_data(point)).chain(of_training(point.train)).chain(of_sample(point)).chain(of_engine(point));
@@ -97,16 +97,16 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         faults.push(fault(key, &["data", key], message));
     }
     if point.model.reads() == Content::Panel && point.train.label_smoothing > 0.0 {
-        let message = format!("`label_smoothing` is for classes, and model kind `{model}` has none; remove it");
+        let message = format!("`label_smoothing` needs classes, and model kind `{model}` has none; remove it");
         faults.push(fault("train.label_smoothing", &["model.kind", "train.label_smoothing"], message));
     }
     if point.train.evaluate.generate.is_some() && point.model.kind() != "seq2seq" {
-        let message = format!("`generate` lets a sequence-to-sequence model answer prompts, and model kind `{model}` is none; remove it");
+        let message = format!("`generate` needs a sequence-to-sequence model, and model kind `{model}` is not one; remove it");
         faults.push(fault("train.evaluate.generate", &["model.kind", "train.evaluate"], message));
     }
     if point.data.pairs().is_some_and(|pairs| pairs.longest_first) && point.data.loader().is_some_and(|loader| loader.synthetic) {
         let message =
-            "`data.longest_first` makes the first steps longer than the others, and with `data.synthetic` all are one batch; keep one of them";
+            "`data.longest_first` makes the first steps longer than the others, but with `data.synthetic` all steps use one batch; keep one of them";
         faults.push(fault("data.longest_first", &["data"], message));
     }
     faults.extend(of_images(point));
@@ -117,7 +117,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
         && stride != seq_len
     {
         let message = format!(
-            "`sampling: contiguous` goes on where the window before ended, but `stride` is {stride} and `seq_len` {seq_len}; remove `stride`"
+            "`sampling: contiguous` continues where the previous window ended, but `stride` is {stride} and `seq_len` {seq_len}; remove `stride`"
         );
         faults.push(fault("data.stride", &["data", "model"], message));
     }
@@ -151,25 +151,26 @@ fn of_images(point: &Point<'_>) -> Vec<Fault> {
     }
     let padding = point.data.augmentation().map_or(0, |augmentation| augmentation.crop_padding);
     if padding >= size {
-        let message = format!("`data.crop_padding` {padding} leaves crops that miss the image, which has {size} pixels a side; make it smaller");
+        let message =
+            format!("`data.crop_padding` {padding} allows crops without any pixel of the image, which is {size} pixels wide; make it smaller");
         faults.push(fault("data.crop_padding", &["data"], message));
     }
     faults
 }
 
-/// A column of dates holds no numbers.
+/// Checks that the column of dates is not used as a column of numbers.
 fn of_panel(data: &Data) -> Vec<Fault> {
     let Data::PanelCsv(panel) = data else { return Vec::new() };
     let listed = panel.columns.iter().flatten().any(|column| *column == panel.date);
     let say = |key: &str| {
-        let message = format!("`{key}` names `{}`, which `data.date` says is the column of dates; name columns of numbers", panel.date);
+        let message = format!("`{key}` names `{}`, which `data.date` names as the column of dates; name columns of numbers", panel.date);
         fault(key, &["data"], message)
     };
     let named = [("data.price", panel.price == panel.date), ("data.columns", listed)];
     named.into_iter().filter(|(_, names_dates)| *names_dates).map(|(key, _)| say(key)).collect()
 }
 
-/// Two ways to have validation rows are one too many, and a row has two texts.
+/// Checks that validation rows have one source, and that the two texts of a row have different keys.
 fn of_pairs(data: &Data) -> Vec<Fault> {
     let Data::SftJsonl(own) = data else { return Vec::new() };
     let mut faults = Vec::new();
@@ -182,7 +183,8 @@ fn of_pairs(data: &Data) -> Vec<Fault> {
         faults.push(fault("data.response_key", &["data"], message));
     }
     if own.end_token == own.unknown_token {
-        let message = format!("`data.end_token` and `data.unknown_token` are both `{}`, so every row would end in the unknown", own.end_token);
+        let message =
+            format!("`data.end_token` and `data.unknown_token` are both `{}`, so every row would end with the unknown token", own.end_token);
         faults.push(fault("data.unknown_token", &["data"], message));
     }
     faults
@@ -202,12 +204,12 @@ fn of_training(train: &Train) -> Vec<Fault> {
         && train.evaluate.every == EvaluateEvery::Moment(EvaluateMoment::End)
     {
         let message =
-            "`plateau` looks at the validation loss on the way, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
+            "`plateau` needs the validation loss during training, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
         faults.push(fault("train.learning_rate_schedule.kind", &["train.evaluate", "train.learning_rate_schedule"], message));
     }
     if train.early_stop.is_some() && train.evaluate.every == EvaluateEvery::Moment(EvaluateMoment::End) {
         let message =
-            "`early_stop` looks at the validation loss on the way, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
+            "`early_stop` needs the validation loss during training, but `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
         faults.push(fault("train.early_stop", &["train.evaluate", "train.early_stop"], message));
     }
     if let Some(steps) = train.steps.filter(|steps| warmup_steps > *steps) {
@@ -221,18 +223,18 @@ fn of_training(train: &Train) -> Vec<Fault> {
     faults
 }
 
-/// Only a model of text writes text, and only from a prompt that is some token.
+/// Checks that only a model of text writes text, and only from a prompt that is a token.
 fn of_sample(point: &Point<'_>) -> Vec<Fault> {
     let Some(sample) = &point.train.sample else { return Vec::new() };
     let (kind, reads) = (point.model.kind(), point.model.reads());
     if reads != Content::Text {
-        let instead = if reads == Content::Pairs { "its responses are asked for by `train.evaluate.generate`" } else { "remove it" };
+        let instead = if reads == Content::Pairs { "to get its responses, set `train.evaluate.generate`" } else { "remove it" };
         let message = format!("`sample` writes text, but model kind `{kind}` reads {}; {instead}", reads.name());
         return vec![fault("train.sample", &["model.kind", "train.sample"], message)];
     }
     let is_blank = sample.prompt.trim().is_empty() && !sample.prompt.contains('\n');
     if is_blank && point.data.tokenizer() == Some(Tokenizer::Word) {
-        let message = "`prompt` holds no word and no line's end, so it is no token; give a word of the text, or `\"\\n\"`";
+        let message = "`prompt` has no word and no newline, so it is not a token; give a word of the text, or `\"\\n\"`";
         return vec![fault("train.sample.prompt", &["data", "train.sample"], message)];
     }
     Vec::new()
@@ -241,11 +243,11 @@ fn of_sample(point: &Point<'_>) -> Vec<Fault> {
 fn of_engine(point: &Point<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     if point.engine == Engine::Flex && point.train.precision != Precision::F32 {
-        let message = "engine `flex` computes in `f32` alone; set `train.precision: f32`, or `run.engine: libtorch`";
+        let message = "engine `flex` computes in `f32` only; set `train.precision: f32`, or `run.engine: libtorch`";
         faults.push(fault("train.precision", &["run.engine", "train.precision"], message));
     }
     if point.engine == Engine::Libtorch && point.train.precision == Precision::Tf32 && *point.devices == Devices::Named(DeviceName::Cpu) {
-        let message = "`tf32` is a format of GPUs, but `run.devices` is `cpu`; set `train.precision: f32`, or `run.devices` to a GPU";
+        let message = "`tf32` works on GPUs only, but `run.devices` is `cpu`; set `train.precision: f32`, or `run.devices` to a GPU";
         faults.push(fault("train.precision", &["run.engine", "run.devices", "train.precision"], message));
     }
     let gpu = !matches!(point.devices, Devices::Named(DeviceName::Auto | DeviceName::Cpu));
@@ -257,19 +259,19 @@ fn of_engine(point: &Point<'_>) -> Vec<Fault> {
     faults
 }
 
-/// A named GPU that no trial would use is a mistake.
+/// A named GPU that no trial would use is an error.
 fn of_devices(point: &Point<'_>) -> Option<Fault> {
     let Devices::List(named) = point.devices else { return None };
     let (named, each) = (named.len() as u64, point.devices_per_trial.max(1));
-    let what = if named < each { "fewer than the" } else { "no multiple of the" };
+    let what = if named < each { "fewer than the" } else { "not a multiple of the" };
     let gpus = if named == 1 { "1 GPU" } else { &format!("{named} GPUs") };
     let message = format!("`run.devices` names {gpus}, {what} {each} that each trial uses (`run.devices_per_trial`)");
     (named % each != 0).then(|| fault("run.devices_per_trial", &["run.devices", "run.devices_per_trial"], message))
 }
 
-/// The contradictions of a whole experiment, with their places in `tree`, which holds what the layers give, defaults left out.
+/// Returns the contradictions of a whole experiment, with their places in `tree`, which holds the values of the layers without defaults.
 ///
-/// `faulty` names keys that have problems of their own: what involves one of them is left unsaid.
+/// `faulty` names keys that have other problems: contradictions that involve one of them are not reported.
 pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty: &[String]) -> Vec<Problem> {
     let run = &experiment.run;
     let point = Point {
@@ -294,7 +296,7 @@ pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty
     problems
 }
 
-/// Whether `key` is `section` or stands in it.
+/// Whether `key` is `section` or inside it.
 fn within(key: &str, section: &str) -> bool {
     key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -303,7 +305,7 @@ fn of_run(experiment: &Experiment) -> Vec<Fault> {
     let (run, measure) = (&experiment.run, &experiment.measure);
     let mut faults = Vec::new();
     if measure.sample_interval.0 < Duration::from_millis(100) {
-        let message = format!("`measure.sample_interval` is {}; it must be at least 100ms, or reading disturbs the trial", measure.sample_interval);
+        let message = format!("`measure.sample_interval` is {}; it must be at least 100ms, or sampling disturbs the trial", measure.sample_interval);
         faults.push(fault("measure.sample_interval", &[], message));
     }
     if let Some(limit) = experiment.run.memory_limit.filter(|limit| *limit < LEAST_MEMORY) {
@@ -318,13 +320,13 @@ fn of_run(experiment: &Experiment) -> Vec<Fault> {
         }
     }
     if !run.wait.0.is_zero() && !run.require_idle_device {
-        faults.push(fault("run.wait", &[], "`run.wait` would do nothing: `run.require_idle_device` is `false`, so no device is waited for"));
+        faults.push(fault("run.wait", &[], "`run.wait` has no effect: `run.require_idle_device` is `false`, so kiln does not wait for a device"));
     }
     if run.cool_down.is_some() && run.devices == Devices::Named(DeviceName::Cpu) {
         faults.push(fault(
             "run.cool_down",
             &["run.devices"],
-            "`run.cool_down` would do nothing: `run.devices` is `cpu`, and only a GPU is waited for",
+            "`run.cool_down` has no effect: `run.devices` is `cpu`, and cool-down applies to GPUs only",
         ));
     }
     faults
@@ -340,7 +342,7 @@ fn ignored_by_matmul(tree: &Node) -> Vec<Problem> {
     given.chain(axes.map(|entry| (entry.key.clone(), &entry.key_location))).map(|(key, at)| Problem::new(at, key.clone(), say(&key))).collect()
 }
 
-/// Where a key is written, or else the nearest map around it that is.
+/// The place of a key in the file, or of the nearest map around it.
 pub(super) fn locate(tree: &Node, key: &str, top: &Location) -> Location {
     let mut location = top;
     let mut node = tree;

@@ -1,6 +1,6 @@
-//! The types of an experiment file (format 1). A key of the file, its field here and its column in the tables share one name.
+//! The types of an experiment file (format 1). A key of the file, its field here and its column in the tables have the same name.
 //!
-//! Doc comments are the descriptions of `kiln schema`; a default written here is a format-1 default and is frozen.
+//! Doc comments are the descriptions in `kiln schema`; a default written here is a format-1 default and is frozen.
 
 use std::borrow::Cow;
 
@@ -30,10 +30,10 @@ pub struct Experiment {
     /// Version of this file format; 1.
     #[schemars(range(min = 1, max = 1))]
     pub kiln: u32,
-    /// The folder under `results/`: letters, digits, `.`, `_`, `-`.
+    /// Name of the folder under `results/`: letters, digits, `.`, `_`, `-`.
     #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"))]
     pub name: String,
-    /// What the experiment is for, in a sentence.
+    /// Purpose of the experiment, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     #[schemars(with = "Model")]
@@ -62,13 +62,13 @@ pub struct Train {
     /// Forward passes per optimizer step.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub grad_accumulation: u64,
-    /// Number format of the arithmetic.
+    /// Number format of the computation.
     pub precision: Precision,
-    /// Passes over the training data; give this or `steps`.
+    /// Passes over the training data; give either this or `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub epochs: Option<u64>,
-    /// Optimizer updates; give this or `epochs`.
+    /// Optimizer updates; give either this or `epochs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub steps: Option<u64>,
@@ -80,32 +80,34 @@ pub struct Train {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
-    /// Share of each target that all classes, or all tokens, share in the training loss; validation is without.
+    /// Fraction of each target that is spread over all classes, or all tokens, in the training loss; the validation loss does not use it.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub label_smoothing: f64,
-    /// Whether cuDNN tries its convolutions and keeps the fastest for each shape; the first steps of a shape then take longer, and results may
+    /// Whether cuDNN benchmarks its convolution algorithms and keeps the fastest for each shape; the first steps of a shape then take
+    /// longer, and results may
     /// differ in their last digits from run to run. No effect on the CPU.
     pub cudnn_benchmark: bool,
-    /// Whether a GPU's steps are recorded once as CUDA graphs and replayed, which spares the host most of its work: `on`, `off`, or `auto`, which is
-    /// `off` until a GPU has shown them right and faster. No effect on the CPU.
+    /// Whether a GPU's steps are recorded once as CUDA graphs and replayed, which saves the host most of its work: `on`, `off`, or `auto`,
+    /// which means
+    /// `off` until graphs are shown to be correct and faster on a GPU. No effect on the CPU.
     pub cuda_graph: CudaGraph,
-    /// Seed of weights, order, dropout; repeats use seed, seed + 1, ….
+    /// Seed of weights, data order and dropout; repeats use seed, seed + 1, ….
     #[schemars(range(min = 0, max = 4_294_967_295_u64))]
     pub seed: u64,
     pub evaluate: Evaluate,
-    /// What to reach; the seconds until then are recorded, training goes on.
+    /// A quality target; the time until it is reached is recorded, and training continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// When training ends before its last step.
+    /// Condition that ends training before its last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStop>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// What of the training is kept on the way, so that an interrupted trial goes on from there.
+    /// Which training state is saved during training, so that an interrupted trial resumes from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     pub memory: Memory,
-    /// libtorch's threads on the CPU; `auto` is the cgroup's quota, else the cores.
+    /// Threads of libtorch on the CPU; `auto` is the cgroup's quota, else the number of cores.
     pub cpu_threads: CpuThreads,
 }
 
@@ -140,7 +142,7 @@ impl Default for Train {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CudaGraph {
-    /// As `off`, until a GPU has shown them right and faster.
+    /// Same as `off`, until graphs are shown to be correct and faster on a GPU.
     #[default]
     Auto,
     On,
@@ -148,18 +150,18 @@ pub enum CudaGraph {
 }
 
 impl CudaGraph {
-    /// As the child is told: `on` or `off`.
+    /// The value for the child: `on` or `off`.
     pub fn resolved(self) -> Self {
         if self == Self::Auto { Self::Off } else { self }
     }
 }
 
-/// The number format of the arithmetic.
+/// The number format of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Precision {
     #[serde(rename = "f32")]
     F32,
-    /// f32 whose matrix products and convolutions are made from factors rounded to TF32, by GPUs of compute capability 8.0 or newer.
+    /// f32, with the factors of matrix products and convolutions rounded to TF32, on GPUs of compute capability 8.0 or newer.
     #[serde(rename = "tf32")]
     Tf32,
     /// Parameters, activations, gradients and optimizer in bf16; the loss in f32.
@@ -174,7 +176,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// As `train.precision` and the tables spell it.
+    /// The name in `train.precision` and in the tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -186,7 +188,7 @@ impl Precision {
     }
 }
 
-/// When and how the validation data is gone through. It always is at the end.
+/// When and how the model is evaluated on the validation data. An evaluation at the end always takes place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Evaluate {
@@ -205,11 +207,11 @@ impl Default for Evaluate {
     }
 }
 
-/// What is told of the memory that training holds.
+/// Monitoring of the memory that training uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Whether it is read wherever losses are, so that growth over the measured window is seen.
+    /// Whether memory is read at each read of the loss, so that growth over the measured window is detected.
     pub watch: bool,
 }
 
@@ -219,7 +221,7 @@ impl Default for Memory {
     }
 }
 
-/// How often the validation text is gone through: every so many optimizer steps, or at a moment.
+/// How often the model is evaluated on the validation data: every given number of optimizer steps, or at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EvaluateEvery {
@@ -245,7 +247,7 @@ impl JsonSchema for EvaluateEvery {
     }
 }
 
-/// A quality to reach.
+/// A quality target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -254,7 +256,7 @@ pub struct Target {
     pub valid_loss: f64,
 }
 
-/// When training ends before its last step.
+/// Condition that ends training before its last step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStop {
@@ -263,7 +265,7 @@ pub struct EarlyStop {
     pub patience: u64,
 }
 
-/// A number of libtorch's threads, or `auto`.
+/// A number of libtorch threads, or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CpuThreads {
@@ -272,7 +274,7 @@ pub enum CpuThreads {
 }
 
 impl CpuThreads {
-    /// The number of threads on a machine (or in a container) with this many cores.
+    /// Returns the number of threads on a machine (or in a container) with this many cores.
     pub fn resolve(self, cores: u64) -> u64 {
         match self {
             Self::Count(count) => count,
@@ -291,19 +293,19 @@ impl JsonSchema for CpuThreads {
     }
 }
 
-/// How numbers are made. Changes no loss and no trial id.
+/// How measurements are made. Changes no loss and no trial id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Measure {
-    /// Steps left out of timing; warm-up lasts until these and `warmup_seconds` have passed.
+    /// Steps excluded from timing; warm-up lasts until these and `warmup_seconds` have passed.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub warmup_steps: u64,
-    /// Seconds left out of timing.
+    /// Seconds excluded from timing.
     #[schemars(range(min = 0.0, max = 86_400.0))]
     pub warmup_seconds: f64,
     /// Time between hardware samples; at least 100ms.
     pub sample_interval: TimeSpan,
-    /// Steps between two reads of the loss; reading it waits for the device.
+    /// Steps between two reads of the loss; each read waits for the device.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub log_every: u64,
 }
@@ -322,17 +324,17 @@ pub struct Axis {
     pub values: Vec<Value>,
 }
 
-/// What varies.
+/// The axes of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sweep {
     /// Every combination of these values; the last key varies fastest.
     pub grid: serde_json::Map<String, Value>,
-    /// Keys walked together, crossed with the grid.
+    /// Keys that vary together, crossed with the grid.
     pub zip: serde_json::Map<String, Value>,
-    /// Points added one by one.
+    /// Points added individually.
     pub include: Vec<serde_json::Map<String, Value>>,
-    /// Points dropped: each entry drops all points that match every key it names. A quoted comparison (`">8"`) is a condition.
+    /// Points removed: each entry removes all points that match every key it names. A quoted comparison (`">8"`) is a condition.
     pub exclude: Vec<serde_json::Map<String, Value>>,
     /// Seeds per point: seed, seed + 1, ….
     #[schemars(range(min = 1, max = 1000))]
@@ -356,11 +358,12 @@ impl Default for Sweep {
     }
 }
 
-/// In which order trials run. Verdicts compare points within the blocks that `interleaved` and `shuffled` make of repeats; of `listed` ones they tell less.
+/// Order in which trials run. Verdicts compare points within the blocks of repeats that `interleaved` and `shuffled` create; `listed` gives
+/// weaker verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// All points with the first seed, then all with the second backwards, and so on in turns: drift hits every point alike.
+    /// All points with the first seed, then all with the second seed in reverse order, and so on alternately: drift affects every point alike.
     #[default]
     Interleaved,
     /// All seeds of the first point, then of the second.
@@ -369,15 +372,15 @@ pub enum Order {
     Shuffled,
 }
 
-/// What may be written down.
+/// Which facts may be written to files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RecordOptions {
-    /// `masked` hides serial numbers, other users' process names and PIDs.
+    /// `masked` hides serial numbers, and process names and PIDs of other users.
     pub identity: Identity,
 }
 
-/// What of a machine's and its users' identity is written down.
+/// Which facts that identify the machine and its users are written to files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Identity {

@@ -1,16 +1,16 @@
-//! Keys and values whose feature does not exist yet: refused by name, so that nothing is ever read and ignored.
+//! Keys and values of features that do not exist yet: they are refused by name, so that kiln never reads and ignores one.
 
-/// Keys that are planned, and what to do without them.
+/// Planned keys, each with an alternative for now.
 const KEYS: &[(&str, &str)] = &[
     ("data.augment", "see `data.flip` and `data.crop_padding` of image kinds"),
     ("sweep.random", "list the values in `sweep.grid`"),
     ("model.checkpoint", "remove it"),
 ];
 
-/// Values that are planned.
+/// Planned values.
 const VALUES: &[(&str, &[&str])] = &[("train.precision", &["f16"]), ("train.learning_rate_schedule.kind", &["step"])];
 
-/// What to say of a key that is planned.
+/// Returns the message for a planned key.
 pub(super) fn key(path: &str) -> Option<String> {
     let (_, instead) = KEYS.iter().find(|(key, _)| *key == path || path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))?;
     Some(format!("`{path}` is not there yet in kiln {}; {instead}", env!("CARGO_PKG_VERSION")))

@@ -1,4 +1,4 @@
-//! Tests made from the table of keys itself: each key misspelled, given a value of another type, and given twice, with the exact
+//! Tests generated from the table of keys: each key misspelled, given a value of another type, and given twice, with the exact
 //! line, column and suggestion expected; each key changed; each key documented.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
@@ -15,7 +15,7 @@ use super::{
     value::allowed,
 };
 
-/// A file in which the last line gives `key` (or a misspelling of its last name) the value, inside maps of the right kind.
+/// A file whose last line gives `key` (or a misspelling of its last name) the value, inside maps of the right kind.
 fn document(known: &KnownKey, name: &str, value: &str) -> (String, usize, usize) {
     let mut text = "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 5}\n".to_owned();
     let names: Vec<&str> = known.path.split('.').collect();
@@ -79,7 +79,7 @@ fn every_key_misspelled_is_found_with_its_name_suggested() {
     }
 }
 
-/// A value that no key of this shape may have.
+/// Returns a value that is invalid for this shape.
 fn mistyped(shape: &Shape) -> &'static str {
     match shape {
         Shape::Text(_) | Shape::TimeSpan | Shape::ByteSize | Shape::Choice(_) => "[{a: 1}]",
@@ -131,7 +131,7 @@ fn every_key_left_empty_is_found() {
     }
 }
 
-/// Another value than `now` that a key of this shape may have; `None` for maps, and where there is but one.
+/// Returns a valid value of this shape other than `now`; `None` for maps, and if there is only one.
 fn another(known: &KnownKey, now: &Value) -> Option<String> {
     let value = match shape(known) {
         Shape::Integer { min, max } if min == max => return None,
@@ -147,7 +147,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         Shape::Text(_) => "another".to_owned(),
         Shape::TimeSpan => "77s".to_owned(),
         Shape::ByteSize => "77GiB".to_owned(),
-        // Other data would have to go with it; `crates/trial/tests/alone/every_key` shows that it counts.
+        // Other data would be needed as well; `crates/trial/tests/alone/every_key` shows that the key has an effect.
         Shape::Choice(_) if known.path == "model.reads" => return None,
         Shape::Choice(words) => words.into_iter().find(|word| now != word)?,
         Shape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
@@ -158,7 +158,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
     Some(value)
 }
 
-/// What a kind of the map needs beside it.
+/// Keys that a kind of the map also needs.
 fn beside_kind(kind: &str) -> &'static [&'static str] {
     match kind {
         "data.kind=text" => &["data.path=a.txt"],
@@ -180,7 +180,7 @@ fn beside_kind(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// What must be set besides, so that the key may be given.
+/// Settings that are required before the key may be given.
 fn beside(known: &KnownKey) -> Vec<String> {
     let more: &[&str] = match known.path.as_str() {
         "model.size" if known.kind.as_ref().is_some_and(|(_, kind)| kind == "matmul") => &["data=null"],
@@ -216,7 +216,7 @@ fn every_key_changes_the_experiment() {
         let now = value_at(&known.path, &base);
         let Some(value) = another(known, &now) else { continue };
         let with = [base.clone(), vec![format!("{}={value}", known.path)]].concat();
-        // What a size gives is written out, in its place.
+        // The values that a size sets are written out in its place.
         let seen = if known.path == "model.size" { "model" } else { &known.path };
         assert_ne!(value_at(seen, &with), value_at(seen, &base), "{}", known.path);
         changed += 1;
@@ -224,7 +224,7 @@ fn every_key_changes_the_experiment() {
     assert!(changed > 60, "{changed}");
 }
 
-/// The table of keys in the documentation, as the types have it: a row per key, or several where kinds differ in it.
+/// The documentation's table of keys, generated from the types: a row per key, or several rows if kinds differ in it.
 fn documented_keys() -> String {
     let schema = keys::derived();
     let mut rows: Vec<(String, String, Vec<String>)> = Vec::new();
@@ -257,7 +257,7 @@ fn documented_keys() -> String {
     table
 }
 
-/// The schema of a key under its kind.
+/// Returns the schema of a key under its kind.
 fn property(schema: &Value, known: &KnownKey) -> Option<Value> {
     let mut here = schema.clone();
     let mut path = String::new();
@@ -276,7 +276,7 @@ fn property(schema: &Value, known: &KnownKey) -> Option<Value> {
     Some(here).filter(|property| !property.is_null())
 }
 
-/// What a property refers to, or itself.
+/// Returns the schema that a property refers to, or the property itself.
 fn target(schema: &Value, property: &Value) -> Value {
     let reference = property["$ref"].as_str().or_else(|| property["anyOf"][0]["$ref"].as_str());
     reference.and_then(|reference| schema.pointer(reference.trim_start_matches('#'))).unwrap_or(property).clone()

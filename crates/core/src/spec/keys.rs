@@ -1,7 +1,7 @@
-//! The table of keys, made from the types: what each key of an experiment file may hold.
+//! The table of keys, generated from the types: the allowed values of each key of an experiment file.
 //!
-//! The source is the JSON Schema that schemars derives from [`Experiment`]; here it becomes a small tree of shapes that the
-//! checker, the merging and the sweep all ask. Built once per process.
+//! The source is the JSON Schema that schemars derives from [`Experiment`]; here it becomes a small tree of shapes, used by the
+//! checker, the merging and the sweep. Built once per process.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::experiment::Experiment;
 
-/// What a key may hold.
+/// The allowed values of a key.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
     Map(Fields),
@@ -27,13 +27,13 @@ pub(super) enum Shape {
     Choice(Vec<String>),
     List(Box<Shape>),
     Any(Vec<Shape>),
-    /// Free keys: the maps of `sweep`, which have a checker of their own.
+    /// Free keys: the maps of `sweep`, which have a separate checker.
     Free,
-    /// The value of a key that kiln does not know: of a model of someone's own.
+    /// The value of an unknown key: of a user's own model.
     Anything,
 }
 
-/// Bounds of a number; `above` is the bound itself excluded.
+/// Bounds of a number; `above` is an exclusive bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Range {
     pub(super) min: Option<f64>,
@@ -41,13 +41,13 @@ pub(super) struct Range {
     pub(super) above: Option<f64>,
 }
 
-/// A pattern of text. An enum, because the error must say in words what is allowed.
+/// A pattern of text. An enum, because the error message must say in words which text is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
     RunName,
     DeviceUuid,
     Sha256,
-    /// In the types but not here: a test keeps this from happening.
+    /// A pattern of the types without an entry here; a test ensures that there is none.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Pattern {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
     pub(super) known: Vec<Field>,
-    /// Whether any further key may stand there, with any value: those of a model of someone's own.
+    /// Whether further keys with any value are allowed: those of a user's own model.
     pub(super) is_open: bool,
 }
 
@@ -75,7 +75,7 @@ impl Fields {
         self.known.iter().find(|field| field.name == name)
     }
 
-    /// What a key may hold; anything, if it is none of the known ones and further keys may stand here.
+    /// The allowed values of a key; any value if the key is unknown and further keys are allowed.
     fn shape(&self, name: &str) -> Option<&Shape> {
         let known = self.get(name).map(|field| &field.shape);
         known.or((self.is_open && name != "kind" && is_own_key(name)).then_some(&Shape::Anything))
@@ -95,14 +95,14 @@ impl Tagged {
         self.0.iter().map(|(kind, _)| kind.as_str()).collect()
     }
 
-    /// The kinds that have this key.
+    /// Returns the kinds that have this key.
     pub(super) fn kinds_with(&self, key: &str) -> Vec<&str> {
         self.0.iter().filter(|(_, fields)| fields.get(key).is_some()).map(|(kind, _)| kind.as_str()).collect()
     }
 }
 
 impl Field {
-    /// The kind this map has when the file names none.
+    /// The kind of this map if the file gives none.
     pub(super) fn default_kind(&self) -> Option<&str> {
         self.default.as_ref()?.get("kind")?.as_str()
     }
@@ -198,7 +198,7 @@ fn shape(root: &Value, schema: &Value) -> Shape {
     }
 }
 
-/// Kinds of a tagged map, choices of a word, or several shapes.
+/// Reads the kinds of a tagged map, the choices of a word, or several shapes.
 fn alternatives(root: &Value, branches: &[Value]) -> Shape {
     let kinds = |branch: &Value| Some((branch["properties"]["kind"]["const"].as_str()?.to_owned(), fields(root, branch)));
     if let Some(tagged) = branches.iter().map(kinds).collect::<Option<Vec<_>>>() {
@@ -228,7 +228,7 @@ fn range(schema: &Value) -> Range {
     Range { min: schema["minimum"].as_f64(), max: schema["maximum"].as_f64(), above: schema["exclusiveMinimum"].as_f64() }
 }
 
-/// Every key of the table as its dotted path, with the kind it needs of the map it stands in, in the table's order.
+/// Every key of the table as a dotted path, with the kind that its map must have, in the table's order.
 pub(super) fn every_key() -> &'static [KnownKey] {
     static KEYS: OnceLock<Vec<KnownKey>> = OnceLock::new();
     KEYS.get_or_init(|| {
@@ -274,7 +274,7 @@ pub(super) fn kind_choice(tagged: &Tagged) -> Shape {
     Shape::Choice(tagged.names().into_iter().map(str::to_owned).collect())
 }
 
-/// Whether a key that kiln does not know can be written dotted, as an axis or a `--set`.
+/// Whether an unknown key is valid in dotted form, as an axis or a `--set`.
 pub(super) fn is_own_key(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
@@ -283,7 +283,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// What a dotted key may hold, where the maps on its way may be of several kinds: one entry per kind that has the key.
+/// Returns the allowed values of a dotted key if the maps on its path may have several kinds: one entry per kind that has the key.
 ///
 /// `kinds` names the possible kinds of the tagged map at a path.
 pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
@@ -322,7 +322,7 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
     Found::Unknown { parent: String::new(), name: key.to_owned(), siblings: Vec::new() }
 }
 
-/// The table's entry of a dotted key, under whatever kind has it.
+/// Returns the table's entry of a dotted key, for any kind.
 pub(super) fn field(key: &str) -> Option<&'static Field> {
     let mut here = vec![table()];
     let mut names = key.split('.').peekable();
@@ -338,10 +338,10 @@ pub(super) fn field(key: &str) -> Option<&'static Field> {
     None
 }
 
-/// What [`find`] found.
+/// The result of [`find`].
 pub(super) enum Found {
     Shapes(Vec<Shape>),
-    /// A key of other kinds than the possible ones.
+    /// A key of kinds other than the possible ones.
     OtherKind {
         parent: String,
         name: String,

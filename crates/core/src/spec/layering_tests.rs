@@ -188,7 +188,7 @@ fn extends_chains_from_the_naming_file_and_may_not_cycle() {
         Case::new("extends: base/a.yaml\n").file("base/a.yaml", "extends: deeper/b.yaml\ntrain: {seed: 4}\n").file("base/deeper/b.yaml", BASE);
     assert_eq!(chain.load().experiment.train.seed, 4);
     let cycle = Case::new("extends: b.yaml\n").file("b.yaml", "extends: x.yaml\n").problems();
-    assert!(cycle.starts_with("b.yaml:1:10: `extends` goes in a circle: `x.yaml` is already beneath this file"), "{cycle}");
+    assert!(cycle.starts_with("b.yaml:1:10: `extends` forms a cycle: `x.yaml` already extends this file"), "{cycle}");
     let missing = Case::new("name: x\nextends: bas.yaml\n").file("base.yaml", BASE).problems();
     assert_eq!(missing, "x.yaml:2:10: `extends` names `bas.yaml`: there is no such file; did you mean `base.yaml`?");
 }
@@ -196,7 +196,7 @@ fn extends_chains_from_the_naming_file_and_may_not_cycle() {
 #[test]
 fn a_value_beneath_another_is_checked_too() {
     let case = Case::new("extends: b.yaml\ntrain: {batch_size: 4}\n").file("b.yaml", &format!("{BASE}  batch_size: 0\n"));
-    assert_eq!(case.problems(), "b.yaml:8:15: `train.batch_size` is `0`; it must be a whole number from 1 to 1048576");
+    assert_eq!(case.problems(), "b.yaml:8:15: `train.batch_size` is `0`; it must be an integer from 1 to 1048576");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The layers of a request, lowest first: what `extends` names, the file, the `KILN_…` variables, the `--set`s.
+//! The layers of a request, lowest first: the files named by `extends`, the file, the `KILN_…` variables, the `--set`s.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,11 +14,11 @@ use super::{
     scalar::Scalar,
 };
 
-/// What could be read of a request.
+/// The parts of a request that could be read.
 pub(super) struct ReadLayers {
     pub(super) layers: Vec<Layer>,
     pub(super) problems: Vec<Problem>,
-    /// Whether every file of the chain became a tree; otherwise a key may only seem to be missing.
+    /// Whether every file of the chain could be parsed; otherwise a key may seem missing although it is not.
     pub(super) whole: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn read(request: &Request) -> ReadLayers {
         let key = name.trim_start_matches("KILN_").to_lowercase().replace("__", ".");
         push_override(&mut read, name, &key, value);
     }
-    // A kind replaces its map, so it goes before the keys of that map; otherwise the order is as given.
+    // A kind replaces its map, so it is applied before the keys of that map; otherwise the given order holds.
     let is_kind = |argument: &&String| argument.split('=').next().is_some_and(|key| key.trim().ends_with(".kind"));
     let (kinds, others): (Vec<&String>, Vec<&String>) = request.set.iter().partition(is_kind);
     for argument in kinds.into_iter().chain(others) {
@@ -45,12 +45,12 @@ pub(super) fn read(request: &Request) -> ReadLayers {
     read
 }
 
-/// Whether a variable gives a key of the experiment. One without a double underscore is a setting of the program, such as `KILN_DATA`.
+/// Whether a variable sets a key of the experiment. A name without a double underscore is a setting of the program, such as `KILN_DATA`.
 pub(super) fn is_experiment_key(name: &str) -> bool {
     name.strip_prefix("KILN_").is_some_and(|rest| rest.contains("__"))
 }
 
-/// Reads a file and all that it extends, the file itself first.
+/// Reads a file and all files that it extends, the file itself first.
 fn read_chain(request: &Request, read: &mut ReadLayers) {
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut next = Some((request.file.clone(), None::<Location>));
@@ -61,7 +61,7 @@ fn read_chain(request: &Request, read: &mut ReadLayers) {
             && seen.contains(&real)
         {
             read.whole = false;
-            read.problems.push(Problem::new(at, "extends", format!("`extends` goes in a circle: `{source}` is already beneath this file")));
+            read.problems.push(Problem::new(at, "extends", format!("`extends` forms a cycle: `{source}` already extends this file")));
             return;
         }
         seen.extend(path.canonicalize());
@@ -87,7 +87,7 @@ fn read_chain(request: &Request, read: &mut ReadLayers) {
     }
 }
 
-/// Takes `extends` out of a tree: the path it names, relative to the file that names it.
+/// Removes `extends` from a tree and returns the path it names, relative to the file.
 fn take_extends(file: &Path, tree: &mut Node, problems: &mut Vec<Problem>) -> Option<(PathBuf, Option<Location>)> {
     let node = tree.get("extends")?.clone();
     tree.remove_path(&["extends".to_owned()]);
@@ -109,11 +109,11 @@ fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
     let location = Location::named(name);
     let path = key_path(key);
     if path.iter().any(|part| part.is_empty()) {
-        read.problems.push(Problem::new(&location, key, format!("`{key}` is no key; write it dotted, such as `train.batch_size`")));
+        read.problems.push(Problem::new(&location, key, format!("`{key}` is not a key; write it with dots, such as `train.batch_size`")));
         return;
     }
     if key == "extends" {
-        read.problems.push(Problem::new(&location, key, "`extends` belongs in the file; here give single keys"));
+        read.problems.push(Problem::new(&location, key, "`extends` works only in a file; give single keys here"));
         return;
     }
     match override_value(text, &location) {

@@ -1,7 +1,7 @@
-//! Puts layers on top of one another: figment decides which layer's value wins, the layers' own trees say where it is written.
+//! Merges layers: figment decides which layer's value wins, and the trees of the layers record where each value is written.
 //!
-//! figment merges maps key by key and takes lists whole; the other rules of merging (`null`, `kind`, `steps` and `epochs`) take
-//! the displaced keys out of the layers beneath before it does. figment sorts keys, so their order is restored from the trees.
+//! figment merges maps key by key and replaces lists as a whole; the other rules of merging (`null`, `kind`, `steps` and `epochs`) remove
+//! replaced keys from the lower layers first. figment sorts keys, so their order is restored from the trees.
 
 use figment::{
     Figment, Metadata, Profile, Provider,
@@ -20,7 +20,7 @@ use super::{
 pub(super) struct Layer {
     pub(super) name: String,
     pub(super) tree: Node,
-    /// The one dotted key that a variable or `--set` gives.
+    /// The single dotted key of a variable or `--set`.
     pub(super) overrides: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Provider for Provided<'_> {
     }
 }
 
-/// The layers, lowest first, as one tree whose every part says where it is written.
+/// Merges the layers, lowest first, into one tree in which every part records where it is written.
 pub(super) fn merged(layers: &[Layer]) -> Node {
     let figment = layers.iter().fold(Figment::new(), |figment, layer| figment.merge(Provided(layer)));
     let dict = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
@@ -79,7 +79,7 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-/// Lays one more layer on top: takes out of the layers beneath what it displaces.
+/// Adds one more layer on top: removes the keys that it replaces from the lower layers.
 pub(super) fn lay(layers: &mut Vec<Layer>, mut layer: Layer) {
     let beneath = merged(layers);
     if let Some(key) = layer.overrides.clone() {
@@ -95,13 +95,13 @@ pub(super) fn lay(layers: &mut Vec<Layer>, mut layer: Layer) {
     layers.push(layer);
 }
 
-/// A `--set` on a swept key: the axis stays, with the one value; `null` removes it.
+/// Applies a `--set` to a swept key: the axis stays, with this one value; `null` removes it.
 fn override_axis(beneath: &Node, key: &str, layer: &mut Layer, layers: &mut [Layer]) {
     let names: Vec<&str> = key.split('.').collect();
     let Some(value) = layer.tree.get_path(&names).cloned() else { return };
     let swept = |section: &[&str]| beneath.get_path(&[section, &[key]].concat()).is_some();
     let Some(section) = AXES.iter().find(|section| swept(section)) else { return };
-    // A list walked together with others stands alone once it has one value.
+    // A list of `zip` becomes independent once it has one value.
     let section = if section.contains(&"zip") { AXES[0] } else { section };
     for lower in layers.iter_mut() {
         lower.tree.remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
@@ -139,7 +139,7 @@ fn displaced(fields: &Fields, path: &mut Vec<String>, beneath: Option<&Node>, la
     }
 }
 
-/// In a value of unknown keys only `null` displaces.
+/// In a value of unknown keys only `null` replaces other keys.
 fn nulls(path: &mut Vec<String>, value: &Node, out: &mut Vec<Vec<String>>) {
     if value.is_null() {
         return out.push(path.clone());
@@ -173,7 +173,7 @@ fn displaced_within(field: &Field, path: &mut Vec<String>, below: Option<&Node>,
     }
 }
 
-/// Takes out the keys whose value is `null`, once they have done their work of displacing.
+/// Removes the keys whose value is `null`, after they have been applied.
 pub(super) fn strip_nulls(node: &mut Node) {
     let Content::Map(entries) = &mut node.content else { return };
     entries.retain(|entry| !entry.value.is_null());
@@ -182,14 +182,14 @@ pub(super) fn strip_nulls(node: &mut Node) {
     }
 }
 
-/// Puts the keys of every map into the order of the types, wherever a layer wrote them; axes keep the file's.
+/// Sorts the keys of every map into the order of the types; axes keep the order of the file.
 pub(super) fn order_keys(node: &mut Node) {
     order_fields(keys::table(), node);
 }
 
 fn order_fields(fields: &Fields, node: &mut Node) {
     let Content::Map(entries) = &mut node.content else { return };
-    // `kind` is no field of its own and stands first; axes and a model's own keys are none either and stand last, as written.
+    // `kind` is not a field and comes first; axes and the keys of a user's own model are not fields either and come last, as written.
     entries.sort_by_key(|entry| (entry.key != "kind", fields.names().position(|name| name == entry.key).unwrap_or(usize::MAX)));
     for entry in entries {
         match fields.get(&entry.key).map(|field| &field.shape) {
@@ -205,7 +205,7 @@ fn order_fields(fields: &Fields, node: &mut Node) {
     }
 }
 
-/// The defaults of every key that the file may leave out, for the kinds that it names.
+/// The defaults of all optional keys, for the kinds in use.
 pub(super) fn defaults(user: &Node) -> Node {
     default_fields(keys::table(), Some(user), &Location::named("default"))
 }
@@ -218,7 +218,7 @@ fn default_fields(fields: &Fields, user: Option<&Node>, location: &Location) -> 
     Node { content: Content::Map(fields.known.iter().filter_map(entry).collect()), location: location.clone() }
 }
 
-/// The default of one key; `None` for a key that is absent unless given.
+/// The default of one key; `None` for a key without a default.
 pub(super) fn default_field(field: &Field, user: Option<&Node>, location: &Location) -> Option<Node> {
     match &field.shape {
         Shape::Map(fields) if field.default.is_some() || user.is_some() => Some(default_fields(fields, user, location)),

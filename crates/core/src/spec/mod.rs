@@ -1,8 +1,8 @@
-//! What was asked: the YAML layers of an experiment, read, checked whole and merged into one [`Experiment`].
+//! The input: the YAML layers of an experiment, read, fully checked and merged into one [`Experiment`].
 //!
-//! In comes a [`Request`]: a file, variables, `--set`s. Out goes a [`Loaded`] experiment in which every value knows the layer it
-//! came from, or [`Problems`]: all that is wrong, each with its place. What a point of the sweep is, and whether the data is
-//! there, is left to others.
+//! In: a [`Request`] (a file, variables, `--set`s). Out: a [`Loaded`] experiment in which every value records its
+//! layer, or [`Problems`]: all faults, each with its place. Expanding the sweep into points, and checking whether the data
+//! exists, are left to other modules.
 
 mod asked;
 mod check;
@@ -60,19 +60,19 @@ pub use sample::Sample;
 pub use schema::schema;
 pub use search::{Metric, MostWorkers, Search};
 
-/// Which experiment is asked for.
+/// The requested experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub file: PathBuf,
-    /// What the file holds, where it is not on the disk but in a commit.
+    /// Content of the file, if it comes from a commit instead of the disk.
     pub text: Option<String>,
-    /// `train.batch_size=8`; values are YAML. Later ones win.
+    /// `train.batch_size=8`; values are YAML. Later ones take precedence.
     pub set: Vec<String>,
-    /// The environment; only `KILN_…` names with a double underscore count.
+    /// The environment; only `KILN_…` names with a double underscore are used.
     pub variables: Vec<(String, String)>,
 }
 
-/// A checked experiment, and where each of its values comes from.
+/// A checked experiment, and the source of each of its values.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub experiment: Experiment,
@@ -83,7 +83,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Where a dotted key is written, or else the nearest section around it.
+    /// Place of a dotted key in the file, or of the nearest section around it.
     pub fn locate(&self, key: &str) -> Option<Location> {
         let location = contradictions::locate(&self.tree, key, &self.top);
         let parent = || key.rsplit_once('.').map_or_else(|| self.top.clone(), |(parent, _)| contradictions::locate(&self.tree, parent, &self.top));
@@ -91,7 +91,7 @@ impl Loaded {
         Some(location).filter(given).or_else(|| Some(parent()).filter(given)).or_else(|| Some(self.top.clone()))
     }
 
-    /// Where the value of an axis stands (`grid` or `zip`), or the axis itself without an index.
+    /// Place of the value of an axis (`grid` or `zip`), or of the axis itself if there is no index.
     pub fn axis_location(&self, section: &str, key: &str, index: Option<usize>) -> Option<Location> {
         let entry = self.tree.get_path(&["sweep", section])?.entry(key)?;
         match index {
@@ -100,7 +100,7 @@ impl Loaded {
         }
     }
 
-    /// Where the entry of `include` or `exclude` stands.
+    /// Place of the entry of `include` or `exclude`.
     pub fn point_location(&self, section: &str, index: usize) -> Option<Location> {
         self.tree.get_path(&["sweep", section])?.items().get(index).map(|point| point.location.clone())
     }
@@ -119,7 +119,7 @@ pub fn load(request: &Request) -> Result<Loaded, Problems> {
         return Err(Problems::new(problems));
     }
     let experiment: Experiment = serde_json::from_value(tree.to_json()).map_err(|error| {
-        let message = format!("this file passed every check and still does not fit the types: {error}; this is a fault of kiln, please report it");
+        let message = format!("this file passed every check and still does not fit the types: {error}; this is a bug in kiln; please report it");
         Problems::from(Problem::new(&top, "", message))
     })?;
     let problems = contradictions::check(&experiment, &user, &top, &[]);
@@ -129,7 +129,7 @@ pub fn load(request: &Request) -> Result<Loaded, Problems> {
     Ok(Loaded { experiment, origins: resolved::origins(&tree), tree, top })
 }
 
-/// The contradictions among the sound keys of a faulty file: its faulty keys taken out, and what involves them left unsaid.
+/// Contradictions among the valid keys of a faulty file: faulty keys are removed, and contradictions that involve them are not reported.
 fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -> Vec<Problem> {
     user = check::mended(&user);
     let faulty: Vec<String> = problems.iter().map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned()).collect();
@@ -148,13 +148,13 @@ fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -
     }
 }
 
-/// The defaults beneath what the layers give, for the types alone: places and layers are lost.
+/// The values of the layers merged with the defaults, for the types only: places and layers are lost.
 fn with_defaults(user: Node) -> Node {
     let defaults = merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None };
     merge::merged(&[defaults, merge::Layer { name: "given".to_owned(), tree: user, overrides: None }])
 }
 
-/// Checks a file that others extend: every key that it has, but not what it leaves to them.
+/// Checks a file that other files extend: every key in it; missing keys are allowed.
 ///
 /// # Errors
 /// Every problem, sorted by file and line.
@@ -164,9 +164,9 @@ pub fn check_fragment(request: &Request) -> Result<(), Problems> {
 }
 
 struct Merged {
-    /// What the layers give.
+    /// The values of the layers.
     user: Node,
-    /// With the defaults beneath.
+    /// The values of the layers merged with the defaults.
     tree: Node,
     top: Location,
     problems: Vec<Problem>,
@@ -186,7 +186,7 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
         merge::lay(&mut layers, layer);
         let tree = merge::merged(&layers);
         problems.extend(check::walk(&tree, whole && read.whole && index + 1 == count, &top));
-        // Several `--set`s may change `zip` together, so only the last shows whether its lists fit.
+        // Several `--set`s may change `zip` together, so only the last one shows whether the lengths of its lists agree.
         if is_file || index + 1 == count {
             problems.extend(sweep::check(&check::mended(&tree)));
         }
@@ -202,7 +202,7 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
     Merged { tree, user, top, problems, whole: read.whole }
 }
 
-/// What only one layer by itself shows: the layer is no map, or gives two keys of which one displaces the other.
+/// Faults within a single layer: the layer is not a map, or gives two keys of which one replaces the other.
 fn own_faults(layer: &merge::Layer) -> Vec<Problem> {
     if !layer.tree.is_map() {
         let message = format!("the file is {}; it must be a map of keys: `kiln`, `name`, `model`, …", layer.tree.found());

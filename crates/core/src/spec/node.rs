@@ -1,4 +1,4 @@
-//! A YAML tree that knows where each of its parts is written, and keeps the order of its keys.
+//! A YAML tree that records where each of its parts is written, and keeps the order of its keys.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ impl Node {
         Self { content: Content::Map(Vec::new()), location }
     }
 
-    /// A tree all of whose parts stand at one place: for defaults and for values from the command line.
+    /// Makes a tree whose parts all have the same place: for defaults and for values from the command line.
     pub(super) fn from_json(value: &Value, location: &Location) -> Self {
         let content = match value {
             Value::Array(items) => Content::List(items.iter().map(|item| Self::from_json(item, location)).collect()),
@@ -96,7 +96,7 @@ impl Node {
         matches!(&self.content, Content::Scalar(scalar) if matches!(scalar.value, Resolved::Null))
     }
 
-    /// Puts a value at a path, making the maps on the way; a value that stands in the way is replaced.
+    /// Puts a value at a path and creates the maps on the way; a value that is in the way is replaced.
     pub(super) fn set_path(&mut self, path: &[&str], value: Node) {
         let Some((first, rest)) = path.split_first() else {
             *self = value;
@@ -115,7 +115,7 @@ impl Node {
         entries[index].value.set_path(rest, value);
     }
 
-    /// Takes out what stands at a path, if anything does.
+    /// Removes the value at a path, if there is one.
     pub(super) fn remove_path(&mut self, path: &[String]) {
         let Content::Map(entries) = &mut self.content else { return };
         match path {
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Number of nodes in this tree, and its depth.
+    /// Returns the number of nodes in this tree, and its depth.
     pub(super) fn size(&self) -> (usize, usize) {
         let children: Vec<&Node> = match &self.content {
             Content::Scalar(_) => return (1, 0),
@@ -141,7 +141,7 @@ impl Node {
         (count, depth + 1)
     }
 
-    /// What was found, in words for an error: `` `8` ``, `a list`, `a map`.
+    /// Describes the node for an error message: `` `8` ``, `a list`, `a map`.
     pub(super) fn found(&self) -> String {
         match &self.content {
             Content::Scalar(scalar) => scalar.found(),

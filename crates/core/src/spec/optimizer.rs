@@ -1,4 +1,4 @@
-//! `train.optimizer` and `train.learning_rate_schedule`: the update rule and how its step size moves. What they compute is `kiln-trial`'s.
+//! `train.optimizer` and `train.learning_rate_schedule`: the update rule and the schedule of its step size. `kiln-trial` implements them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub enum Optimizer {
         #[serde(default = "epsilon")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         epsilon: f64,
-        /// Share of a weight, times the learning rate, taken off it per step.
+        /// Fraction of a weight, times the learning rate, subtracted from it per step.
         #[serde(default = "weight_decay")]
         #[schemars(range(min = 0.0))]
         weight_decay: f64,
@@ -38,28 +38,28 @@ pub enum Optimizer {
         #[serde(default = "sgd_learning_rate")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         learning_rate: f64,
-        /// Share of the last update that goes on.
+        /// Fraction of the last update that is added to the next one.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 0.999_999_9))]
         momentum: f64,
-        /// Whether the gradient is taken ahead of the momentum; needs `momentum`.
+        /// Whether to use Nesterov momentum; needs `momentum`.
         #[serde(default)]
         nesterov: bool,
-        /// Share of a weight that is added to its gradient.
+        /// Fraction of a weight that is added to its gradient.
         #[serde(default)]
         #[schemars(range(min = 0.0))]
         weight_decay: f64,
         #[serde(default)]
         weight_decay_on: WeightDecayOn,
     },
-    /// Adafactor with a learning rate of one's own: no step sizes relative to the parameters or to time (Shazeer & Stern 2018). Its memory
-    /// is the sum of a matrix's sides, not their product.
+    /// Adafactor with an explicit learning rate: step sizes do not depend on parameters or time (Shazeer & Stern 2018). Its memory
+    /// grows with the sum of a matrix's sides, not their product.
     Adafactor {
         /// Step size, before the schedule.
         #[serde(default = "learning_rate")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         learning_rate: f64,
-        /// How fast the means of the squared gradient slow down: step t moves them by t to the power of minus this.
+        /// Decay exponent of the means of the squared gradient: step t updates them with weight t to the power of minus this.
         #[serde(default = "decay_rate")]
         #[schemars(range(min = 0.0, max = 1.0))]
         decay_rate: f64,
@@ -71,7 +71,7 @@ pub enum Optimizer {
         #[serde(default = "clip_threshold")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         clip_threshold: f64,
-        /// Share of a weight, times the learning rate, taken off it per step.
+        /// Fraction of a weight, times the learning rate, subtracted from it per step.
         #[serde(default)]
         #[schemars(range(min = 0.0))]
         weight_decay: f64,
@@ -130,7 +130,7 @@ fn sgd_learning_rate() -> f64 {
     0.1
 }
 
-/// Which tensors weight decay touches.
+/// Which tensors weight decay applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightDecayOn {
@@ -140,7 +140,7 @@ pub enum WeightDecayOn {
     Matrices,
 }
 
-/// How the learning rate moves over the steps.
+/// How the learning rate changes over the steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LearningRateSchedule {
@@ -150,39 +150,39 @@ pub enum LearningRateSchedule {
         #[schemars(range(min = 0, max = 1_000_000_000))]
         warmup_steps: u64,
     },
-    /// Falls on a line to `final_fraction` of the rate at the last step.
+    /// Falls linearly to `final_fraction` of the rate at the last step.
     Linear {
         /// Steps over which the rate rises linearly from near 0.
         #[serde(default)]
         #[schemars(range(min = 0, max = 1_000_000_000))]
         warmup_steps: u64,
-        /// Share of the rate that is left at the last step.
+        /// Fraction of the rate at the last step.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         final_fraction: f64,
     },
-    /// Falls on half a cosine to `final_fraction` of the rate at the last step.
+    /// Falls along half a cosine to `final_fraction` of the rate at the last step.
     Cosine {
         /// Steps over which the rate rises linearly from near 0.
         #[serde(default)]
         #[schemars(range(min = 0, max = 1_000_000_000))]
         warmup_steps: u64,
-        /// Share of the rate that is left at the last step.
+        /// Fraction of the rate at the last step.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         final_fraction: f64,
     },
-    /// Is multiplied by `factor` whenever the validation loss has stalled. Needs evaluations on the way (`evaluate.every`).
+    /// Multiplied by `factor` when the validation loss stops improving. Needs evaluations during training (`evaluate.every`).
     Plateau {
         /// Steps over which the rate rises linearly from near 0.
         #[serde(default)]
         #[schemars(range(min = 0, max = 1_000_000_000))]
         warmup_steps: u64,
-        /// What is left of the rate each time.
+        /// Factor applied to the rate each time.
         #[serde(default = "quarter")]
         #[schemars(range(min = 0.001, max = 0.999))]
         factor: f64,
-        /// Evaluations in a row without a new lowest loss that are let pass.
+        /// Number of evaluations in a row without a new lowest loss that are tolerated.
         #[serde(default)]
         #[schemars(range(min = 0, max = 1_000_000))]
         patience: u64,

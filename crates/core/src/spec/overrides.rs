@@ -1,4 +1,4 @@
-//! One value of an axis, put into the resolved sections of an experiment by the rules of merging.
+//! Applies one value of an axis to the resolved sections of an experiment by the rules of merging.
 
 use serde_json::{Map, Value, json};
 
@@ -11,15 +11,15 @@ use super::{
 
 /// Sets a dotted key of the resolved sections `{model, data, train, run}`.
 ///
-/// A map is merged key by key; another `kind` resets its map to that kind's defaults; `train.steps` displaces `train.epochs`
-/// and the reverse; `null` restores the default. A key that is not in the table changes nothing: the check has refused it.
+/// A map is merged key by key; another `kind` resets its map to that kind's defaults; `train.steps` replaces `train.epochs`
+/// and the reverse; `null` restores the default. An unknown key changes nothing: the check has refused it.
 pub fn apply_override(sections: &mut Value, key: &str, value: &Value) {
     let Some(map) = sections.as_object_mut() else { return };
     let names: Vec<&str> = key.split('.').collect();
     set(keys::table(), map, &names, value);
 }
 
-/// Sets all keys of one point. Whole maps and kinds go first, so that the order of the axes does not matter.
+/// Sets all keys of one point. Whole maps and kinds come first, so that the order of the axes does not matter.
 pub fn apply_point<'a>(sections: &mut Value, values: impl IntoIterator<Item = (&'a str, &'a Value)>) {
     let mut values: Vec<(&str, &Value)> = values.into_iter().collect();
     let rank = |key: &str| key.matches('.').count() * 2 - usize::from(key.ends_with(".kind"));
@@ -55,7 +55,7 @@ fn set(fields: &Fields, map: &mut Map<String, Value>, names: &[&str], value: &Va
     }
 }
 
-/// A key that is not in the table, where such keys may stand: maps are merged, `null` removes.
+/// Sets an unknown key, where such keys are allowed: maps are merged, `null` removes.
 fn set_own(map: &mut Map<String, Value>, name: &str, rest: &[&str], value: &Value) {
     if let Some((next, rest)) = rest.split_first() {
         let child = map.entry(name).or_insert_with(|| json!({}));
@@ -112,13 +112,13 @@ fn put_tagged(field: &Field, tagged: &Tagged, map: &mut Map<String, Value>, give
     }
 }
 
-/// The kind that a map has now, or has by default.
+/// The current or default kind of a map.
 fn kind_of(field: &Field, map: &Map<String, Value>) -> Option<String> {
     let now = map.get(&field.name).and_then(|value| value.get("kind")).and_then(Value::as_str);
     now.or(field.default_kind()).map(str::to_owned)
 }
 
-/// The map under a key, with its defaults if there is none yet.
+/// The map under a key, created with its defaults if absent.
 fn child<'a>(field: &Field, map: &'a mut Map<String, Value>) -> Option<&'a mut Map<String, Value>> {
     if !map.get(&field.name).is_some_and(Value::is_object) {
         let user = Node::empty_map(Location::named("default"));

@@ -1,13 +1,13 @@
-//! What is wrong with an experiment file and where: one line per problem, all of them at once.
+//! The faults of an experiment file and their places: one line per problem, all of them at once.
 
 use std::{fmt, sync::Arc};
 
 use crate::units::without_controls;
 
-/// Where something is written: a file with line and column, or the name of a layer that has none (`--set train.steps=5`).
+/// The place of a value: a file with line and column, or the name of a layer without lines (`--set train.steps=5`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The file as it was named, or the layer.
+    /// The file as it was given, or the layer.
     pub source: Arc<str>,
     /// Line and column, both from 1; `None` outside files.
     pub position: Option<(usize, usize)>,
@@ -40,18 +40,18 @@ impl fmt::Display for Location {
     }
 }
 
-/// One thing to put right.
+/// One fault to correct.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     pub location: Location,
-    /// Dotted key; empty where the fault belongs to no key.
+    /// Dotted key; empty if the fault does not belong to a key.
     pub key: String,
-    /// What was found, what is allowed, what to try.
+    /// The fault, the allowed values, the remedy.
     pub message: String,
 }
 
 impl Problem {
-    /// A fault of `key` at `location`; `message` says what was found, what is allowed and what to try.
+    /// A fault of `key` at `location`; `message` says what is wrong, what is allowed and what to try.
     pub fn new(location: &Location, key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { location: location.clone(), key: key.into(), message: message.into() }
     }
@@ -59,17 +59,17 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A key may hold a line feed, and a problem is a line.
+        // A key may contain a newline, and a problem is one line.
         write!(f, "{}: {}", self.location, without_controls(&self.message))
     }
 }
 
-/// Every problem found, each once, sorted by file and line. Prints one line per problem.
+/// Every problem, each once, sorted by file and line. Prints one line per problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Sorts them; of two that differ only in how much they advise, the longer stays.
+    /// Sorts the problems; of two that differ only in the length of their advice, the longer one stays.
     pub fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup_by(|later, earlier| {
@@ -82,7 +82,7 @@ impl Problems {
         Self(problems)
     }
 
-    /// All of them, in the order in which they are printed.
+    /// All problems, in the order in which they are printed.
     pub fn as_slice(&self) -> &[Problem] {
         &self.0
     }

@@ -1,7 +1,7 @@
 //! Reads the text of one YAML file into a [`Node`] tree with positions.
 //!
-//! In comes a path or a text; out goes a tree, or every fault of the text itself: what is no YAML, duplicate and merge keys,
-//! several documents, tags, aliases that grow too large. What the keys mean is the checker's business.
+//! In: a path or a text. Out: a tree, or every fault of the text itself: invalid YAML, duplicate and merge keys,
+//! several documents, tags, aliases that grow too large. The checker interprets the keys.
 
 use std::{collections::HashMap, fs, io::Read, path::Path, sync::Arc};
 
@@ -14,22 +14,22 @@ use super::{
     suggest::nearest,
 };
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// Deepest nesting of maps and lists.
+/// Maximum nesting depth of maps and lists.
 const MOST_DEPTH: usize = 64;
-/// Most values in one file, aliases expanded: an alias of an alias of an alias grows by powers.
+/// Maximum number of values in one file, with aliases expanded: nested aliases grow exponentially.
 const MOST_NODES: usize = 100_000;
-/// Most keys in one map; kiln knows about 120.
+/// Maximum number of keys in one map; kiln knows about 120.
 const MOST_KEYS: usize = 1000;
 
-/// A file as a tree, and the faults found on the way; with a fault the tree is what could be read.
+/// A file as a tree, and its faults; if there are faults, the tree holds the part that could be read.
 pub(super) struct ReadTree {
     pub(super) tree: Node,
     pub(super) problems: Vec<Problem>,
 }
 
-/// Reads a file. `Err` where no tree came out at all.
+/// Reads a file. `Err` if no tree could be built.
 pub(super) fn read_file(path: &Path, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
     let text = read_text(path).map_err(|message| vec![Problem::new(&Location { source: Arc::clone(source), position: None }, "", message)])?;
     read_text_as_tree(&text, source)
@@ -80,7 +80,7 @@ fn decode(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Reads a text that is already at hand.
+/// Reads a text in memory.
 pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut builder = Builder { source: Arc::clone(source), ..Builder::default() };
@@ -109,7 +109,7 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
     }
 }
 
-/// Puts the parser's events together into a tree, without recursion.
+/// Builds a tree from the parser's events, without recursion.
 struct Builder {
     source: Arc<str>,
     open: Vec<Open>,
@@ -126,13 +126,13 @@ impl Default for Builder {
     }
 }
 
-/// A list or map whose end has not come yet.
+/// A list or map that is not closed yet.
 struct Open {
     node: Node,
     anchor: usize,
-    /// In a map: the line of each key.
+    /// In a map: the line number of each key.
     lines: HashMap<String, usize>,
-    /// In a map: the key whose value comes next. `Key(None)` swallows the value of a key that was refused.
+    /// In a map: the key whose value comes next. `Key(None)` discards the value of a refused key.
     key: Waiting,
 }
 
@@ -150,7 +150,7 @@ impl Builder {
                 let mut scalar = if style == ScalarStyle::Plain { Scalar::plain(&text) } else { Scalar::quoted(&text) };
                 if let Some(tag) = tag {
                     self.refuse_tag(&location, &tag, &text);
-                    // What was meant as a comparison is not empty as well.
+                    // A comparison is not also reported as empty.
                     scalar = if tag.suffix.starts_with('=') { Scalar::quoted(&format!("!{}{text}", tag.suffix)) } else { scalar };
                 }
                 self.add(Node { content: Content::Scalar(scalar), location }, anchor)
@@ -177,8 +177,8 @@ impl Builder {
     fn refuse_tag(&mut self, location: &Location, tag: &Tag, value: &str) {
         let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { format!("{}{}", tag.handle, tag.suffix) };
         let message = match tag.suffix.strip_prefix('=') {
-            Some(number) => format!("a comparison stands in quotes, such as `\"!={number}{value}\"`: bare, `!` begins a tag"),
-            None => format!("the tag `{name}` is not read; write the value without it, quoted if it is text"),
+            Some(number) => format!("put a comparison in quotes, such as `\"!={number}{value}\"`: without them, `!` begins a tag"),
+            None => format!("the tag `{name}` is not supported; write the value without it, quoted if it is text"),
         };
         self.problems.push(Problem::new(location, self.path(), message));
     }
@@ -196,7 +196,7 @@ impl Builder {
 
     fn alias(&mut self, anchor: usize, location: &Location) -> Result<(), Problem> {
         let Some((node, count, depth)) = self.anchors.get(&anchor) else {
-            return Err(Problem::new(location, self.path(), "this alias stands inside the value it names; write the value out"));
+            return Err(Problem::new(location, self.path(), "this alias is inside the value it names; write the value out"));
         };
         if self.open.len() + depth > MOST_DEPTH {
             return Err(Problem::new(location, "", format!("nested more than {MOST_DEPTH} deep once its aliases are written out")));
@@ -215,7 +215,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A finished node: remembered under its anchor, then put where it belongs.
+    /// Stores a finished node under its anchor, then puts it into its parent.
     fn add(&mut self, node: Node, anchor: usize) -> Result<(), Problem> {
         self.count(&node.location)?;
         if anchor != 0 {
@@ -228,7 +228,11 @@ impl Builder {
     fn place(&mut self, node: Node) -> Result<(), Problem> {
         let path = self.path();
         if let Some(open) = self.open.last().filter(|open| open.lines.len() > MOST_KEYS) {
-            return Err(Problem::new(&open.node.location, path, format!("a map here has more than {MOST_KEYS} keys; this is no experiment file")));
+            return Err(Problem::new(
+                &open.node.location,
+                path,
+                format!("a map here has more than {MOST_KEYS} keys; this is not an experiment file"),
+            ));
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -278,12 +282,12 @@ impl Builder {
             let indentation = &content[..content.len() - content.trim_start().len()];
             if let Some(tab) = indentation.find('\t') {
                 let at = Location::at(&self.source, number, tab + 1);
-                return Problem::new(&at, self.path(), "a tab stands in the indentation; YAML indents with spaces only");
+                return Problem::new(&at, self.path(), "the indentation contains a tab; YAML indents with spaces only");
             }
         }
         let at = Location::at(&self.source, line.max(1), column);
         if let Some(found) = lines.get(line.saturating_sub(1)).and_then(|line| bare_comparison(line)) {
-            let message = format!("a value that begins with `>` stands in quotes, such as `\"{found}\"`: bare, `>` begins a folded text");
+            let message = format!("put a value that begins with `>` in quotes, such as `\"{found}\"`: without them, `>` begins a folded text");
             return Problem::new(&at, self.path(), message);
         }
         Problem::new(&at, self.path(), format!("not valid YAML: {}", error.info()))
@@ -302,18 +306,22 @@ fn too_deep() -> String {
     format!("nested more than {MOST_DEPTH} deep; an experiment file needs five levels")
 }
 
-/// The key of a map's next entry, or why it cannot be one.
+/// Returns the key of a map's next entry, or why it is invalid.
 fn take_key(path: &str, lines: &mut HashMap<String, usize>, node: &Node) -> Result<(String, Location), Problem> {
     let Content::Scalar(scalar) = &node.content else {
-        return Err(Problem::new(&node.location, path, format!("a key is text; here it is {}", node.found())));
+        return Err(Problem::new(&node.location, path, format!("a key must be text; here it is {}", node.found())));
     };
     if !scalar.quoted && scalar.value != Resolved::Text {
-        return Err(Problem::new(&node.location, path, format!("a key is text; {} is not", scalar.found())));
+        return Err(Problem::new(&node.location, path, format!("a key must be text; {} is not", scalar.found())));
     }
     let key = scalar.text.as_str();
     let full = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     if key == "<<" && !scalar.quoted {
-        return Err(Problem::new(&node.location, full, "merge keys (`<<`) are not read; use `extends` to build on another file, or repeat the keys"));
+        return Err(Problem::new(
+            &node.location,
+            full,
+            "merge keys (`<<`) are not supported; use `extends` to build on another file, or repeat the keys",
+        ));
     }
     if let Some(line) = lines.get(key) {
         return Err(Problem::new(
@@ -357,10 +365,10 @@ mod tests {
     #[test]
     fn faults_of_the_text_name_their_place() {
         assert_eq!(read("a: {b: 1, b: 2}\n").unwrap_err(), "x.yaml:1:11: duplicate key `a.b`; it is first given on line 1, keep one of them");
-        assert!(read("a: 1\n<<: {b: 2}\n").unwrap_err().contains("x.yaml:2:1: merge keys (`<<`) are not read; use `extends`"));
+        assert!(read("a: 1\n<<: {b: 2}\n").unwrap_err().contains("x.yaml:2:1: merge keys (`<<`) are not supported; use `extends`"));
         assert!(read("a: 1\n---\nb: 2\n").unwrap_err().contains("a second document begins here"));
-        assert!(read("8: 1\n").unwrap_err().contains("x.yaml:1:1: a key is text; `8` is not"));
-        assert!(read("a:\n\tb: 1\n").unwrap_err().contains("x.yaml:2:1: a tab stands in the indentation"));
+        assert!(read("8: 1\n").unwrap_err().contains("x.yaml:1:1: a key must be text; `8` is not"));
+        assert!(read("a:\n\tb: 1\n").unwrap_err().contains("x.yaml:2:1: the indentation contains a tab"));
         assert!(read("a: !!str 8\n").unwrap_err().contains("the tag `"));
         assert!(read("a: [1, 2\nb: 3\n").unwrap_err().contains("not valid YAML"));
         assert!(read("# nothing\n").unwrap_err().contains("is empty"));

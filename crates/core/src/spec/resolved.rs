@@ -1,4 +1,4 @@
-//! The resolved experiment: every value with the layer it came from, and the YAML file that keeps both.
+//! The resolved experiment: every value with its layer, and the YAML file that holds both.
 
 use serde_json::Value;
 
@@ -13,14 +13,14 @@ use super::{
 /// One resolved value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// Dotted key; of an axis, `sweep.grid.train.batch_size`.
+    /// Dotted key; for an axis, `sweep.grid.train.batch_size`.
     pub key: String,
     pub value: Value,
     /// `experiments/x.yaml:12`, `KILN_TRAIN__BATCH_SIZE`, `--set train.batch_size=8` or `default`.
     pub layer: String,
 }
 
-/// Every value of a resolved tree, in document order.
+/// Returns every value of a resolved tree, in document order.
 pub(super) fn origins(tree: &Node) -> Vec<Origin> {
     let mut origins = Vec::new();
     collect(tree, "", &mut origins);
@@ -38,12 +38,12 @@ fn collect(node: &Node, path: &str, origins: &mut Vec<Origin>) {
     }
 }
 
-/// The resolved experiment as YAML, each value with its layer as a comment. Reads back to the same experiment.
+/// The resolved experiment as YAML, each value with its layer as a comment. Reading it gives the same experiment.
 pub fn write_resolved(loaded: &Loaded) -> String {
     write_with(loaded, str::to_owned)
 }
 
-/// The same with what is to be said of a layer.
+/// The same, with a custom comment for each layer.
 pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> String {
     let matmul = loaded.experiment.model.kind() == "matmul";
     let mut lines = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> S
 fn write(node: &Node, path: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
     for entry in node.entries() {
         let key = join(path, &entry.key);
-        // A key that `matmul` ignores may not be given, so its default is not written either.
+        // A key that `matmul` ignores must not be given, so its default is not written either.
         let ignored = matmul && key.strip_prefix("train.").is_some_and(|key| IGNORED_BY_MATMUL.contains(&key));
         if !ignored {
             write_entry(entry, &key, depth, matmul, lines);
@@ -83,7 +83,7 @@ fn write_entry(entry: &Entry, key: &str, depth: usize, matmul: bool, lines: &mut
     }
 }
 
-/// A value on one line: JSON is YAML, but text that needs no quotes has none.
+/// Formats a value on one line: JSON is YAML, but text that needs no quotes has none.
 fn written(value: &Value) -> String {
     match value {
         Value::String(text) => written_text(text),
@@ -97,7 +97,7 @@ fn written(value: &Value) -> String {
     }
 }
 
-/// A number that YAML 1.1 reads as one too: it takes an exponent only after a point, and only with its sign.
+/// Formats a number so that YAML 1.1 also reads it as a number: an exponent needs a point before it and an explicit sign.
 fn written_number(text: &str) -> String {
     let Some((mantissa, exponent)) = text.split_once('e') else { return text.to_owned() };
     let point = if mantissa.contains('.') { "" } else { ".0" };
@@ -105,7 +105,7 @@ fn written_number(text: &str) -> String {
     format!("{mantissa}{point}e{sign}{exponent}")
 }
 
-/// Words that YAML 1.1 takes for `true` or `false`.
+/// Words that YAML 1.1 reads as `true` or `false`.
 const WORDS_OF_YAML_1_1: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];
 
 fn written_text(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! The types of the `run` section: engine, devices, limits, waits. None of it but `devices_per_trial` decides a loss.
+//! The types of the `run` section: engine, devices, limits, waits. Only `devices_per_trial` affects a loss.
 
 use std::borrow::Cow;
 
@@ -11,30 +11,30 @@ use crate::units::{ByteSize, TimeSpan};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
-    /// What computes.
+    /// The compute engine.
     pub engine: Engine,
-    /// `auto`, `cpu`, `all`, or a list of GPU indices (nvidia-smi's) or UUIDs.
+    /// `auto`, `cpu`, `all`, or a list of GPU indices (as in nvidia-smi) or UUIDs.
     pub devices: Devices,
-    /// Devices that share each step's batch: every one works on `batch_size` examples at a time, and their gradients are summed.
+    /// Devices that share each step's batch: each processes `batch_size` examples at a time, and their gradients are summed.
     #[schemars(range(min = 1, max = 64))]
     pub devices_per_trial: u64,
-    /// Longest time of one attempt.
+    /// Time limit of one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSpan>,
-    /// Longest silence of a trial before it counts as stalled.
+    /// Time without a message after which a trial counts as stalled.
     pub stall: TimeSpan,
-    /// Memory that a trial may use: on the CPU what its process may allocate, on a GPU what its tensors may take of the device's.
+    /// Memory limit of a trial: on the CPU for the allocations of its process, on a GPU for its tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<ByteSize>,
     pub on_oom: OnOom,
-    /// Further attempts of a trial that failed.
+    /// Number of retries of a failed trial.
     #[schemars(range(min = 0, max = 100))]
     pub retries: u64,
-    /// Whether a GPU that others use is waited for (`wait`) and then refused.
+    /// Whether kiln waits for a GPU that other processes use (up to `wait`) and then refuses it.
     pub require_idle_device: bool,
-    /// How long to wait for an idle device.
+    /// Maximum time to wait for an idle device.
     pub wait: TimeSpan,
-    /// Lets the device cool between trials.
+    /// Waits between trials until the device has cooled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cool_down: Option<CoolDown>,
 }
@@ -57,7 +57,7 @@ impl Default for Run {
     }
 }
 
-/// What computes.
+/// The compute engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -68,7 +68,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// As `run.engine` and the tables spell it.
+    /// The name in `run.engine` and in the tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Libtorch => "libtorch",
@@ -85,7 +85,7 @@ pub enum Devices {
     List(Vec<DeviceId>),
 }
 
-/// Devices by a word: one that is idle, the CPU, every GPU.
+/// Devices given by a word: an idle one, the CPU, every GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceName {
@@ -94,7 +94,7 @@ pub enum DeviceName {
     All,
 }
 
-/// nvidia-smi's index, or a UUID.
+/// Index of the GPU in nvidia-smi, or its UUID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum DeviceId {
@@ -115,15 +115,15 @@ impl JsonSchema for Devices {
     }
 }
 
-/// What an out-of-memory does to the points after it.
+/// Effect of an out-of-memory failure on later points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnOom {
     /// A row with outcome `oom`; the next trial starts.
     Record,
-    /// Trials after it that differ from it only by an equal or larger batch, sequence or width are not run: outcome `skipped`.
+    /// Later trials that differ from it only by an equal or larger batch, sequence or width do not run: outcome `skipped`.
     SkipLarger,
-    /// The same effective batch is tried in smaller pieces: the next smaller batch that divides it, with more accumulation, down to 1.
+    /// The same effective batch is retried with smaller batches: the next smaller batch that divides it, with more accumulation, down to 1.
     Shrink,
 }
 
@@ -134,7 +134,7 @@ pub struct CoolDown {
     /// The device's temperature, in degrees Celsius, below which the next trial starts.
     #[schemars(range(min = 20, max = 110))]
     pub below_celsius: u32,
-    /// The longest wait.
+    /// Maximum time to wait.
     #[serde(default = "two_minutes")]
     pub at_most: TimeSpan,
 }

@@ -1,4 +1,4 @@
-//! `train.sample`: texts that the trained model writes. What they are made from is told here; how, by `kiln-trial`.
+//! `train.sample`: texts that the trained model writes. The settings are documented here, the sampling in `kiln-trial`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sample {
-    /// What each text begins with; in tokens that the training text has.
+    /// Start of each text; its tokens must occur in the training text.
     pub prompt: String,
-    /// Tokens that are written after it.
+    /// Tokens written after the prompt.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub tokens: u64,
-    /// What the model's outputs are divided by before one is drawn; 0 always takes the likeliest token.
+    /// Divisor of the model's outputs before sampling; 0 always takes the most likely token.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f64,
-    /// How many tokens, the likeliest ones, may be drawn; all of them if not given.
+    /// Number of most likely tokens to sample from; default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub top_k: Option<u64>,
-    /// How many texts.
+    /// Number of texts.
     #[schemars(range(min = 1, max = 1000))]
     pub samples: u64,
 }

@@ -1,11 +1,11 @@
-//! What a bare word of YAML means: the core schema of YAML 1.2, with two exceptions that would surprise (`docs/experiment-file.md`).
+//! The meaning of an unquoted YAML scalar: the core schema of YAML 1.2, with two exceptions (`docs/experiment-file.md`).
 //!
-//! A whole number that begins with 0 (`08`) is kept as [`Resolved::LeadingZero`], and an empty value as [`Resolved::Empty`]:
-//! both are refused, with the key's name, by the checker.
+//! An integer that begins with 0 (`08`) becomes [`Resolved::LeadingZero`], and an empty value [`Resolved::Empty`]:
+//! the checker refuses both, with the name of the key.
 
 use serde_json::{Number, Value};
 
-/// One scalar: what was written, and what it means.
+/// One scalar: its text and its meaning.
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: String,
@@ -17,11 +17,11 @@ pub(super) struct Scalar {
 pub(super) enum Resolved {
     /// `null` or `~`.
     Null,
-    /// Nothing after the colon.
+    /// No text after the colon.
     Empty,
     Bool(bool),
     Integer(i128),
-    /// A whole number written with a leading zero: 8 here, octal elsewhere.
+    /// An integer written with a leading zero: 8 here, octal elsewhere.
     LeadingZero,
     Float(f64),
     Text,

@@ -1,7 +1,7 @@
 //! The JSON Schema of an experiment file (draft 2020-12), for editors.
 //!
-//! It starts from the schema of the types and is loosened by what a file may do and the resolved experiment may not: leave a key
-//! to another layer, give `null`, leave `kind` to the file beneath, name axes by dotted keys. `kiln check` says more than it can.
+//! It is the schema of the types, relaxed by what a file may do but a resolved experiment may not: leave a key
+//! to another layer, give `null`, leave `kind` to a lower layer, name axes by dotted keys. `kiln check` checks more rules.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use super::{
     sweep::may_vary,
 };
 
-/// Axes of `model` may be keys of a model of someone's own; a schema cannot see from here whether it is one.
+/// Axes of `model` may be keys of a user's own model; a schema cannot know whether a key is one.
 const OWN_AXIS: &str = r"^model\.[A-Za-z0-9_.-]+$";
 
 /// The schema that `kiln schema` prints.
@@ -22,24 +22,24 @@ pub fn schema() -> Value {
     schema["$id"] = json!("https://kiln.invalid/experiment.schema.json");
     schema["title"] = json!("kiln experiment");
     schema["description"] = json!(
-        "An experiment file of kiln, format 1. A file without `extends` needs `kiln`, `name` and `model`; a fragment that others extend needs none of them."
+        "An experiment file of kiln, format 1. A file without `extends` needs `kiln`, `name` and `model`; a fragment that other files extend needs none of them."
     );
     schema["properties"]["extends"] =
-        json!({"type": "string", "minLength": 1, "description": "A file beneath this one, relative to it; merged key by key."});
+        json!({"type": "string", "minLength": 1, "description": "Path of a file to build on, relative to this file; merged key by key."});
     schema["anyOf"] = json!([
         {"required": ["kiln", "name", "model"]},
         {"required": ["extends"], "properties": {"extends": {"type": "string"}}},
         {"not": {"required": ["name"]}, "description": "A fragment that other files extend has no name."},
         fragment(),
     ]);
-    // Only a file that is whole by itself must give what its sections need: elsewhere another file may.
+    // Only a complete file must give what its sections need: otherwise another file may give it.
     schema["if"] = json!({"required": ["kiln", "name", "model"], "not": {"required": ["extends"]}});
     schema["then"] = needed(table()).unwrap_or(json!(true));
     put_axes(&mut schema, axes);
     schema
 }
 
-/// The keys that a map cannot do without, and those of the maps within it; `None` if it needs none. An absent map passes.
+/// The required keys of a map, and those of the maps in it; `None` if it has none. An absent map is valid.
 fn needed(fields: &Fields) -> Option<Value> {
     let names: Vec<&str> = fields.known.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect();
     let within = |field: &Field| Some((field.name.clone(), needed_in(field)?));
@@ -62,13 +62,13 @@ fn needed_in(field: &Field) -> Option<Value> {
     (!rules.is_empty()).then(|| json!({"allOf": rules}))
 }
 
-/// A file in a folder `base`, which a schema cannot see: it says nothing that belongs to one experiment alone.
+/// Condition that holds for a file in a folder `base`, which a schema cannot see: it has no key that belongs to one experiment only.
 fn fragment() -> Value {
     let of_one_experiment = ["name", "description", "sweep"].map(|key| json!({"required": [key]}));
     json!({"not": {"anyOf": of_one_experiment}})
 }
 
-/// Each key that may vary, with the schemas of the kinds that have it.
+/// Returns each key that may vary, with the schemas of the kinds that have it.
 fn axes(schema: &Value) -> Map<String, Value> {
     let mut axes = Map::new();
     for known in every_key().iter().filter(|known| may_vary(&known.path)) {
@@ -88,7 +88,7 @@ fn axes(schema: &Value) -> Map<String, Value> {
     axes
 }
 
-/// The schemas of a dotted key, one per kind that has it.
+/// Returns the schemas of a dotted key, one per kind that has it.
 fn properties_at(root: &Value, schema: &Value, names: &[&str], found: &mut Vec<Value>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
@@ -133,7 +133,7 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
     }
 }
 
-/// Takes out what another layer may give, and lets `null` restore the default.
+/// Makes keys optional that another layer may give, and allows `null`, which restores the default.
 fn loosen(schema: &mut Value) {
     let Value::Object(map) = schema else {
         if let Value::Array(items) = schema {
@@ -152,7 +152,7 @@ fn loosen(schema: &mut Value) {
     }
 }
 
-/// The kinds, each with its `kind` required, and a map that leaves its kind to the layer beneath.
+/// The kinds, each with its `kind` required, and a map that leaves its kind to a lower layer.
 fn with_kind_beneath(branches: &[Value]) -> Value {
     let mut union = Map::new();
     for (name, property) in branches.iter().filter_map(|branch| branch["properties"].as_object()).flatten().filter(|(name, _)| *name != "kind") {
@@ -164,7 +164,7 @@ fn with_kind_beneath(branches: &[Value]) -> Value {
         kind["required"] = json!(["kind"]);
     }
     kinds.push(json!({
-        "description": "Keys of the kind that the file beneath names, or that is the default.",
+        "description": "Keys of the kind that a lower layer gives, or of the default kind.",
         "type": "object",
         "properties": union,
         "not": {"required": ["kind"]},

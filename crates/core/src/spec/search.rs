@@ -1,4 +1,4 @@
-//! `sweep.search`: what `kiln tune` looks for, and where. How it looks is told by [`plan::search`](crate::plan::search).
+//! `sweep.search`: the goal and the range of `kiln tune`. [`plan::search`](crate::plan::search) documents the strategies.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 use super::{contradictions::Fault, experiment::Experiment, node::Node, run_options::OnOom};
 use crate::kinds::{Content, Model, data::Auto};
 
-/// What is searched for, in place of a grid of all values. For `kiln tune`.
+/// The goal of a search, which replaces a grid of all values. For `kiln tune`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Search {
     /// The largest `train.batch_size` that runs.
     LargestBatch {
-        /// The smallest batch size that is tried.
+        /// The smallest batch size to try.
         #[serde(default = "one")]
         #[schemars(range(min = 1, max = 1_048_576))]
         from: u64,
-        /// The largest batch size that is tried.
+        /// The largest batch size to try.
         #[serde(default = "most_batch")]
         #[schemars(range(min = 1, max = 1_048_576))]
         to: u64,
@@ -27,18 +27,18 @@ pub enum Search {
         #[serde(default = "one")]
         #[schemars(range(min = 1, max = 1_048_576))]
         multiple_of: u64,
-        /// Largest share of the memory that the trial could have had; a trial that holds more counts as too large. 1.0 is all that it completes with.
+        /// Maximum fraction of the available memory; a trial that uses more counts as too large. 1.0 accepts every size that completes.
         #[serde(default = "memory_share")]
         #[schemars(range(min = 0.01, max = 1.0))]
         at_most: f64,
     },
-    /// The `train.batch_size` with the most tokens (of images, samples) per second.
+    /// The `train.batch_size` with the most tokens (for images: samples) per second.
     BestThroughputBatch {
-        /// The smallest batch size that is tried.
+        /// The smallest batch size to try.
         #[serde(default = "one")]
         #[schemars(range(min = 1, max = 1_048_576))]
         from: u64,
-        /// The largest batch size that is tried.
+        /// The largest batch size to try.
         #[serde(default = "most_batch")]
         #[schemars(range(min = 1, max = 1_048_576))]
         to: u64,
@@ -46,42 +46,47 @@ pub enum Search {
         #[serde(default = "one")]
         #[schemars(range(min = 1, max = 1_048_576))]
         multiple_of: u64,
-        /// Largest share of the memory that the trial could have had; a trial that holds more counts as too large. 1.0 is all that it completes with.
+        /// Maximum fraction of the available memory; a trial that uses more counts as too large. 1.0 accepts every size that completes.
         #[serde(default = "memory_share")]
         #[schemars(range(min = 0.01, max = 1.0))]
         at_most: f64,
-        /// Whether the file's `batch_size` × `grad_accumulation` stays what it is: only its divisors are then tried, each with the accumulation that makes up for it.
+        /// Whether the file's `batch_size` × `grad_accumulation` is kept: the search then tries only its divisors, each with the matching
+        /// accumulation.
         #[serde(default)]
         keep_effective: bool,
-        /// Runs of each value in the grid that the search stands for: it takes a quarter of these trials, most of them for the contenders, with the seeds seed, seed + 1, …; with 1 nothing is repeated.
+        /// Runs of each value in the grid that the search replaces: the search uses a quarter of these trials, most of them for the best
+        /// candidates, with the
+        /// seeds seed, seed + 1, …; with 1 nothing is repeated.
         #[serde(default = "three")]
         #[schemars(range(min = 1, max = 100))]
         repeats: u64,
     },
-    /// The fewest `data.num_workers` with which the loader no longer holds training up.
+    /// The smallest `data.num_workers` at which the loader no longer slows training.
     Workers {
-        /// The most workers that are tried; `auto` is the number of cores.
+        /// Maximum number of workers to try; `auto` is the number of cores.
         #[serde(default)]
         to: MostWorkers,
-        /// Share of the window that training may wait for data: no more workers are tried once it is reached.
+        /// Fraction of the window that training may wait for data: once it is reached, no more workers are tried.
         #[serde(default = "data_wait")]
         #[schemars(range(min = 0.0, max = 1.0))]
         wait: f64,
-        /// Runs of each value in the grid that the search stands for: it takes a quarter of these trials, most of them for the contenders, with the seeds seed, seed + 1, …; with 1 nothing is repeated.
+        /// Runs of each value in the grid that the search replaces: the search uses a quarter of these trials, most of them for the best
+        /// candidates, with the
+        /// seeds seed, seed + 1, …; with 1 nothing is repeated.
         #[serde(default = "three")]
         #[schemars(range(min = 1, max = 100))]
         repeats: u64,
     },
-    /// The best of many settings by short trials: all of them train a little, the best go on to longer ones (Jamieson & Talwalkar 2016).
+    /// The best of many settings by short trials: all train for a short time, the best continue with longer trials (Jamieson & Talwalkar 2016).
     SuccessiveHalving {
         /// Every combination of these values is a setting; the last key varies fastest.
         axes: Map<String, Value>,
-        /// What decides which setting is better.
+        /// The metric that ranks settings.
         metric: Metric,
-        /// Optimizer updates of the first, shortest trials; none trains longer than the file's `train.steps` or `train.epochs`.
+        /// Optimizer updates of the first, shortest trials; no trial is longer than the file's `train.steps` or `train.epochs`.
         #[schemars(range(min = 1, max = 1_000_000_000))]
         steps: u64,
-        /// How many times longer each round's trials are; one in so many settings, rounded up, goes on to the next.
+        /// Factor by which the trials of each round are longer; one in this many settings, rounded up, continues to the next round.
         #[serde(default = "three")]
         #[schemars(range(min = 2, max = 100))]
         factor: u64,
@@ -101,7 +106,7 @@ fn three() -> u64 {
 fn most_batch() -> u64 {
     65_536
 }
-/// Some room is left for what a longer run takes on top: fragments, evaluation, other processes.
+/// Leaves some room for additional memory of a longer run: fragmentation, evaluation, other processes.
 fn memory_share() -> f64 {
     0.85
 }
@@ -110,7 +115,7 @@ fn data_wait() -> f64 {
 }
 
 impl Search {
-    /// As the file spells it.
+    /// The name in the file.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::LargestBatch { .. } => "largest-batch",
@@ -120,7 +125,7 @@ impl Search {
         }
     }
 
-    /// The dotted keys whose values it chooses; of `successive-halving` its axes, in file order, and the length of the trials.
+    /// The dotted keys whose values the search chooses; for `successive-halving` its axes, in file order, and the length of the trials.
     pub fn keys(&self) -> Vec<&str> {
         match self {
             Self::BestThroughputBatch { keep_effective: true, .. } => vec!["train.batch_size", "train.grad_accumulation"],
@@ -131,7 +136,7 @@ impl Search {
     }
 }
 
-/// The most workers that are tried, or `auto`: as many as there are cores.
+/// Maximum number of workers to try, or `auto`: the number of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MostWorkers {
@@ -140,7 +145,7 @@ pub enum MostWorkers {
 }
 
 impl MostWorkers {
-    /// The number on a machine (or in a container) with this many cores.
+    /// Returns the number on a machine (or in a container) with this many cores.
     pub fn resolve(self, cores: u64) -> u64 {
         match self {
             Self::Count(count) => count,
@@ -165,7 +170,7 @@ impl JsonSchema for MostWorkers {
     }
 }
 
-/// A column of `trials.csv` by which settings are ranked.
+/// A column of `trials.csv` that ranks settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -181,7 +186,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its column.
+    /// Name of its column.
     pub fn name(self) -> &'static str {
         match self {
             Self::ValidLoss => "valid_loss",
@@ -196,12 +201,12 @@ impl Metric {
         }
     }
 
-    /// Whether more of it is better.
+    /// Whether a higher value is better.
     pub fn is_better_high(self) -> bool {
         !matches!(self, Self::ValidLoss | Self::TrainLoss | Self::ValidMeanAbsoluteError)
     }
 
-    /// Why trials of this experiment have no such number, if they have none.
+    /// Returns why trials of this experiment lack this number; `None` if they have it.
     fn absence(self, experiment: &Experiment) -> Option<String> {
         let (model, data, train) = (&*experiment.model, &experiment.data, &experiment.train);
         let kind = model.kind();
@@ -223,16 +228,16 @@ impl Metric {
             return Some(format!("`{}` needs validation data, but `data.valid_fraction` is 0", self.name()));
         }
         let answers = matches!(self, Self::ValidBleu4 | Self::ValidChrf);
-        (answers && train.evaluate.generate.is_none()).then(|| format!("`{}` is that of answers; set `train.evaluate.generate`", self.name()))
+        (answers && train.evaluate.generate.is_none()).then(|| format!("`{}` is measured on answers; set `train.evaluate.generate`", self.name()))
     }
 }
 
-/// Whether some batch size may be tried.
+/// Whether the range contains a batch size.
 fn has_batch(from: u64, to: u64, multiple_of: u64) -> bool {
     from.div_ceil(multiple_of.max(1)).saturating_mul(multiple_of) <= to
 }
 
-/// What the keys of a search say against one another, and against the rest of the file.
+/// Returns the contradictions among the keys of a search, and with the rest of the file.
 pub(super) fn faults(experiment: &Experiment) -> Vec<Fault> {
     let Some(search) = &experiment.sweep.search else { return Vec::new() };
     let mut faults = match search {
@@ -246,21 +251,20 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<Fault> {
     };
     let trains = !matches!(*experiment.model, Model::Matmul(_));
     if matches!(search, Search::LargestBatch { .. }) && trains && experiment.train.steps == Some(1) {
-        let message =
-            "the optimizer's moments are there from the second step on, so a trial of one step shows too little memory; give `train.steps` 2 or more";
+        let message = "the optimizer's moments exist only from the second step on, so a trial of one step uses too little memory; set `train.steps` to 2 or more";
         faults.extend(fault("kind", &["train.steps", "model.kind"], message.to_owned()));
     }
     let is_of_batch = matches!(search, Search::LargestBatch { .. } | Search::BestThroughputBatch { .. });
     if is_of_batch && experiment.data.pairs().is_some_and(|pairs| !pairs.longest_first) {
         let message =
-            "rows are of many lengths, and a short trial may miss the longest; set `data.longest_first: true`, so that every trial has room for them";
+            "rows differ in length, and a short trial may miss the longest ones; set `data.longest_first: true`, so that every trial includes them";
         faults.extend(fault("kind", &["data.longest_first", "data.kind"], message.to_owned()));
     }
     for fault in &mut faults {
         fault.key.insert_str(0, "sweep.search.");
     }
     if experiment.run.on_oom == OnOom::Shrink {
-        let message = "a search learns from trials that run out of memory, so nothing stands in for them; remove `run.on_oom: shrink`";
+        let message = "a search must see which trials run out of memory, so no smaller trial may replace them; remove `run.on_oom: shrink`";
         faults.extend(fault("run.on_oom", &["run.on_oom"], message.to_owned()));
     }
     faults
@@ -275,19 +279,19 @@ fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<Fault> {
         return fault("to", &[], format!("`from` {from} is more than `to` {to}, so no batch size could be tried"));
     }
     if !has_batch(from, to, multiple_of) {
-        return fault("multiple_of", &[], format!("no multiple of {multiple_of} lies from {from} to {to}, so no batch size could be tried"));
+        return fault("multiple_of", &[], format!("there is no multiple of {multiple_of} from {from} to {to}, so no batch size could be tried"));
     }
     Vec::new()
 }
 
 fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Vec<Fault> {
     if matches!(*experiment.model, Model::Matmul(_)) {
-        let message = "model kind `matmul` accumulates nothing, so its effective batch is its batch size; remove `keep_effective`";
+        let message = "model kind `matmul` accumulates no gradients, so its effective batch is its batch size; remove `keep_effective`";
         return fault("keep_effective", &["model.kind"], message.to_owned());
     }
     let effective = experiment.train.batch_size.saturating_mul(experiment.train.grad_accumulation);
     let is_allowed = |batch: u64| effective.is_multiple_of(batch) && batch.is_multiple_of(multiple_of) && (from..=to).contains(&batch);
-    // No divisor but the number itself is more than its half.
+    // The largest divisor below the number itself is at most half of it.
     let some = (1..=(effective / 2).min(to)).chain([effective]).any(is_allowed);
     let message = format!(
         "no divisor of the effective batch size {effective} (`train.batch_size` × `train.grad_accumulation`) is a multiple of {multiple_of} from {from} to {to}"
@@ -303,7 +307,7 @@ fn of_workers(experiment: &Experiment) -> Vec<Fault> {
     Vec::new()
 }
 
-/// Whether trials have a metric.
+/// Checks that trials have the metric.
 const DECIDE_METRICS: [&str; 5] = ["model.kind", "model.reads", "data.kind", "data.valid_fraction", "train.evaluate.generate"];
 
 fn of_halving(experiment: &Experiment, axes: &Map<String, Value>, metric: Metric, steps: u64) -> Vec<Fault> {
@@ -319,13 +323,13 @@ fn of_halving(experiment: &Experiment, axes: &Map<String, Value>, metric: Metric
         faults.extend(fault("metric", &DECIDE_METRICS, format!("{why}; choose another metric")));
     }
     if let Some(most) = experiment.train.steps.filter(|most| steps > *most) {
-        let message = format!("the first trials of {steps} steps are longer than `train.steps` {most}, the longest of all; lower `steps`");
+        let message = format!("the first trials have {steps} steps, more than the limit `train.steps` {most}; lower `steps`");
         faults.extend(fault("steps", &[], message));
     }
     faults
 }
 
-/// The dotted keys that the search of a merged tree varies.
+/// Returns the dotted keys that the search of a merged tree varies.
 pub(super) fn searched_keys(tree: &Node) -> Vec<&str> {
     let Some(search) = tree.get_path(&["sweep", "search"]) else { return Vec::new() };
     match search.get("kind").and_then(Node::text) {

@@ -1,6 +1,6 @@
-//! Did you mean: the nearest of the allowed words.
+//! Finds the nearest allowed word for "did you mean" hints.
 
-/// The allowed word nearest to `word`, if one is near enough to be a slip of the keys.
+/// The allowed word nearest to `word`, if it is near enough to be a typing error.
 pub(super) fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
     let far = (word.chars().count() / 3).max(1);
@@ -12,7 +12,7 @@ pub(super) fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>
         .map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean `x`?`, or nothing.
+/// Returns `; did you mean `x`?`, or an empty text.
 pub(super) fn did_you_mean<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, allowed).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The `sweep` section: every axis is a real key, every value fits its key, and the lists fit one another.
+//! Checks the `sweep` section: every axis is a real key, every value is valid for its key, and the lengths of the lists agree.
 
 use std::{
     cell::RefCell,
@@ -23,7 +23,7 @@ use super::{
 const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial"];
 const RUN_AXES_IN_WORDS: &str = "`run.engine`, `run.devices` and `run.devices_per_trial`";
 
-/// Where axes stand.
+/// Sections that hold axes.
 pub(super) const AXES: [&[&str]; 3] = [&["sweep", "grid"], &["sweep", "zip"], &["sweep", "search", "axes"]];
 
 /// Checks the section in a merged tree.
@@ -44,13 +44,13 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     checker.problems
 }
 
-/// The keys that vary: axes, and what is searched for.
+/// The keys that vary: axes, and the keys of the search.
 pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
     let section = |name| tree.get_path(&["sweep", name]).map(Node::entries).unwrap_or_default();
     section("grid").iter().chain(section("zip")).map(|entry| entry.key.as_str()).chain(search::searched_keys(tree)).collect()
 }
 
-/// The keys that some point has a value of its own for.
+/// The keys for which some point gives its own value.
 pub(super) fn varied_keys(tree: &Node) -> Vec<&str> {
     let points = tree.get_path(&["sweep", "include"]).map(Node::items).unwrap_or_default();
     axis_keys(tree).into_iter().chain(points.iter().flat_map(Node::entries).map(|entry| entry.key.as_str())).collect()
@@ -65,7 +65,7 @@ struct Checker<'a> {
     tree: &'a Node,
     sweep: &'a Node,
     problems: Vec<Problem>,
-    /// Found once per path: a sweep may list thousands of points.
+    /// Cached per path: a sweep may list thousands of points.
     kinds: RefCell<HashMap<String, Vec<String>>>,
 }
 
@@ -100,14 +100,14 @@ impl<'a> Checker<'a> {
         let mut seen = HashSet::new();
         for value in values {
             self.value(&entry.key, &shapes, value);
-            // Of keys that are walked together only whole rows must differ.
+            // For keys that vary together, only whole rows must differ.
             if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
                 self.push(&value.location, &full, format!("`{full}` has {} twice; each value is one point", value.found()));
             }
         }
     }
 
-    /// What the key of an axis or point may hold; `None`, with a problem, if it is no such key.
+    /// Returns the allowed values of an axis or point; `None`, with a problem, if the key cannot vary.
     fn shapes(&mut self, full: &str, entry: &Entry) -> Option<Vec<Shape>> {
         let key = entry.key.as_str();
         let known = keys::find(key, &|path| self.kinds(path));
@@ -122,7 +122,7 @@ impl<'a> Checker<'a> {
             }
             _ if future::key(key).is_some() => future::key(key).unwrap_or_default(),
             Found::OtherKind { parent, name, kinds, others } => {
-                format!("`{parent}.{name}` is no key of kind {}; it belongs to kind {}", listed(&kinds, "or"), listed(&others, "or"))
+                format!("`{parent}.{name}` is not a key of kind {}; it belongs to kind {}", listed(&kinds, "or"), listed(&others, "or"))
             }
             Found::Unknown { parent, name, siblings } => format!("unknown key `{key}`{}", unknown_axis(key, &parent, &name, siblings)),
         };
@@ -130,7 +130,7 @@ impl<'a> Checker<'a> {
         None
     }
 
-    /// The kinds that a map may have: the file's, or the default, and those that axes and points give it.
+    /// The possible kinds of a map: the file's, or the default, and those that axes and points give it.
     fn kinds(&self, path: &str) -> Vec<String> {
         self.kinds.borrow_mut().entry(path.to_owned()).or_insert_with(|| self.find_kinds(path)).clone()
     }
@@ -154,7 +154,7 @@ impl<'a> Checker<'a> {
         kinds
     }
 
-    /// Each value that the sweep gives to some key.
+    /// Returns each value that the sweep gives to a key.
     fn every_value(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
         let section = |name: &str| self.sweep.get(name);
         let axes = AXES.into_iter().filter_map(|place| self.tree.get_path(place)).flat_map(Node::entries);
@@ -185,17 +185,17 @@ impl<'a> Checker<'a> {
 
     fn grid_and_zip(&mut self) {
         let Some(grid) = self.sweep.get("grid") else { return };
-        // `null` takes an axis out of one of them, so that a layer can move it to the other.
+        // `null` removes an axis from one of them, so that a layer can move it to the other.
         let stays = |entry: &&Entry| !entry.value.is_null();
         for entry in self.sweep.get("zip").map(Node::entries).unwrap_or_default().iter().filter(stays) {
             if grid.entry(&entry.key).as_ref().is_some_and(stays) {
-                let message = format!("`{}` stands in `sweep.grid` and in `sweep.zip`; keep one of them", entry.key);
+                let message = format!("`{}` is in both `sweep.grid` and `sweep.zip`; keep one of them", entry.key);
                 self.push(&entry.key_location, &format!("sweep.zip.{}", entry.key), message);
             }
         }
     }
 
-    /// A search chooses the points itself: what lists them would be read and ignored.
+    /// A search chooses the points itself: listed points would be read and ignored.
     fn beside_search(&mut self) {
         if self.sweep.get("search").is_none_or(Node::is_null) {
             return;
@@ -206,9 +206,10 @@ impl<'a> Checker<'a> {
                 format!("`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of them (`successive-halving` has `axes`)");
             self.push(&entry.key_location, &format!("sweep.{section}"), message);
         }
-        let in_place = [("repeats", "1", "the search has `repeats` of its own"), ("order", "interleaved", "a search decides by what it finds")];
+        let in_place =
+            [("repeats", "1", "the search has its own `repeats`"), ("order", "interleaved", "a search decides the order from its results")];
         for (key, default, why) in in_place {
-            // Resolved experiments have the default written out.
+            // Resolved experiments contain the defaults.
             let Some(entry) = self.sweep.entry(key).filter(|entry| !entry.value.is_null() && shown(&entry.value) != default) else { continue };
             let message = format!("`sweep.{key}` is for listed points, and {why}; remove it");
             self.push(&entry.key_location, &format!("sweep.{key}"), message);
@@ -219,12 +220,12 @@ impl<'a> Checker<'a> {
     fn length(&mut self) {
         for key in ["train.steps", "train.epochs"] {
             let Some(entry) = self.tree.get_path(AXES[2]).and_then(|axes| axes.entry(key)) else { continue };
-            let message = format!("`{key}` cannot be an axis here: each round of `successive-halving` decides how long its trials are");
+            let message = format!("`{key}` cannot be an axis here: each round of `successive-halving` sets the length of its trials");
             self.push(&entry.key_location, &format!("sweep.search.axes.{key}"), message);
         }
     }
 
-    /// Two axes of which one would undo the other.
+    /// Checks for two axes of which one would replace the other.
     fn displacing(&mut self) {
         let sections = AXES.into_iter().filter_map(|place| self.tree.get_path(place));
         let axes: Vec<&'a Entry> = sections.flat_map(Node::entries).collect();
@@ -232,7 +233,7 @@ impl<'a> Checker<'a> {
         for (index, later) in axes.iter().enumerate() {
             for earlier in &axes[..index] {
                 if undoes(&earlier.key, &later.key) || undoes(&later.key, &earlier.key) {
-                    let message = format!("`{}` and `{}` cannot both vary: the one takes the other's place", earlier.key, later.key);
+                    let message = format!("`{}` and `{}` cannot both vary: one replaces the other", earlier.key, later.key);
                     self.push(&later.key_location, &later.key, message);
                 }
             }
@@ -252,7 +253,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The entries of `include` or `exclude`.
+    /// Checks the entries of `include` or `exclude`.
     fn points(&mut self, section: &str) {
         let Some(node) = self.sweep.get(section).filter(|node| !node.is_null()) else { return };
         let path = format!("sweep.{section}");
@@ -282,12 +283,12 @@ impl<'a> Checker<'a> {
             return self.value(&entry.key, &shapes, &entry.value);
         }
         if !self.every_value().any(|(key, _)| key == entry.key) {
-            let message = format!("`{}` is no axis of this sweep, so no point can match it", entry.key);
+            let message = format!("`{}` is not an axis of this sweep, so no point can match it", entry.key);
             return self.push(&entry.key_location, &full, message);
         }
-        // A bare `>8` begins a folded text in YAML, and an empty one.
+        // An unquoted `>8` begins a folded text in YAML, which is empty.
         if entry.value.text() == Some("") {
-            let message = format!("`{}` is empty; a comparison stands in quotes, such as `\">8\"`", entry.key);
+            let message = format!("`{}` is empty; put a comparison in quotes, such as `\">8\"`", entry.key);
             return self.push(&entry.value.location, &full, message);
         }
         match entry.value.text().and_then(condition) {
@@ -304,7 +305,7 @@ impl<'a> Checker<'a> {
             _ => false,
         };
         if !shapes.iter().any(numeric) {
-            let message = format!("`{}` holds no number, so the comparison `{operator}` cannot be made; name one of its values", entry.key);
+            let message = format!("`{}` does not hold numbers, so the comparison `{operator}` is not possible; name one of its values", entry.key);
             return self.push(&entry.value.location, full, message);
         }
         let value = Scalar::plain(number);
@@ -321,7 +322,7 @@ fn is_empty(node: &Node) -> bool {
     node.is_null() || (node.entries().is_empty() && node.items().is_empty())
 }
 
-/// A scalar as it is written.
+/// A scalar as written.
 fn shown(node: &Node) -> String {
     node.text().map_or_else(|| node.to_json().to_string(), str::to_owned)
 }
@@ -330,7 +331,7 @@ fn or_empty(point: &Node) -> String {
     if point.is_map() { "empty".to_owned() } else { point.found() }
 }
 
-/// The same for equal values: numbers by their value, so that `8` and `8.0` are one.
+/// Returns the same key for equal values: numbers compare by value, so that `8` and `8.0` are equal.
 fn identity(value: &Value) -> String {
     value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
 }

@@ -1,4 +1,4 @@
-//! One value against the shape of its key: type, range, pattern, choice. Maps are the checker's.
+//! Checks one value against the shape of its key: type, range, pattern, choice. The checker handles maps.
 
 use super::{
     future,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::units::{ByteSize, TimeSpan};
 
-/// What is wrong with a scalar or list at `path`; `None` if nothing.
+/// Returns the faults of a scalar or list at `path`.
 pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
     if let (Shape::Any(shapes), Content::List(_)) = (shape, &node.content)
         && let Some(list) = shapes.iter().find(|shape| matches!(shape, Shape::List(_)))
@@ -47,7 +47,7 @@ fn list_faults(path: &str, item: &Shape, nodes: &[Node], list: &Node) -> Vec<Pro
     problems
 }
 
-/// What cannot be told apart from nothing, or not be kept: kiln does not know what the owner of the key takes.
+/// Refuses values that look absent or cannot be stored: kiln does not know which values the user's own key accepts.
 fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
     let refuse = |what: String| vec![Problem::new(&node.location, path, format!("`{path}` {what}"))];
     match &node.content {
@@ -70,14 +70,14 @@ fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
                 refuse(format!("is {}; it must be a number or text{}, or put it in quotes", scalar.found(), number_words(scalar)))
             }
             Resolved::Integer(_) | Resolved::Float(_) if scalar.to_json().is_null() => {
-                refuse(format!("is {}; a number must be finite, and a whole one fit in 64 bits", scalar.found()))
+                refuse(format!("is {}; a number must be finite, and an integer must fit in 64 bits", scalar.found()))
             }
             _ => Vec::new(),
         },
     }
 }
 
-/// In a list `null` stands for no default: there is none to restore.
+/// In a list `null` is not allowed: there is no default to restore.
 fn item_faults(path: &str, item: &Shape, node: &Node) -> Vec<Problem> {
     if node.is_null() {
         return vec![Problem::new(&node.location, path, format!("`{path}` is {}; it must be {}", node.found(), allowed(item)))];
@@ -85,7 +85,7 @@ fn item_faults(path: &str, item: &Shape, node: &Node) -> Vec<Problem> {
     fault(path, item, node)
 }
 
-/// The error of a scalar, in one sentence.
+/// Returns the error of a scalar, in one sentence.
 fn scalar_fault(path: &str, shape: &Shape, scalar: &Scalar) -> Option<String> {
     if scalar.value == Resolved::Null {
         return None;
@@ -125,7 +125,7 @@ fn any_fault(path: &str, shape: &Shape, shapes: &[Shape], scalar: &Scalar) -> Op
     Some(format!("`{path}` is {}; it must be {}{best}", scalar.found(), allowed(shape)))
 }
 
-/// `None` if the scalar fits, else what to try: `; write …`, or nothing.
+/// Returns `None` if the scalar is valid, else a hint: `; write …`, or an empty text.
 fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
     match shape {
         Shape::Integer { min, max } => integer_hint(*min, *max, scalar),
@@ -148,9 +148,7 @@ fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
 fn integer_hint(min: i128, max: i128, scalar: &Scalar) -> Option<String> {
     match scalar.value {
         Resolved::Integer(value) if (min..=max).contains(&value) => None,
-        Resolved::Float(value) if value.is_finite() && value.fract() == 0.0 && value.abs() < 1e15 => {
-            Some(format!("; a number with a point or exponent is no whole number, write `{value:.0}`"))
-        }
+        Resolved::Float(value) if value.is_finite() && value.fract() == 0.0 && value.abs() < 1e15 => Some(format!("; write `{value:.0}`")),
         _ => Some(number_words(scalar)),
     }
 }
@@ -166,7 +164,7 @@ fn number_hint(range: Range, scalar: &Scalar) -> Option<String> {
     (!inside || !value.is_finite()).then(String::new)
 }
 
-/// Numbers that are written so that YAML reads text.
+/// Returns a hint for numbers that YAML reads as text.
 fn number_words(scalar: &Scalar) -> String {
     if scalar.value == Resolved::LeadingZero {
         return format!("; a leading zero may mean octal, write `{}`", scalar.text.trim_start_matches(['+', '0']));
@@ -216,21 +214,21 @@ fn size_hint(scalar: &Scalar) -> Option<String> {
     }
 }
 
-/// What a key may hold, in words.
+/// Describes the allowed values of a key, in words.
 pub(super) fn allowed(shape: &Shape) -> String {
     match shape {
         Shape::Map(fields) => format!("a map of keys: {}", listed(&fields.names().collect::<Vec<_>>(), "and")),
         Shape::Tagged(tagged) => format!("a map of keys, of kind {}", listed(&tagged.names(), "or")),
         Shape::Integer { min, max } if min == max => format!("`{min}`"),
-        Shape::Integer { min, max } => format!("a whole number from {min} to {max}"),
+        Shape::Integer { min, max } => format!("an integer from {min} to {max}"),
         Shape::Number(range) => number_allowed(*range),
         Shape::Bool => "`true` or `false`".to_owned(),
         Shape::Text(None) => "text".to_owned(),
         Shape::Text(Some(pattern)) => pattern.allowed().to_owned(),
-        Shape::TimeSpan => "a length of time such as `500ms`, `2s`, `30m` or `1h 30m`".to_owned(),
+        Shape::TimeSpan => "a duration such as `500ms`, `2s`, `30m` or `1h 30m`".to_owned(),
         Shape::ByteSize => "an amount of memory such as `512MiB`, `1.5GiB` or `8GB`".to_owned(),
         Shape::Choice(words) => listed(words, "or"),
-        Shape::List(item) => format!("a list of which each is {}", allowed(item)),
+        Shape::List(item) => format!("a list in which each item is {}", allowed(item)),
         Shape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),
         Shape::Free | Shape::Anything => "a value".to_owned(),
     }
@@ -266,7 +264,7 @@ mod tests {
             ("train.batch_size", "8.0", "write `8`"),
             ("train.batch_size", "08", "a leading zero may mean octal, write `8`"),
             ("train.batch_size", "1_000", "it reads as text, write `1000`"),
-            ("train.batch_size", "0", "it must be a whole number from 1 to 1048576"),
+            ("train.batch_size", "0", "it must be an integer from 1 to 1048576"),
             ("model.tie_head", "no", "it must be `true` or `false`; write `false`"),
             ("model.tie_head", "on", "write `true`"),
             ("model.dropout", ".nan", "it must be a number from 0 to 0.95"),
@@ -277,7 +275,7 @@ mod tests {
             ("measure.sample_interval", "500", "add its unit, `500s` or `500ms`"),
             ("name", "2024", "put it in quotes: `\"2024\"`"),
             ("name", "a/b", "letters, digits"),
-            ("data.num_workers", "-1", "a whole number from 0 to 1024, or `auto`"),
+            ("data.num_workers", "-1", "an integer from 0 to 1024, or `auto`"),
             ("data.num_workers", "atuo", "did you mean `auto`?"),
             ("run.devices", "gpu", "`auto`, `cpu` or `all`, or a list"),
             ("train.clip_norm", "", "has no value"),

@@ -1,4 +1,4 @@
-//! The difference of two sides with its standard error: pairs, a line through time taken out, or two independent groups.
+//! The difference of two sides with its standard error: from pairs, from a regression with a linear drift, or from two independent groups.
 
 use super::{
     CORRELATION, FEWEST_RUNS, Nature, POWER, ROUNDING, Sides,
@@ -6,70 +6,72 @@ use super::{
     student,
 };
 
-/// What the runs of both sides say of new / base.
+/// Estimate of the ratio new / base from the runs of both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub ratio: f64,
-    /// The ends of its interval; of sides that ran apart widened by [`super::SESSION_JUMP`], without end where the machine was disturbed.
+    /// The ends of its interval; for sides that ran apart widened by [`super::SESSION_JUMP`], infinite if the machine was disturbed.
     pub low: f64,
     pub high: f64,
-    /// As a share: a change by so much would be told four times in five, the least change that counts included. `None` where it cannot be said.
+    /// As a fraction: a change of this size would be detected in four of five cases, including the smallest relevant change. `None` if unknown.
     pub visible: Option<f64>,
     pub design: Design,
 }
 
-/// What counts as higher, as lower and as the same is decided here alone. An end of an interval that is on the limit but for rounding is on it: runs that
-/// are all equal have no spread, and then rounding would decide.
+/// These methods alone decide what counts as higher, lower and unchanged. An interval end that equals the limit except for rounding is on
+/// the limit: runs
+/// with equal values have no spread, and rounding would otherwise decide.
 impl Estimate {
-    /// Whether chance does not explain that new is above base.
+    /// Whether new is significantly above base.
     pub fn is_above(&self) -> bool {
         self.low.ln() > ROUNDING
     }
 
-    /// Whether chance does not explain that new is below base.
+    /// Whether new is significantly below base.
     pub fn is_below(&self) -> bool {
         self.high.ln() < -ROUNDING
     }
 
-    /// Whether new is above base by a share that counts: just this much is enough.
+    /// Whether new is above base by a relevant fraction: exactly this fraction is enough.
     pub fn is_higher(&self, worth: f64) -> bool {
         self.is_above() && self.ratio.ln() > worth.ln_1p() - ROUNDING
     }
 
-    /// Whether new is below base by a share that counts: just this much is enough.
+    /// Whether new is below base by a relevant fraction: exactly this fraction is enough.
     pub fn is_lower(&self, worth: f64) -> bool {
         self.is_below() && self.ratio.ln() < (-worth).ln_1p() + ROUNDING
     }
 
-    /// Whether the interval leaves out that new is above base by a share that counts.
+    /// Whether the interval excludes that new is above base by a relevant fraction.
     pub fn excludes_higher(&self, worth: f64) -> bool {
         self.high.ln() < worth.ln_1p() - ROUNDING
     }
 
-    /// Whether the interval leaves out that new is below base by a share that counts.
+    /// Whether the interval excludes that new is below base by a relevant fraction.
     pub fn excludes_lower(&self, worth: f64) -> bool {
         self.low.ln() > (-worth).ln_1p() + ROUNDING
     }
 }
 
-/// Runs in turns are read twice, as pairs and with a line through time taken out, and the surer reading counts. Of many pairs each has this share of the
-/// level; of few the pairs alone say little, and the line has nearly all of it. Together they stay within the level: `benches/verdicts.rs`.
+/// Alternating runs are analyzed twice, as pairs and with a linear drift removed, and the more certain result counts. With many pairs each
+/// gets this share of the
+/// level; with few, pairs alone say little, and the regression gets nearly all of it. Together they stay within the level: `benches/verdicts.rs`.
 const SHARE_OF_TWO: f64 = 0.7;
-/// What the line has at most; of three pairs of correlated runs more would be too much.
+/// Maximum share of the regression; with three pairs of correlated runs more would be too much.
 const MOST_OF_LINE: f64 = 0.85;
-/// What the pairs have at least: the same runs on both sides are the same.
+/// Minimum share of the pairs: equal runs on both sides mean equal sides.
 const LEAST_OF_PAIRS: f64 = 0.1;
 
-/// Shares of the level of the line and of so many pairs.
+/// Returns the shares of the level for the regression and for this many pairs.
 fn shares(pairs: usize) -> (f64, f64) {
     let many = (pairs as f64 - FEWEST_RUNS as f64).max(0.0) / pairs as f64;
     ((1.0 - (1.0 - SHARE_OF_TWO) * many).min(MOST_OF_LINE), (SHARE_OF_TWO * many).max(LEAST_OF_PAIRS))
 }
 
-/// Share of the level of a line through mixed runs: it is exact for independent noise alone, and runs come in bursts.
+/// Share of the level for a regression over mixed runs: it is exact only for independent noise, and runs come in bursts.
 const OF_MIXED: f64 = 0.95;
 
-/// A side of fewer runs than the other whose variance is this many times that of the other has a spread of its own.
+/// A side with fewer runs than the other whose variance is larger by this factor gets a separate spread.
 const OWN_SPREAD: f64 = 2.0;
 
 /// A difference of logarithms.
@@ -81,13 +83,13 @@ pub(super) struct Contrast {
 }
 
 impl Contrast {
-    /// What is 0 but for rounding is 0.
+    /// A value that is 0 except for rounding becomes 0.
     pub(super) fn new(difference: f64, error: f64, freedom: f64) -> Self {
         let exact = |value: f64| if value.abs() < ROUNDING { 0.0 } else { value };
         Self { difference: exact(difference), error: exact(error), freedom }
     }
 
-    /// How likely at least such a difference beyond `margin` is where there is none.
+    /// Probability of a difference at least this far beyond `margin` if there is no difference.
     pub(super) fn p(&self, margin: f64) -> f64 {
         let beyond = self.difference.abs() - margin;
         match (self.error > 0.0, beyond > 0.0) {
@@ -101,7 +103,7 @@ impl Contrast {
         if self.error > 0.0 { student::quantile(1.0 - alpha / 2.0, self.freedom) * self.error } else { 0.0 }
     }
 
-    /// At a level; the interval is widened by `margin`, and changes under `worth` do not count.
+    /// Returns the estimate at a level; the interval is widened by `margin`, and changes below `worth` do not count.
     pub(super) fn estimate(&self, level: f64, margin: f64, worth: f64, design: Design) -> Estimate {
         let reach = self.half_width(level) + margin;
         Estimate {
@@ -122,7 +124,7 @@ impl Contrast {
         Self::new(mean, (squares / (count - 1.0) / count).sqrt(), count - 1.0)
     }
 
-    /// Welch's t (1947), for spreads that differ.
+    /// Welch's t (1947), for unequal spreads.
     fn of_groups(runs: &[Placed]) -> Self {
         let groups = [false, true].map(|side| Group::of(runs, side));
         let [base, new] = groups.map(|group| group.of_mean());
@@ -130,7 +132,7 @@ impl Contrast {
         Self::new(groups[1].mean - groups[0].mean, (base + new).sqrt(), if freedom.is_finite() { freedom } else { 1.0 })
     }
 
-    /// Student's t with one spread for both: a side of few runs has that of the many.
+    /// Student's t with one pooled spread: a side with few runs uses that of the side with many.
     fn of_pooled_groups(runs: &[Placed]) -> Self {
         let [base, new] = [false, true].map(|side| Group::of(runs, side));
         let freedom = base.count + new.count - 2.0;
@@ -138,8 +140,8 @@ impl Contrast {
         Self::new(new.mean - base.mean, (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(), freedom)
     }
 
-    /// Ordinary least squares with the side, a line through time, and runs whose noise is correlated by `correlation` with the run before. The variance is
-    /// that of the estimate under this correlation, its degrees of freedom by Satterthwaite.
+    /// Ordinary least squares with the side, a linear drift, and noise correlated by `correlation` with the previous run. The variance is
+    /// that of the estimate under this correlation, with degrees of freedom by Satterthwaite.
     fn of_line(runs: &[Placed], correlation: f64) -> Option<Self> {
         let line = Line::through(runs)?;
         let (count, width) = (runs.len() as f64, 3.0);
@@ -169,7 +171,7 @@ impl Contrast {
 struct Group {
     count: f64,
     mean: f64,
-    /// Sum of squared distances from the mean.
+    /// Sum of squared deviations from the mean.
     squares: f64,
 }
 
@@ -188,7 +190,7 @@ impl Group {
     }
 }
 
-/// A sum of squared distances of so many logarithms; 0 where all of them are equal but for rounding.
+/// A sum of squared deviations of this many logarithms; 0 if all are equal except for rounding.
 pub(super) fn without_rounding(squares: f64, count: f64) -> f64 {
     if squares < ROUNDING * ROUNDING * count { 0.0 } else { squares }
 }
@@ -199,21 +201,21 @@ type Matrix = [[f64; 3]; 3];
 const SIDE: usize = 1;
 const SLOPE: usize = 2;
 
-/// A line through time with a step between the sides.
+/// A linear drift with a step between the sides.
 pub(super) struct Line {
     columns: [Vec<f64>; 3],
-    /// Of the columns' products.
+    /// Inverse of the products of the columns.
     inverse: Matrix,
     coefficients: [f64; 3],
 }
 
 impl Line {
-    /// `None` where side and position cannot be told apart.
+    /// `None` if side and position are collinear.
     pub(super) fn through(runs: &[Placed]) -> Option<Self> {
         let count = runs.len() as f64;
         let mean = runs.iter().map(|run| run.position).sum::<f64>() / count;
         let reach = runs.iter().map(|run| (run.position - mean).abs()).fold(0.0, f64::max);
-        // Scaled, so that seconds since 1970 and places in an order are alike.
+        // Scaled, so that seconds since 1970 and positions in an order are treated alike.
         let position = |run: &Placed| if reach > 0.0 { (run.position - mean) / reach } else { 0.0 };
         let columns = [
             vec![1.0; runs.len()],
@@ -232,7 +234,7 @@ impl Line {
         runs.iter().enumerate().map(move |(place, run)| run.log - fitted(place))
     }
 
-    /// Change of the logarithm from the first run to the last, and how likely at least such a one is where there is none.
+    /// Change of the logarithm from the first run to the last, and the probability of at least such a change if there is none.
     pub(super) fn drift(&self, runs: &[Placed]) -> (f64, f64) {
         let positions = &self.columns[SLOPE];
         let span = positions.iter().copied().fold(f64::NEG_INFINITY, f64::max) - positions.iter().copied().fold(f64::INFINITY, f64::min);
@@ -250,7 +252,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// A column times the matrix of `correlation` to the power of the distance of two places.
+/// A column times the matrix whose entries are `correlation` to the power of the distance of two positions.
 fn correlated(column: &[f64], correlation: f64) -> Vec<f64> {
     let mut forward = column.to_vec();
     for place in 1..forward.len() {
@@ -271,7 +273,7 @@ fn multiplied(one: &Matrix, other: &Matrix) -> Matrix {
     matrix(|row, column| (0..3).map(|inner| one[row][inner] * other[inner][column]).sum())
 }
 
-/// Of the product of two matrices.
+/// Trace of the product of two matrices.
 fn trace(one: &Matrix, other: &Matrix) -> f64 {
     (0..3).map(|row| (0..3).map(|column| one[row][column] * other[column][row]).sum::<f64>()).sum()
 }
@@ -287,17 +289,17 @@ fn inverted(of: &Matrix) -> Option<Matrix> {
     (determinant > 1e-9 * scale.abs()).then(|| matrix(|row, column| cofactor(column, row) / determinant))
 }
 
-/// The contrasts of one question before the level of its interval is known.
+/// The contrasts of one question, before the level of its interval is known.
 #[derive(Clone, Debug)]
 pub(super) struct Analysis {
-    /// Each with its share of the level, as several contrasts that must agree; the surest reading counts.
+    /// Each with its share of the level, as several contrasts that must agree; the most certain result counts.
     readings: Vec<(f64, Vec<Contrast>)>,
     margin: f64,
     design: Design,
 }
 
 impl Analysis {
-    /// Of sides with [`super::FEWEST_RUNS`] runs or more each.
+    /// For sides with at least [`super::FEWEST_RUNS`] runs each.
     pub(super) fn of(sides: &Sides) -> Self {
         let Laid { design, runs, pairs } = lay(sides);
         let line = |correlation: f64| Contrast::of_line(&runs, correlation);
@@ -323,7 +325,7 @@ impl Analysis {
         Self { readings: readings.into_iter().filter(|(_, reading)| !reading.is_empty()).collect(), margin: design.margin(), design }
     }
 
-    /// How likely at least such a difference is where there is none.
+    /// Probability of at least such a difference if there is none.
     pub(super) fn p(&self) -> f64 {
         let of_all = |(share, reading): &(f64, Vec<Contrast>)| {
             let least_sure = reading.iter().map(|contrast| contrast.p(self.margin)).fold(0.0, f64::max);
@@ -333,14 +335,14 @@ impl Analysis {
         self.readings.iter().map(of_all).fold(1.0, f64::min)
     }
 
-    /// `worth` is the least change that counts, as a share.
+    /// `worth` is the smallest relevant change, as a fraction.
     pub(super) fn estimate(&self, alpha: f64, worth: f64) -> Estimate {
         let read = |(share, reading): &(f64, Vec<Contrast>)| self.read(alpha * share, reading, worth);
         let surest = self.readings.iter().filter_map(read).reduce(|one, other| if other.high / other.low < one.high / one.low { other } else { one });
         surest.unwrap_or(Estimate { ratio: f64::NAN, low: 0.0, high: f64::INFINITY, visible: None, design: self.design })
     }
 
-    /// The ratio is that of the first contrast; the interval holds those of all.
+    /// The ratio is from the first contrast; the interval covers those of all.
     fn read(&self, level: f64, reading: &[Contrast], worth: f64) -> Option<Estimate> {
         let (first, widest) = (reading.first()?, reading.iter().max_by(|one, other| one.half_width(level).total_cmp(&other.half_width(level)))?);
         let ends = reading.iter().map(|contrast| contrast.estimate(level, self.margin, worth, self.design));
@@ -349,7 +351,7 @@ impl Analysis {
     }
 }
 
-/// Whether the smaller side spreads so much more than the larger that one spread for both would be wrong.
+/// Whether the smaller side's spread is so much larger that a pooled spread would be wrong.
 fn has_own_spread(runs: &[Placed]) -> bool {
     let [base, new] = [false, true].map(|side| Group::of(runs, side));
     let (few, many) = if base.count < new.count { (base, new) } else { (new, base) };
@@ -357,8 +359,9 @@ fn has_own_spread(runs: &[Placed]) -> bool {
     few.count < many.count && variance(few) > OWN_SPREAD * variance(many)
 }
 
-/// The change that such runs would show with [`POWER`]: it must leave the interval of runs to come, whose spread is as unsure as that of these, and be
-/// worth telling.
+/// The change that such runs would detect with [`POWER`]: it must exceed the interval of future runs, whose spread is as uncertain as that
+/// of these, and be
+/// relevant.
 fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f64> {
     if contrast.error == 0.0 {
         return Some((margin.exp() - 1.0).max(worth));
@@ -369,8 +372,8 @@ fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f
     Some(by_interval.max(by_worth).exp() - 1.0).filter(|visible| visible.is_finite())
 }
 
-/// How many standard errors, as estimated from these runs, a change must have to be more than `told` standard errors as estimated from the next ones, with
-/// [`POWER`]. Both estimates vary as a chi with the same degrees of freedom, taken for normal.
+/// Size of a change in standard errors, as estimated from these runs, that exceeds `told` standard errors as estimated from the next runs, with
+/// [`POWER`]. Both estimates vary as a chi distribution with the same degrees of freedom, approximated as normal.
 fn errors_for(told: f64, freedom: f64) -> Option<f64> {
     let mean = 1.0 - 1.0 / (4.0 * freedom + 1.0);
     let variance = 1.0 - mean * mean;

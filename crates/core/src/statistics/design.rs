@@ -1,4 +1,4 @@
-//! How the runs of two sides lie in time, and so what may be concluded from them.
+//! The order of the runs of two sides in time, and the conclusions it allows.
 
 use serde::Serialize;
 
@@ -8,29 +8,29 @@ use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, Run, SESSION_JUMP, Sides};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Design {
-    /// In turns: so many pairs of runs, one of each side, made next to each other.
+    /// Alternating: this many pairs of adjacent runs, one of each side.
     Paired { pairs: usize },
     /// Mixed in time, without pairs.
     Mixed,
-    /// One side after the other: a change of the machine and a change of what is compared cannot be told apart.
+    /// One side after the other: a change of the machine cannot be separated from a difference of the sides.
     Apart,
-    /// Nobody knows when the runs were made; treated as [`Design::Apart`].
+    /// The time of the runs is unknown; treated as [`Design::Apart`].
     OrderUnknown,
-    /// One side after the other, or nobody knows, on a machine that others disturbed: nothing can be told.
+    /// One side after the other, or in unknown order, on a machine that other processes disturbed: no conclusion is possible.
     ApartDisturbed,
-    /// Both sides at the same time on one machine: each was measured while the other took its share, and nothing can be told.
+    /// Both sides at the same time on one machine: each was measured while the other used resources; no conclusion is possible.
     AtOnce,
     /// The number does not depend on when it was measured.
     Independent,
 }
 
 impl Design {
-    /// Whether the sides may have met two states of the machine.
+    /// Whether the sides may have run in two states of the machine.
     pub fn is_apart(self) -> bool {
         matches!(self, Self::Apart | Self::OrderUnknown | Self::ApartDisturbed | Self::AtOnce)
     }
 
-    /// How far the machines that both sides met may differ, as a logarithm; of a design of sides that ran apart.
+    /// Maximum difference between the machine states of both sides, as a logarithm; for sides that ran apart.
     pub(super) fn margin(self) -> f64 {
         match self {
             Self::Apart | Self::OrderUnknown => SESSION_JUMP.ln_1p(),
@@ -46,7 +46,7 @@ pub(super) struct Placed {
     /// Natural logarithm of its value.
     pub(super) log: f64,
     pub(super) is_new: bool,
-    /// What a drift is a line over: s, or the place in the order.
+    /// The drift variable: time in s, or the position in the order.
     pub(super) position: f64,
 }
 
@@ -57,14 +57,14 @@ pub(super) struct Laid {
     pub(super) pairs: Vec<(f64, f64)>,
 }
 
-/// Squared correlation of side and place, as a share of that of sides of which one follows the other, from which on the sides lie apart.
+/// Squared correlation of side and position, relative to that of one side after the other, above which the sides count as apart.
 const APART: f64 = 0.65;
-/// Fewer changes from one side to the other are no mixture.
+/// With fewer changes between the sides the order is not mixed.
 const FEWEST_TURNS: usize = 3;
-/// Share of the runs that must be in pairs for the order to be one of pairs.
+/// Fraction of the runs that must be in pairs for a paired order.
 const PAIRED: f64 = 0.8;
 
-/// Puts the runs in order and says what that order is.
+/// Sorts the runs by time and classifies the order.
 pub(super) fn lay(sides: &Sides) -> Laid {
     let of = |is_new| move |run: &Run| (*run, is_new);
     let mut all: Vec<(Run, bool)> = sides.base.iter().map(of(false)).chain(sides.new.iter().map(of(true))).collect();
@@ -90,14 +90,14 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     };
     let is_disturbed = design.is_apart() && design != Design::AtOnce && are_many(sides, |run| run.is_disturbed);
     let design = if is_disturbed { Design::ApartDisturbed } else { design };
-    // Between sessions time says nothing of a drift; the order does.
+    // Between sessions time says nothing about a drift; the order does.
     let has_times = is_timed && !design.is_apart();
     let position = |place: usize, run: &Run| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
     let placed = |(place, (run, is_new)): (usize, &(Run, bool))| Placed { log: run.value.ln(), is_new: *is_new, position: position(place, run) };
     Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
 }
 
-/// Whether it is so of more than single runs of a side.
+/// Whether it holds for more than single runs of a side.
 fn are_many(sides: &Sides, is_so: fn(&Run) -> bool) -> bool {
     [&sides.base, &sides.new].into_iter().any(|runs| {
         let found = runs.iter().filter(|run| is_so(run)).count();
@@ -105,7 +105,7 @@ fn are_many(sides: &Sides, is_so: fn(&Run) -> bool) -> bool {
     })
 }
 
-/// Runs of both sides under one key; a key that stands twice on a side pairs nothing.
+/// Pairs runs of both sides by key; a key that occurs twice on a side gives no pair.
 fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
     let the_one = |runs: &[Run], key: u64| {
         let mut found = runs.iter().filter(|run| run.block == Some(key));
@@ -117,7 +117,7 @@ fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
     keys.into_iter().filter_map(|key| Some((the_one(&sides.base, key)?, the_one(&sides.new, key)?))).collect()
 }
 
-/// Pairs of neighbours of two sides, from the first run on; what ran at once is no pair.
+/// Pairs of neighbors of two sides, starting at the first run; runs at the same time are not a pair.
 fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
     let mut pairs = Vec::new();
     let mut place = 0;
@@ -133,8 +133,9 @@ fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
     pairs
 }
 
-/// Whether the sides follow one another often enough. Of a few stretches, each of one side, a state of the machine is soon that of a side: one run made
-/// the day after makes no mixture.
+/// Whether the sides alternate often enough. With a few long stretches per side, a state of the machine can look like a difference of the
+/// sides: one run repeated
+/// the next day does not make the order mixed.
 fn is_mixed(all: &[(Run, bool)]) -> bool {
     let turns = all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     let of_new = all.iter().filter(|(_, is_new)| *is_new).count();
@@ -142,7 +143,7 @@ fn is_mixed(all: &[(Run, bool)]) -> bool {
     turns >= FEWEST_TURNS.max(fewer.div_ceil(2))
 }
 
-/// Squared correlation of side and place, as a share of the most that it can be for so many runs of each.
+/// Squared correlation of side and position, relative to its maximum for this many runs of each.
 fn separation(all: &[(Run, bool)]) -> f64 {
     let count = all.len() as f64;
     let mean_place = (count - 1.0) / 2.0;

@@ -1,4 +1,4 @@
-//! Whether the machine changed while the runs were made.
+//! Detects whether the machine changed during the runs.
 
 use serde::Serialize;
 
@@ -8,25 +8,25 @@ use super::{
     design::lay,
 };
 
-/// A change of the machine from the first run to the last that chance does not explain, as a ratio: 1.04 is 4 % more at the end.
+/// A significant change of the machine from the first run to the last, as a ratio: 1.04 is 4 % more at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Drift {
-    /// Over all runs, with what is compared taken out.
+    /// Over all runs, with the difference of the sides removed.
     pub over_all: Option<f64>,
     /// Over the runs of one side.
     pub of_base: Option<f64>,
     pub of_new: Option<f64>,
 }
 
-/// A trend less likely than this by chance is told.
+/// A trend with a lower probability under chance is reported.
 const SURE: f64 = 0.05;
-/// A smaller change is not told.
+/// A smaller change is not reported.
 const WORTH: f64 = 0.01;
-/// Of fewer runs of one side nobody can say whether they follow a line.
+/// With fewer runs of one side it is unknown whether they follow a line.
 const FEWEST: usize = 4;
 
 impl Drift {
-    /// The trends of the runs that chance does not explain, as one of so many looks: among all of them one is told by chance in [`SURE`] of cases.
+    /// The significant trends of the runs, as one of `looks` tests: the probability of a false report among all of them is [`SURE`].
     pub fn of(sides: &Sides, looks: usize) -> Self {
         let sure = SURE / looks.max(1) as f64;
         let laid = lay(sides);

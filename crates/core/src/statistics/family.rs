@@ -5,18 +5,18 @@ use super::{
     contrast::{Analysis, Estimate},
 };
 
-/// Two sides, with what counts as a change and how much of the level the question has.
+/// Two sides, with the relevant change and the question's share of the level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     pub sides: Sides,
-    /// The least change that counts, as a share.
+    /// The smallest relevant change, as a fraction.
     pub worth: f64,
-    /// Its part of the level in relation to the other questions; above 0.
+    /// Its weight relative to the other questions; above 0.
     pub weight: f64,
 }
 
 impl Question {
-    /// What is one number in all runs asks nothing of chance, and takes nothing of the level from the others.
+    /// A number that is equal in all runs needs no test, and uses none of the level.
     fn weight(&self) -> f64 {
         if self.sides.is_constant() { NO_WEIGHT } else { self.weight }
     }
@@ -24,7 +24,8 @@ impl Question {
 
 const NO_WEIGHT: f64 = 1e-12;
 
-/// An estimate for each question, whose sides have [`super::FEWEST_RUNS`] runs or more each. The intervals are adjusted by Holm's weighted procedure (1979):
+/// An estimate for each question, whose sides have at least [`super::FEWEST_RUNS`] runs each. The intervals are adjusted by Holm's weighted
+/// procedure (1979):
 /// the chance of one false alarm among all of them is at most [`ALPHA`].
 pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
     let analyses: Vec<Analysis> = questions.iter().map(|question| Analysis::of(&question.sides)).collect();
@@ -37,7 +38,7 @@ pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
     let mut share = 0.0;
     let mut is_over = false;
     for place in order {
-        // What is not told apart ends the steps: the questions after it have their share of the level that is left.
+        // The first question without a significant difference ends the steps: the later questions share the remaining level.
         if !is_over {
             share = ALPHA / rest;
             is_over = p[place] > share * weights[place];

@@ -1,4 +1,4 @@
-//! All points of one run compared with one another: they share one spread, so that few repeats of each say more than those of two points alone.
+//! Compares all points of one run with each other: they share one spread, so that few repeats of each say more than those of two points alone.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use super::{
     design::lay,
 };
 
-/// The repeats of the points of a run: each logarithm is its point, its block and chance, whose spread is the same everywhere.
+/// The repeats of the points of a run: each logarithm is a point effect, a block effect and noise with the same spread everywhere.
 #[derive(Clone, Debug)]
 pub struct Field {
     runs: Vec<Vec<Run>>,
-    /// Mean of each point with the blocks taken out; of a point without runs nothing.
+    /// Mean of each point with the block effects removed; empty for a point without runs.
     effects: Vec<Option<f64>>,
-    /// Share of each point's runs that lie in each block.
+    /// Fraction of each point's runs in each block.
     shares: Vec<Vec<f64>>,
-    /// Inverse of what is known of the blocks once the points are taken out; empty where they are not.
+    /// Inverse of the information on the blocks after the points are removed; empty if blocks are not removed.
     of_blocks: Vec<Vec<f64>>,
     variance: f64,
-    /// The same from each point's own repeats.
+    /// The same, from each point's own repeats.
     own_variances: Vec<f64>,
     freedom: f64,
 }
 
-/// With more blocks their effects are not taken out.
+/// With more blocks their effects are not removed.
 const MOST_BLOCKS: usize = 100;
 
 impl Field {
-    /// The runs of each point; `None` where nothing is repeated, so that nobody knows the spread.
+    /// The runs of each point; `None` if nothing is repeated, so that the spread is unknown.
     pub fn of(runs: &[Vec<Run>]) -> Option<Self> {
         let mut places: BTreeMap<u64, usize> = runs.iter().flatten().filter_map(|run| Some((run.block?, 0))).collect();
         places.values_mut().enumerate().for_each(|(place, value)| *value = place);
@@ -44,7 +44,7 @@ impl Field {
         let count = |point: &Vec<Run>| point.len().max(1) as f64;
         let means: Vec<f64> = runs.iter().map(|point| point.iter().map(|run| run.value.ln()).sum::<f64>() / count(point)).collect();
         let mut shares = vec![vec![0.0; blocks]; runs.len()];
-        // 1 everywhere: the effects of blocks are told apart but for a sum that all share.
+        // 1 everywhere: block effects are determined except for a common constant.
         let mut known = vec![vec![1.0; blocks]; blocks];
         let mut totals = vec![0.0; blocks];
         for (point, shares) in runs.iter().zip(&mut shares) {
@@ -77,7 +77,7 @@ impl Field {
         let points = runs.iter().filter(|point| !point.is_empty()).count();
         let freedom = all as f64 - points as f64 - (blocks.len() as f64 - 1.0).max(0.0);
         let effects = runs.iter().zip(effects).map(|(point, effect)| (!point.is_empty()).then_some(effect)).collect();
-        // Each point has its part of the degrees of freedom by its number of runs.
+        // Each point has its share of the degrees of freedom by its number of runs.
         let own = |(squares, point): (&f64, &Vec<Run>)| squares * all as f64 / (freedom * count(point));
         (freedom >= 1.0).then(|| Self {
             runs: runs.to_vec(),
@@ -90,13 +90,13 @@ impl Field {
         })
     }
 
-    /// Whether blocks are taken out: points are then compared within them, and no drift from block to block reaches the difference.
+    /// Whether block effects are removed: points are then compared within blocks, and drift between blocks does not affect the difference.
     pub fn has_blocks(&self) -> bool {
         !self.of_blocks.is_empty()
     }
 
-    /// Two points by their places, as one of so many comparisons made together (Bonferroni). Two points that spread more than the others have the
-    /// spread of their own: one noisy point among quiet ones would be told apart from them by chance.
+    /// Compares two points by index, as one of several simultaneous comparisons (Bonferroni). Two points with a larger spread than the others use
+    /// their own spread: otherwise one noisy point among quiet ones would differ from them by chance.
     pub fn compare(&self, base: usize, new: usize, comparisons: usize) -> Option<Estimate> {
         let difference = self.effects.get(new).copied().flatten()? - self.effects.get(base).copied().flatten()?;
         let lean: Vec<f64> = self.shares[new].iter().zip(&self.shares[base]).map(|(new, base)| new - base).collect();
@@ -112,7 +112,7 @@ impl Field {
         Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
     }
 
-    /// Standard deviation from run to run, as a share.
+    /// Standard deviation from run to run, as a fraction.
     pub fn spread(&self) -> f64 {
         self.variance.sqrt().exp_m1()
     }
@@ -122,7 +122,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// By Gauss and Jordan with pivots; `None` of a singular matrix.
+/// Inverts a matrix by Gauss–Jordan elimination with pivots; `None` for a singular matrix.
 fn inverse(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let size = matrix.len();
     let scale = matrix.iter().flatten().fold(0.0_f64, |most, value| most.max(value.abs()));

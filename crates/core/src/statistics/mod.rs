@@ -1,4 +1,4 @@
-//! Whether two groups of runs differ: one engine for comparison, report, diagnosis and search. Numbers in, numbers out.
+//! Decides whether two groups of runs differ: one engine for comparison, report, diagnosis and search. Numbers in, numbers out.
 //!
 //! The unit of replication is the run. Runs of one machine are not independent: it drifts within an hour and jumps between sessions, so the
 //! analysis follows the order in which the runs were made ([`Design`]). All of it works on logarithms: a ratio is a difference there.
@@ -17,43 +17,46 @@ pub use drift::Drift;
 pub use family::{Question, estimates};
 pub use field::Field;
 
-/// Chance of a false alarm over all questions asked together.
+/// Probability of a false alarm over all questions asked together.
 pub const ALPHA: f64 = 0.05;
-/// Chance with which the smallest visible effect would be seen.
+/// Probability of detecting the smallest visible effect.
 pub const POWER: f64 = 0.8;
-/// Fewer runs on a side, or fewer pairs, say too little of their spread.
+/// Fewer runs on a side, or fewer pairs, say too little about their spread.
 pub const FEWEST_RUNS: usize = 3;
-/// Correlation of successive runs that is allowed for: 0.54 was measured over sixty runs in a row (`results/verdict-spread`).
+/// Assumed correlation of successive runs: 0.54 was measured over sixty runs in a row (`results/verdict-spread`).
 pub const CORRELATION: f64 = 0.5;
-/// How far a machine may jump between two sessions: of sides that ran one after the other only a change beyond it is told. Chosen, and no bound: 8 % in ten
+/// Assumed jump of a machine between two sessions: for sides that ran one after the other only a larger change is reported. Chosen, not a
+/// bound: 8 % in ten
 /// minutes (`results/verdict-spread`, `verdict-plain`) and 31 % in one (`results/quickstart-2core-epyc`) were seen on rented machines.
 pub const SESSION_JUMP: f64 = 0.05;
 
-/// From this share of a side's runs on the machine was disturbed, not a run: sides that ran one after the other may have met any two machines.
+/// If at least this fraction of a side's runs is disturbed, the machine was disturbed, not a single run: sides that ran one after the other
+/// may have seen two machine states.
 /// Chosen; a burst of six runs among sixty at half their speed was seen (`results/verdict-busy`).
 pub const MUCH_DISTURBED: f64 = 0.25;
 
-/// A change of a time, a rate, memory or energy by less is none, as a share: `docs/comparing.md`. The same for comparison, report, diagnosis and search.
+/// A smaller change of a time, a rate, memory or energy does not count, as a fraction: `docs/comparing.md`. The same for comparison, report,
+/// diagnosis and search.
 pub const WORTH: f64 = 0.03;
-/// Logarithms that lie no further apart than this are of equal numbers: it is what rounding makes of them, and no instrument reads as finely.
+/// Logarithms that differ by no more than this are of equal numbers: the difference is rounding, below the resolution of any instrument.
 pub(crate) const ROUNDING: f64 = 1e-9;
 
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     pub value: f64,
-    /// When it started, in s on a clock that both sides share; `None` where nobody knows.
+    /// Start time, in s on a clock that both sides share; `None` if unknown.
     pub seconds: Option<f64>,
-    /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` where the order alone decides.
+    /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` if only the order decides.
     pub block: Option<u64>,
-    /// Whether something else is known to have reached into it.
+    /// Whether a known disturbance affected it.
     pub is_disturbed: bool,
-    /// Whether it shared its machine with a run of the other side at that time: the two are not in turns.
+    /// Whether it shared its machine with a run of the other side at that time: such runs do not alternate.
     pub is_at_once: bool,
 }
 
 impl Run {
-    /// A run of which only the number is known.
+    /// A run with only a number.
     pub fn of(value: f64) -> Self {
         Self { value, seconds: None, block: None, is_disturbed: false, is_at_once: false }
     }
@@ -62,13 +65,13 @@ impl Run {
 /// Whether a number depends on when it was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// Times, rates, energy: they follow the machine's clocks, heat and neighbours.
+    /// Times, rates, energy: they depend on the machine's clocks, heat and neighbors.
     Drifting,
-    /// Losses and memory: the machine's state does not reach them.
+    /// Losses and memory: the machine's state does not affect them.
     Settled,
 }
 
-/// The runs of one thing under two circumstances.
+/// The runs of one trial under two conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sides {
     pub base: Vec<Run>,
@@ -77,12 +80,12 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Whether each side has runs enough for an estimate.
+    /// Whether each side has enough runs for an estimate.
     pub fn has_enough(&self) -> bool {
         self.base.len() >= FEWEST_RUNS && self.new.len() >= FEWEST_RUNS
     }
 
-    /// Whether all runs of both sides have one and the same number: chance has no part in it.
+    /// Whether all runs of both sides have the same number: there is no noise.
     pub fn is_constant(&self) -> bool {
         let mut logs = self.base.iter().chain(&self.new).map(|run| run.value.ln());
         let first = logs.next();
@@ -90,7 +93,7 @@ impl Sides {
     }
 }
 
-/// The arithmetic mean, which numbers near the largest there are do not make infinite; `None` of no values.
+/// The arithmetic mean, without overflow for very large numbers; `None` for no values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let sum: f64 = values.iter().sum();
@@ -98,20 +101,20 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| if is_too_large { values.iter().map(|value| value / count).sum() } else { sum / count })
 }
 
-/// The sample standard deviation of two values or more, in the same way.
+/// The sample standard deviation of at least two values, without overflow.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let largest = values.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max);
-    // Squares of very large and of very small numbers are none.
+    // Squares of very large and of very small numbers overflow or vanish.
     let scale = if largest > SQUARES && largest.is_finite() || largest < 1.0 / SQUARES && largest > 0.0 { largest } else { 1.0 };
     let squares: f64 = values.iter().map(|value| ((value - mean) / scale).powi(2)).sum();
     Some((squares / (values.len() as f64 - 1.0)).sqrt() * scale)
 }
 
-/// From here on, and below its inverse, squares are not taken of the numbers themselves.
+/// Above this, and below its inverse, numbers are scaled before they are squared.
 const SQUARES: f64 = 1e100;
 
-/// The middle of a side: as it was measured of one run, else the geometric mean; `None` of no runs.
+/// The center of a side: the measured value of one run, else the geometric mean; `None` for no runs.
 pub fn middle(values: &[f64]) -> Option<f64> {
     match values {
         [] => None,

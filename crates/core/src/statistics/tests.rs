@@ -1,4 +1,4 @@
-//! Estimates against references, and orders of runs that must not be taken for one another.
+//! Estimates against references, and orders of runs that must not be confused.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn assert_near(found: f64, expected: f64) {
 
 #[test]
 fn independent_groups_agree_with_a_reference() {
-    // By SciPy 1.17: stats.ttest_ind(log(new), log(base), equal_var=False), its confidence_interval(0.95) exponentiated.
+    // From SciPy 1.17: stats.ttest_ind(log(new), log(base), equal_var=False), its confidence_interval(0.95) exponentiated.
     let sides = question(untimed(&[100.0, 102.0, 98.0, 101.0, 99.0]), untimed(&[105.0, 107.0, 104.0, 106.0, 110.0]), Nature::Settled);
     let found = one(&sides);
     assert_eq!(found.design, Design::Independent);
@@ -47,11 +47,11 @@ fn the_order_of_runs_decides_the_design() {
     assert_eq!(design("bbbbbnnnnn"), Design::Apart);
     assert_eq!(design("nnnbbb"), Design::Apart);
     assert_eq!(design("bbnnbbbnnnbb"), Design::Mixed);
-    // A run that was made again the day after is no mixture, nor are stretches of a side.
+    // A run repeated the next day does not make the order mixed, nor do long stretches of a side.
     for order in ["bbbbnnnnnb", "bbnnnb", "bbbnnnbbb", "bbbbbnnnnnbbbbbnnnnn", "nbbbbbn"] {
         assert_eq!(design(order), Design::Apart, "{order}");
     }
-    // One run that failed leaves its neighbour alone, and the pairs stay.
+    // One failed run leaves its neighbor without a pair, and the other pairs stay.
     assert_eq!(design("bnbnbbnbn"), Design::Paired { pairs: 4 });
     let unknown = question(untimed(&[1.0, 2.0, 3.0]), untimed(&[1.0, 2.0, 3.0]), Nature::Drifting);
     assert_eq!(one(&unknown).design, Design::OrderUnknown);
@@ -138,8 +138,10 @@ fn a_drift_is_seen_and_noise_is_none() {
 
 #[test]
 fn a_line_through_time_agrees_with_a_reference() {
-    // By NumPy 2 and SciPy 1.17, from whole 12 × 12 matrices: least squares of log(value) on 1, side and place, the variance of the side's coefficient,
-    // Satterthwaite's degrees of freedom; of mixed runs at 0.95 of the level; of sides apart the ends of that, of that with successive runs correlated by 0.5, and of both t tests.
+    // By NumPy 2 and SciPy 1.17, from whole 12 × 12 matrices: least squares of log(value) on 1, side and place, the variance of the side's
+    // coefficient,
+    // Satterthwaite's degrees of freedom; of mixed runs at 0.95 of the level; of sides apart the ends of that, of that with successive runs
+    // correlated by 0.5, and of both t tests.
     let values = [100.0, 103.0, 101.0, 99.0, 104.0, 100.5, 98.0, 102.0, 105.0, 101.5, 97.0, 103.5];
     let orders = [
         ("bbnnbbbnnnbb", Design::Mixed, [1.0083908466558136, 0.9731474605161397, 1.044910602839069]),
@@ -176,7 +178,7 @@ fn of_runs_without_a_spread_rounding_decides_nothing() {
             let same = of(1.0, nature);
             assert_eq!((same.ratio, same.low, same.high), (1.0, 1.0, 1.0), "{level}");
             assert!(!same.is_above() && !same.is_below() && same.excludes_higher(WORTH) && same.excludes_lower(WORTH));
-            // A change of just as much as counts does count, and is excluded by nobody, in either direction.
+            // A change of exactly the relevant size counts, and no interval excludes it, in either direction.
             let (higher, lower) = (of(1.03, nature), of(0.97, nature));
             assert!(higher.is_higher(WORTH) && !higher.excludes_higher(WORTH) && higher.excludes_lower(WORTH), "{level}: {higher:?}");
             assert!(lower.is_lower(WORTH) && !lower.excludes_lower(WORTH) && lower.excludes_higher(WORTH), "{level}: {lower:?}");

@@ -1,4 +1,4 @@
-//! CIFAR-10, binary version: five files that train and one that validates, unpacked or in their archive. A record is a label, then
+//! CIFAR-10, binary version: five training files and one validation file, unpacked or in their archive. A record is a label, then
 //! the red, the green and the blue pixels. Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
 
 use std::{
@@ -15,14 +15,14 @@ use crate::{
     text::DataError,
 };
 
-/// Over the 50,000 training images; the deviation is that of all pixels, not the mean of each image's.
+/// Over the 50,000 training images; the deviation is over all pixels, not the mean of each image's deviation.
 pub(super) const NORMALIZATION: Normalization = Normalization { mean: [0.4914, 0.4822, 0.4465], deviation: [0.2470, 0.2435, 0.2616] };
 
 const SHAPE: ImageShape = ImageShape { channels: 3, height: 32, width: 32, classes: 10 };
 /// A label and 3 × 32 × 32 pixels.
 const RECORD: usize = 1 + 3 * 32 * 32;
 
-/// One file of records, and where it was found.
+/// One file of records, and its path.
 struct Batch {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
     Ok(LoadedImages::of(SHAPE, [part(train)?, part(valid)?], hex::encode(hasher.finalize())))
 }
 
-/// The batches in an archive, in reading order whatever their order there.
+/// The batches in an archive, in reading order, independent of their order in the archive.
 fn read_archive(archive: &Path) -> Result<Vec<Batch>, DataError> {
     let found = entries(archive).map_err(|error| DataError::Read { path: archive.to_owned(), error })?;
     let batch = |(name, bytes): (&&str, Option<Vec<u8>>)| match bytes {
@@ -88,7 +88,7 @@ mod tests {
     use crate::images::load;
     use kiln_core::kinds::data::Counts;
 
-    /// Records of which each is its label over and over.
+    /// Records in which every byte equals the label.
     fn batch(labels: &[u8]) -> Vec<u8> {
         labels.iter().flat_map(|label| [*label; RECORD]).collect()
     }
@@ -123,7 +123,7 @@ mod tests {
         let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         write_batches(folders[0].path());
         write_batches(&folders[1].path().join("cifar-10-batches-bin"));
-        // Out of order, and with what the published archive has besides.
+        // In a different order, and with the additional files of the published archive.
         write_archive(
             folders[2].path(),
             &[

@@ -1,7 +1,7 @@
-//! A folder of PNG and JPEG files, one folder per class: listed, labelled and split, not decoded.
+//! A folder of PNG and JPEG files, one folder per class: listed, labeled and split, not decoded.
 //!
-//! `path/train/<class>/` trains and `path/valid/<class>/` (or `val`, or `test`) validates; `path/<class>/` holds both, as does
-//! `path/train/<class>/` alone. Classes are numbered in the order of their names' bytes. Names that start with a dot are left alone.
+//! `path/train/<class>/` is for training and `path/valid/<class>/` (or `val`, or `test`) for validation; `path/<class>/` holds both, as does
+//! `path/train/<class>/` alone. Classes are numbered in the byte order of their names. Names that start with a dot are ignored.
 
 mod listing;
 
@@ -14,10 +14,10 @@ use self::listing::{Class, Lister};
 use super::{Images, LoadedImages, Normalization, Pixels, unfit};
 use crate::{source, text::DataError};
 
-/// ImageNet's, as torchvision's models are used with.
+/// Statistics of ImageNet, as used with torchvision's models.
 pub(super) const NORMALIZATION: Normalization = Normalization { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
 
-/// Folders of validation images, first choice first.
+/// Names of validation folders, by priority.
 const VALID_FOLDERS: [&str; 3] = ["valid", "val", "test"];
 
 /// One file, and the label of its class.
@@ -34,7 +34,7 @@ pub(super) fn load(data: &Data, folder: &ImageFolder) -> Result<LoadedImages, Da
     Ok(LoadedImages { skipped_files, ..LoadedImages::of(shape, [train, valid].map(images), sha256) })
 }
 
-/// The number of classes, then the training and the validation files.
+/// Returns the number of classes, then the training and the validation files.
 fn parts(root: &Path, valid_fraction: f64, lister: &mut Lister) -> Result<(u64, [Vec<Labelled>; 2]), DataError> {
     let valid_folder = VALID_FOLDERS.iter().map(|name| root.join(name)).find(|folder| listing::has_folders(folder));
     let train_folder = Some(root.join("train")).filter(|folder| listing::has_folders(folder));
@@ -46,7 +46,7 @@ fn parts(root: &Path, valid_fraction: f64, lister: &mut Lister) -> Result<(u64, 
             Ok((classes.len() as u64, parts))
         }
         (None, Some(valid)) => {
-            unfit(root, format!("has a folder `{}` and none called `train`", name_of(&valid)), "both, or one folder per class".to_owned())
+            unfit(root, format!("has a folder `{}` but no folder `train`", name_of(&valid)), "both, or one folder per class".to_owned())
         }
         (train, None) => {
             let classes = lister.training_classes(train.as_deref().unwrap_or(root))?;
@@ -63,16 +63,12 @@ fn all(classes: &[Class]) -> Vec<Labelled> {
     (0..).zip(classes).flat_map(|(label, class)| class.files.iter().map(move |file| (label, file.clone()))).collect()
 }
 
-/// Validation files with the labels that training gave their classes.
+/// Returns validation files with the labels of the training classes.
 fn labelled_as(folder: &Path, held: Vec<Class>, classes: &[Class]) -> Result<Vec<Labelled>, DataError> {
     let mut files = Vec::new();
     for class in held {
         let Ok(label) = classes.binary_search_by(|known| known.name.cmp(&class.name)) else {
-            return unfit(
-                &folder.join(&class.name),
-                "is a class that has no training images".to_owned(),
-                "the names of the training classes".to_owned(),
-            );
+            return unfit(&folder.join(&class.name), "is a class without training images".to_owned(), "the names of the training classes".to_owned());
         };
         files.extend(class.files.into_iter().map(|file| (label as u32, file)));
     }
@@ -82,8 +78,8 @@ fn labelled_as(folder: &Path, held: Vec<Class>, classes: &[Class]) -> Result<Vec
     Ok(files)
 }
 
-/// Holds `valid_fraction` of each class out, rounded, but never all of it: the files whose names have the smallest hashes, so that
-/// neither a copy nor a few more files choose anew.
+/// Selects `valid_fraction` of each class for validation, rounded, but never all of it: the files whose names have the smallest hashes, so that
+/// a copy or a few more files do not change the selection.
 fn split(classes: &[Class], valid_fraction: f64) -> [Vec<Labelled>; 2] {
     let mut parts = [Vec::new(), Vec::new()];
     for (label, class) in (0..).zip(classes) {
@@ -100,7 +96,7 @@ fn split(classes: &[Class], valid_fraction: f64) -> [Vec<Labelled>; 2] {
     parts
 }
 
-/// Over the name within the folder and the length of each file, in order.
+/// Hash over the name within the folder and the length of each file, in order.
 fn sha256<'a>(root: &Path, files: impl Iterator<Item = &'a Labelled>) -> String {
     let mut hasher = Sha256::new();
     for (_, file) in files {
@@ -124,7 +120,7 @@ mod tests {
     /// The first bytes of a PNG of 2 × 3 pixels.
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x02\0\0\0";
 
-    /// A folder with these files in it, each a PNG to its header.
+    /// A folder with these files, each a PNG with only a header.
     fn folder_of(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         names.iter().for_each(|name| write(folder.path(), name, PNG));
@@ -174,7 +170,7 @@ mod tests {
         assert_eq!((few.len(), many.len()), (1 + 2, 5 + 10), "a class of one image keeps it for training");
         assert!(few.iter().all(|file| many.contains(file)));
         assert_eq!(read(folder.path(), ", valid_fraction: 0.5").unwrap().train.labels.len(), 31 - 15);
-        // The same names elsewhere, below `train`, and a class more: the same choice.
+        // The same names elsewhere, below `train`, and one more class: the same selection.
         let moved: Vec<String> = names.iter().map(|name| format!("train/{name}")).chain(["train/ape/1.png".to_owned()]).collect();
         let moved = folder_of(&moved.iter().map(String::as_str).collect::<Vec<_>>());
         let again = listed(moved.path(), &read(moved.path(), ", valid_fraction: 0.1").unwrap().valid);
@@ -199,24 +195,21 @@ mod tests {
     fn what_does_not_belong_is_named_with_what_does() {
         let empty = tempfile::tempdir().unwrap();
         let images = "files that end in .png, .jpg or .jpeg";
-        assert_eq!(fault(empty.path(), ""), format!("own has no folders in it; expected one for each of two or more classes, with {images} in it"));
+        assert_eq!(fault(empty.path(), ""), format!("own contains no folders; expected one for each of two or more classes, with {images} in it"));
         write(empty.path(), "a/1.png", PNG);
-        assert!(fault(empty.path(), "").starts_with("own has only one folder in it; expected one for each"));
+        assert!(fault(empty.path(), "").starts_with("own contains only one folder; expected one for each"));
         std::fs::create_dir(empty.path().join("b")).unwrap();
         assert_eq!(fault(empty.path(), ""), format!("own/b has no images; expected {images}"));
         write(empty.path(), "b/1.gif", b"GIF89a");
-        let remedy = "move it away, or let `data.skip_bad: true` leave such files out";
-        assert_eq!(fault(empty.path(), ""), format!("own/b/1.gif is no image; expected {images}; {remedy}"));
+        let remedy = "move it away, or skip such files with `data.skip_bad: true`";
+        assert_eq!(fault(empty.path(), ""), format!("own/b/1.gif is not an image;  expected {images}; {remedy}"));
         assert_eq!(fault(empty.path(), ", skip_bad: true"), format!("own/b has no images; expected {images}"));
         write(empty.path(), "b/1.png", PNG);
         std::fs::remove_file(empty.path().join("b/1.gif")).unwrap();
         write(empty.path(), "notes.txt", b"");
-        assert_eq!(
-            fault(empty.path(), ""),
-            format!("own/notes.txt lies beside the folders of the classes; expected only such folders there; {remedy}")
-        );
+        assert_eq!(fault(empty.path(), ""), format!("own/notes.txt is next to the class folders; expected only class folders there; {remedy}"));
         write(empty.path(), "a/b/1.png", PNG);
-        assert_eq!(fault(empty.path(), ", skip_bad: true"), format!("own/a/b is a folder in the folder of a class; expected {images}"));
+        assert_eq!(fault(empty.path(), ", skip_bad: true"), format!("own/a/b is a folder inside a class folder; expected {images}"));
         let absent = fault(&empty.path().join("nowhere"), "");
         assert!(absent.starts_with("the data of `data.kind` image-folder was not found; looked for own; a relative"), "{absent}");
     }
@@ -224,9 +217,9 @@ mod tests {
     #[test]
     fn validation_has_the_classes_of_training() {
         let folder = folder_of(&["train/a/1.png", "train/b/1.png", "valid/c/1.png"]);
-        assert_eq!(fault(folder.path(), ""), "own/valid/c is a class that has no training images; expected the names of the training classes");
+        assert_eq!(fault(folder.path(), ""), "own/valid/c is a class without training images; expected the names of the training classes");
         let folder = folder_of(&["valid/a/1.png", "valid/b/1.png", "other/b/1.png"]);
-        assert_eq!(fault(folder.path(), ""), "own has a folder `valid` and none called `train`; expected both, or one folder per class");
+        assert_eq!(fault(folder.path(), ""), "own has a folder `valid` but no folder `train`; expected both, or one folder per class");
         let classes_of_that_name = folder_of(&["train/1.png", "test/1.png", "bus/1.png"]);
         assert_eq!(read(classes_of_that_name.path(), "").unwrap().shape.classes, 3);
     }

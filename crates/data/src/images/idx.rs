@@ -1,4 +1,4 @@
-//! Fashion-MNIST: four idx files, big-endian. The train files train, the t10k files validate.
+//! Fashion-MNIST: four idx files, big-endian. The train files are for training, the t10k files for validation.
 //! Source: LeCun et al., "The MNIST database", file formats; Xiao et al. 2017 (arXiv 1708.07747).
 
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) const NORMALIZATION: Normalization = Normalization { mean: [0.2860; 3
 
 const SHAPE: ImageShape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };
 const PIXELS: usize = 28 * 28;
-/// First number of a file of unsigned bytes with three dimensions, and of one with one.
+/// First number of a file of unsigned bytes with three dimensions, and with one.
 const IMAGES_MAGIC: u32 = 2051;
 const LABELS_MAGIC: u32 = 2049;
 
@@ -50,7 +50,7 @@ fn part(images_path: &Path, images: Vec<u8>, labels_path: &Path, labels: &[u8]) 
     Ok(Images { labels, pixels: Pixels::Memory(pixels) })
 }
 
-/// What follows the header: [images, 28, 28].
+/// Returns the data after the header: [images, 28, 28].
 fn pixels(path: &Path, mut bytes: Vec<u8>) -> Result<Vec<u8>, DataError> {
     let [count, height, width] = header(path, &bytes, IMAGES_MAGIC, "idx images")?;
     if (u64::from(height), u64::from(width)) != (SHAPE.height, SHAPE.width) {
@@ -66,24 +66,24 @@ fn parse_labels(path: &Path, bytes: &[u8]) -> Result<Vec<u32>, DataError> {
     let labels = &bytes[8..];
     held(path, labels.len(), count, 1, "labels")?;
     if let Some(place) = labels.iter().position(|label| u64::from(*label) >= SHAPE.classes) {
-        return unfit(path, format!("has label {} at place {place}", labels[place]), "labels from 0 to 9".to_owned());
+        return unfit(path, format!("has label {} at index {place}", labels[place]), "labels from 0 to 9".to_owned());
     }
     Ok(labels.iter().map(|label| u32::from(*label)).collect())
 }
 
-/// The dimensions that follow the magic number.
+/// Reads the dimensions after the magic number.
 fn header<const DIMENSIONS: usize>(path: &Path, bytes: &[u8], magic: u32, what: &str) -> Result<[u32; DIMENSIONS], DataError> {
     let mut numbers = bytes.chunks_exact(4).map(|chunk| chunk.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)));
     if bytes.len() < 4 * (DIMENSIONS + 1) {
         return unfit(path, format!("ends after {} bytes", bytes.len()), format!("{what}, whose header alone has {} bytes", 4 * (DIMENSIONS + 1)));
     }
     match numbers.next() {
-        Some(found) if found != magic => unfit(path, format!("starts with the number {found}"), format!("{magic}, with which {what} start")),
+        Some(found) if found != magic => unfit(path, format!("starts with the number {found}"), format!("{magic}, the first number of {what}")),
         _ => Ok(std::array::from_fn(|_| numbers.next().unwrap_or_default())),
     }
 }
 
-/// Holds the bytes after the header against the number of things that the header tells of.
+/// Checks the number of bytes after the header against the number of items in the header.
 fn held(path: &Path, bytes: usize, count: u32, each: usize, what: &str) -> Result<(), DataError> {
     let expected = u64::from(count) * each as u64;
     if count == 0 {
@@ -91,7 +91,11 @@ fn held(path: &Path, bytes: usize, count: u32, each: usize, what: &str) -> Resul
     }
     if bytes as u64 != expected {
         let word = if (bytes as u64) < expected { "only " } else { "" };
-        return unfit(path, format!("has {word}{bytes} bytes after its header"), format!("{expected} for the {count} {what} it tells of"));
+        return unfit(
+            path,
+            format!("has {word}{bytes} bytes after its header"),
+            format!("{expected} for the {count} {what} that the header declares"),
+        );
     }
     Ok(())
 }
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(loaded.facts.counts, Counts::Images { train_images: 2, valid_images: 1, shape: SHAPE });
     }
 
-    /// The message about a set in which `name` has these bytes instead.
+    /// The error message for a set in which `name` has these bytes instead.
     fn fault(name: &str, bytes: Vec<u8>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let data = set(folder.path());
@@ -149,23 +153,23 @@ mod tests {
         assert_eq!(images(vec![0; 3]), "train-images-idx3-ubyte ends after 3 bytes; expected idx images, whose header alone has 16 bytes");
         assert_eq!(
             images(idx(2049, &[2, 28, 28], &[0; 1568])),
-            "train-images-idx3-ubyte starts with the number 2049; expected 2051, with which idx images start"
+            "train-images-idx3-ubyte starts with the number 2049; expected 2051, the first number of idx images"
         );
         assert_eq!(images(idx(2051, &[2, 32, 28], &[0; 1792])), "train-images-idx3-ubyte has images of 32 × 28 pixels; expected 28 × 28");
         assert_eq!(
             images(idx(2051, &[2, 28, 28], &[0; 1567])),
-            "train-images-idx3-ubyte has only 1567 bytes after its header; expected 1568 for the 2 images it tells of"
+            "train-images-idx3-ubyte has only 1567 bytes after its header; expected 1568 for the 2 images that the header declares"
         );
         assert_eq!(images(idx(2051, &[0, 28, 28], &[])), "train-images-idx3-ubyte has no images; expected at least one");
         let labels = |bytes| fault("t10k-labels-idx1-ubyte", bytes);
-        assert_eq!(labels(idx(2049, &[1], &[10])), "t10k-labels-idx1-ubyte has label 10 at place 0; expected labels from 0 to 9");
+        assert_eq!(labels(idx(2049, &[1], &[10])), "t10k-labels-idx1-ubyte has label 10 at index 0; expected labels from 0 to 9");
         assert_eq!(
             labels(idx(2049, &[2], &[1, 2])),
             "t10k-labels-idx1-ubyte has 2 labels; expected one for each of the 1 images of t10k-images-idx3-ubyte"
         );
         assert_eq!(
             labels(idx(2049, &[u32::MAX], &[1])),
-            "t10k-labels-idx1-ubyte has only 1 bytes after its header; expected 4294967295 for the 4294967295 labels it tells of"
+            "t10k-labels-idx1-ubyte has only 1 bytes after its header; expected 4294967295 for the 4294967295 labels that the header declares"
         );
     }
 

@@ -3,7 +3,7 @@ use std::{fs, path::PathBuf};
 use super::*;
 use crate::facts::facts;
 
-/// Words are white-space separated; everything else is unknown.
+/// Words are separated by white space; everything else is unknown.
 const TOKENIZER: &str = r#"{
   "version": "1.0", "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}, "padding": null,
   "added_tokens": [
@@ -108,35 +108,35 @@ fn the_end_of_the_file_or_a_file_of_its_own_validates() {
     assert_ne!(place.load(&own).unwrap().facts.sha256, place.load("").unwrap().facts.sha256);
     assert_eq!(
         place.error(", train_rows: 10"),
-        "HERE/rows.jsonl gives 9 rows, fewer than the 10 of `data.train_rows`; lower it, or leave it out to take all"
+        "HERE/rows.jsonl has 9 rows, fewer than the 10 of `data.train_rows`; lower it, or remove it to use all rows"
     );
-    assert!(place.error(&format!("{own}, valid_rows: 3")).starts_with("HERE/own.jsonl gives 2 rows, fewer than the 3 of `data.valid_rows`"));
+    assert!(place.error(&format!("{own}, valid_rows: 3")).starts_with("HERE/own.jsonl has 2 rows, fewer than the 3 of `data.valid_rows`"));
 }
 
 #[test]
 fn every_bad_row_is_named_by_file_and_line() {
     let good = row("why", "so");
     for (bad, said) in [
-        ("why so", "no JSON (expected value at column 1)"),
-        ("{\"prompt\": \"why\"", "no JSON (EOF while parsing an object at column 16)"),
-        ("[1, 2]", "a list of 2 where a JSON object was expected"),
-        ("", "the line is empty, where a JSON object was expected"),
+        ("why so", "not valid JSON (expected value at column 1)"),
+        ("{\"prompt\": \"why\"", "not valid JSON (EOF while parsing an object at column 16)"),
+        ("[1, 2]", "found a list of 2, expected a JSON object"),
+        ("", "the line is empty, expected a JSON object"),
         ("{}", "the object is empty; it needs `prompt`, as `data.prompt_key` says"),
         ("{\"prompt\": \"why\", \"answer\": \"so\"}", "no key `response`, which `data.response_key` names; the row has `prompt`, `answer`"),
-        ("{\"prompt\": 3, \"response\": \"so\"}", "`prompt` holds the number 3, where a text was expected"),
-        ("{\"prompt\": \"why\", \"response\": null}", "`response` holds null, where a text was expected"),
-        ("{\"prompt\": \" \\n\", \"response\": \"so\"}", "`prompt` holds no text, only \" \\n\""),
-        ("{\"prompt\": \"why\", \"response\": \"\"}", "`response` holds no text, only \"\""),
+        ("{\"prompt\": 3, \"response\": \"so\"}", "`prompt` is the number 3, expected text"),
+        ("{\"prompt\": \"why\", \"response\": null}", "`response` is null, expected text"),
+        ("{\"prompt\": \" \\n\", \"response\": \"so\"}", "`prompt` is blank: \" \\n\""),
+        ("{\"prompt\": \"why\", \"response\": \"\"}", "`response` is blank: \"\""),
     ] {
         let place = Place::with(&format!("{good}{bad}\n{good}"));
-        assert_eq!(place.error(""), format!("HERE/rows.jsonl:2: {said}; mend the row or take it out"));
+        assert_eq!(place.error(""), format!("HERE/rows.jsonl:2: {said}; correct the row or remove it"));
     }
     for (text, said) in [("", "has no row"), (" \n\n", "has no row")] {
         assert!(Place::with(text).error("").starts_with(&format!("HERE/rows.jsonl {said}")));
     }
     let place = ten();
     fs::write(place.path("rows.jsonl"), b"{\"prompt\": \"\xff\"}").unwrap();
-    assert!(place.error("").contains("is no UTF-8 text: byte 12"));
+    assert!(place.error("").contains("is not UTF-8 text: byte 12"));
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_tokenizer_that_cannot_be_used_is_refused() {
     }
     assert_eq!(place.load(", unknown_token: is").unwrap().facts.input_shape().pairs().unwrap().train.unknown_tokens, 9);
     place.write("tokenizer.json", "{}");
-    assert!(place.error("").starts_with("HERE/tokenizer.json is no tokenizer: "));
+    assert!(place.error("").starts_with("HERE/tokenizer.json is not a tokenizer: "));
     place.write("tokenizer.json", &TOKENIZER.replace(", \"unk_token\": \"[UNK]\"", ""));
-    assert!(place.error("").starts_with("HERE/tokenizer.json is no tokenizer: ") || place.error("").contains("cannot make a text into tokens"));
+    assert!(place.error("").starts_with("HERE/tokenizer.json is not a tokenizer: ") || place.error("").contains("cannot tokenize a text"));
     let merges =
         r#"{"type": "BPE", "dropout": 0.1, "unk_token": "[UNK]", "fuse_unk": false, "byte_fallback": false, "vocab": {"[UNK]": 1}, "merges": []}"#;
     let (before, _) = TOKENIZER.split_once("\"model\": ").unwrap();
@@ -219,7 +219,7 @@ fn chatlm_has_its_known_counts_and_tokens() {
     assert_eq!(facts(&data, Some(&folder), None).unwrap(), Some(loaded.facts.clone()));
     let tokens = &loaded.tokens;
     assert_eq!((tokens.len(), tokens.pad(), tokens.end(), tokens.unknown()), (29_298, 0, 1, Some(6)));
-    // As the reference implementation in Python gives it, version 0.23.
+    // Expected values from the reference implementation in Python, version 0.23.
     let ids = tokens.encode("如何评价Apple这家公司？").unwrap();
     assert_eq!(ids, [1164, 8216, 872, 9469, 9469, 7333, 6344, 1675, 89]);
     assert_eq!(tokens.decode(&ids), "如何 评价 A p p le 这家 公司 ？");

@@ -1,4 +1,4 @@
-//! A tokenizer file at work: text to ids and back.
+//! Encodes and decodes text with a tokenizer file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use tokenizers::{ModelWrapper, Tokenizer};
 
 use super::PairsError;
 
-/// A tokenizer.json of Hugging Face's `tokenizers`, and three of its tokens.
+/// A tokenizer.json of Hugging Face's `tokenizers`, and its three special tokens.
 #[derive(Clone, Debug)]
 pub struct TokenFile {
     file: PathBuf,
@@ -19,11 +19,11 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    /// `special` is, for the end, the padding and the unknown token, the key that names it and its name.
+    /// `special` holds the key and the name of the end, the padding and the unknown token.
     ///
     /// # Errors
-    /// The bytes are no tokenizer, or one whose work is random; it lacks a token that is named. A tokenizer that can spell everything
-    /// has no unknown token: the default name for one may be lacking.
+    /// The bytes are not a tokenizer, or the tokenizer is random; it lacks a named token. A tokenizer that can encode everything
+    /// has no unknown token: its default name may be absent.
     pub(super) fn read(file: &Path, bytes: &[u8], special: [(&'static str, &str); 3]) -> Result<Self, PairsError> {
         let unreadable = |reason: String| PairsError::NoTokenizer { file: file.to_owned(), reason };
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| unreadable(error.to_string()))?;
@@ -32,7 +32,7 @@ impl TokenFile {
         {
             return Err(PairsError::Dropout { file: file.to_owned(), dropout });
         }
-        // Rows are cut and filled up as the experiment says, not as the file does.
+        // The experiment decides cutting and padding, not the file.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| unreadable(error.to_string()))?;
         let id = |(key, token): (&'static str, &str)| {
@@ -48,55 +48,55 @@ impl TokenFile {
             Err(_) if special[2].1 == UNKNOWN_TOKEN => None,
             found => Some(found?),
         };
-        // Ids may have gaps; a model needs room for the highest.
+        // Ids may have gaps; a model needs a row for the highest.
         let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1);
         Ok(Self { file: file.to_owned(), tokenizer, len, end, pad, unknown })
     }
 
-    /// Different ids: the highest one that a token has, and 1.
+    /// Size of the vocabulary: the highest token id plus 1.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no token at all.
+    /// Whether the vocabulary is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The id that ends a prompt or a response.
+    /// The id at the end of a prompt or a response.
     pub fn end(&self) -> u32 {
         self.end
     }
 
-    /// The id that fills rows up, and that a decoder starts with.
+    /// The id for padding and for the first token of a decoder.
     pub fn pad(&self) -> u32 {
         self.pad
     }
 
-    /// The id of what the tokenizer cannot spell; `None` where it can spell everything.
+    /// The id for text that the tokenizer cannot encode; `None` if it can encode everything.
     pub fn unknown(&self) -> Option<u32> {
         self.unknown
     }
 
-    /// The ids of a text, without an end token.
+    /// Returns the ids of a text, without an end token.
     ///
     /// # Errors
-    /// The tokenizer cannot spell it and has nothing that stands for what it cannot spell.
+    /// The tokenizer cannot encode the text and has no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, PairsError> {
         self.tokenizer.encode_fast(text, false).map(|found| found.get_ids().to_vec()).map_err(|error| self.cannot_encode(&error))
     }
 
-    /// As [`TokenFile::encode`], for many texts at once, on all cores.
+    /// Same as [`TokenFile::encode`], for many texts at once, on all cores.
     pub(super) fn encode_many(&self, texts: Vec<&str>) -> Result<Vec<Vec<u32>>, PairsError> {
         let found = self.tokenizer.encode_batch_fast(texts, false).map_err(|error| self.cannot_encode(&error))?;
         Ok(found.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
     }
 
-    /// The text of ids, special tokens left out; ids that no token has stand for nothing.
+    /// Returns the text of ids, without special tokens; unknown ids are ignored.
     ///
     /// A file without a decoder joins its tokens with spaces.
     pub fn decode(&self, ids: &[u32]) -> String {
-        // Only a decoder that a file describes can fail, and what it cannot join still has its tokens.
+        // Only a decoder in the file can fail; then the tokens are still returned.
         self.tokenizer.decode(ids, true).unwrap_or_else(|_| {
             let tokens: Vec<String> = ids.iter().filter_map(|id| self.tokenizer.id_to_token(*id)).collect();
             tokens.join(" ")

@@ -1,19 +1,19 @@
-//! What needs no model: how well the simplest forecasts do on a panel's validation samples. A model that does worse has learned nothing.
+//! Baselines without a model: the quality of the simplest forecasts on a panel's validation samples. A model below them has learned nothing.
 
 use super::{LoadedPanel, Series};
 
 /// Three forecasts without a model, over all validation samples of a window length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Baselines {
-    /// Mean absolute error of "the price persists", which is a return of 0; in log return, as prices give it.
+    /// Mean absolute error of "the price persists", a return of 0; as a log return of the price.
     pub persistence_mean_absolute_error: f64,
-    /// Share of samples where "the direction persists" is right: the next return is above 0 just as the last one seen is.
+    /// Hit rate of "the direction persists": the next return is above 0 exactly if the previous one is.
     pub persistence_hit_rate: f64,
-    /// Share of samples in the class that is more common among the training returns of all symbols; above 0 if neither is.
+    /// Fraction of samples in the class that is more common among the training returns of all symbols; on a tie, the class above 0.
     pub majority_hit_rate: f64,
 }
 
-/// The baselines over the samples that a model of this `seq_len` validates on; `None` if there are none.
+/// Returns the baselines over the samples that a model with this `seq_len` validates on; `None` if there are none.
 pub fn baselines(panel: &LoadedPanel, seq_len: u64) -> Option<Baselines> {
     let majority_rises = majority_rises(panel);
     let seq_len = usize::try_from(seq_len).unwrap_or(usize::MAX).max(1);
@@ -39,7 +39,7 @@ fn majority_rises(panel: &LoadedPanel) -> bool {
     2 * training().filter(|value| **value > 0.0).count() >= training().count()
 }
 
-/// The last return of each validation window, and the one that is to be foretold.
+/// The last return of each validation window, and the target.
 fn validation_pairs(series: &Series, seq_len: usize) -> impl Iterator<Item = (f32, f32)> {
     let first = series.train.max(seq_len).min(series.returns.len());
     let last_seen = first.saturating_sub(1);

@@ -1,10 +1,10 @@
-//! Why a panel could not be had.
+//! Errors while loading a panel.
 
 use std::path::PathBuf;
 
 use super::files::ARCHIVES;
 
-/// A fault of the files of a panel, and what to try.
+/// A fault of the files of a panel, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PanelError {
     #[error("{}", describe_absence(.kind, .looked, *.fetch))]
@@ -13,13 +13,13 @@ pub enum PanelError {
     NoFiles { path: PathBuf },
     #[error("{} holds no CSV file and several archives: {}; name one of them as `data.path`", .path.display(), .archives.join(", "))]
     SeveralArchives { path: PathBuf, archives: Vec<String> },
-    #[error("{} is no archive that kiln reads: its name must end in {}", .path.display(), ARCHIVES.join(", "))]
+    #[error("{} is not an archive that kiln reads: its name must end in {}", .path.display(), ARCHIVES.join(", "))]
     NoArchive { path: PathBuf },
-    #[error("{} holds CSV files in several folders, such as {one} and {other}; the symbols of a panel lie in one", .path.display())]
+    #[error("{} holds CSV files in several folders, such as {one} and {other}; all files of a panel must be in one folder", .path.display())]
     SeveralFolders { path: PathBuf, one: String, other: String },
     #[error("{} holds {file} twice", .path.display())]
     Twice { path: PathBuf, file: String },
-    #[error("{} has a name that is no UTF-8 text, and a symbol's number in the panel comes from its name", .path.display())]
+    #[error("{} has a name that is not UTF-8 text; rename it, because the file name is the symbol's name", .path.display())]
     NameNotText { path: PathBuf },
     #[error("{} is empty; its first line must name the columns", .file.display())]
     NoHeader { file: PathBuf },
@@ -27,7 +27,7 @@ pub enum PanelError {
     NoColumn { file: PathBuf, key: &'static str, column: String, there: Vec<String>, hint: String },
     #[error("{}:1: two columns are named `{column}`", .file.display())]
     ColumnTwice { file: PathBuf, column: String },
-    #[error("{} has no row with a number; nothing tells which columns the model is to see, name them in `data.columns`", .path.display())]
+    #[error("{} has no row with a number; kiln cannot tell which columns hold numbers; name them in `data.columns`", .path.display())]
     NoNumbers { path: PathBuf },
     #[error("{}:{line}:{column}: {fault}; {remedy}", .file.display())]
     Row { file: PathBuf, line: usize, column: usize, fault: String, remedy: &'static str },
@@ -37,7 +37,7 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&str>) -> Stri
     let places: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
     let remedy = match fetch {
         Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
-        None => "a relative `data.path` starts at the directory kiln starts in".to_owned(),
+        None => "a relative `data.path` is relative to the directory where kiln was started".to_owned(),
     };
     let endings = ARCHIVES.join(", ");
     format!(

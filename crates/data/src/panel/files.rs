@@ -1,4 +1,4 @@
-//! The CSV files of a panel, one per symbol: in a folder, or in an archive. What is in them is `rows`' matter.
+//! The CSV files of a panel, one per symbol: in a folder, or in an archive. `rows` reads their content.
 
 use std::{
     borrow::Cow,
@@ -10,7 +10,7 @@ use std::{
 use super::PanelError;
 use crate::{source, text::DataError};
 
-/// Endings of the archives that are read.
+/// Suffixes of the supported archives.
 pub(super) const ARCHIVES: [&str; 4] = [".tar", ".tar.gz", ".tar.xz", ".zip"];
 const CSV: &str = ".csv";
 
@@ -18,7 +18,7 @@ const CSV: &str = ".csv";
 pub(super) struct CsvFile {
     /// Its name without `.csv`.
     pub(super) symbol: String,
-    /// Where it lies, for a reader of messages: of a file in an archive the archive's path goes before.
+    /// Its path, for messages; for a file in an archive the archive's path comes first.
     pub(super) path: PathBuf,
     content: Content,
 }
@@ -38,25 +38,25 @@ impl CsvFile {
     }
 }
 
-/// Where the files of a panel are.
+/// The place of a panel's files.
 enum Place {
     Folder(Vec<PathBuf>),
     Archive(PathBuf),
 }
 
-/// Whether a folder holds CSV files or an archive; one that holds several is for [`find`] to complain of.
+/// Whether a folder contains CSV files or an archive; [`find`] reports several archives.
 pub(super) fn is_there(folder: &Path) -> bool {
     folder.is_dir() && !matches!(place(folder), Err(DataError::Panel(PanelError::NoFiles { .. })))
 }
 
-/// The files of the panel in an archive, as [`find`] has them; the ending of `named` tells what to undo.
+/// Returns the files of the panel in an archive, like [`find`]; the suffix of `named` selects the decompression.
 pub(super) fn find_in_archive(archive: &Path, named: &Path, inside: Option<&str>) -> Result<Vec<CsvFile>, DataError> {
     in_order(archive, of_one_folder(archive, members(archive, named)?, inside)?)
 }
 
-/// The first `limit` files of the panel at `path`, in byte order of their symbols.
+/// Returns the first `limit` files of the panel at `path`, in byte order of their symbols.
 ///
-/// Where the panel is an archive and some of its CSV files lie in a folder whose path ends in `inside`, only those count.
+/// If the panel is an archive and some of its CSV files are in a folder whose path ends in `inside`, only those count.
 ///
 /// # Errors
 /// There is no CSV file, or files in several folders; a file cannot be read.
@@ -103,12 +103,12 @@ fn place(path: &Path) -> Result<Place, DataError> {
     }
 }
 
-/// Hidden files are none: some systems write one beside each file.
+/// Hidden files do not count: some systems write one beside each file.
 fn is_csv(name: &str) -> bool {
     name.len() > CSV.len() && name.ends_with(CSV) && !name.starts_with('.')
 }
 
-/// Which kind of archive a name speaks of.
+/// Returns the kind of archive that a name indicates.
 fn ending(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     ARCHIVES.into_iter().find(|ending| name.ends_with(ending))
@@ -122,7 +122,7 @@ fn on_disk(path: PathBuf) -> Result<CsvFile, DataError> {
     }
 }
 
-/// A CSV file of an archive: the path in there, with `/`, and its bytes.
+/// A CSV file of an archive: its path in the archive, with `/`, and its bytes.
 type Member = (String, Vec<u8>);
 
 fn of_one_folder(archive: &Path, mut members: Vec<Member>, inside: Option<&str>) -> Result<Vec<CsvFile>, DataError> {
@@ -167,7 +167,7 @@ fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
         }
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes)?;
-        // An archive that was cut off would pass for one with a shorter file.
+        // A truncated archive would look like one with a shorter file.
         if (bytes.len() as u64) < entry.size() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it ends in the middle of {name}")));
         }

@@ -1,4 +1,4 @@
-//! For tests: the same files as a folder and as each kind of archive.
+//! For tests: the same files in a folder and in each kind of archive.
 
 use std::{
     fs,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How files are kept.
+/// The form in which files are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Folder,
@@ -20,7 +20,7 @@ impl Packing {
     pub(super) const ALL: [Self; 5] = [Self::Folder, Self::Tar, Self::TarGz, Self::TarXz, Self::Zip];
 }
 
-/// Packs files (path, text) into `folder`, and says where they are. A folder keeps their names without the folders before.
+/// Packs files (path, text) into `folder`, and returns their place. A folder keeps their names without parent folders.
 pub(super) fn pack(folder: &Path, packing: Packing, files: &[(&str, &str)]) -> PathBuf {
     let (name, bytes) = match packing {
         Packing::Folder => return unpacked(folder, files),

@@ -1,4 +1,4 @@
-//! From rows to log returns, split by date and normalized by what the training returns alone tell.
+//! Converts rows to log returns, split by date and normalized with the training returns only.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,14 @@ use jiff::civil::DateTime;
 
 use super::rows::Rows;
 
-/// A deviation below this is rounding alone, and counts as 0: logarithms of 64-bit numbers are no finer.
+/// A deviation below this is rounding error and counts as 0: logarithms of 64-bit numbers are not more precise.
 const SMALLEST_DEVIATION: f64 = 1e-12;
 
 /// The log returns of one symbol.
 pub(super) struct Returns {
     /// [returns, columns], in time order.
     pub(super) values: Vec<f64>,
-    /// How many of the returns train.
+    /// Number of returns for training.
     pub(super) train: usize,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Returns {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Moments {
     pub(super) mean: f64,
-    /// Of the whole population; 1 where the returns do not vary.
+    /// Deviation of the whole population; 1 if the returns do not vary.
     pub(super) deviation: f64,
 }
 
@@ -31,18 +31,18 @@ impl Moments {
     }
 }
 
-/// The date from which on returns validate: the last `valid_fraction` of the distinct dates of all symbols do. The number of
-/// dates that train is rounded down. `None` if all train.
+/// Returns the first date for validation: the last `valid_fraction` of the distinct dates of all symbols. The number of
+/// training dates is rounded down. `None` if all dates are for training.
 pub(super) fn first_valid_date(symbols: &[Rows], valid_fraction: f64) -> Option<DateTime> {
     let distinct: HashSet<DateTime> = symbols.iter().flat_map(|rows| &rows.dates).copied().collect();
     let mut dates: Vec<DateTime> = distinct.into_iter().collect();
     dates.sort_unstable();
-    // A product that is a whole number but for rounding is that number: 90 dates less 30 % are 63.
+    // A product that is an integer except for rounding is that integer: 90 dates minus 30 % are 63.
     let train = (dates.len() as f64 * (1.0 - valid_fraction) + 1e-6) as usize;
     dates.get(train).copied()
 }
 
-/// Which columns are above 0 in every row of every symbol.
+/// Returns which columns are above 0 in every row of every symbol.
 pub(super) fn positive_columns(symbols: &[Rows], columns: usize) -> Vec<bool> {
     let mut positive = vec![true; columns];
     for row in symbols.iter().flat_map(|rows| rows.values.chunks_exact(columns)) {
@@ -53,14 +53,14 @@ pub(super) fn positive_columns(symbols: &[Rows], columns: usize) -> Vec<bool> {
     positive
 }
 
-/// The log returns between neighbouring rows: ln(x / y) for columns that are positive throughout, else ln((x + 1) / (y + 1)).
+/// Returns the log returns between adjacent rows: ln(x / y) for columns that are always positive, else ln((x + 1) / (y + 1)).
 /// A return has the date of its later row.
 pub(super) fn of_rows(rows: Rows, positive: &[bool], first_valid: Option<DateTime>) -> Returns {
     let columns = positive.len();
     let mut values = rows.values;
     for row in values.chunks_exact_mut(columns) {
         for (value, positive) in row.iter_mut().zip(positive) {
-            // The difference of logarithms is finite where the quotient of two numbers would not be.
+            // The difference of logarithms is finite even if the quotient of two numbers is not.
             *value = if *positive { value.ln() } else { (*value + 1.0).ln() };
         }
     }
@@ -72,7 +72,7 @@ pub(super) fn of_rows(rows: Rows, positive: &[bool], first_valid: Option<DateTim
     Returns { values, train: train_rows.saturating_sub(1) }
 }
 
-/// The moments of each column over the training returns of all symbols.
+/// The mean and deviation of each column over the training returns of all symbols.
 pub(super) fn training_moments(symbols: &[Returns], columns: usize) -> Vec<Moments> {
     let rows = || symbols.iter().flat_map(|symbol| symbol.values.chunks_exact(columns).take(symbol.train));
     let count = rows().count().max(1) as f64;

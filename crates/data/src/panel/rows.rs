@@ -1,4 +1,4 @@
-//! The rows of one symbol: a CSV file in, dates and numbers out. Making returns of them is `returns`' matter.
+//! Reads the rows of one symbol: a CSV file in, dates and numbers out. `returns` converts them to returns.
 
 use std::path::Path;
 
@@ -7,38 +7,38 @@ use jiff::civil::DateTime;
 
 use super::PanelError;
 
-/// What a row that is not to be read says.
+/// The cell value of a row to skip.
 const NULL: &[u8] = b"null";
 
-/// What is to be read of each file.
+/// The columns to read from each file, and how.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// Name of the column of dates.
+    /// Name of the date column.
     pub(super) date: String,
-    /// Names of the columns that the model sees, then the price's unless it is one of them.
+    /// Names of the columns that the model reads, then the price's unless it is one of them.
     pub(super) columns: Vec<String>,
-    /// Which of the columns is the price.
+    /// Index of the price among the columns.
     pub(super) price: usize,
-    /// Whether bad rows are left out; otherwise the first one is an error.
+    /// Whether bad rows are skipped; otherwise the first one is an error.
     pub(super) skip_bad: bool,
-    /// What to do about a bad row, as an error says it.
+    /// The remedy for a bad row in an error message.
     pub(super) remedy: &'static str,
 }
 
-/// The rows of a symbol that are kept, in time order.
+/// The valid rows of a symbol, in time order.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// Ascending, each once.
+    /// Dates, ascending without repeats.
     pub(super) dates: Vec<DateTime>,
     /// [rows, columns], finite and at least 0; the price is above 0.
     pub(super) values: Vec<f64>,
     /// Rows of `null`.
     pub(super) null: u64,
-    /// Bad rows that were left out.
+    /// Skipped bad rows.
     pub(super) skipped: u64,
 }
 
-/// Why a row cannot be read: which cell is at fault, and what is wrong with it.
+/// Why a row cannot be read: the cell and its fault.
 struct Fault {
     cell: usize,
     what: What,
@@ -53,7 +53,7 @@ enum What {
     NoPrice,
 }
 
-/// The cells of a file that are wanted.
+/// Positions of the wanted cells in a file.
 struct Cells<'a> {
     names: &'a ByteRecord,
     date: usize,
@@ -65,7 +65,7 @@ struct Cells<'a> {
 /// Reads the rows of one file; `file` is for messages.
 ///
 /// # Errors
-/// The header or a wanted column is missing; a row is bad, unless bad rows are left out.
+/// The header or a wanted column is missing; a row is bad, unless bad rows are skipped.
 pub(super) fn read(file: &Path, bytes: &[u8], wanted: &Wanted) -> Result<Rows, PanelError> {
     let (names, mut reader) = open(file, bytes)?;
     let cells = Cells::find(file, &names, wanted)?;
@@ -78,13 +78,13 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &Wanted) -> Result<Rows, P
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
         }
     }
-    // Rows of thousands of symbols are kept at once.
+    // The rows of thousands of symbols are in memory at the same time.
     rows.dates.shrink_to_fit();
     rows.values.shrink_to_fit();
     Ok(rows)
 }
 
-/// The columns of numbers in a file: those whose cell in the first row without a `null` is a number. `None` if it has no such row.
+/// The columns of numbers in a file: those whose cell in the first row without a `null` is a number. `None` if there is no such row.
 pub(super) fn number_columns(file: &Path, bytes: &[u8], date: &str) -> Result<Option<Vec<String>>, PanelError> {
     let (names, mut reader) = open(file, bytes)?;
     let mut record = ByteRecord::new();
@@ -100,9 +100,9 @@ pub(super) fn number_columns(file: &Path, bytes: &[u8], date: &str) -> Result<Op
 
 type Reader<'a> = csv::Reader<&'a [u8]>;
 
-/// The names of the columns, and a reader of the rows below them.
+/// Returns the names of the columns, and a reader of the rows below them.
 fn open<'a>(file: &Path, bytes: &'a [u8]) -> Result<(ByteRecord, Reader<'a>), PanelError> {
-    // Reading memory cannot fail, and a row of another length is for the caller to judge.
+    // Reading from memory cannot fail, and the caller checks the length of rows.
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
     let mut names = ByteRecord::new();
     match reader.read_byte_record(&mut names) {
@@ -138,7 +138,7 @@ impl<'a> Cells<'a> {
         Ok(Self { names, date: find("data.date", &wanted.date)?, columns, price: wanted.price })
     }
 
-    /// Adds one row, or counts it as one of `null`. A bad row leaves `rows` as they were.
+    /// Adds one row, or counts it as one of `null`. A bad row leaves `rows` unchanged.
     fn read(&self, record: &ByteRecord, rows: &mut Rows) -> Result<(), Fault> {
         if record.len() != self.names.len() {
             return Err(Fault { cell: 0, what: What::CellCount });
@@ -187,10 +187,10 @@ impl<'a> Cells<'a> {
         match fault.what {
             What::CellCount => format!("the row has {}, and the header names {}", counted(record.len(), "cell"), counted(self.names.len(), "column")),
             What::NoDate => format!("{found}; it must be a date such as 2012-09-04"),
-            What::NotAfter(last) => format!("{found}, and the row before has `{}`; dates must ascend, each once", day(last)),
-            What::NoNumber => format!("{found}; it must be a number, or `null` to leave the row out"),
-            What::BelowZero => format!("{found}; it must be at least 0, for its log return is taken"),
-            What::NoPrice => format!("{found}; it must be above 0, for it is the price"),
+            What::NotAfter(last) => format!("{found}, and the row before has `{}`; dates must ascend without repeats", day(last)),
+            What::NoNumber => format!("{found}; it must be a number, or `null` to skip the row"),
+            What::BelowZero => format!("{found}; it must be at least 0, because kiln takes its log return"),
+            What::NoPrice => format!("{found}; it must be above 0, because it is the price"),
         }
     }
 }
@@ -215,12 +215,12 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Without its time where that is midnight.
+/// Formats a date without its time if that is midnight.
 fn day(date: DateTime) -> String {
     if date == date.date().to_datetime(jiff::civil::Time::midnight()) { date.date().to_string() } else { date.to_string() }
 }
 
-/// Line and column, from 1, of a cell of the row that begins at byte `start`, or at the end of line before it.
+/// Line and column, from 1, of a cell of the row that begins at byte `start`, or at the newline before it.
 fn place(bytes: &[u8], start: usize, cell: usize) -> (usize, usize) {
     let ends = bytes[start..].iter().take_while(|byte| b"\r\n".contains(byte)).count();
     let start = start + ends;
@@ -232,7 +232,7 @@ fn place(bytes: &[u8], start: usize, cell: usize) -> (usize, usize) {
         }
         quoted ^= *byte == b'"';
         at += usize::from(*byte == b',' && !quoted);
-        // The bytes after the first of a character begin with the bits 10.
+        // Continuation bytes of a character start with the bits 10.
         column += usize::from(byte & 0xC0 != 0x80);
     }
     (line, column)
@@ -272,21 +272,21 @@ mod tests {
         );
     }
 
-    /// Each bad row after a good one of 2020-01-02.
+    /// Each bad row follows a valid one of 2020-01-02.
     const BAD: [(&str, &str); 13] = [
-        ("2020-01-03,1.0,x", "A.csv:3:16: `Close` is `x`; it must be a number, or `null` to leave the row out; mend it"),
-        ("2020-01-03,1.0,NaN", "A.csv:3:16: `Close` is `NaN`; it must be a number, or `null` to leave the row out; mend it"),
-        ("2020-01-03,inf,1", "A.csv:3:12: `Open` is `inf`; it must be a number, or `null` to leave the row out; mend it"),
-        ("2020-01-03,1e999,1", "A.csv:3:12: `Open` is `1e999`; it must be a number, or `null` to leave the row out; mend it"),
-        ("2020-01-03,,1", "A.csv:3:12: `Open` is empty; it must be a number, or `null` to leave the row out; mend it"),
-        ("2020-01-03,-0.5,1", "A.csv:3:12: `Open` is `-0.5`; it must be at least 0, for its log return is taken; mend it"),
-        ("2020-01-03,1,0.0", "A.csv:3:14: `Close` is `0.0`; it must be above 0, for it is the price; mend it"),
+        ("2020-01-03,1.0,x", "A.csv:3:16: `Close` is `x`; it must be a number, or `null` to skip the row; mend it"),
+        ("2020-01-03,1.0,NaN", "A.csv:3:16: `Close` is `NaN`; it must be a number, or `null` to skip the row; mend it"),
+        ("2020-01-03,inf,1", "A.csv:3:12: `Open` is `inf`; it must be a number, or `null` to skip the row; mend it"),
+        ("2020-01-03,1e999,1", "A.csv:3:12: `Open` is `1e999`; it must be a number, or `null` to skip the row; mend it"),
+        ("2020-01-03,,1", "A.csv:3:12: `Open` is empty; it must be a number, or `null` to skip the row; mend it"),
+        ("2020-01-03,-0.5,1", "A.csv:3:12: `Open` is `-0.5`; it must be at least 0, because kiln takes its log return; mend it"),
+        ("2020-01-03,1,0.0", "A.csv:3:14: `Close` is `0.0`; it must be above 0, because it is the price; mend it"),
         ("2020-01-03,1", "A.csv:3:1: the row has 2 cells, and the header names 3 columns; mend it"),
         ("2020-01-03,1,1,1", "A.csv:3:1: the row has 4 cells, and the header names 3 columns; mend it"),
         ("2020-02-30,1,1", "A.csv:3:1: `Date` is `2020-02-30`; it must be a date such as 2012-09-04; mend it"),
         ("3/1/2020,1,1", "A.csv:3:1: `Date` is `3/1/2020`; it must be a date such as 2012-09-04; mend it"),
-        ("2020-01-02,1,1", "A.csv:3:1: `Date` is `2020-01-02`, and the row before has `2020-01-02`; dates must ascend, each once; mend it"),
-        ("2020-01-01,1,1", "A.csv:3:1: `Date` is `2020-01-01`, and the row before has `2020-01-02`; dates must ascend, each once; mend it"),
+        ("2020-01-02,1,1", "A.csv:3:1: `Date` is `2020-01-02`, and the row before has `2020-01-02`; dates must ascend without repeats; mend it"),
+        ("2020-01-01,1,1", "A.csv:3:1: `Date` is `2020-01-01`, and the row before has `2020-01-02`; dates must ascend without repeats; mend it"),
     ];
 
     #[test]

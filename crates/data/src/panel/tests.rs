@@ -1,4 +1,4 @@
-//! Whole panels: from files to normalized returns.
+//! Complete panels: from files to normalized returns.
 
 use std::{
     fs,
@@ -49,7 +49,7 @@ fn drawn(seed: u64, count: usize) -> Vec<(f64, f64)> {
     (0..count).map(|_| (10.0 + next(), (next() * 3.0).floor() * 100.0)).collect()
 }
 
-/// The numbers were computed apart from this code, in 64 bits, from the published files.
+/// The expected numbers were computed independently of this code, in 64 bits, from the published files.
 #[test]
 fn the_published_prices_have_their_published_counts() {
     let Some(folder) = crate::published::folder() else { return };
@@ -115,7 +115,7 @@ fn the_last_dates_of_all_symbols_validate() {
         let panel = loaded(&path, keys);
         panel.symbols.iter().map(|series| (series.train, series.returns.len())).collect::<Vec<_>>()
     };
-    // Twenty dates: those from the 17th on validate, and a return has the date of its later row.
+    // Twenty dates: those from the 17th on are for validation, and a return has the date of its later row.
     assert_eq!(counts(", valid_fraction: 0.2"), [(15, 19), (1, 5), (7, 7), (0, 0), (0, 0)]);
     assert_eq!(counts(", valid_fraction: 0"), [(19, 19), (5, 5), (7, 7), (0, 0), (0, 0)]);
     assert_eq!(counts(", valid_fraction: 0.5"), [(9, 19), (0, 5), (7, 7), (0, 0), (0, 0)]);
@@ -123,7 +123,7 @@ fn the_last_dates_of_all_symbols_validate() {
     assert_eq!(symbols[..2], [SymbolReturns { train: 15, all: 19 }, SymbolReturns { train: 1, all: 5 }]);
 }
 
-/// All that training can see, bit by bit.
+/// All data visible to training, bit by bit.
 fn training_side(panel: &LoadedPanel) -> Vec<u64> {
     let width = panel.shape.features as usize;
     let series = |series: &Series| {
@@ -170,7 +170,7 @@ fn folders_and_archives_are_the_same_panel() {
 
 #[test]
 fn a_column_that_does_not_vary_is_not_divided_by_nothing() {
-    // Each day is 1 % above the one before: the returns are equal but for their rounding.
+    // Each day is 1 % above the previous one: the returns are equal except for rounding.
     let grown: Vec<(f64, f64)> = (0..20).map(|day| (1.01_f64.powi(day), 5.0)).collect();
     let (_holder, path) = folder(&[("A.csv", &days(&grown))]);
     let panel = loaded(&path, "");

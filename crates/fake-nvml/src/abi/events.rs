@@ -1,4 +1,4 @@
-//! Event sets: they can be made and waited for; what comes is the scenario's `nvmlEventSetWait_v2`.
+//! Event sets: they can be made and waited for; the answer is the scenario's `nvmlEventSetWait_v2`.
 
 use std::{
     ffi::{c_uint, c_ulonglong, c_void},

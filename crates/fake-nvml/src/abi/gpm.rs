@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpmMetric_t, nvmlGpmSupport_t
 use super::{ask, guard, playing, put, target_of};
 use crate::{code, player::Target};
 
-/// What a sample remembers.
+/// Content of a sample.
 struct Sample {
     of: Option<Target>,
 }

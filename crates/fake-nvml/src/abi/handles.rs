@@ -22,7 +22,7 @@ pub extern "C" fn nvmlDeviceGetCount_v2(out: *mut c_uint) -> u32 {
     guard(|| put(out, count()?))
 }
 
-/// As the driver: a lost device is said to be lost here already.
+/// Like the driver, reports a lost device as lost here already.
 fn open(target: Target, key: &str, out: *mut nvmlDevice_t) -> Result<(), u32> {
     let player = playing()?;
     player.open(target, key)?;

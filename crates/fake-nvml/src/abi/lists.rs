@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::{ask, fill_text, guard, integer, member, put, put_list, text};
 use crate::code;
 
-/// What NVML writes where the driver does not say a process's memory.
+/// Value that NVML writes if the driver does not report a process's memory.
 const MEMORY_UNKNOWN: u64 = u64::MAX;
-/// What NVML writes for a process outside any instance.
+/// Value that NVML writes for a process outside any instance.
 const NO_INSTANCE: u32 = u32::MAX;
 
 fn items(answer: &Value) -> Result<&[Value], u32> {
@@ -174,7 +174,7 @@ fn numbers(answer: &Value) -> Result<Vec<i128>, u32> {
     items(answer)?.iter().map(integer).collect()
 }
 
-/// `nvmlDeviceGetRetiredPages_v2/0`: addresses. Without room for them the number is asked for.
+/// `nvmlDeviceGetRetiredPages_v2/0`: addresses. A call without room for them returns the number.
 fn retired(device: nvmlDevice_t, cause: c_uint, count: *mut c_uint, addresses: *mut c_ulonglong) -> Result<usize, u32> {
     let found: Vec<u64> = numbers(&ask(device, &format!("nvmlDeviceGetRetiredPages_v2/{cause}"))?)?.iter().map(|address| *address as u64).collect();
     if addresses.is_null() {

@@ -1,7 +1,7 @@
-//! The C functions of the driver's library. Comes in what C passes, goes out what C expects: numbers, structures, a return code.
+//! The C functions of the driver's library. Input: C arguments. Output: numbers, structures and a return code.
 //!
-//! Everything they say comes from the scenario being played (`player`). No panic crosses into C. Handles are numbers, looked at
-//! but never followed. Layouts are those of nvml-wrapper-sys (nvml.h 13).
+//! All their answers come from the scenario being played (`player`). No panic crosses into C. Handles are numbers that are
+//! never dereferenced. Layouts are those of nvml-wrapper-sys (nvml.h 13).
 
 #![allow(non_snake_case, reason = "the names are the driver's")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "C calls these; each pointer is checked for null")]
@@ -65,12 +65,12 @@ fn target_of(handle: nvmlDevice_t) -> Result<Target, u32> {
     playing()?.device(target).map(|_| target).ok_or(code::INVALID_ARGUMENT)
 }
 
-/// What a call to a device answers.
+/// The answer to a call to a device.
 fn ask(handle: nvmlDevice_t, key: &str) -> Result<Value, u32> {
     playing()?.ask(target_of(handle)?, key)
 }
 
-/// A whole number; a flag counts as 0 or 1. A scenario that has none here is wrong: "unknown error".
+/// An integer; a flag counts as 0 or 1. A scenario that has none here is wrong: "unknown error".
 fn integer(value: &Value) -> Result<i128, u32> {
     match value {
         Value::Bool(flag) => Ok(i128::from(*flag)),

@@ -286,7 +286,7 @@ pub extern "C" fn nvmlDeviceGetGpuFabricInfo(device: nvmlDevice_t, out: *mut nvm
     })
 }
 
-/// Versions 2 and 3 begin alike; 3 adds the health's summary.
+/// Versions 2 and 3 begin with the same members; 3 adds the health's summary.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: nvmlDevice_t, out: *mut nvmlGpuFabricInfo_v3_t) -> u32 {
     guard(|| {

@@ -1,4 +1,4 @@
-//! `scenario [--idle] [--prefer-table] CAPTURE > FILE`: the scenario behind a capture of a real machine.
+//! `scenario [--idle] [--prefer-table] CAPTURE > FILE`: converts a capture of a real machine into a scenario.
 
 use std::{env, fs, io::Write as _, process::ExitCode};
 

@@ -1,5 +1,5 @@
-//! Turns a page of labels into calls: the plain ones by `rules`, and here those that need several cells, the driver's version or a
-//! list. A label that the page does not have leaves its call unnamed, and so not supported.
+//! Turns a page of labels into calls: the simple ones with `rules`, and here those that need several cells, the driver's version or a
+//! list. A label that the page does not have leaves its call out of the scenario, so it is not supported.
 
 mod errors;
 mod lists;
@@ -168,7 +168,7 @@ impl Inverter<'_> {
         self.set(call, Value::Object(object));
     }
 
-    /// Drivers from 580.82 on have numbers of their own for these.
+    /// Drivers from 580.82 on have other numbers for these.
     fn counters(&mut self) {
         let first = if self.driver >= (580, 82) { 269 } else { 251 };
         for (offset, label) in ["SW Thermal Slowdown", "HW Thermal Slowdown", "HW Power Braking"].into_iter().enumerate() {
@@ -265,7 +265,7 @@ impl Inverter<'_> {
         }
     }
 
-    /// A guest's licence, and the six numbers of its end.
+    /// A guest's license, and the six numbers of its end.
     fn license(&mut self) {
         let Some(section) = self.gpu.at("vGPU Software Licensed Product").or(self.gpu.at("GRID Licensed Product")) else { return };
         let cells = ["Product Name", "License Status"].map(|label| section.cell_at(label).unwrap_or("N/A"));
@@ -297,7 +297,7 @@ impl Inverter<'_> {
         self.set("nvmlDeviceGetBridgeChipInfo", answer.unwrap_or(json!([parts])));
     }
 
-    /// Eighteen fields; a page that has one cell for them says the same of all.
+    /// Eighteen fields; a page that has one cell for them has the same value for all.
     fn power_smoothing(&mut self) {
         let Some(cell) = self.gpu.cell_at("Power Smoothing") else { return };
         let first = if self.driver >= (580, 82) { 251 } else { 256 };

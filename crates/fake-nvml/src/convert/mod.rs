@@ -1,5 +1,5 @@
-//! Makes scenarios of what `nvidia-smi` printed on a real machine: `-q` text, `-q -x` XML, or a full capture with both moments and
-//! the `--query-gpu` table. Comes in text, goes out a scenario of calls and raw values.
+//! Makes scenarios from the output of `nvidia-smi` on a real machine: `-q` text, `-q -x` XML, or a full capture with both moments and
+//! the `--query-gpu` table. Input: text. Output: a scenario of calls and raw values.
 //!
 //! `text`, `xml` and `csv` read into one tree of labels (`page`); `invert` turns labels into calls. Neither looks at a board's name:
 //! every rule follows from a label and its cell.
@@ -16,7 +16,7 @@ use crate::Scenario;
 
 pub use page::{Node, Page};
 
-/// Which of a full capture's two moments.
+/// One of the two moments of a full capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     Idle,
@@ -24,7 +24,7 @@ pub enum Moment {
     Load,
 }
 
-/// Whose word counts where the text and the table, taken one after the other, differ.
+/// Selects which capture is used where the text and the table, taken one after the other, differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefer {
     #[default]
@@ -32,16 +32,16 @@ pub enum Prefer {
     Table,
 }
 
-/// Why something is no capture.
+/// The reason why a text is not a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     #[error("neither `nvidia-smi -q` text nor `-q -x` XML: no line with `NVSMI LOG` and no `<nvidia_smi_log>`")]
     Unknown,
     #[error("the XML cannot be read: {0}")]
     Xml(#[from] roxmltree::Error),
-    #[error("it begins as UTF-16 text and does not go on so; save it as UTF-8")]
+    #[error("it begins as UTF-16 text but is not valid UTF-16; save it as UTF-8")]
     Encoding,
-    #[error("no GPU block is in it")]
+    #[error("it contains no GPU block")]
     NoGpu,
 }
 
@@ -57,7 +57,7 @@ pub struct Table {
 /// A capture's bytes as text. PowerShell writes UTF-16, with a mark before it that says which.
 ///
 /// # Errors
-/// Where half a character is left over, or a byte fits no text.
+/// An incomplete character at the end, or a byte that is not valid text.
 pub fn decode(bytes: &[u8]) -> Result<String, ConvertError> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let (pairs, left) = rest.as_chunks::<2>();
@@ -76,7 +76,7 @@ pub fn decode(bytes: &[u8]) -> Result<String, ConvertError> {
 /// The page of labels in a capture.
 ///
 /// # Errors
-/// Where the text is neither of the known forms.
+/// The text has none of the known forms.
 pub fn page(capture: &str, moment: Moment) -> Result<Page, ConvertError> {
     let page = if let Some(start) = capture.find("<nvidia_smi_log") {
         xml::read(capture.get(start..).unwrap_or_default())?

@@ -1,4 +1,4 @@
-//! A printed page as a tree of labels: what the readers make and the inverter takes.
+//! A printed page as a tree of labels: the output of the readers and the input of the inverter.
 
 /// One label, perhaps with a cell behind it, and what is indented below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,14 +74,14 @@ impl Page {
         self.head.iter().find(|node| node.label == label)?.cell.as_deref()
     }
 
-    /// The driver's version, without what newer pages say behind it.
+    /// The driver's version, without the additions of newer pages.
     #[must_use]
     pub fn driver(&self) -> &str {
         let cell = self.head_cell("KMD Version").or(self.head_cell("Driver Version")).unwrap_or_default();
         cell.split_whitespace().next().unwrap_or_default()
     }
 
-    /// The driver's branch, such as 590; 0 if the page does not say.
+    /// The driver's branch, such as 590; 0 if the page does not have it.
     #[must_use]
     pub fn branch(&self) -> u32 {
         self.driver().split('.').next().and_then(|branch| branch.parse().ok()).unwrap_or(0)

@@ -1,11 +1,11 @@
-//! Which call answers which cell: the plain cases, one line each. What needs more than one look at the page is in `invert`.
+//! Maps cells to the calls that answer them: the simple cases, one line each. Cells that need more of the page are in `invert`.
 
 use super::words::{
     ADDRESSING, ARCHITECTURES, BRANDS, COMPUTE_MODES, DRIVER_MODELS, HOST_VGPU, OPERATION_MODES, RECOVERY, VIRTUALIZATION, flag, number, whole, word,
 };
 use serde_json::Value;
 
-/// How a cell is read.
+/// The way a cell is read.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Text,

@@ -1,4 +1,4 @@
-//! Reads `nvidia-smi -q` text. Sections are told by indentation, labels from cells by the first ` :`, whatever the column.
+//! Reads `nvidia-smi -q` text. Indentation marks sections; the first ` :` separates label and cell, in any column.
 
 use super::{Moment, Node, Page};
 
@@ -16,11 +16,11 @@ pub(super) fn log_of(capture: &str, moment: Moment) -> Option<&str> {
     let log = log.get(log.find('\n')? + 1..)?;
     let end = [RULE, "=NVSMI LOG="].iter().filter_map(|mark| log.find(mark)).min();
     let log = log.get(..end.unwrap_or(log.len()))?;
-    // The beginning of the line that the mark stands in is no part of the log.
+    // The beginning of the line with the mark is not part of the log.
     Some(if end.is_some() { log.get(..log.rfind('\n').map_or(0, |at| at + 1))? } else { log })
 }
 
-/// What follows a section's title in a full capture, up to the next.
+/// The text after a section's title in a full capture, up to the next title.
 pub(super) fn section<'a>(capture: &'a str, title: &str) -> Option<&'a str> {
     let start = capture.find(title)?;
     let after = capture.get(start..)?;

@@ -1,4 +1,4 @@
-//! What the words in cells mean to NVML.
+//! Meaning of the words in cells for NVML.
 
 use crate::code;
 
@@ -35,7 +35,7 @@ pub(super) fn number(cell: &str) -> Option<f64> {
     cell.get(..end)?.parse().ok()
 }
 
-/// A whole number with all its digits, in hexadecimal where it says so.
+/// An integer with all its digits; hexadecimal if it is marked so.
 pub(super) fn whole(cell: &str) -> Option<u64> {
     match cell.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits.split_whitespace().next()?, 16).ok(),

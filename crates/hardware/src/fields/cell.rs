@@ -1,4 +1,4 @@
-//! One reading as the views print it: its kind says unit and form, its absence says why there is none.
+//! One reading as the views print it: its kind defines unit and format, its absence gives the reason.
 
 use crate::{Absence, Reading};
 
@@ -12,7 +12,7 @@ pub enum Value {
     Words(String),
 }
 
-/// What a value is, and so how it is written.
+/// The kind of a value; it determines the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Names, versions and plain numbers.
@@ -83,7 +83,7 @@ impl Cell {
         }
     }
 
-    /// What stands in brackets in the header of `--query-gpu`; empty for none.
+    /// The unit in brackets in the header of `--query-gpu`; empty for none.
     pub fn query_unit(&self) -> &'static str {
         match self.kind {
             Kind::Bytes => "MiB",
@@ -229,14 +229,14 @@ pub(super) fn active(mask: &Reading<u64>, bit: u64) -> Cell {
     Cell { kind: ACTIVE, value: mask.as_ref().map(|mask| Value::Flag(mask & bit != 0)) }
 }
 
-/// A number that stands for a word. A number newer than the list is printed as it is.
+/// A number that represents a word. A number newer than the list is printed as it is.
 pub(super) fn coded(reading: &Reading<u64>, known: &[&str]) -> Cell {
     let word =
         |number: &u64| usize::try_from(*number).ok().and_then(|at| known.get(at)).map_or_else(|| number.to_string(), |word| (*word).to_owned());
     Cell { kind: Kind::Plain, value: reading.as_ref().map(|number| Value::Words(word(number))) }
 }
 
-/// A field that nobody can answer.
+/// A field for which there is no source.
 pub(super) fn nothing(absence: Absence) -> Cell {
     Cell { kind: Kind::Plain, value: Reading::Absent(absence) }
 }

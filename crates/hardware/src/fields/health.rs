@@ -1,4 +1,4 @@
-//! Rows of ECC, retired pages and remapped rows. Which lines there are depends on what the board can tell.
+//! Rows of ECC, retired pages and remapped rows. The board's capabilities decide which lines exist.
 
 use super::{
     Row,
@@ -103,7 +103,7 @@ const MODE: &[Row] = &[
     row("ECC Mode > Current", "modes.is_ecc", "ecc.mode.current", |gpu| enabled(&gpu.modes.ecc.current))
         .means("whether memory errors are found and corrected (ECC)"),
     row("ECC Mode > Pending", "modes.is_ecc_pending", "ecc.mode.pending", |gpu| enabled(&gpu.modes.ecc.pending))
-        .means("the same, after the next restart"),
+        .means("this setting after the next restart"),
 ];
 
 const VOLATILE: &[Row] = &[
@@ -146,14 +146,14 @@ const SOURCES: &[Row] = &[
 const SRAM: &[Row] = &[
     sram!("volatile.sram.parity", count, volatile_parity, "on the chip since the driver loaded, found by parity"),
     sram!("volatile.sram.secded", count, volatile_sec_ded, "on the chip since the driver loaded, found by SEC-DED code"),
-    sram!("aggregate.sram.parity", count, aggregate_parity, "on the chip ever, found by parity"),
-    sram!("aggregate.sram.secded", count, aggregate_sec_ded, "on the chip ever, found by SEC-DED code"),
+    sram!("aggregate.sram.parity", count, aggregate_parity, "on the chip over the board's life, found by parity"),
+    sram!("aggregate.sram.secded", count, aggregate_sec_ded, "on the chip over the board's life, found by SEC-DED code"),
     sram!("aggregate.sram.thresholdExceeded", yes, is_threshold_exceeded, "whether there were so many that the board should be replaced"),
-    sram!("aggregate.sram.l2", count, in_l2, "of those ever, in the second-level cache"),
-    sram!("aggregate.sram.sm", count, in_sm, "of those ever, in the multiprocessors"),
-    sram!("aggregate.sram.mcu", count, in_microcontroller, "of those ever, in microcontrollers"),
-    sram!("aggregate.sram.pcie", count, in_pcie, "of those ever, in the PCIe part"),
-    sram!("aggregate.sram.other", count, elsewhere, "of those ever, elsewhere"),
+    sram!("aggregate.sram.l2", count, in_l2, "on the chip over the board's life, in the second-level cache"),
+    sram!("aggregate.sram.sm", count, in_sm, "on the chip over the board's life, in the multiprocessors"),
+    sram!("aggregate.sram.mcu", count, in_microcontroller, "on the chip over the board's life, in microcontrollers"),
+    sram!("aggregate.sram.pcie", count, in_pcie, "on the chip over the board's life, in the PCIe part"),
+    sram!("aggregate.sram.other", count, elsewhere, "on the chip over the board's life, elsewhere"),
 ];
 
 const RETIRED: &[Row] = &[
@@ -161,16 +161,16 @@ const RETIRED: &[Row] = &[
         count(&gpu.retired_pages.single_bit)
     })
     .or(&["retired_pages.sbe"])
-    .means("pages taken out of use for many corrected errors"),
+    .means("pages retired because of many corrected errors"),
     row("Retired Pages > Double Bit ECC", "errors.retired_pages_double_bit", "retired_pages.double_bit.count", |gpu| {
         count(&gpu.retired_pages.double_bit)
     })
     .or(&["retired_pages.dbe"])
-    .means("pages taken out of use for an uncorrected error"),
+    .means("pages retired because of an uncorrected error"),
     row("Retired Pages > Pending Page Blacklist", "errors.are_pages_pending_retired", "retired_pages.pending", |gpu| {
         yes(&gpu.retired_pages.is_pending)
     })
-    .means("whether more pages wait for a restart"),
+    .means("whether more pages are waiting for a restart"),
 ];
 
 const REMAPPED: &[Row] = &[
@@ -178,20 +178,20 @@ const REMAPPED: &[Row] = &[
     row("Remapped Rows > Correctable Error", "errors.remapped_corrected", "remapped_rows.correctable", |gpu| count(&gpu.remapped_rows.corrected))
         .or(&["remapped_rows.sbe"])
         .when(is_remapped)
-        .means("rows replaced for many corrected errors"),
+        .means("rows replaced because of many corrected errors"),
     row("Remapped Rows > Uncorrectable Error", "errors.remapped_uncorrected", "remapped_rows.uncorrectable", |gpu| {
         count(&gpu.remapped_rows.uncorrected)
     })
     .or(&["remapped_rows.dbe"])
     .when(is_remapped)
-    .means("rows replaced for an uncorrected error"),
+    .means("rows replaced because of an uncorrected error"),
     row("", "errors.remapped_corrected_inactive", "remapped_rows.correctable_inactive", |gpu| count(&gpu.remapped_rows.corrected_inactive))
-        .means("replacements for corrected errors that are not in force"),
+        .means("replacements for corrected errors that are not in effect yet"),
     row("", "errors.remapped_uncorrected_inactive", "remapped_rows.uncorrectable_inactive", |gpu| count(&gpu.remapped_rows.uncorrected_inactive))
-        .means("replacements for uncorrected errors that are not in force"),
+        .means("replacements for uncorrected errors that are not in effect yet"),
     row("Remapped Rows > Pending", "errors.is_remapping_pending", "remapped_rows.pending", |gpu| yes(&gpu.remapped_rows.is_pending))
         .when(is_remapped)
-        .means("whether more rows wait for a reset"),
+        .means("whether more rows are waiting for a reset"),
     row("Remapped Rows > Remapping Failure Occurred", "errors.has_remapping_failed", "remapped_rows.failure", |gpu| {
         yes(&gpu.remapped_rows.has_failed)
     })
@@ -206,7 +206,7 @@ const REMAPPED: &[Row] = &[
     histogram!("None", "none", none, "without a spare row"),
 ];
 
-/// How a board's ECC counts are laid out.
+/// The layout of a board's ECC counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// One count for each part of the chip, before Turing.

@@ -57,7 +57,7 @@ pub(super) const TABLES: &[&[Row]] = &[TEMPERATURE, POWER, SMOOTHING, CLOCKS, FA
 const TEMPERATURE: &[Row] = &[
     row("Temperature > GPU Current Temp", "temperature.gpu", "temperature.gpu", |gpu| celsius(&gpu.temperature.gpu)).means("temperature of the chip"),
     row("Temperature > GPU T.Limit Temp", "temperature.gpu_margin", "temperature.gpu.tlimit", |gpu| celsius(&gpu.temperature.gpu_margin))
-        .means("how many degrees the chip is below its limit"),
+        .means("degrees by which the chip is below its limit"),
     row("Temperature > GPU Shutdown T.Limit Temp", "temperature.shutdown_margin", "", |gpu| celsius(&gpu.temperature.shutdown_margin))
         .when(has_margins),
     row("Temperature > GPU Slowdown T.Limit Temp", "temperature.slowdown_margin", "", |gpu| celsius(&gpu.temperature.slowdown_margin))
@@ -93,7 +93,7 @@ const POWER: &[Row] = &[
         "enforced.power.limit",
         ["gpu.power.current_limit"],
         limits.current,
-        "power limit in force, the least of several"
+        "power limit in effect, the lowest of several"
     ),
     limit!(
         "GPU Power Readings > Requested Power Limit",
@@ -101,7 +101,7 @@ const POWER: &[Row] = &[
         "power.limit",
         ["gpu.power.requested_limit"],
         limits.requested,
-        "power limit that was asked for"
+        "requested power limit"
     ),
     limit!(
         "GPU Power Readings > Default Power Limit",
@@ -109,7 +109,7 @@ const POWER: &[Row] = &[
         "power.default_limit",
         ["gpu.power.default_limit"],
         limits.default,
-        "power limit unless asked for another"
+        "default power limit"
     ),
     limit!(
         "GPU Power Readings > Min Power Limit",
@@ -117,7 +117,7 @@ const POWER: &[Row] = &[
         "power.min_limit",
         ["gpu.power.min_limit"],
         limits.min,
-        "least power limit that can be asked for"
+        "lowest power limit that can be set"
     ),
     limit!(
         "GPU Power Readings > Max Power Limit",
@@ -125,7 +125,7 @@ const POWER: &[Row] = &[
         "power.max_limit",
         ["gpu.power.max_limit"],
         limits.max,
-        "greatest power limit that can be asked for"
+        "highest power limit that can be set"
     ),
     super::tidy("power.energy_since_load", |gpu| joules(&gpu.power.energy_millijoules)),
     row("GPU Memory Power Readings  > Average Power Draw", "power.memory_draw_average", "", |gpu| watts(&gpu.power.memory_draw_average)),
@@ -144,7 +144,7 @@ const POWER: &[Row] = &[
         "module.enforced.power.limit",
         ["module.power.current_limit"],
         module_limits.current,
-        "power limit of the module in force"
+        "power limit of the module in effect"
     ),
     limit!(
         "Module Power Readings > Requested Power Limit",
@@ -152,7 +152,7 @@ const POWER: &[Row] = &[
         "module.power.limit",
         ["module.power.requested_limit"],
         module_limits.requested,
-        "power limit of the module that was asked for"
+        "requested power limit of the module"
     ),
     limit!(
         "Module Power Readings > Default Power Limit",
@@ -160,7 +160,7 @@ const POWER: &[Row] = &[
         "module.power.default_limit",
         [],
         module_limits.default,
-        "power limit of the module unless asked for another"
+        "default power limit of the module"
     ),
     limit!(
         "Module Power Readings > Min Power Limit",
@@ -168,7 +168,7 @@ const POWER: &[Row] = &[
         "module.power.min_limit",
         [],
         module_limits.min,
-        "least power limit of the module"
+        "lowest power limit of the module"
     ),
     limit!(
         "Module Power Readings > Max Power Limit",
@@ -176,31 +176,31 @@ const POWER: &[Row] = &[
         "module.power.max_limit",
         [],
         module_limits.max,
-        "greatest power limit of the module"
+        "highest power limit of the module"
     ),
-    limit!("", "power.base_current", "gpu.base.current", [], base.current, "guaranteed power in force"),
-    limit!("", "power.base_requested", "gpu.base.requested", [], base.requested, "guaranteed power that was asked for"),
-    limit!("", "power.base_default", "gpu.base.default", [], base.default, "guaranteed power unless asked for another"),
-    limit!("", "power.base_min", "gpu.base.min", [], base.min, "least guaranteed power"),
-    limit!("", "power.base_max", "gpu.base.max", [], base.max, "greatest guaranteed power"),
+    limit!("", "power.base_current", "gpu.base.current", [], base.current, "guaranteed power in effect"),
+    limit!("", "power.base_requested", "gpu.base.requested", [], base.requested, "requested guaranteed power"),
+    limit!("", "power.base_default", "gpu.base.default", [], base.default, "default guaranteed power"),
+    limit!("", "power.base_min", "gpu.base.min", [], base.min, "lowest guaranteed power"),
+    limit!("", "power.base_max", "gpu.base.max", [], base.max, "highest guaranteed power"),
 ];
 
 const SMOOTHING: &[Row] = &[
     row("Power Smoothing", "power_smoothing.is_enabled", "", |gpu| enabled(&gpu.power.smoothing.is_enabled)),
     row("", "", "power_smoothing.enabled", |gpu| yes(&gpu.power.smoothing.is_enabled)).means("whether steps of the power draw are smoothed"),
-    smoothing!("tmp_floor", watts, floor, "least power while smoothing"),
-    smoothing!("tmp_ceil", watts, ceiling, "greatest power while smoothing"),
+    smoothing!("tmp_floor", watts, floor, "lowest power while smoothing"),
+    smoothing!("tmp_ceil", watts, ceiling, "highest power while smoothing"),
     smoothing!("hw_lifetime_remaining_percent", percent, lifetime_remaining_percent, "life left of the smoothing circuit"),
     smoothing!("priv_level", count, privilege_level, "who may change the smoothing"),
     smoothing!("imm_ramp_down", enabled, is_immediate_ramp_down, "whether power may fall at once"),
-    smoothing!("max_percent_tmp_floor", percent, max_floor_percent, "greatest floor that can be set"),
-    smoothing!("min_percent_tmp_floor", percent, min_floor_percent, "least floor that can be set"),
-    smoothing!("num_preset_profiles", count, profile_count, "how many profiles there are"),
-    smoothing!("active_profile", count, active_profile, "profile in force"),
+    smoothing!("max_percent_tmp_floor", percent, max_floor_percent, "highest floor that can be set"),
+    smoothing!("min_percent_tmp_floor", percent, min_floor_percent, "lowest floor that can be set"),
+    smoothing!("num_preset_profiles", count, profile_count, "number of profiles"),
+    smoothing!("active_profile", count, active_profile, "active profile"),
     row("", "power_smoothing.profile_floor", "power_smoothing.curr_profile.percent_tmp_floor", |gpu| {
         percent(&gpu.power.smoothing.profile_floor_percent)
     })
-    .means("floor of the profile in force"),
+    .means("floor of the active profile"),
     row("", "power_smoothing.profile_ramp_up", "power_smoothing.curr_profile.ramp_up_rate", |gpu| {
         watts_per_second(&gpu.power.smoothing.profile_ramp_up)
     })
@@ -229,27 +229,22 @@ const SMOOTHING: &[Row] = &[
         milliseconds(&gpu.power.smoothing.override_hysteresis)
     })
     .means("delay that an administrator set"),
-    delayed!("soc_power_smoothing_enabled", enabled, is_charge_regarded, "whether the charge of the smoothing circuit is regarded"),
+    delayed!("soc_power_smoothing_enabled", enabled, is_charge_regarded, "whether the charge of the smoothing circuit is taken into account"),
     delayed!("delayed_power_smoothing_supported", yes, is_delay_supported, "whether the board can delay the smoothing"),
     delayed!("primary_power_floor", watts, primary_floor, "first floor of delayed smoothing"),
     delayed!("secondary_power_floor", watts, secondary_floor, "second floor of delayed smoothing"),
-    delayed!("min_primary_floor_activation_offset", watts, min_activation_offset, "least offset at which the first floor starts"),
-    delayed!("min_primary_floor_activation_point", watts, min_activation_point, "least power at which the first floor starts"),
-    delayed!("window_multiplier", milliseconds, window, "length of its window"),
-    delayed!("curr_profile.secondary_power_floor", watts, profile_secondary_floor, "second floor of the profile in force"),
+    delayed!("min_primary_floor_activation_offset", watts, min_activation_offset, "lowest offset at which the first floor starts"),
+    delayed!("min_primary_floor_activation_point", watts, min_activation_point, "lowest power at which the first floor starts"),
+    delayed!("window_multiplier", milliseconds, window, "duration of its window"),
+    delayed!("curr_profile.secondary_power_floor", watts, profile_secondary_floor, "second floor of the active profile"),
     delayed!(
         "curr_profile.primary_floor_act_window_multiplier",
         count,
         profile_activation_windows,
-        "windows until the first floor starts, in the profile in force"
+        "windows until the first floor starts, in the active profile"
     ),
-    delayed!(
-        "curr_profile.primary_floor_tar_window_multiplier",
-        count,
-        profile_target_windows,
-        "windows until it is reached, in the profile in force"
-    ),
-    delayed!("curr_profile.primary_floor_act_offset", watts, profile_activation_offset, "offset at which it starts, in the profile in force"),
+    delayed!("curr_profile.primary_floor_tar_window_multiplier", count, profile_target_windows, "windows until it is reached, in the active profile"),
+    delayed!("curr_profile.primary_floor_act_offset", watts, profile_activation_offset, "offset at which it starts, in the active profile"),
     delayed!("admin_override.secondary_power_floor", watts, override_secondary_floor, "second floor that an administrator set"),
     delayed!(
         "admin_override.primary_floor_act_window_multiplier",
@@ -267,7 +262,7 @@ const SMOOTHING: &[Row] = &[
     row("Workload Power Profiles > Requested Profiles", "power.profiles_requested", "", |gpu| numbers(&gpu.power.profiles.pending)),
     row("Workload Power Profiles > Enforced Profiles", "power.profiles_enforced", "", |gpu| numbers(&gpu.power.profiles.current)),
     row("EDPp Multiplier", "power.edpp_multiplier", "edpp_multiplier", |gpu| fine_percent(&gpu.power.edpp_percent))
-        .means("how far short peaks of power may go, of the design power"),
+        .means("how high short power peaks may be, relative to the design power"),
 ];
 
 const CLOCKS: &[Row] = &[
@@ -295,12 +290,12 @@ const CLOCKS: &[Row] = &[
         megahertz(&gpu.clocks.default_applications.graphics)
     })
     .or(&["clocks.default_applications.gr"])
-    .means("graphics clock unless a user sets another; withdrawn from driver 590 on"),
+    .means("default graphics clock; withdrawn from driver 590 on"),
     row("Default Applications Clocks > Memory", "clocks.memory_default", "clocks.default_applications.memory", |gpu| {
         megahertz(&gpu.clocks.default_applications.memory)
     })
     .or(&["clocks.default_applications.mem"])
-    .means("memory clock unless a user sets another; withdrawn from driver 590 on"),
+    .means("default memory clock; withdrawn from driver 590 on"),
     label("Deferred Clocks > Memory", |_| no_call(Kind::Megahertz)),
     row("Max Clocks > Graphics", "clocks.graphics_max", "clocks.max.graphics", |gpu| megahertz(&gpu.clocks.max.graphics))
         .or(&["clocks.max.gr"])
@@ -318,11 +313,13 @@ const CLOCKS: &[Row] = &[
 const FABRIC: &[Row] = &[
     row("Fabric > State", "fabric.state", "fabric.state", |gpu| coded(&gpu.fabric.state, &FABRIC_STATES))
         .bare()
-        .means("how far the GPU is in joining the fabric of its machine"),
-    row("Fabric > Status", "fabric.status", "fabric.status", |gpu| words(&gpu.fabric.status.as_ref().map(status))).bare().means("whether it joined"),
+        .means("progress of the GPU in joining the fabric of its machine"),
+    row("Fabric > Status", "fabric.status", "fabric.status", |gpu| words(&gpu.fabric.status.as_ref().map(status)))
+        .bare()
+        .means("result of joining the fabric"),
     row("Fabric > CliqueId", "fabric.clique_id", "fabric.cliqueId", |gpu| count(&gpu.fabric.clique_id))
         .bare()
-        .means("group of GPUs that reach each other"),
+        .means("group of GPUs that can access each other's memory"),
     row("Fabric > ClusterUUID", "fabric.cluster_uuid", "fabric.clusterUuid", |gpu| words(&gpu.fabric.cluster_uuid))
         .bare()
         .identifying()
@@ -338,20 +335,20 @@ const FABRIC: &[Row] = &[
         "Route Recovery in progress",
         "route_recovery_in_progress",
         |gpu| truth(&gpu.fabric.health.is_route_recovering),
-        "whether a route is being mended"
+        "whether a route is being recovered"
     ),
     health!("Route Unhealthy", "route_unhealthy", |gpu| truth(&gpu.fabric.health.is_route_unhealthy), "whether a route is broken"),
     health!(
         "Access Timeout Recovery",
         "access_timeout_recovery",
         |gpu| truth(&gpu.fabric.health.is_access_timeout_recovering),
-        "whether a timed-out access is being mended"
+        "whether a timed-out access is being recovered"
     ),
     health!(
         "Incorrect Configuration",
         "incorrect_configuration",
         |gpu| coded(&gpu.fabric.health.incorrect_configuration, &CONFIGURATIONS),
-        "what is set up wrongly"
+        "incorrect settings of the fabric"
     ),
     row("", "fabric.partition_assigned", "fabric.health.partition_assigned", |gpu| truth(&gpu.fabric.health.is_partition_assigned))
         .bare()
@@ -363,7 +360,7 @@ const END: &[Row] = &[
     row("Capabilities > EGM", "modes.is_egm", "", |gpu| Cell { kind: Kind::Flag("disabled", "enabled"), ..enabled(&gpu.modes.is_egm) }),
 ];
 
-/// Where a board tells neither margins nor temperatures, the names of temperatures stand.
+/// Whether the board reports margins. A board that reports neither margins nor temperatures has the names of temperatures.
 fn has_margins(gpu: &Gpu) -> bool {
     gpu.temperature.has_margins()
 }

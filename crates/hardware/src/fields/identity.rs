@@ -24,40 +24,40 @@ const ROWS: &[Row] = &[
     row("", "", "kmd_version", |gpu| words(&gpu.driver.version)).means("version of the driver's kernel part, which is the driver's"),
     tidy("driver.cuda", |gpu| words(&gpu.driver.cuda)),
     tidy("driver.nvml", |gpu| words(&gpu.driver.nvml)),
-    row("", "", "count", |gpu| count(&gpu.driver.gpu_count)).means("how many GPUs the machine has"),
-    row("", "identity.index", "index", |gpu| count(&gpu.index)).means("nvidia-smi's number of the GPU; CUDA may count otherwise"),
+    row("", "", "count", |gpu| count(&gpu.driver.gpu_count)).means("number of GPUs in the machine"),
+    row("", "identity.index", "index", |gpu| count(&gpu.index)).means("nvidia-smi's index of the GPU; CUDA may number GPUs differently"),
     row("Product Name", "identity.name", "name", |gpu| words(&gpu.identity.name)).or(&["gpu_name"]).means("name of the product"),
     row("Product Brand", "identity.brand", "", |gpu| words(&gpu.identity.brand)),
     row("Product Architecture", "identity.architecture", "", |gpu| words(&gpu.identity.architecture)),
     tidy("identity.cores", |gpu| count(&gpu.identity.cuda_cores)),
     tidy("identity.memory_bus_width", |gpu| wires(&gpu.identity.memory_bus_bits)),
-    row("Display Mode", "", "display_mode", |_| nothing(Absence::Deprecated)).means("withdrawn; ask display_attached"),
+    row("Display Mode", "", "display_mode", |_| nothing(Absence::Deprecated)).means("withdrawn; query display_attached instead"),
     row("Display Attached", "modes.is_display_connected", "display_attached", |gpu| yes(&gpu.modes.is_display_attached))
         .means("whether a screen is plugged in"),
     row("Display Active", "modes.is_display_active", "display_active", |gpu| enabled(&gpu.modes.is_display_active))
-        .means("whether the GPU draws a screen, plugged in or not"),
+        .means("whether the GPU drives a screen, plugged in or not"),
     row("Persistence Mode", "modes.is_persistent", "persistence_mode", |gpu| enabled(&gpu.modes.is_persistent))
-        .means("whether the driver stays loaded while nobody uses the GPU"),
+        .means("whether the driver stays loaded while no program uses the GPU"),
     row("Addressing Mode", "modes.addressing", "addressing_mode", |gpu| coded(&gpu.modes.addressing, &ADDRESSING))
-        .means("how the GPU reaches the processor's memory: None, HMM by software, ATS by hardware"),
+        .means("how the GPU accesses the processor's memory: None, HMM by software, ATS by hardware"),
     row("MIG Mode > Current", "modes.is_mig", "mig.mode.current", |gpu| enabled(&gpu.modes.mig.current))
-        .means("whether the GPU can be cut into instances (MIG)"),
+        .means("whether the GPU can be divided into instances (MIG)"),
     row("MIG Mode > Pending", "modes.is_mig_pending", "mig.mode.pending", |gpu| enabled(&gpu.modes.mig.pending))
-        .means("the same, after the next reset"),
+        .means("this setting after the next reset"),
     block(Block::MigDevices),
     row("Accounting Mode", "modes.is_accounting", "accounting.mode", |gpu| enabled(&gpu.modes.is_accounting))
-        .means("whether the driver keeps figures of ended processes"),
+        .means("whether the driver keeps statistics of ended processes"),
     row("Accounting Mode Buffer Size", "modes.accounting_buffer_size", "accounting.buffer_size", |gpu| count(&gpu.modes.accounting_buffer_size))
         .means("how many ended processes the driver remembers"),
     row("Driver Model > Current", "modes.driver_model", "driver_model.current", |gpu| coded(&gpu.modes.driver_model.current, &DRIVER_MODELS))
         .means("driver model of Windows (WDDM, TCC, MCDM)"),
     row("Driver Model > Pending", "modes.driver_model_pending", "driver_model.pending", |gpu| coded(&gpu.modes.driver_model.pending, &DRIVER_MODELS))
-        .means("the same, after the next restart"),
+        .means("this setting after the next restart"),
     row("Serial Number", "identity.serial_number", "serial", |gpu| words(&gpu.identity.serial_number))
         .or(&["gpu_serial"])
         .identifying()
         .means("serial number of the board"),
-    row("GPU UUID", "", "uuid", |gpu| words(&gpu.identity.uuid)).or(&["gpu_uuid"]).means("the name of this GPU that no other has"),
+    row("GPU UUID", "", "uuid", |gpu| words(&gpu.identity.uuid)).or(&["gpu_uuid"]).means("unique identifier of this GPU"),
     row("GPU PDI", "identity.pdi", "", |gpu| lower_hex(&gpu.identity.pdi, 16)).identifying(),
     row("Minor Number", "identity.minor_number", "", |gpu| count(&gpu.identity.minor_number)),
     row("VBIOS Version", "identity.vbios_version", "vbios_version", |gpu| words(&gpu.firmware.vbios)).means("version of the board's BIOS"),
@@ -67,7 +67,7 @@ const ROWS: &[Row] = &[
     label("GPU Part Number", |_| no_call(Kind::Plain)),
     label("FRU Part Number", |_| no_call(Kind::Plain)),
     row("", "identity.compute_capability", "compute_cap", |gpu| words(&gpu.identity.compute_capability)).means("CUDA compute capability of the chip"),
-    row("", "identity.hostname", "hostname", |gpu| words(&gpu.identity.hostname)).identifying().means("host name that the GPU was told"),
+    row("", "identity.hostname", "hostname", |gpu| words(&gpu.identity.hostname)).identifying().means("host name that was given to the GPU"),
     label("Platform Info > Chassis Serial Number", |gpu| place(gpu, words(&gpu.platform.chassis_serial_number))).identifying(),
     label("Platform Info > Slot Number", |gpu| place(gpu, count(&gpu.platform.slot_number))),
     label("Platform Info > Tray Index", |gpu| place(gpu, count(&gpu.platform.tray_index))),
@@ -99,17 +99,17 @@ const ROWS: &[Row] = &[
         kind: Kind::Flag("invalid", "valid"),
         ..yes(&gpu.firmware.is_inforom_valid)
     })
-    .means("whether the inforom's checksums fit"),
+    .means("whether the inforom's checksums are correct"),
     row("Inforom BBX Object Flush > Latest Timestamp", "identity.bbx_flush_time", "", |gpu| moment_of(&gpu.firmware.bbx_flush_unix_microseconds)),
     row("Inforom BBX Object Flush > Latest Duration", "identity.bbx_flush_duration", "", |gpu| microseconds(&gpu.firmware.bbx_flush_microseconds)),
     row("", "identity.bbx_time_run", "bbx.time_run", |gpu| seconds(&gpu.firmware.bbx_seconds))
-        .means("seconds that a driver was loaded over the board's life"),
+        .means("seconds for which a driver was loaded during the board's life"),
     row("GPU Operation Mode > Current", "modes.operation", "gom.current", |gpu| coded(&gpu.modes.operation.current, &OPERATION_MODES))
         .or(&["gpu_operation_mode.current"])
         .means("which parts of the chip are switched on"),
     row("GPU Operation Mode > Pending", "modes.operation_pending", "gom.pending", |gpu| coded(&gpu.modes.operation.pending, &OPERATION_MODES))
         .or(&["gpu_operation_mode.pending"])
-        .means("the same, after the next restart"),
+        .means("this setting after the next restart"),
     row("GPU C2C Mode", "modes.is_c2c", "c2c.mode", |gpu| enabled(&gpu.modes.is_c2c)).means("whether processor and GPU are joined by NVLink-C2C"),
     row("GPU Virtualization Mode > Virtualization Mode", "modes.virtualization", "", |gpu| coded(&gpu.modes.virtualization, &VIRTUALIZATION)),
     row("GPU Virtualization Mode > Host VGPU Mode", "modes.host_vgpu", "", |gpu| coded(&gpu.modes.host_vgpu, &HOST_VGPU)),
@@ -129,17 +129,18 @@ const ROWS: &[Row] = &[
     row("", "vgpu.heterogeneous_sizes", "vgpu_device_capability.heterogeneous_timeSlice_sizes", |gpu| yes(&gpu.modes.vgpu.heterogeneous_sizes))
         .means("whether vGPU profiles of several memory sizes can share the GPU"),
     row("", "vgpu.homogeneous_placements", "vgpu_device_capability.homogeneous_placements", |gpu| yes(&gpu.modes.vgpu.homogeneous_placements))
-        .means("whether the places of equal vGPU profiles are told"),
+        .means("whether the placement of equal vGPU profiles is reported"),
     row("", "vgpu.mig_timeslicing", "vgpu_device_capability.mig_timeSlicing", |gpu| yes(&gpu.modes.vgpu.mig_timeslicing))
-        .means("whether vGPUs can share a MIG instance by turns"),
+        .means("whether vGPUs can share a MIG instance by time slicing"),
     row("", "vgpu.is_mig_timeslicing", "vgpu_device_capability.mig_timeSlicing_mode", |gpu| enabled(&gpu.modes.vgpu.mig_timeslicing_enabled))
-        .means("whether they do"),
+        .means("whether vGPUs share a MIG instance by time slicing"),
     row("GPU Recovery Action", "modes.recovery_action", "gpu_recovery_action", |gpu| coded(&gpu.modes.recovery_action, &RECOVERY))
-        .means("what the driver advises to bring the GPU back to health; None is healthy"),
+        .means("recovery action that the driver recommends; None means healthy"),
     row("GSP Firmware Version", "identity.gsp_firmware_version", "", |gpu| words(&gpu.firmware.gsp_version)),
     row("", "modes.is_gsp", "gsp.mode.current", |gpu| enabled(&gpu.firmware.is_gsp_enabled))
         .means("whether the GPU's own processor runs the driver (GSP)"),
-    row("", "modes.is_gsp_default", "gsp.mode.default", |gpu| enabled(&gpu.firmware.is_gsp_default)).means("whether it does by default"),
+    row("", "modes.is_gsp_default", "gsp.mode.default", |gpu| enabled(&gpu.firmware.is_gsp_default))
+        .means("whether the GPU's own processor runs the driver by default"),
     label("IBMNPU > Relaxed Ordering Mode", |_| no_call(Kind::Plain)),
     row("PCI > Bus", "", "pci.bus", |gpu| hex(&gpu.pci.bus, 2)).means("PCI bus"),
     row("PCI > Device", "", "pci.device", |gpu| hex(&gpu.pci.device, 2)).means("PCI device"),
@@ -157,7 +158,7 @@ const ROWS: &[Row] = &[
     row("PCI > Sub System Id", "pci.subsystem_id", "pci.sub_device_id", |gpu| hex(&gpu.pci.subsystem_id, 8))
         .means("PCI number of the board's maker and type"),
     row("PCI > GPU Link Info > PCIe Generation > Max", "pci.generation_max", "pcie.link.gen.max", |gpu| count(&gpu.pci.generation_max))
-        .means("newest PCIe generation that GPU and machine can speak together"),
+        .means("newest PCIe generation that GPU and machine both support"),
     row("PCI > GPU Link Info > PCIe Generation > Current", "pci.generation_current", "pcie.link.gen.current", |gpu| {
         count(&gpu.pci.generation_current)
     })
@@ -171,7 +172,7 @@ const ROWS: &[Row] = &[
     row("PCI > GPU Link Info > PCIe Generation > Host Max", "", "pcie.link.gen.hostmax", |_| no_call(Kind::Plain))
         .means("newest PCIe generation of the slot; NVML has no call for it"),
     row("PCI > GPU Link Info > Link Width > Max", "pci.width_max", "pcie.link.width.max", |gpu| lanes(&gpu.pci.width_max_lanes))
-        .means("most PCIe lanes that GPU and slot have together"),
+        .means("largest number of PCIe lanes that GPU and slot both have"),
     row("PCI > GPU Link Info > Link Width > Current", "pci.width_current", "pcie.link.width.current", |gpu| lanes(&gpu.pci.width_current_lanes))
         .means("PCIe lanes in use"),
     row("PCI > Bridge Chip > Type", "pci.bridge_type", "", |gpu| words(&gpu.pci.bridge_type)),

@@ -1,6 +1,6 @@
 //! The one table of a GPU's fields. A row joins three names of one reading: its label in `nvidia-smi -q`, its section and name in
 //! the tidy tables, its property in `nvidia-smi --query-gpu`; and how to take it from a [`Gpu`]. The views (`text`, `query`,
-//! `snapshot`) are formatters over these rows, so that none of them can know a field that the others do not.
+//! `snapshot`) are formatters over these rows, so that all of them have the same fields.
 
 pub mod cell;
 mod health;
@@ -23,14 +23,14 @@ pub struct Row {
     pub property: &'static str,
     /// Other names that nvidia-smi takes for the property.
     pub aliases: &'static [&'static str],
-    /// What the property says.
+    /// Meaning of the property.
     pub meaning: &'static str,
     pub cell: fn(&Gpu) -> Cell,
-    /// Whether the label stands in the text of this GPU: some depend on what a board has.
+    /// Whether the text of this GPU has the label: some depend on the board.
     pub is_shown: fn(&Gpu) -> bool,
     /// Names one particular board.
     pub is_identifying: bool,
-    /// nvidia-smi leaves out the brackets around this property's N/A.
+    /// nvidia-smi omits the brackets around this property's N/A.
     pub is_bare: bool,
     /// A part of the text that is repeated: a GPU's MIG devices, its processes.
     pub block: Option<Block>,

@@ -1,4 +1,4 @@
-//! What the GPU is doing: utilization, encoder and capture sessions, fan, performance state, and what holds the clocks down.
+//! Activity of the GPU: utilization, encoder and capture sessions, fan, performance state, and the reasons that limit the clocks.
 
 use nvml_wrapper::Device;
 
@@ -25,7 +25,7 @@ pub struct Activity {
     pub encoder: Sessions,
     /// Frame-buffer capture.
     pub capture: Sessions,
-    /// The speed the fan is told, in percent; the first fan's.
+    /// Target speed of the first fan, in percent.
     pub fan_percent: Reading<u64>,
     pub fan_count: Reading<u64>,
     pub fan_rotations_per_minute: Reading<u64>,
@@ -96,7 +96,7 @@ impl Section for Activity {
 
 /// 32 is `NVML_PSTATE_UNKNOWN`.
 fn performance_state(state: u32) -> Reading<u64> {
-    if state < 32 { Reading::Value(u64::from(state)) } else { Reading::absent("the driver does not know it") }
+    if state < 32 { Reading::Value(u64::from(state)) } else { Reading::absent("the driver does not know the performance state") }
 }
 
 impl Sessions {

@@ -18,7 +18,7 @@ pub struct ClockSet {
 pub struct Clocks {
     pub current: ClockSet,
     pub max: ClockSet,
-    /// What a user set for applications. Withdrawn from driver 590 on.
+    /// Clocks that a user set for applications. Withdrawn from driver 590 on.
     pub applications: ClockSet,
     pub default_applications: ClockSet,
     pub max_customer_boost: Reading<u64>,

@@ -46,7 +46,7 @@ pub struct NvLink {
 /// `NVML_GPU_FABRIC_STATE_COMPLETED`.
 const COMPLETED: u32 = 3;
 
-/// What version 2 and version 3 of NVML's structure say alike.
+/// Fields that version 2 and version 3 of NVML's structure share.
 struct Found {
     uuid: [u8; 16],
     status: u32,
@@ -61,7 +61,7 @@ impl Section for Fabric {
     fn read(source: &Source<'_>) -> Self {
         let found = ask(source);
         let part = |say: fn(&Found) -> Reading<u64>| found.as_ref().and_then(say);
-        // What comes of the registration is said once it is completed; of a state that is newer than kiln, too.
+        // The result of the registration is reported once it is completed; for a state that is newer than kiln, too.
         let joined = found.as_ref().and_then(|found| if found.state >= COMPLETED { Reading::Value(found) } else { Reading::absent("not completed") });
         Self {
             state: part(|found| Reading::Value(u64::from(found.state))),
@@ -121,7 +121,7 @@ fn uuid(bytes: &[u8; 16]) -> String {
     [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]].map(hex).join("-")
 }
 
-/// As many links as the driver counts; none where it does not say.
+/// As many links as the driver counts; none if it does not report a number.
 fn links(source: &Source<'_>) -> Vec<NvLink> {
     const MOST: u64 = 36;
     let count = source.unsigned(NVLINK_COUNT, 0).into_value().unwrap_or(0).min(MOST);

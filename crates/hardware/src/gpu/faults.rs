@@ -1,4 +1,4 @@
-//! Errors of the memory and what was done about them: ECC counts, retired pages, remapped rows, repairs that wait.
+//! Memory errors and repairs: ECC counts, retired pages, remapped rows, pending repairs.
 
 use nvml_wrapper::Device;
 
@@ -29,7 +29,7 @@ pub struct SramErrors {
     pub aggregate_parity: Reading<u64>,
     pub aggregate_sec_ded: Reading<u64>,
     pub is_threshold_exceeded: Reading<bool>,
-    /// Where the aggregate ones were.
+    /// Location of the aggregate errors.
     pub in_l2: Reading<u64>,
     pub in_sm: Reading<u64>,
     pub in_microcontroller: Reading<u64>,

@@ -1,4 +1,4 @@
-//! What a board is: names, numbers, firmware, and the place it has in a larger machine.
+//! Identity of a board: names, numbers, firmware, and its place in a larger machine.
 
 use nvml_wrapper::{Device, enum_wrappers::device::InfoRom, error::NvmlError};
 
@@ -8,7 +8,7 @@ use crate::{
     nvml::{calls, told},
 };
 
-/// The driver's versions; alike for all GPUs of a machine.
+/// The driver's versions; the same for all GPUs of a machine.
 #[derive(Clone, Debug)]
 pub struct Driver {
     /// Such as `590.48.01`.
@@ -133,7 +133,7 @@ pub struct Platform {
     pub host_id: Reading<u64>,
     /// 0 direct, 1 through a switch.
     pub peer_type: Reading<u64>,
-    /// From a call of its own, which boards outside of racks answer too.
+    /// From its own call, which boards outside of racks answer, too.
     pub module_id: Reading<u64>,
     pub fabric_guid: Reading<u64>,
 }
@@ -149,7 +149,7 @@ impl Platform {
     }
 }
 
-/// What stands in a structure where there is no slot or tray.
+/// Value in a structure that means "no slot or tray".
 const NO_SLOT: u8 = 0xff;
 
 impl Section for Platform {
@@ -194,7 +194,7 @@ pub struct Firmware {
     pub inforom_power: Reading<String>,
     /// Whether the inforom's checksums fit.
     pub is_inforom_valid: Reading<bool>,
-    /// When the board's black box was last written: microseconds of Unix time.
+    /// Time of the last write to the board's black box: microseconds of Unix time.
     pub bbx_flush_unix_microseconds: Reading<u64>,
     pub bbx_flush_microseconds: Reading<u64>,
     /// Seconds that a driver was loaded over the board's life.

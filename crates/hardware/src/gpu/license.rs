@@ -1,4 +1,4 @@
-//! The licence that a guest's share of a GPU (vGPU) needs.
+//! The license that a guest's share of a GPU (vGPU) needs.
 
 use nvml_wrapper_sys::bindings::{nvmlGridLicensableFeature_t, nvmlGridLicenseExpiry_t};
 
@@ -8,7 +8,7 @@ use crate::{
     nvml::{calls, raw::text},
 };
 
-/// What a guest may use its share for.
+/// License of a guest for its share of a GPU.
 #[derive(Clone, Debug)]
 pub struct License {
     pub product: Reading<String>,
@@ -19,7 +19,7 @@ pub struct License {
 /// `NVML_GPU_VIRTUALIZATION_MODE_VGPU`.
 const GUEST: u64 = 2;
 
-/// The feature that is switched on. Not supported where the GPU is no guest's share.
+/// The feature that is switched on. Not supported where the GPU is not a guest's share.
 pub(super) fn read(source: &Source<'_>, modes: &Modes) -> License {
     let feature = match modes.virtualization.value() {
         Some(&GUEST) => source.raw(calls::licensable_features).and_then(|found| {

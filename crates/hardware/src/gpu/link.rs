@@ -1,4 +1,4 @@
-//! The way between processor and GPU: PCI numbers, link, errors and traffic.
+//! The connection between processor and GPU: PCI numbers, link, errors and traffic.
 
 use nvml_wrapper::{Device, enum_wrappers::device::PcieUtilCounter, enums::device::FirmwareVersion};
 
@@ -81,7 +81,7 @@ impl Section for Pci {
     }
 }
 
-/// What is said of the board's first bridge chip.
+/// A property of the board's first bridge chip.
 fn bridge(source: &Source<'_>, say: fn(&nvml_wrapper::struct_wrappers::device::BridgeChipInfo) -> String) -> Reading<String> {
     source.tell(Device::bridge_chip_info).and_then(|found| Reading::or_absent(found.chips_hierarchy.first().map(say), "the board has none"))
 }

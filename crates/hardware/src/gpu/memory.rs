@@ -1,4 +1,4 @@
-//! Memory of the board: frame buffer, the window the processor sees of it (BAR1), and what confidential computing protects.
+//! Memory of the board: frame buffer, the window the processor sees of it (BAR1), and the part that confidential computing protects.
 
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t};
 use super::{Section, source::Source};
 use crate::{Reading, nvml::calls};
 
-/// Bytes of one kind of memory. `used` leaves out what is reserved.
+/// Bytes of one kind of memory. `used` does not include reserved memory.
 #[derive(Clone, Debug)]
 pub struct MemoryUse {
     pub total_bytes: Reading<u64>,
@@ -52,9 +52,14 @@ impl MemoryUse {
         Self::of(info, |memory| [memory.total, memory.used, memory.free])
     }
 
-    /// Total, used and free; nothing is said of reserved bytes.
+    /// Total, used and free; reserved bytes are not reported.
     fn of<M>(info: &Reading<M>, parts: impl Fn(&M) -> [u64; 3]) -> Self {
         let part = |at: usize| info.as_ref().map(|info| parts(info)[at]);
-        Self { total_bytes: part(0), reserved_bytes: Reading::absent("not told apart"), used_bytes: part(1), free_bytes: part(2) }
+        Self {
+            total_bytes: part(0),
+            reserved_bytes: Reading::absent("this driver does not report reserved memory separately"),
+            used_bytes: part(1),
+            free_bytes: part(2),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! MIG devices: the instances that a GPU is cut into.
+//! MIG devices: the instances that a GPU is divided into.
 
 use nvml_wrapper::Device;
 

@@ -1,9 +1,9 @@
 //! One GPU as a typed model: all that `nvidia-smi -q` (R590) shows, and some more. A section is a structure here; every field
 //! is a value in NVML's own unit, or the reason why there is none.
 //!
-//! In comes an open NVML and a device's UUID or index, out comes a [`Gpu`]. How it is printed, and under which names, is left
-//! to `fields` and the views over it. Nothing here asks for a product or an architecture by name: a board that a future driver
-//! brings is read like any other, and what its driver does not answer is absent.
+//! Input: an open NVML and a device's UUID or index. Output: a [`Gpu`]. Printing and names are left
+//! to `fields` and the views over it. Nothing here depends on the name of a product or an architecture: a board that a future driver
+//! brings is read like any other, and values that its driver does not report are absent.
 
 mod activity;
 mod clocks;
@@ -60,13 +60,13 @@ pub struct Gpu {
     pub fabric: Fabric,
     /// In the order of their indices; empty where MIG is off.
     pub mig_devices: Vec<MigDevice>,
-    /// Compute and graphics, by process number. Empty is none; a driver that does not say is absent.
+    /// Compute and graphics processes, by process number. An empty list means none; absent if the driver does not report them.
     pub processes: Reading<Vec<Process>>,
-    /// What the driver keeps of ended compute processes, where accounting is on.
+    /// The driver's records of ended compute processes, if accounting is on.
     pub accounted_processes: Reading<Vec<AccountedProcess>>,
 }
 
-/// What reads its section of a [`Gpu`] from a device.
+/// Reads its section of a [`Gpu`] from a device.
 trait Section: Sized {
     fn read(source: &Source<'_>) -> Self;
 }
@@ -148,7 +148,7 @@ pub fn select(nvml: &Nvml, names: &[String]) -> Result<Vec<u32>, NoSuchGpu> {
     Ok(found)
 }
 
-/// What a person may call a GPU.
+/// The names by which a user may refer to a GPU.
 struct Names {
     index: u32,
     uuid: Option<String>,

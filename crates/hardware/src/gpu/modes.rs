@@ -1,4 +1,4 @@
-//! How a GPU is set up: persistence, MIG, accounting, driver model, virtualization, compute mode and the like.
+//! Settings of a GPU: persistence, MIG, accounting, driver model, virtualization, compute mode and the like.
 
 use nvml_wrapper::Device;
 
@@ -44,7 +44,7 @@ pub struct Modes {
     pub host_vgpu: Reading<u64>,
     pub is_vgpu_heterogeneous: Reading<bool>,
     pub vgpu: VgpuCapabilities,
-    /// What the driver advises to bring the GPU back to health: 0 nothing, 1 reset, 2 restart the machine, 3 drain peers,
+    /// Recovery action that the driver recommends: 0 nothing, 1 reset, 2 restart the machine, 3 drain peers,
     /// 4 drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 restart the system.
     pub recovery_action: Reading<u64>,
     /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
@@ -58,7 +58,7 @@ pub struct Modes {
     pub is_egm: Reading<bool>,
 }
 
-/// What vGPU profiles may be mixed. Absent on GPUs that host none.
+/// The vGPU profiles that may be mixed. Absent on GPUs that do not host any.
 #[derive(Clone, Debug)]
 pub struct VgpuCapabilities {
     pub driver_heterogeneous_multi: Reading<bool>,

@@ -1,4 +1,4 @@
-//! Power: what is drawn, what the limits are, and how much energy was used. In milliwatts and millijoules, as NVML gives them.
+//! Power: draw, limits and energy. In milliwatts and millijoules, as NVML gives them.
 
 use nvml_wrapper::Device;
 
@@ -11,9 +11,9 @@ use crate::{
 /// Limits of one power scope, in milliwatts.
 #[derive(Clone, Debug)]
 pub struct PowerLimits {
-    /// What is enforced now: the least of several limits.
+    /// Limit in effect: the lowest of several limits.
     pub current: Reading<u64>,
-    /// What was asked for.
+    /// Requested limit.
     pub requested: Reading<u64>,
     pub default: Reading<u64>,
     pub min: Reading<u64>,
@@ -23,7 +23,7 @@ pub struct PowerLimits {
 /// In milliwatts, except the energy.
 #[derive(Clone, Debug)]
 pub struct Power {
-    /// What `nvmlDeviceGetPowerUsage` says: the mean of a second on Ampere (but for GA100) and later, the instant before.
+    /// Result of `nvmlDeviceGetPowerUsage`: the mean of a second on Ampere (but for GA100) and later, the instant before.
     pub draw: Reading<u64>,
     pub draw_average: Reading<u64>,
     pub draw_instant: Reading<u64>,
@@ -41,11 +41,11 @@ pub struct Power {
     /// Percent of the design power that short peaks may reach.
     pub edpp_percent: Reading<f64>,
     pub smoothing: PowerSmoothing,
-    /// Numbers of the workload power profiles asked for and in force.
+    /// Numbers of the workload power profiles that are requested and in effect.
     pub profiles: Pending<Vec<u32>>,
 }
 
-/// How steps of the power draw are smoothed, from Blackwell on. Percentages as the driver gives them.
+/// Settings that smooth steps of the power draw, from Blackwell on. Percentages as the driver gives them.
 #[derive(Clone, Debug)]
 pub struct PowerSmoothing {
     pub is_enabled: Reading<bool>,

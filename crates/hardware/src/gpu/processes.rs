@@ -1,4 +1,4 @@
-//! Processes on a GPU, and what accounting kept of ended ones.
+//! Processes on a GPU, and accounting records of ended ones.
 
 use std::{collections::BTreeMap, fs};
 
@@ -30,7 +30,7 @@ pub enum ProcessMemory {
     NotTold,
 }
 
-/// What accounting kept of a process.
+/// Accounting record of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountedProcess {
     pub pid: u32,
@@ -61,7 +61,7 @@ enum List {
     Mps,
 }
 
-/// Processes by number. Absent where the driver hides compute processes; lists that it does not have are left out.
+/// Processes by number. Absent where the driver hides compute processes; lists that it does not have are skipped.
 pub(super) fn read(source: &Source<'_>) -> Reading<Vec<Process>> {
     let older = |name: &'static str| move || source.raw(|nvml, device| calls::processes_before_v3(nvml, device, name));
     let compute = match source.tell(Device::running_compute_processes).or_else(older("nvmlDeviceGetComputeRunningProcesses")) {

@@ -1,4 +1,4 @@
-//! Where a GPU's readings come from: an open device with one batch of field values, or the reason why there is none.
+//! Source of a GPU's readings: an open device with one batch of field values, or the reason why there is none.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// One device as the sections ask it. Where it cannot be opened every question has the same answer: why.
 pub(super) struct Source<'a> {
-    /// `None` where nothing is asked at all.
+    /// `None` if nothing is read.
     pub(super) nvml: Option<&'a Nvml>,
     device: Result<(&'a Nvml, Device<'static>), Absence>,
     fields: HashMap<(u32, u32), Reading<FieldValue>>,
@@ -69,7 +69,7 @@ impl<'a> Source<'a> {
 
     /// A field that is a count or a quantity.
     pub(super) fn unsigned(&self, id: u32, scope: u32) -> Reading<u64> {
-        self.field(id, scope).and_then(|value| Reading::or_absent(value.unsigned(), "NVML answered with no whole number"))
+        self.field(id, scope).and_then(|value| Reading::or_absent(value.unsigned(), "NVML did not return an integer"))
     }
 
     /// A field that may be a fraction.
@@ -79,7 +79,7 @@ impl<'a> Source<'a> {
 
     /// A field that may be below zero.
     pub(super) fn signed(&self, id: u32) -> Reading<i64> {
-        self.field(id, 0).and_then(|value| Reading::or_absent(value.signed(), "NVML answered with no whole number"))
+        self.field(id, 0).and_then(|value| Reading::or_absent(value.signed(), "NVML did not return an integer"))
     }
 }
 
@@ -125,7 +125,7 @@ fn read_fields(nvml: &Nvml, device: &Device<'static>, wanted: &[(u32, u32)]) -> 
     if answers.iter().all(|answer| answer.absence() == Some(&INVALID_ARGUMENT)) {
         answers = wanted.iter().flat_map(|one| field_values(nvml, device, std::slice::from_ref(one))).collect();
     }
-    // A driver older than the field says that there is no such field.
+    // A driver older than the field reports that the field does not exist.
     let told =
         answers.into_iter().map(|answer| if answer.absence() == Some(&INVALID_ARGUMENT) { Reading::Absent(Absence::NoSymbol) } else { answer });
     wanted.iter().copied().zip(told).collect()

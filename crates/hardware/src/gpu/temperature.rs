@@ -1,4 +1,4 @@
-//! How warm the GPU and its memory are, and at which temperatures it slows down or shuts down.
+//! Temperatures of the GPU and its memory, and the limits at which it slows down or shuts down.
 
 use nvml_wrapper::{
     Device,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Temperature {
     pub gpu: Reading<i64>,
-    /// How far the GPU is below its limit.
+    /// Degrees by which the GPU is below its limit.
     pub gpu_margin: Reading<i64>,
     pub shutdown_margin: Reading<i64>,
     pub slowdown_margin: Reading<i64>,
@@ -26,7 +26,7 @@ pub struct Temperature {
     pub slowdown: Reading<i64>,
     pub gpu_max: Reading<i64>,
     pub memory_max: Reading<i64>,
-    /// What the fan aims at.
+    /// Target temperature of the fan.
     pub gpu_target: Reading<i64>,
     pub memory: Reading<i64>,
 }
@@ -58,7 +58,7 @@ fn memory(celsius: i64) -> Reading<i64> {
 }
 
 impl Temperature {
-    /// Whether this board tells its limits as margins.
+    /// Whether this board reports its limits as margins.
     pub fn has_margins(&self) -> bool {
         [&self.shutdown_margin, &self.slowdown_margin, &self.gpu_max_margin].into_iter().any(Reading::is_offered)
     }

@@ -1,4 +1,4 @@
-//! What reading a device costs, by group of fields: for choosing what every tick reads, and for `make bench`.
+//! Cost of reading a device, by group of fields: used to choose what every tick reads, and by `make bench`.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ const GPM_PAUSE: Duration = Duration::from_millis(110);
 pub struct GroupCost {
     pub group: &'static str,
     pub seconds: Vec<f64>,
-    /// Why fields of the group are missing, if some are.
+    /// The reasons why fields of the group are missing, if any.
     pub absent: Vec<String>,
 }
 

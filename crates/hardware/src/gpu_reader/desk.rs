@@ -1,6 +1,6 @@
-//! A watchdog for driver calls: they happen in a thread of their own, and who asks waits only so long.
+//! A watchdog for driver calls: they run in their own thread, and the caller waits with a timeout.
 //!
-//! A call that hangs cannot be taken back. Its thread is left behind with the device it hangs on, a new one serves the other
+//! A call that hangs cannot be canceled. Its thread is abandoned with the device it hangs on, a new thread serves the other
 //! devices, and that device reads as silent until the call returns. Nothing ever waits for such a thread, the end of the
 //! program included.
 
@@ -49,7 +49,7 @@ struct Stuck {
 }
 
 impl GpuDesk {
-    /// `patience`: how long an answer is waited for, unless `KILN_NVML_PATIENCE` says otherwise.
+    /// `patience`: timeout for an answer, unless `KILN_NVML_PATIENCE` sets another.
     pub fn new(nvml: &Nvml, patience: Duration) -> Self {
         let nvml = *nvml;
         Self::with(setting().unwrap_or(patience), move || Box::new(NvmlReader::new(nvml)))
@@ -67,7 +67,7 @@ impl GpuDesk {
         }
         let worker = match self.idle.take().map_or_else(|| self.hire(), Ok) {
             Ok(worker) => worker,
-            Err(error) => return GpuLook::nothing(format!("no thread to read with: {error}")),
+            Err(error) => return GpuLook::nothing(format!("cannot start the thread that reads the GPU: {error}")),
         };
         let since = Instant::now();
         // A worker that has ended answers this below.

@@ -1,11 +1,11 @@
-//! Reads fields one by one, so that a failure costs one field, and a lasting one is paid for once.
+//! Reads fields one by one, so that a failure affects one field, and a permanent failure is tried only once.
 
 use std::collections::BTreeMap;
 
 use super::is_end;
 use crate::{Absence, Reading};
 
-/// Where the reasons of one device's fields go.
+/// Collects the values of one device's fields, and the reasons for missing ones.
 pub(super) struct Fields<'a> {
     /// Fields whose answer will not change.
     pub(super) lasting: &'a mut BTreeMap<&'static str, String>,
@@ -23,7 +23,7 @@ impl Fields<'_> {
         self.keep(name, ask())
     }
 
-    /// Whether a field is known to be absent for good; its reason is told again.
+    /// Whether a field is known to be permanently absent; if so, its reason is reported again.
     pub(super) fn is_absent(&mut self, name: &'static str) -> bool {
         let Some(reason) = self.lasting.get(name) else { return false };
         self.absent.insert(name, reason.clone());

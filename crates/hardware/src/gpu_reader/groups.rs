@@ -23,7 +23,7 @@ use crate::{
     sampler::{GpuTick, GpuWork},
 };
 
-/// What is read together. Their cost is in `docs/measurement.md`; [`super::cost`] measures it.
+/// A group of values that are read together. Their cost is in `docs/measurement.md`; [`super::cost`] measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Utilization,
@@ -88,7 +88,7 @@ pub(super) struct OpenDevice {
     is_instance: bool,
     is_mig: bool,
     gpm: Option<GpmSeries>,
-    /// When and how many bytes had been received and transmitted.
+    /// Time and counters of the last reading: bytes received and transmitted.
     pcie_before: Option<(Instant, Option<FieldValue>, Option<FieldValue>)>,
     /// The most that the link could carry one way.
     pcie_bytes_per_second: f64,
@@ -108,20 +108,20 @@ impl Open {
         }
         if is_instance {
             for field in WHOLE_BOARD_ONLY {
-                lasting.insert(field, "NVML counts the whole board's, not a MIG instance's".to_owned());
+                lasting.insert(field, "NVML counts for the whole board, not for one MIG instance".to_owned());
             }
             if instance_with_gpm(&nvml, &handle).is_none() {
                 gpm = None;
-                lasting.insert("gpm", "the chip counts a GPU instance, of which this device is a part only".to_owned());
+                lasting.insert("gpm", "the chip counts for the whole GPU instance, and this device is only a part of it".to_owned());
             }
         }
         let pcie_bytes_per_second = pcie_most(whole.max_pcie_link_gen().ok(), whole.max_pcie_link_width().ok());
         Self { device: OpenDevice { nvml, handle, board, is_instance, is_mig, gpm, pcie_before: None, pcie_bytes_per_second }, lasting }
     }
 
-    /// What a reader of the values should know.
+    /// Remarks about the values for a reader.
     pub(super) fn remarks(&self) -> BTreeMap<&'static str, &'static str> {
-        const WHOLE: &str = "of the whole board: MIG is on";
+        const WHOLE: &str = "for the whole board because MIG is on";
         if self.device.is_mig { ["power_watts", "energy_joules"].map(|field| (field, WHOLE)).into() } else { BTreeMap::new() }
     }
 }
@@ -163,7 +163,8 @@ pub(super) fn read(group: Group, open: &mut OpenDevice, fields: &mut Fields<'_>,
         Group::Reasons => tick.throttle_bits = fields.read("throttle_bits", || reasons(&open.nvml, device)),
         Group::State => {
             // 32 is the driver's word for not knowing.
-            let known = |state: u32| if state < 32 { Reading::Value(state) } else { Reading::absent("the driver does not know it") };
+            let known =
+                |state: u32| if state < 32 { Reading::Value(state) } else { Reading::absent("the driver does not know the performance state") };
             tick.performance_state = fields.read("performance_state", || told(device.performance_state()).map(|state| state.as_c()).and_then(known));
         }
         Group::Codec => {
@@ -227,7 +228,7 @@ fn pcie_most(generation: Option<u32>, lanes: Option<u32>) -> f64 {
     known.unwrap_or(&PER_LANE[5]) * f64::from(lanes.filter(|lanes| *lanes > 0).unwrap_or(16))
 }
 
-/// Some drivers have the counter only as a call of its own.
+/// Some drivers have the counter only as a separate call.
 fn energy(device: &Device<'_>, fields: &mut Fields<'_>) -> Option<f64> {
     let millijoules = fields.read("energy_call", || told(device.total_energy_consumption()));
     // The call's word on why is the plainer one: a driver that lacks the field says nothing of the counter.

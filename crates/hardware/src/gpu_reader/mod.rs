@@ -1,7 +1,7 @@
-//! What the sampler asks a device at each tick: few calls, and one for all that NVML gives in a batch.
+//! The sampler's reading of a device at each tick: few calls, and one for all that NVML gives in a batch.
 //!
-//! A field that a device does not offer is asked once, not at every tick. A device that is lost is let go and tried again
-//! later. Calls may hang: [`desk`] keeps them away from the thread that waits for the answer.
+//! A field that a device does not offer is asked once, not at every tick. A lost device is closed and tried again
+//! later. Calls may hang: [`desk`] runs them in another thread than the one that waits for the answer.
 
 pub(super) mod cost;
 pub(super) mod desk;
@@ -26,20 +26,20 @@ use groups::{Group, Open};
 /// A device that was lost or cannot be opened is tried again this much later.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What one look at a device gave.
+/// Result of one reading of a device.
 #[derive(Clone, Debug, Default)]
 pub struct GpuLook {
-    /// `None` if nothing could be read; `absent` says why.
+    /// `None` if nothing could be read; `absent` has the reasons.
     pub tick: Option<GpuTick>,
     /// Field of [`GpuTick`], or [`EVERYTHING`], to the reason why it could not be read.
     pub absent: BTreeMap<&'static str, String>,
     /// Field to what a reader of its value should know.
     pub remarks: BTreeMap<&'static str, &'static str>,
-    /// What computes on the device, if asked.
+    /// Compute processes on the device, if requested.
     pub processes: Option<ProcessList>,
     /// The device is gone, in NVML's words.
     pub lost: Option<String>,
-    /// How long the driver has not answered, if it does not.
+    /// Duration since the driver last answered, in seconds, if it does not answer.
     pub silent_seconds: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ impl GpuLook {
         Self { absent: [(EVERYTHING, reason)].into(), ..Self::default() }
     }
 
-    /// Why nothing was read.
+    /// The reason why nothing was read.
     pub fn reason(&self) -> Option<&str> {
         self.absent.get(EVERYTHING).map(String::as_str)
     }
@@ -110,7 +110,7 @@ impl GpuReader for NvmlReader {
     }
 }
 
-/// Reads every group that each tick reads; the reason if the device is no more to be had.
+/// Reads every group that each tick reads; the reason if the device is no longer available.
 fn read_open(open: &mut Open, look: &mut GpuLook) -> (GpuTick, Option<Absence>) {
     let mut tick = GpuTick::default();
     for group in Group::EVERY_TICK {

@@ -181,7 +181,7 @@ fn list<T: Copy>(nvml: &Nvml, device: &Device<'_>, name: &str) -> Reading<Vec<T>
     })
 }
 
-/// What a guest's share of a GPU may be licensed for.
+/// The licenses that a guest's share of a GPU can have.
 pub(crate) fn licensable_features(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlGridLicensableFeatures_t> {
     // SAFETY: the structure is plain numbers and text, for which zero is a value.
     let start: sys::nvmlGridLicensableFeatures_t = unsafe { mem::zeroed() };
@@ -288,7 +288,7 @@ pub(crate) fn remapped_rows_v2(nvml: &Nvml, device: &Device<'_>) -> Reading<[u32
     newer::<6>(nvml, device, b"nvmlDeviceGetRemappedRows_v2\0")
 }
 
-/// The host's name as the GPU was told it (driver 590).
+/// The host's name that was given to the GPU (driver 590).
 pub(crate) fn hostname(nvml: &Nvml, device: &Device<'_>) -> Reading<String> {
     // 64 bytes of text, which is all that the structure holds.
     newer::<16>(nvml, device, b"nvmlDeviceGetHostname_v1\0").map(|words| {

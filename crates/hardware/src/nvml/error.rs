@@ -4,7 +4,7 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::{Absence, Reading};
 
-/// What a call of the wrapper returned, as a reading.
+/// Converts the result of a call of the wrapper into a reading.
 pub(crate) fn told<T>(result: Result<T, NvmlError>) -> Reading<T> {
     match result {
         Ok(value) => Reading::Value(value),

@@ -26,13 +26,13 @@ pub(crate) const DELAYED_SMOOTHING: u32 = 275;
 /// `NVML_FI_PWR_SMOOTHING_SOC_POWER_SMOOTHING_ENABLED` (NVML 13.615).
 pub(crate) const CHARGE_SMOOTHING: u32 = 300;
 
-/// What a power field is asked of (`NVML_POWER_SCOPE_…`). 0 is also the scope of fields that have none.
+/// Scope of a power field (`NVML_POWER_SCOPE_…`). 0 is also the scope of fields without one.
 pub(crate) const SCOPE_GPU: u32 = 0;
 pub(crate) const SCOPE_MODULE: u32 = 1;
 pub(crate) const SCOPE_MEMORY: u32 = 2;
 pub(crate) const SCOPE_GPU_BASE: u32 = 3;
 
-/// Ids 251 to 273, which drivers from 580.82 on number otherwise than those before (NVML 13.0 update 1, known issues).
+/// Ids 251 to 273, which drivers from 580.82 on number differently (NVML 13.0 update 1, known issues).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MovedIds {
     pub(crate) sw_thermal_slowdown: u32,

@@ -26,16 +26,16 @@ pub(crate) struct GpmSeries {
     instance: Option<u32>,
     earlier: Buffer,
     later: Buffer,
-    /// When `earlier` was filled.
+    /// Time at which `earlier` was filled.
     filled: Option<Instant>,
     request: Box<nvmlGpmMetricsGet_t>,
 }
 
-/// What a look gave.
+/// Result of one reading.
 pub(crate) enum GpmLook {
     /// The first of two, or too near the one before.
     NotYet,
-    /// One reading per metric asked for, as a mean since the look before.
+    /// One reading per requested metric, as a mean since the previous reading.
     Metrics(Vec<Reading<f64>>),
     Absent(Absence),
 }
@@ -51,7 +51,7 @@ impl GpmSeries {
         Ok(Self { nvml: *nvml, instance, earlier: Buffer::new(nvml)?, later: Buffer::new(nvml)?, filled: None, request })
     }
 
-    /// Looks at the device and says what happened since the look before, by metric number (`nvmlGpmMetricId_t`).
+    /// Reads the device's counters and returns the change since the previous reading, by metric number (`nvmlGpmMetricId_t`).
     pub(crate) fn look(&mut self, device: &Device<'_>, wanted: &[u32]) -> GpmLook {
         if self.filled.is_some_and(|at| at.elapsed() < NEAREST) {
             return GpmLook::NotYet;
@@ -81,7 +81,7 @@ impl GpmSeries {
         returned(unsafe { function(&raw mut *self.request) })?;
         let reading = |code, value: f64| match code {
             0 if value.is_finite() => Reading::Value(value),
-            0 => Reading::absent("GPM gave no number"),
+            0 => Reading::absent("GPM returned no number"),
             code => Reading::Absent(Absence::of_code(code)),
         };
         Ok(self.request.metrics[..count].iter().map(|metric| reading(metric.nvmlReturn, metric.value)).collect())

@@ -1,5 +1,5 @@
-//! NVIDIA devices through NVML, the driver's own library. It is loaded at run time: a machine without a driver is no error here
-//! but [`NvmlAbsent`], in words.
+//! NVIDIA devices through NVML, the driver's own library. It is loaded at run time: a machine without a driver is not an error here
+//! but [`NvmlAbsent`], with the reason.
 //!
 //! Devices are named by UUID; indices are nvidia-smi's. Every reading is a value or a reason. The library handle lives as long
 //! as the program: closing the last one would let the driver shut the device down between readings, and a call that hangs
@@ -24,14 +24,14 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Longest wait for the driver to start. Eight devices without persistence mode take tens of seconds; some drivers hang here.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Why there is no NVML on this machine.
+/// The reason why there is no NVML on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvmlAbsent {
     pub reason: String,
     pub fault: NvmlFault,
 }
 
-/// What kept NVML from starting.
+/// The fault that kept NVML from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvmlFault {
     /// The library is not there or is none.
@@ -64,7 +64,7 @@ impl fmt::Debug for Nvml {
     }
 }
 
-/// What a device is: what a lease, a row and a table of devices need.
+/// Facts about a device that a lease, a row and a table of devices need.
 #[derive(Clone, Debug)]
 pub struct DeviceFacts {
     /// nvidia-smi's index.
@@ -85,7 +85,7 @@ pub struct DeviceFacts {
     pub instance: Option<MigInstance>,
 }
 
-/// Where a MIG instance belongs.
+/// Identity of a MIG instance and its board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigInstance {
     /// UUID of the GPU that it is a part of.
@@ -107,7 +107,7 @@ pub struct GpuProcess {
     pub pid: u32,
     /// Owner, if the process can be seen from here.
     pub user: Option<String>,
-    /// `None` where the driver does not say (WDDM).
+    /// `None` if the driver does not report it (WDDM).
     pub used_memory_bytes: Option<u64>,
 }
 
@@ -132,7 +132,7 @@ impl ProcessList {
                 Self::Known(list.into_iter().filter(|process| !own.contains(&process.pid)).collect())
             }
             Self::Known(list) => {
-                Self::Unknown(format!("{} processes compute here, but in a container their numbers cannot be told from our own", list.len()))
+                Self::Unknown(format!("{} processes compute here, but inside a container kiln cannot tell which of them are its own", list.len()))
             }
             unknown @ Self::Unknown(_) => unknown,
         }
@@ -143,7 +143,7 @@ impl Nvml {
     /// Loads `library`, or what the system has, and starts it.
     ///
     /// # Errors
-    /// [`NvmlAbsent`] says in words why not: no driver, a driver that is not loaded, one that does not answer.
+    /// [`NvmlAbsent`] has the reason: no driver, a driver that is not loaded, one that does not answer.
     pub fn open(library: Option<&Path>) -> Result<Self, NvmlAbsent> {
         let path = library.map_or_else(|| LIBRARY.into(), |path| path.as_os_str().to_owned());
         let (sender, receiver) = mpsc::channel();
@@ -191,7 +191,7 @@ impl Nvml {
         (0..count).filter_map(|index| facts(index, &self.library.device_by_index(index).ok()?)).collect()
     }
 
-    /// What computes on the device now, through the multi-process service (MPS) too. Graphics processes do not count.
+    /// Processes that compute on the device now, also through the multi-process service (MPS). Graphics processes do not count.
     pub fn compute_processes(&self, uuid: &str) -> ProcessList {
         let lists = self.device(uuid).and_then(|device| Ok((device.running_compute_processes()?, device.mps_running_compute_processes())));
         let (mut list, through_mps) = match lists {
@@ -205,7 +205,7 @@ impl Nvml {
             }
         }
         if list.is_empty() && !process::pids_are_the_machines() {
-            return ProcessList::Unknown("a container hides the processes of others".to_owned());
+            return ProcessList::Unknown("the container hides other users' processes".to_owned());
         }
         ProcessList::Known(list.into_iter().map(|found| gpu_process(found.pid, &found.used_gpu_memory)).collect())
     }
@@ -319,7 +319,7 @@ fn why_not_started(error: &NvmlError, library: Option<&Path>) -> String {
         (NvmlError::LibloadingError(cause), Some(path)) => format!("no NVML at {}: {cause}", path.display()),
         (NvmlError::DriverNotLoaded, _) => "the NVIDIA driver is installed but not loaded; try `nvidia-smi`".to_owned(),
         (NvmlError::LibRmVersionMismatch, _) => "the NVIDIA driver's library and kernel module differ in version; reboot after the update".to_owned(),
-        (NvmlError::NoPermission, _) => "this user may not talk to the NVIDIA driver".to_owned(),
+        (NvmlError::NoPermission, _) => "this user has no permission to use the NVIDIA driver".to_owned(),
         (other, _) => format!("the NVIDIA driver did not start: {}", absence(other)),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn text(letters: &[std::ffi::c_char]) -> String {
 pub(crate) enum FieldValue {
     Float(f64),
     Unsigned(u64),
-    /// Of 32 bits: a counter that starts anew past 4.29e9.
+    /// A 32-bit value: a counter that wraps around past 4.29e9.
     Unsigned32(u32),
     Signed(i64),
 }
@@ -82,7 +82,7 @@ impl FieldValue {
     }
 }
 
-/// Reads fields by (id, scope) in one driver call; answers stand in the order of the questions. Ids are the driver's own numbers.
+/// Reads fields by (id, scope) in one driver call; answers have the order of the requests. Ids are the driver's own numbers.
 pub(crate) fn field_values(nvml: &Nvml, device: &Device<'_>, wanted: &[(u32, u32)]) -> Vec<Reading<FieldValue>> {
     let places: Vec<nvmlFieldValue_t> = wanted.iter().map(|&(id, scope)| field_place(id, scope)).collect();
     let symbol = nvml.library().lib().nvmlDeviceGetFieldValues.as_ref();
@@ -118,7 +118,7 @@ fn field_value(place: &nvmlFieldValue_t) -> Reading<FieldValue> {
             4 => FieldValue::Signed(place.value.sllVal),
             5 => FieldValue::Signed(i64::from(place.value.siVal)),
             6 => FieldValue::Unsigned(u64::from(place.value.usVal)),
-            other => return Reading::absent(format_args!("NVML answered with a value of an unknown type ({other})")),
+            other => return Reading::absent(format_args!("NVML returned a value of an unknown type ({other})")),
         }
     })
 }

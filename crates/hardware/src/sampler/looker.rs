@@ -1,4 +1,4 @@
-//! The thread's side of the sampler: sleeps until a tick or a mark, looks, keeps what it saw.
+//! The thread's side of the sampler: sleeps until a tick or a mark, reads, stores the readings.
 
 use std::{
     path::Path,
@@ -69,13 +69,13 @@ struct Target {
     wants_processes: bool,
 }
 
-/// What one look found.
+/// Result of one reading.
 struct Look {
     tick: Tick,
     cpu: Option<CpuTimes>,
     /// The trial's process and all that it started.
     family: Vec<u32>,
-    /// Of the device; `None` for a trial on the CPU.
+    /// Reading of the device; `None` for a trial on the CPU.
     gpu: Option<GpuLook>,
 }
 
@@ -97,7 +97,7 @@ impl Looker {
         self.shared.changed.notify_all();
     }
 
-    /// Sleeps until the next tick or until someone asks; `None` to stop. A late tick is not made up for.
+    /// Sleeps until the next tick or request; `None` to stop. Missed ticks are not repeated.
     fn wait(&self, next: &mut Instant) -> Option<Vec<Target>> {
         let mut state = self.shared.lock();
         loop {
@@ -197,7 +197,7 @@ fn take_targets(state: &mut State, is_tick: bool) -> Vec<Target> {
 }
 
 impl CpuTimes {
-    /// Of a trial with these processes, now.
+    /// Reads a trial with these processes, now.
     fn of(monotonic_nanoseconds: u64, family: &[u32]) -> Self {
         let mut beside = process::family(std::process::id());
         beside.retain(|pid| !family.contains(pid));

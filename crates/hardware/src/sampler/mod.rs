@@ -1,8 +1,8 @@
-//! Readings on a timer: one thread that looks at the host, at each running trial's process and at its device.
+//! Readings on a timer: one thread reads the host, each running trial's process and its device.
 //!
-//! In come [`Watch`]es (a trial, its process, its device) and marks (the measured window begins or ends: read now); out come a
-//! trial's [`TrialReadings`] and rows for `samples.csv`. A driver that hangs costs the device's readings and nothing else: the
-//! ticks of the host and of the processes go on.
+//! Input: [`Watch`]es (a trial, its process, its device) and marks (the measured window begins or ends: read now). Output: a
+//! trial's [`TrialReadings`] and rows for `samples.csv`. If a driver hangs, only the device's readings are missing: the
+//! ticks of the host and of the processes continue.
 
 mod looker;
 mod readings;
@@ -29,8 +29,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Shorter intervals would cost more than they tell.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a tick waits for a device, unless `KILN_NVML_PATIENCE` says otherwise: half a tick, but a call that takes less than
-/// the first is no hang, and one that takes longer than the second makes the other rows late.
+/// Timeout of a tick for a device, unless `KILN_NVML_PATIENCE` sets another: half a tick, but a call that takes less than
+/// the first is not a hang, and one that takes longer than the second makes the other rows late.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// The sampling thread. Dropping it stops the thread.
@@ -51,7 +51,7 @@ struct State {
     rows: Vec<SampledTick>,
     must_stop: bool,
     has_stopped: bool,
-    /// Why there is no thread.
+    /// The reason why there is no thread.
     failure: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl Sampler {
         if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(move || looker.run()) {
             let mut state = shared.lock();
             state.has_stopped = true;
-            state.failure = Some(format!("no thread to read with: {error}"));
+            state.failure = Some(format!("cannot start the thread that reads the GPU: {error}"));
         }
         Self { shared }
     }
@@ -120,7 +120,7 @@ impl Sampler {
         }
     }
 
-    /// What NVML said of a device of the trial, if it has given it up since the trial is watched.
+    /// NVML's error for a device of the trial that was given up since the trial started to be watched.
     pub fn lost(&self, trial: &str) -> Option<String> {
         self.shared.lock().watched.iter().filter(|watched| watched.watch.trial == trial).find_map(|watched| watched.readings.lost.clone())
     }

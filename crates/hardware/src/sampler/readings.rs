@@ -1,4 +1,4 @@
-//! How looks become a trial's readings: processes are joined, error counters start at 0, a long series is thinned.
+//! Turns readings into a trial's series: processes are joined, error counters start at 0, a long series is thinned.
 
 use crate::ProcessList;
 
@@ -12,7 +12,7 @@ pub(super) struct EccStart {
 }
 
 impl EccStart {
-    /// Turns the driver's counters into errors since the first look. A counter that went back was reset and says nothing.
+    /// Turns the driver's counters into errors since the first reading. A counter that went backwards was reset and has no meaning.
     pub(super) fn subtract(&mut self, gpu: &mut GpuTick) {
         let since = |start: &mut Option<u64>, now: Option<u64>| now?.checked_sub(*start.get_or_insert(now?));
         gpu.ecc_corrected_errors = since(&mut self.corrected, gpu.ecc_corrected_errors);

@@ -1,4 +1,4 @@
-//! What one look at a trial, its device and the host is made of. Plain values; missing is `None`.
+//! One reading of a trial, its device and the host. Plain values; missing is `None`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::ProcessList;
 /// The key of [`TrialReadings::absent`] for a reason why all of the device's fields are missing.
 pub const EVERYTHING: &str = "everything";
 
-/// What to watch while a trial runs.
+/// The processes and devices to watch while a trial runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
     pub trial: String,
@@ -18,15 +18,15 @@ pub struct Watch {
     pub device_uuid: Option<String>,
 }
 
-/// One look at one trial, its device and the host. What could not be read is `None`; [`TrialReadings::absent`] says why.
+/// One reading of one trial, its device and the host. A missing value is `None`; [`TrialReadings::absent`] has the reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tick {
     /// CLOCK_MONOTONIC when the reading began.
     pub monotonic_nanoseconds: u64,
-    /// How long it took.
+    /// Duration of the reading.
     pub reading_seconds: f64,
     pub gpu: Option<GpuTick>,
-    /// Why a trial on a GPU has no `gpu` in this tick.
+    /// The reason why a trial on a GPU has no `gpu` in this tick.
     pub gpu_absence: Option<String>,
     pub child: Option<ChildTick>,
     /// Cores that kiln and all that it started kept busy since the tick before: the trial, trials beside it, and what they started.
@@ -44,7 +44,7 @@ pub struct GpuTick {
     pub memory_used_bytes: Option<u64>,
     /// As `nvidia-smi` shows it: the mean of the last second on most boards, else of the moment.
     pub power_watts: Option<f64>,
-    /// Of the moment.
+    /// Power at this instant.
     pub power_instant_watts: Option<f64>,
     pub temperature_celsius: Option<f64>,
     pub memory_temperature_celsius: Option<f64>,
@@ -65,9 +65,9 @@ pub struct GpuTick {
     pub pcie_receive_bytes_per_second: Option<f64>,
     /// From the device.
     pub pcie_transmit_bytes_per_second: Option<f64>,
-    /// Held by the trial's own process; asked at the window's ends and every so many ticks.
+    /// Memory held by the trial's own process; read at the window's ends and every so many ticks.
     pub process_memory_bytes: Option<u64>,
-    /// What the chip's counters say; Hopper and later.
+    /// Values of the chip's counters; Hopper and later.
     pub work: GpuWork,
 }
 
@@ -131,7 +131,7 @@ pub struct TrialReadings {
     pub absent: BTreeMap<&'static str, String>,
     /// Field of [`GpuTick`] to what a reader of its value should know.
     pub remarks: BTreeMap<&'static str, &'static str>,
-    /// What NVML said when it gave the device up for lost.
+    /// NVML's error when the device was given up as lost.
     pub lost: Option<String>,
     /// The longest time in which the driver did not answer.
     pub silent_seconds: f64,

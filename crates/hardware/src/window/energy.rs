@@ -35,10 +35,10 @@ pub(super) fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings,
         }
         Err(None) => {}
     }
-    // A counter goes on counting in a hole; only its value at an end of the window is unknown there.
+    // A counter keeps counting in a gap; only its value at an end of the window is unknown there.
     match counter.clipped(pieces, Hole::is_over_an_end) {
         Ok(found) if found.iter().flat_map(|points| points.windows(2)).any(|pair| pair[1].1 < pair[0].1) => {
-            note(summary, "energy_counter_joules", "the counter went back: the driver was loaded anew");
+            note(summary, "energy_counter_joules", "the counter went backwards because the driver was reloaded");
         }
         Ok(found) => summary.energy_counter_joules = Some(found.iter().map(|points| points[points.len() - 1].1 - points[0].1).sum()),
         Err(Some(reason)) => note(summary, "energy_counter_joules", &reason),
@@ -47,7 +47,7 @@ pub(super) fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings,
     if let (Some(counted), Some(integrated)) = (summary.energy_counter_joules, summary.energy_integral_joules) {
         let apart = (counted - integrated).abs() / counted.max(integrated);
         if apart > ENERGY_APART {
-            note(summary, "energy_counter_joules", &format!("{:.0} % apart from energy_integral_joules", apart * 100.0));
+            note(summary, "energy_counter_joules", &format!("differs from energy_integral_joules by {:.0} %", apart * 100.0));
         }
     }
 }
@@ -81,7 +81,7 @@ impl Series {
         Self(ticks.iter().filter_map(|tick| Some((tick.monotonic_nanoseconds, of(tick.gpu.as_ref()?)?))).collect())
     }
 
-    /// Where readings are missing that the others' rhythm would have.
+    /// Gaps in the readings, compared with the usual interval between them.
     fn holes(&self) -> Vec<Hole> {
         let between = |pair: &[(u64, f64)]| Hole { from: pair[0].0, to: pair[1].0 };
         let mut lengths: Vec<u64> = self.0.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();

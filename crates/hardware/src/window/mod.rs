@@ -1,4 +1,4 @@
-//! What the ticks of a trial say about its measured window. No clock, no device: a pure function of what was read.
+//! Summary of a trial's ticks over its measured window. No clock, no device: a pure function of the readings.
 //!
 //! A tick speaks for the time since the tick before it, so means are weighed by time: extra ticks at the window's ends do not
 //! count double. Energy and power are interpolated at the window's two ends.
@@ -21,7 +21,7 @@ const FEWEST_TICKS: usize = 5;
 /// A driver that did not answer for so long is worth a word.
 const LONG_SILENCE_SECONDS: f64 = 5.0;
 
-/// The hardware columns of one trial's row. Missing is `None`; `notes` says why, by column.
+/// The hardware columns of one trial's row. Missing is `None`; `notes` has the reasons, by column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WindowSummary {
     /// Share of the window with any kernel running.
@@ -45,7 +45,7 @@ pub struct WindowSummary {
     pub max_temperature_celsius: Option<f64>,
     /// Share of the window in which the clocks were held down.
     pub throttled_fraction: Option<f64>,
-    /// Why, most frequent first, by spaces.
+    /// The reasons, most frequent first, separated by spaces.
     pub throttle_reasons: Option<String>,
     /// By all processes on the device.
     pub peak_nvml_used_bytes: Option<u64>,
@@ -54,17 +54,17 @@ pub struct WindowSummary {
     /// Since the attempt began.
     pub ecc_corrected_errors: Option<u64>,
     pub ecc_uncorrected_errors: Option<u64>,
-    /// Of the child, over the whole attempt.
+    /// Peak of the child, over the whole attempt.
     pub peak_resident_bytes: Option<u64>,
     /// Cores the child kept busy, over the window.
     pub mean_cpu_cores: Option<f64>,
     /// By the child, over the whole attempt.
     pub disk_read_bytes: Option<u64>,
-    /// Of the busiest disk, over the window.
+    /// Value of the busiest disk, over the window.
     pub mean_disk_busy_fraction: Option<f64>,
     /// Over the whole attempt.
     pub min_host_memory_available_bytes: Option<u64>,
-    /// What a tick cost the sampler, over the whole attempt.
+    /// Mean cost of a tick for the sampler, over the whole attempt.
     pub mean_reading_seconds: Option<f64>,
     /// Cores that processes other than the child kept busy, as a mean over the window.
     pub other_cpu_cores: Option<f64>,
@@ -81,7 +81,7 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(
     let mut summary = WindowSummary::default();
     fill_process_and_host(&mut summary, readings, pieces.as_deref(), logical_cores);
     if readings.ticks.iter().all(|tick| tick.gpu.is_none()) && readings.absent.is_empty() {
-        // A trial on the CPU: nobody asks for a GPU's numbers.
+        // A trial on the CPU does not need a GPU's values.
         return summary;
     }
     let parts: Vec<Part<'_>> = match &pieces {
@@ -135,7 +135,7 @@ struct Part<'a> {
     seconds: f64,
 }
 
-/// What is left of the window between the cuts.
+/// The parts of the window that remain between the cuts.
 fn without_cuts((start, end): (u64, u64), cuts: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut pieces = Vec::new();
     let mut from = start;
@@ -165,7 +165,7 @@ fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<Part<'_>> {
     speaking(ticks, piece).filter_map(|(tick, seconds)| Some(Part { gpu: tick.gpu.as_ref()?, seconds })).collect()
 }
 
-/// What the whole machine did less what kiln and all that it started did, from the ticks that know both.
+/// CPU use of the whole machine minus that of kiln and everything it started, from the ticks that know both.
 fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) -> Option<f64> {
     let others = |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.own_cpu_cores?);
     let known = pieces.iter().flat_map(|piece| speaking(ticks, *piece)).filter_map(|(tick, seconds)| Some((others(tick)?, seconds)));
@@ -195,7 +195,7 @@ fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Pa
         match parts.iter().filter(|part| of(part.gpu).is_some()).count() {
             0 => {}
             FEWEST_TICKS.. => *place(summary) = mean(parts, of),
-            known => note(summary, column, &format!("{known} samples in the window, too few for a mean")),
+            known => note(summary, column, &format!("only {known} samples in the window, too few for a mean")),
         }
     }
     summary.throttled_fraction = mean(parts, |gpu| gpu.throttle_bits.map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 }));
@@ -207,7 +207,7 @@ fn mean(parts: &[Part<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64>
     weighed_mean(parts.iter().filter_map(|part| Some((of(part.gpu)?, part.seconds))))
 }
 
-/// Of values with the seconds that each stands for; `None` without any.
+/// Weighted mean of values with the seconds that each stands for; `None` without any.
 fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| (sum + value * seconds, all + seconds));
     // A share is known to far fewer than six digits; more would only be the rounding of the weights.
@@ -249,7 +249,7 @@ fn explain_absent(summary: &mut WindowSummary, readings: &TrialReadings) {
     }
 }
 
-/// What a reader should know of columns that are not empty, and of a driver that hung.
+/// Adds notes about columns that are not empty, and about a driver that hung.
 fn explain_present(summary: &mut WindowSummary, readings: &TrialReadings) {
     let filled = [
         ("mean_power_watts", "power_watts", summary.mean_power_watts.is_some()),

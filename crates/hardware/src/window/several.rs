@@ -1,4 +1,4 @@
-//! One summary of the devices that shared a trial. What the process and the host did stands in each of them alike.
+//! One summary of the devices that shared a trial. The values of the process and the host are the same for each of them.
 
 use super::WindowSummary;
 
@@ -15,7 +15,7 @@ const MEANS: [Place; 6] = [
     |of| &mut of.mean_sm_clock_megahertz,
 ];
 
-/// What the devices use and move: its sum.
+/// Columns whose values are summed over the devices.
 const SUMS: [Place; 7] = [
     |of| &mut of.mean_power_watts,
     |of| &mut of.energy_counter_joules,
@@ -63,7 +63,7 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
     joined
 }
 
-/// Of every device; `None` if one lacks it.
+/// The values of every device; `None` if one has none.
 fn all<T: Copy>(found: &mut [WindowSummary], place: fn(&mut WindowSummary) -> &mut Option<T>) -> Option<Vec<T>> {
     found.iter_mut().map(|summary| *place(summary)).collect()
 }

@@ -63,7 +63,7 @@ fn a_mean_weighs_by_time_and_not_by_ticks() {
 fn too_few_samples_leave_the_mean_empty_and_say_so() {
     let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 2 * SECOND)), &[], CORES);
     assert_eq!(summary.mean_gpu_utilization, None);
-    assert_eq!(summary.notes["mean_gpu_utilization"], "2 samples in the window, too few for a mean");
+    assert_eq!(summary.notes["mean_gpu_utilization"], "only 2 samples in the window, too few for a mean");
     assert!(close(summary.energy_counter_joules, 400.0));
 }
 
@@ -106,7 +106,7 @@ fn counter_and_integral_that_disagree_are_both_kept_with_a_note() {
     }
     let summary = summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES);
     assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 500.0));
-    assert_eq!(summary.notes["energy_counter_joules"], "50 % apart from energy_integral_joules");
+    assert_eq!(summary.notes["energy_counter_joules"], "differs from energy_integral_joules by 50 %");
     readings.ticks[4].gpu.as_mut().unwrap().energy_joules = Some(0.0);
     assert_eq!(summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES).energy_counter_joules, None);
 }
@@ -193,7 +193,7 @@ fn the_work_of_the_chip_is_a_mean_of_its_own_ticks_and_needs_five() {
     let summary = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
     assert!(close(summary.mean_sm_active, 0.8) && close(summary.mean_pcie_receive_bytes_per_second, 5.5e6), "{summary:?}");
     assert_eq!((summary.mean_tensor_active, summary.mean_sm_occupancy), (None, None));
-    assert_eq!(summary.notes["mean_tensor_active"], "2 samples in the window, too few for a mean");
+    assert_eq!(summary.notes["mean_tensor_active"], "only 2 samples in the window, too few for a mean");
     assert_eq!((summary.ecc_corrected_errors, summary.ecc_uncorrected_errors), (Some(2), None));
 }
 

@@ -1,4 +1,4 @@
-//! One batch in host memory: what workers fill, the trainer copies to the device, and the loader uses again.
+//! One batch in host memory: workers fill it, the trainer copies it to the device, and the loader reuses it.
 
 use kiln_core::kinds::data::{ImageShape, PairCounts, PanelShape};
 use kiln_data::images::Normalization;
@@ -14,7 +14,7 @@ pub struct HostBatch {
     pub step_targets: Option<u64>,
 }
 
-/// What the samples of a batch are made of.
+/// The source of the samples of a batch, by kind of data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Samples {
     Text(TextSamples),
@@ -81,7 +81,7 @@ pub struct PairSamples {
     pub pad: i64,
 }
 
-/// What the targets of a panel are.
+/// The kind of targets of a panel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TargetScale {
     /// Returns less `mean`, over `deviation`.
@@ -164,7 +164,7 @@ impl HostBatch {
         }
     }
 
-    /// Tokens that are read, padding left out: inputs of text, prompts and responses together; 0 of what holds no tokens.
+    /// Tokens that are read, without padding: inputs of text, prompts and responses together; 0 for data without tokens.
     pub fn tokens(&self) -> u64 {
         match &self.samples {
             Samples::Text(text) => (self.rows * text.seq_len) as u64,
@@ -233,7 +233,7 @@ fn refill<T: Copy>(values: &mut Vec<T>, count: usize, value: T) {
 
 impl TextSamples {
     /// Writes row `row` from tokens: each but the last is an input, each but the first the target of the one before it.
-    /// Tokens past `seq_len + 1` are left out; missing ones stay ignored.
+    /// Tokens past `seq_len + 1` are ignored; missing ones stay ignored.
     pub fn fill_row(&mut self, row: usize, tokens: &[u32]) {
         let start = row * self.seq_len;
         let pairs = tokens.iter().zip(tokens.iter().skip(1)).take(self.seq_len);
@@ -245,7 +245,7 @@ impl TextSamples {
 }
 
 impl PairSamples {
-    /// Writes row `row` from ids that end with the end token. Ids past `prompt_len` or `response_len` are left out.
+    /// Writes row `row` from ids that end with the end token. Ids past `prompt_len` or `response_len` are dropped.
     pub fn fill_row(&mut self, row: usize, prompt: &[u32], response: &[u32]) {
         let prompt = &prompt[..prompt.len().min(self.prompt_len)];
         let response = &response[..response.len().min(self.response_len)];

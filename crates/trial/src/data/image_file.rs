@@ -1,7 +1,7 @@
-//! One PNG or JPEG file to the pixels of a square: decoded, cropped, resized.
+//! Turns a PNG or JPEG file into the pixels of a square: decoded, cropped, resized.
 //!
-//! Shrinking averages over what a pixel covers (bilinear, its width stretched by the scale), as torchvision and Pillow do. What an image
-//! says of the way up it was taken (EXIF) is not heeded, as they do not either.
+//! Shrinking averages over what a pixel covers (bilinear, its width stretched by the scale), as torchvision and Pillow do. The
+//! orientation tag of an image (EXIF) is ignored, as they do.
 
 use std::{fs, path::Path};
 
@@ -143,7 +143,7 @@ mod tests {
         let misnamed = jpeg.with_extension("png");
         fs::copy(&jpeg, &misnamed).unwrap();
         assert_eq!(center(&jpeg, 8).unwrap(), center(&misnamed, 8).unwrap());
-        // JPEG keeps one colour within a few values.
+        // JPEG keeps one color within a few values.
         assert!(center(&jpeg, 8).unwrap()[..64].iter().all(|red| red.abs_diff(200) <= 6));
     }
 

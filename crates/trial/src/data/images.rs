@@ -19,9 +19,9 @@ pub struct ImageSource {
     normalization: Normalization,
     /// `None` for validation.
     augmentation: Option<Augmentation>,
-    /// How files become squares.
+    /// The way in which files become squares.
     crop: Crop,
-    /// Of the first image, where images are made.
+    /// Number of the first image, for generated images.
     first: u64,
     seed: u64,
 }
@@ -35,7 +35,7 @@ impl ImageSource {
         [source(found.train, data.augmentation(), crop, 0), source(found.valid, None, Crop::Center, FIRST_VALID)]
     }
 
-    /// What is done to a training image in this epoch. Random: from the seed, the epoch and the sample.
+    /// The augmentation of a training image in this epoch. Random: from the seed, the epoch and the sample.
     fn change(&self, draw: Draw) -> Change {
         let Some(augmentation) = &self.augmentation else { return Change::default() };
         let stream = Stream::new(self.seed ^ CHANGES, draw.epoch);
@@ -73,7 +73,7 @@ struct Change {
 }
 
 impl Change {
-    /// Where the pixel at `place` comes from; `None` is black.
+    /// The index of the source pixel for `place`; `None` is black.
     fn source(self, place: usize, shift: i64, length: usize) -> Option<usize> {
         usize::try_from(place as i64 + shift).ok().filter(|from| *from < length)
     }

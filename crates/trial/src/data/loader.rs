@@ -1,14 +1,14 @@
-//! The loader: threads make whole batches ahead of need, the trainer takes them in order.
+//! The loader: threads make batches in advance, the trainer takes them in order.
 //!
 //! In: a [`Source`] and a schedule. Out: batches 0, 1, 2, …, each with the time the trainer was blocked for it (data
-//! wait) and the time its maker was busy (load time). What a batch holds depends on its number alone, so the number of
+//! wait) and the time its maker was busy (load time). The content of a batch depends on its number alone, so the number of
 //! workers changes no sample, no order and no result.
 //!
 //! At most `num_workers × prefetch` batches are in host memory, those being made and the one in the trainer's hands included:
 //! there are that many buffers, a worker takes its batch number together with a buffer, and a dropped batch gives its buffer
-//! back. The lowest number outstanding therefore always has a buffer, and nothing can lock up.
+//! back. The lowest number outstanding therefore always has a buffer, and a deadlock is not possible.
 //!
-//! A synthetic loader makes batch 0 once, in the trainer's thread, and hands it out for every number: what a step costs without
+//! A synthetic loader makes batch 0 once, in the trainer's thread, and returns it for every number. This shows the cost of a step without
 //! a loader.
 
 use std::{
@@ -29,10 +29,10 @@ use super::{
 };
 use crate::error::panic_text;
 
-/// How batches are made. None of it changes what they hold.
+/// Settings of the loader's workers. They do not change the content of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoaderOptions {
-    /// Threads; 0 makes each batch in the trainer's own thread when it is asked for.
+    /// Number of threads; 0 makes each batch on demand in the trainer's own thread.
     pub num_workers: usize,
     /// Batches per worker in host memory.
     pub prefetch: usize,
@@ -66,7 +66,7 @@ pub struct LoadedBatch {
 struct Shared {
     source: Arc<dyn Source>,
     schedule: Box<dyn Schedule>,
-    /// Where waits and load times are read.
+    /// Clock that measures waits and load times.
     now: fn() -> Instant,
     state: Mutex<State>,
     /// A buffer came back, the limit rose, or the loader closed: workers look again.
@@ -228,7 +228,7 @@ impl Loader {
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker catches every panic of its own and reports it as a batch that failed.
+            // A worker catches each of its panics and reports it as a failed batch.
             let _ = thread.join();
         }
     }
@@ -237,7 +237,7 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
-        // Taken and let go, so that no worker is between its look at `is_closed` and its wait.
+        // Locked and released, so that no worker is between its check of `is_closed` and its wait.
         drop(self.shared.lock());
         self.shared.changed.notify_all();
         self.join();
@@ -324,7 +324,7 @@ impl Shared {
         self.schedule.step_of(0).count() as u64
     }
 
-    /// Of the whole step, which may be several batches; `None` where every sample has as many.
+    /// Number of targets of the whole step, which may be several batches; `None` if all samples have the same number.
     fn step_targets(&self, number: u64, draws: &[Draw]) -> Option<u64> {
         let counted = |draws: &[Draw]| draws.iter().map(|draw| self.source.counted_targets(draw.sample)).sum::<Option<u64>>();
         counted(draws.get(..1)?)?;

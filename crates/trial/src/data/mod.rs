@@ -1,7 +1,7 @@
 //! Data inside the child: files become samples, samples become batches, batches wait in bounded host memory.
 //!
 //! In: the trial file's `data` section. Out: [`HostBatch`]es in an order that depends on the seed and the epoch alone. How
-//! they reach the device and what is learned from them is left to `train`.
+//! they reach the device and how the model is trained is left to `train`.
 
 mod batch;
 mod image_file;
@@ -38,7 +38,7 @@ pub const LONGEST_STEPS: u64 = 2;
 
 /// Samples that can be made one by one, from any thread.
 pub trait Source: Send + Sync + 'static {
-    /// How many samples there are.
+    /// Number of samples.
     fn sample_count(&self) -> u64;
 
     /// Gives the batch room for these samples, row by row.
@@ -59,9 +59,9 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// A source was given a batch that another kind of source laid out.
-const OTHER_KIND: &str = "the batch was laid out for another kind of data; this is a fault of kiln-trial";
+const OTHER_KIND: &str = "the batch was laid out for another kind of data; this is a bug in kiln-trial; please report it";
 
-/// Why the loader has no batch.
+/// The reason why the loader has no batch.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("sample {sample} could not be made for batch {batch}: {reason}")]

@@ -1,4 +1,4 @@
-//! From the trial's `data` section to its samples.
+//! Opens the samples of the trial's `data` section.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -29,15 +29,15 @@ pub(crate) struct Opened {
     pub(crate) sort_keys: Option<Arc<Vec<u64>>>,
     pub(crate) valid: Arc<dyn Source>,
     pub(crate) facts: DataFacts,
-    /// Of a text.
+    /// Vocabulary of a text.
     pub(crate) vocabulary: Option<Vocabulary>,
-    /// What was left out of the data, and how much of it.
+    /// Dropped parts of the data: what was dropped, and how much.
     pub(crate) left_out: BTreeMap<String, u64>,
-    /// What a user ought to know of the data besides.
+    /// Further remarks about the data for the user.
     pub(crate) notices: Vec<String>,
-    /// What forecasts without a model come to; for a panel.
+    /// Errors of forecasts without a model; for a panel.
     pub(crate) baselines: Option<Baselines>,
-    /// What responses are written from and held against; of prompts and responses.
+    /// Prompts and reference responses; for data of prompts and responses.
     pub(crate) pairs: Option<OpenedPairs>,
 }
 
@@ -153,7 +153,7 @@ fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> 
     ])
 }
 
-/// What to say where the tokenizer seems to be another text's.
+/// The notice if the tokenizer seems to belong to another text.
 fn many_unknown(data: &Data, facts: &DataFacts) -> Option<String> {
     let Counts::Pairs { train, valid, .. } = &facts.counts else { return None };
     let parts = [("training", train), ("validation", valid)];

@@ -1,11 +1,11 @@
-//! Which sample comes when: a pure function of (seed, epoch), alike on every machine and for any number of workers.
+//! The order of samples: a pure function of (seed, epoch), the same on every machine and for any number of workers.
 //!
 //! Random numbers are those of [`kiln_core::kinds::random`], whose whole state is a counter, so any draw can be made on its own. A
 //! shuffle is Fisher-Yates from the end.
 
 use kiln_core::kinds::random::{GAMMA, mix, scaled};
 
-/// How many steps' samples are sorted together: enough for steps of one length, few enough that an epoch is not the same steps as the last.
+/// Number of steps whose samples are sorted together: enough for steps of similar lengths, few enough that the steps differ from epoch to epoch.
 const STEPS_SORTED_TOGETHER: u64 = 32;
 
 /// The random stream of one epoch under one seed.

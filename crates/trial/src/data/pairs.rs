@@ -1,4 +1,4 @@
-//! Prompts and responses as samples: one row each, filled up to the longest of its batch.
+//! Prompts and responses as samples: one row each, padded to the longest of its batch.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl PairRows {
         Self { order: Some(order), ..Self::new(rows, pad, length_bucket) }
     }
 
-    /// Of each sample: samples with close keys have prompts, and responses, of like lengths.
+    /// One key per sample: samples with close keys have prompts and responses of similar lengths.
     pub fn sort_keys(&self) -> Vec<u64> {
         (0..self.sample_count()).filter_map(|sample| self.row(sample)).map(sort_key).collect()
     }
@@ -65,7 +65,7 @@ impl PairRows {
         1.0 - kept as f64 / filled_up.max(1) as f64
     }
 
-    /// What the prompts, and the responses, of some samples are filled up to.
+    /// The lengths to which the prompts and the responses of some samples are padded.
     fn lengths(&self, draws: &[Draw]) -> (usize, usize) {
         self.longest(draws.iter().filter_map(|draw| self.row(draw.sample)))
     }
@@ -90,7 +90,7 @@ impl PairRows {
     }
 }
 
-/// Blocks of responses first, then prompts, up in one block and down in the next, so that neighbours across the edge are alike too; then
+/// Blocks of responses first, then prompts, up in one block and down in the next, so that neighbors across the edge are alike too; then
 /// responses. Measured on ChatLM's rows in batches of 12: 22 % padding, 40 % where rows are sorted by all their tokens, 59 % unsorted.
 fn sort_key(row: &Pair) -> u64 {
     let (prompt, response) = (row.prompt.len() as u64, row.response.len() as u64);
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(seen, expected);
     }
 
-    /// Needs the chatlm rows under `KILN_DATA`; `make test` leaves out tests with `real_data` in their name where there is none.
+    /// Needs the chatlm rows under `KILN_DATA`; `make test` skips tests with `real_data` in their name where there is none.
     #[test]
     fn real_data_has_the_padding_that_is_documented() {
         let folder = std::env::var_os("KILN_DATA").expect("KILN_DATA names the folder with `chatlm-mini-chinese/`");

@@ -1,7 +1,7 @@
-//! The bytes of a PNG or JPEG file to pixels of three colours.
+//! Decodes a PNG or JPEG file into pixels of three color channels.
 //!
-//! By `png` and `zune-jpeg`, which decode for the crate `image` too; that crate itself brings colour management and metadata, which no
-//! training reads and which cost a minute of the build.
+//! Uses `png` and `zune-jpeg`, as the crate `image` does; that crate also brings color management and metadata, which no
+//! training reads and which add a minute to the build.
 
 use std::io::Cursor;
 
@@ -26,7 +26,7 @@ pub(super) struct Pixels {
     pub(super) rgb: Vec<u8>,
 }
 
-/// Decodes a file. Greys become colours, transparency is dropped. The first bytes decide the format, not the file's name. The error
+/// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format, not the file's name. The error
 /// says what is wrong with the bytes.
 pub(super) fn decode(bytes: &[u8]) -> Result<Pixels, String> {
     if bytes.starts_with(PNG_SIGNATURE) {

@@ -1,4 +1,4 @@
-//! Which samples make up which batch, and how many batches an epoch has. Batches are numbered through all epochs from 0.
+//! The samples of each batch, and the number of batches of an epoch. Batches are numbered through all epochs from 0.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,11 @@ use kiln_core::kinds::{data::Sampling, samples::Epoch};
 
 use super::{Draw, order::Stream};
 
-/// Which samples a loader puts into which batch.
+/// Decides which samples a loader puts into which batch.
 pub(super) trait Schedule: Send + Sync {
     fn total_batches(&self) -> u64;
 
-    /// What a loader whose threads do not live across epochs makes at most with the same threads.
+    /// Number of batches of one epoch. A loader whose threads end with an epoch makes at most so many with the same threads.
     fn batches_per_epoch(&self) -> u64;
 
     /// The samples of a batch, row by row.
@@ -38,7 +38,7 @@ pub struct BatchSchedule {
     pub total_steps: u64,
     pub sampling: Sampling,
     pub seed: u64,
-    /// Of each sample: those with close keys make a step. `None` draws each step from all samples.
+    /// One key per sample: samples with close keys share a step. `None` draws each step from all samples.
     pub sort_keys: Option<Arc<Vec<u64>>>,
 }
 
@@ -163,7 +163,7 @@ pub struct EvaluationSchedule {
     pub samples: u64,
     /// Rows of every batch but the last.
     pub batch_size: u64,
-    /// Whether each row goes on where the same row of the batch before ended; else the rows of a batch follow one another.
+    /// Whether each row continues where the same row of the batch before ended; else the rows of a batch follow one another.
     pub is_contiguous: bool,
 }
 

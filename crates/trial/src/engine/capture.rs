@@ -1,4 +1,4 @@
-//! Work on a CUDA device that is captured once and replayed (`shim/capture.cpp`): the host then asks for one thing where it asked for hundreds.
+//! Work on a CUDA device that is captured once and replayed (`shim/capture.cpp`): the host then makes one call instead of hundreds.
 
 use std::{fmt, ptr, ptr::NonNull};
 
@@ -21,7 +21,7 @@ unsafe extern "C" {
 /// The memory that the captures of one trial share. Any number but 0; libtorch's own start at 1.
 const POOL: u64 = 0x6b69_6c6e;
 
-/// From now on this thread's work on the device goes to a stream of its own, which can be captured.
+/// From now on, this thread's work on the device runs on its own stream, which can be captured.
 ///
 /// Errors: no CUDA, or libtorch's words.
 pub(crate) fn use_side_stream(device: usize) -> Result<(), TrialError> {
@@ -36,14 +36,14 @@ pub(crate) struct Graph(NonNull<CGraph>);
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Captures what `work` asks of the device in this thread; it is not done yet. What it gives lies in the memory of the capture.
+    /// Captures the work that `work` submits to the device in this thread, without executing it. Its results are in the capture's memory.
     ///
     /// Errors: `work`'s; libtorch's where the work cannot be captured. The thread captures nothing any more after either.
     pub(crate) fn capture<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<(Self, T), TrialError> {
         let mut graph = ptr::null_mut();
         // SAFETY: `graph` is a place.
         checked(unsafe { kiln_capture_begin(POOL, &raw mut graph) })?;
-        let graph = NonNull::new(graph).map(Self).ok_or_else(|| error_from_text("libtorch made no graph and gave no reason"))?;
+        let graph = NonNull::new(graph).map(Self).ok_or_else(|| error_from_text("libtorch returned neither a graph nor an error"))?;
         let made = work();
         // SAFETY: the graph lives, and its capture began in this thread.
         let ended = checked(unsafe { kiln_capture_end(graph.0.as_ptr()) });

@@ -1,6 +1,6 @@
-//! The device beside its operations (`shim/device.cpp`): libtorch's CUDA half, batches on their way to the device, moments on
-//! its stream. In come host numbers and paths, out go tensors, seconds, or libtorch's words as [`TrialError`]. All that tells
-//! CUDA from the CPU in these matters is here and in the shim.
+//! The device apart from its operations (`shim/device.cpp`): libtorch's CUDA half, batches on their way to the device, moments on
+//! its stream. Input: host numbers and paths. Output: tensors, seconds, or libtorch's messages as [`TrialError`]. All code that distinguishes
+//! CUDA from the CPU for these tasks is here and in the shim.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -35,10 +35,10 @@ unsafe extern "C" {
     fn kiln_forget_moment(moment: *mut CEvent);
 }
 
-/// Why this process has no CUDA half of libtorch; each text names the file.
+/// The reason why this process has no CUDA part of libtorch; each text names the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoCuda {
-    /// The flavour has none: the file is not there, or it is an empty stand-in.
+    /// The flavor has none: the file does not exist, or it is an empty placeholder.
     CpuOnly(String),
     /// The file is there and cannot be loaded, most often because a library that it needs is missing.
     Broken(String),
@@ -48,7 +48,7 @@ impl From<NoCuda> for TrialError {
     fn from(absent: NoCuda) -> Self {
         let (NoCuda::CpuOnly(why) | NoCuda::Broken(why)) = absent;
         Self::NoDevice(format!(
-            "{why}: this libtorch computes on the CPU only; name one with CUDA (`LD_LIBRARY_PATH` before the start, or `KILN_LIBTORCH=cuda make libtorch`)"
+            "{why}: this libtorch is CPU-only; use one with CUDA (`LD_LIBRARY_PATH` before the start, or `KILN_LIBTORCH=cuda make libtorch`)"
         ))
     }
 }
@@ -73,12 +73,12 @@ fn folder() -> PathBuf {
     files.get("libtorch_cpu").and_then(|path| Path::new(path).parent()).map(Path::to_owned).unwrap_or_default()
 }
 
-/// Loads NVRTC, once in this process. A trial can do without, so what could not be loaded is told on standard error, and it goes on.
+/// Loads NVRTC, once in this process. A trial can run without it, so a failure is reported on standard error, and the trial continues.
 fn load_compiler(folder: &Path) {
     static LOADED: Once = Once::new();
     LOADED.call_once(|| {
         for note in nvrtc::load(folder) {
-            // Where standard error is closed nobody is there to read it.
+            // A closed standard error has no reader, so the error is ignored.
             let _ = writeln!(io::stderr(), "kiln-trial: {note}");
         }
     });
@@ -111,17 +111,17 @@ pub(crate) fn symbols() -> Vec<Symbol> {
 fn load_from(folder: &Path) -> Result<(), NoCuda> {
     let path = folder.join("libtorch_cuda.so");
     if !path.exists() {
-        return Err(NoCuda::CpuOnly(format!("{} is not there", path.display())));
+        return Err(NoCuda::CpuOnly(format!("{} does not exist", path.display())));
     }
     let broken = |error: &dyn fmt::Display| NoCuda::Broken(format!("{} cannot be loaded ({error})", path.display()));
     let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| broken(&error))?;
     let mut is_real = 0;
     // SAFETY: a NUL-terminated text that lives through the call, and a place.
     checked(unsafe { kiln_load_cuda(name.as_ptr(), &raw mut is_real) }).map_err(|error| broken(&error))?;
-    if is_real == 0 { Err(NoCuda::CpuOnly(format!("{} is an empty stand-in", path.display()))) } else { Ok(()) }
+    if is_real == 0 { Err(NoCuda::CpuOnly(format!("{} is an empty placeholder", path.display()))) } else { Ok(()) }
 }
 
-/// Where a batch is copied to, and from what kind of host memory.
+/// Target of a batch's copy, and the kind of host memory it is copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     /// The CUDA device; `None` is the CPU.
@@ -170,7 +170,7 @@ fn number(device: Option<usize>) -> c_int {
     device.map_or(-1, |device| device as c_int)
 }
 
-/// A moment on the device's stream: it has come when all that was asked of the device before is done.
+/// A moment on the device's stream: it is reached when all earlier work of the device is done.
 pub(crate) struct Moment(NonNull<CEvent>);
 
 impl Moment {
@@ -181,14 +181,14 @@ impl Moment {
         Self::record_on_all(1)
     }
 
-    /// Marks the moment at which the first `devices` have all done what was asked of them before; does not wait.
+    /// Marks the moment at which the first `devices` have all finished their earlier work; does not wait.
     ///
     /// Errors: as for [`Moment::record`].
     pub(crate) fn record_on_all(devices: usize) -> Result<Self, TrialError> {
         let mut event = ptr::null_mut();
         // SAFETY: `event` is a place.
         checked(unsafe { kiln_record_moment(devices as c_int, &raw mut event) })?;
-        NonNull::new(event).map(Self).ok_or_else(|| error_from_text("libtorch made no event and gave no reason"))
+        NonNull::new(event).map(Self).ok_or_else(|| error_from_text("libtorch returned neither an event nor an error"))
     }
 
     /// Seconds until a later moment, by the device's clock (resolution about half a microsecond). Waits for the later one.
@@ -278,7 +278,7 @@ mod tests {
         std::fs::remove_file(&library).unwrap();
         let other = facts::library_files()["libtorch_cpu"].replace("libtorch_cpu.so", "libc10.so");
         std::os::unix::fs::symlink(other, &library).unwrap();
-        assert_eq!(load(), NoCuda::CpuOnly(format!("{} is an empty stand-in", library.display())));
+        assert_eq!(load(), NoCuda::CpuOnly(format!("{} is an empty placeholder", library.display())));
         let words = TrialError::from(load()).to_string();
         assert!(words.contains("computes on the CPU only") && words.contains("KILN_LIBTORCH=cuda"), "{words}");
     }

@@ -1,4 +1,4 @@
-//! A device of a trial: opened once, waited for, seeded, asked for its allocator's figures.
+//! A device of a trial: opening, waiting, seeding, and the allocator's figures.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
@@ -34,12 +34,12 @@ pub struct EngineDevice {
 impl EngineDevice {
     /// Opens the device and sets the engine's threads.
     ///
-    /// Errors: flex has no CUDA; libtorch may be left out of this build; there may be no driver or no CUDA libtorch.
+    /// Errors: flex has no CUDA; this build may be without libtorch; there may be no driver or no CUDA libtorch.
     pub fn open(engine: Engine, kind: ChildDevice, cpu_threads: u64) -> Result<Self, TrialError> {
         Self::open_replica(engine, kind, cpu_threads, 0)
     }
 
-    /// The device of replica `replica`, from 0: each has a CUDA device of its own, and all of them share the CPU.
+    /// The device of replica `replica`, from 0: each has its own CUDA device, and all of them share the CPU.
     ///
     /// Errors: also where this process sees too few CUDA devices.
     pub(crate) fn open_replica(engine: Engine, kind: ChildDevice, cpu_threads: u64, replica: usize) -> Result<Self, TrialError> {
@@ -75,12 +75,12 @@ impl EngineDevice {
         self.is_cuda()
     }
 
-    /// Which of the CUDA devices it is; `None` on the CPU.
+    /// Index of the CUDA device; `None` on the CPU.
     pub(super) fn cuda(&self) -> Option<usize> {
         self.is_cuda().then_some(self.ordinal)
     }
 
-    /// From now on what this thread asks of a GPU goes to a stream of its own, which can be captured; nothing on the CPU.
+    /// From now on, this thread's work on a GPU runs on its own stream, which can be captured; no effect on the CPU.
     ///
     /// Errors: libtorch's words.
     #[cfg(feature = "libtorch")]
@@ -113,17 +113,17 @@ impl EngineDevice {
         Ok(())
     }
 
-    /// Waits until the device has done all that was asked of it.
+    /// Waits until the device has finished all submitted work.
     pub fn wait(&self) -> Result<(), TrialError> {
-        guard(|| self.plain.sync())?.map_err(|error| TrialError::Failed(format!("the device stopped: {error:?}")))
+        guard(|| self.plain.sync())?.map_err(|error| TrialError::Failed(format!("the device failed: {error:?}")))
     }
 
-    /// The name a person knows the device by. A GPU's name comes from its driver, which the parent asks.
+    /// The name by which a user knows the device. A GPU's name comes from its driver, which the parent queries.
     pub fn name(&self) -> String {
         if self.is_cuda() { "CUDA".to_owned() } else { cpu_model() }
     }
 
-    /// Threads that the engine computes with on the CPU, as it says itself.
+    /// Number of CPU threads that the engine reports.
     pub fn cpu_threads(&self) -> u64 {
         match self.engine {
             #[cfg(feature = "libtorch")]
@@ -141,7 +141,7 @@ impl EngineDevice {
         None
     }
 
-    /// Begins the allocator's peaks anew; nothing on the CPU.
+    /// Resets the allocator's peaks; no effect on the CPU.
     pub fn reset_allocator_peaks(&self) {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {
@@ -184,7 +184,7 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64, ordinal: usize) -> Result<
     }
 }
 
-/// The first device tells itself, in libtorch's words, why there is none.
+/// Errors: fewer devices than needed. The first device is not checked: opening it fails with libtorch's own message.
 #[cfg(feature = "libtorch")]
 fn refuse_too_few(ordinal: usize) -> Result<(), TrialError> {
     if ordinal == 0 {
@@ -195,7 +195,7 @@ fn refuse_too_few(ordinal: usize) -> Result<(), TrialError> {
         return Ok(());
     }
     Err(TrialError::NoDevice(format!(
-        "the trial wants at least {} GPUs (`run.devices_per_trial`) and libtorch sees {visible}; is one hidden by `CUDA_VISIBLE_DEVICES`?",
+        "the trial needs at least {} GPUs (`run.devices_per_trial`), and libtorch sees {visible}; does `CUDA_VISIBLE_DEVICES` hide one?",
         ordinal + 1
     )))
 }

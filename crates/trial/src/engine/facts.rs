@@ -1,4 +1,4 @@
-//! What a result depends on besides the trial file: libraries as loaded into this process, switches, the CPU's name.
+//! Facts on which a result depends besides the trial file: libraries as loaded into this process, switches, the CPU's name.
 
 use std::{collections::BTreeMap, fs};
 
@@ -66,7 +66,7 @@ pub(super) fn build_setting<'a>(build: &'a str, key: &str) -> Option<&'a str> {
     values.find_map(|(_, value)| Some(value.trim()).filter(|value| !value.is_empty()))
 }
 
-/// Of the text that libtorch says of its build. `libtorch` is without the mark of its flavour, which `libtorch_build` has.
+/// Versions in libtorch's description of its build. `libtorch` is without the flavor's suffix, which `libtorch_build` has.
 #[cfg(feature = "libtorch")]
 fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
     let value = |key: &str| build_setting(build, key);
@@ -177,7 +177,7 @@ mod tests {
     fn this_process_tells_its_libraries_versions() {
         let found = libraries();
         assert!(found["libtorch"].starts_with("2.") && !found["libtorch"].contains('+'), "{found:?}");
-        // Both flavours of the wheel load the CUDA runtime; a libtorch built without CUDA does not.
+        // Both flavors of the wheel load the CUDA runtime; a libtorch built without CUDA does not.
         if let Some(file) = library_files().get("cudart") {
             assert!(found["cudart"].split_once('.').is_some_and(|(major, _)| major.parse::<u32>().is_ok()), "{file}: {found:?}");
         }

@@ -1,4 +1,4 @@
-//! Tensors in memory of their own that stays where it is, so that recorded work finds there what it reads.
+//! Tensors in their own memory at fixed addresses, so that recorded work finds its inputs there.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
@@ -18,7 +18,7 @@ pub(crate) trait Raw: Clone {
     /// A tensor over this memory.
     fn over(raw: tch::Tensor) -> Self;
 
-    /// The same values in memory of their own.
+    /// A copy of the values in its own memory.
     fn duplicate(&self) -> Self {
         Self::over(self.raw().copy())
     }

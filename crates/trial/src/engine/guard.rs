@@ -1,4 +1,4 @@
-//! Turns what an engine throws into errors with a kind. libtorch's faults arrive as panics of tch and burn with libtorch's
+//! Turns exceptions of an engine into errors with a kind. libtorch's errors arrive as panics of tch and burn with libtorch's
 //! text, or as text from the shim; both come out as [`TrialError`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use kiln_core::plan::speaks_of_memory;
 
 use crate::error::{TrialError, panic_text};
 
-/// How libtorch words a missing device.
+/// Phrases of libtorch's errors that mean a missing device.
 const NO_DEVICE: [&str; 7] = [
     "Found no NVIDIA driver",
     "No CUDA GPUs are available",
@@ -23,7 +23,7 @@ pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, TrialError> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| error_from_text(&panic_text(payload.as_ref())))
 }
 
-/// As [`guard`], for work that reports errors of its own.
+/// As [`guard`], for work that returns its own errors.
 pub fn guard_result<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<T, TrialError> {
     guard(work).and_then(|result| result)
 }

@@ -1,5 +1,5 @@
-//! Batches on their way to the device. In come numbers on the host, out go tensors on the device; from what kind of host memory
-//! they were copied is remembered for the result.
+//! Batches on their way to the device. Input: numbers on the host. Output: tensors on the device; the kind of host memory
+//! they were copied from is kept for the result.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
@@ -20,17 +20,17 @@ pub(crate) struct HostCopy {
     /// Whether the next batch goes through pinned memory.
     pinned: bool,
     note: Option<String>,
-    /// Where they were needed, the numbers of the pixels of so many channels, [channels, 256] on the device.
+    /// Values of pixels, if needed, for this number of channels: [channels, 256] on the device.
     #[cfg(feature = "libtorch")]
     of_pixels: Option<(Normalization, usize, tch::Tensor)>,
 }
 
 impl HostCopy {
-    /// `pin_memory` is `data.pin_memory`; without a GPU there is nothing to copy to, and a note says so to who asked for it.
+    /// `pin_memory` is `data.pin_memory`; without a GPU it has no effect, and a note says so.
     pub(crate) fn new(device: &EngineDevice, pin_memory: PinMemory) -> Self {
         let to = device.cuda();
         let is_in_vain = pin_memory == PinMemory::Asked(true) && to.is_none();
-        let note = is_in_vain.then(|| "no effect on the CPU, which reads batches where they are".to_owned());
+        let note = is_in_vain.then(|| "no effect on the CPU, where batches are not copied".to_owned());
         Self {
             device: device.plain().clone(),
             engine: device.engine,
@@ -47,7 +47,7 @@ impl HostCopy {
         self.to.map(|_| if self.pinned { "pinned" } else { "pageable" })
     }
 
-    /// Why `data.pin_memory` did not do what it says.
+    /// The reason why `data.pin_memory` has no effect.
     pub(crate) fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -116,7 +116,7 @@ impl HostCopy {
                 Ok(found) => return Ok(found.reshape(shape)),
                 Err(error) => {
                     self.pinned = false;
-                    self.note = Some(format!("batches are copied from pageable memory, pinned memory failed: {error}"));
+                    self.note = Some(format!("batches are copied from pageable memory because pinned memory failed: {error}"));
                 }
             }
         }
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// All 256 byte values in three channels, to the bit; 11 × 13 is no multiple of a SIMD width.
+    /// All 256 byte values in three channels, to the bit; 11 × 13 is not a multiple of a SIMD width.
     #[test]
     fn images_become_the_numbers_of_their_tables_wherever_they_are_normalized() {
         let normalization = Normalization { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };

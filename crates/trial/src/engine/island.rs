@@ -1,5 +1,5 @@
 //! Islands: fused libtorch operations inside burn's autodiff. An island is one node of burn's graph; its forward and its
-//! backward are the shim's. In come burn tensors on libtorch, out goes one burn tensor.
+//! backward are the shim's. Input: burn tensors on libtorch. Output: one burn tensor.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
@@ -43,7 +43,7 @@ impl State {
         let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner).take();
         let saved = saved.ok_or_else(|| {
             TrialError::Failed(
-                "a second backward pass was asked of one forward pass, which is kept for one only; run the forward pass again".to_owned(),
+                "a second backward pass was run after one forward pass, whose values are kept for one only; run the forward pass again".to_owned(),
             )
         })?;
         saved.backward(gradient, count)
@@ -69,7 +69,7 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
     }
 }
 
-/// Which of burn's handles an operation's backward pass reads.
+/// The handles that an operation's backward pass reads.
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
         // A product in another dtype than its input's keeps its own copy.
@@ -85,14 +85,14 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
     }
 }
 
-/// What a forward pass came to. Without `save` nothing is kept.
+/// Result of a forward pass. Without `save` nothing is kept for a backward pass.
 struct Ran {
     output: TchTensor,
     saved: Option<Saved>,
     held: Vec<TchTensor>,
 }
 
-/// The operation on these inputs, part of burn's graph if any input is. `indices` are whole numbers beside them.
+/// The operation on these inputs, part of burn's graph if any input is. `indices` are additional integer inputs.
 pub(super) fn island<const N: usize, const D: usize>(operation: Operation, inputs: [Input; N], indices: Option<Tensor<1, Int>>) -> Tensor<D> {
     let indices = indices.map(|indices| indices.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
     around(inputs, |inputs, save| {
@@ -120,7 +120,7 @@ pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>
     (output, last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))))
 }
 
-/// Attention without scaling, as [`biased_attention`] has it; `mask` is part of no graph. Out [batch, time, inner].
+/// Attention without scaling, as [`biased_attention`] has it; `mask` is not part of any graph. Out [batch, time, inner].
 pub(super) fn attention_island<const N: usize>(inputs: [Input; N], mask: Option<Tensor<4>>, has_bias: bool, with: AttentionSettings) -> Tensor<3> {
     let mask = mask.map(|mask| mask.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
     around(inputs, |inputs, save| {
@@ -156,7 +156,7 @@ fn around<const N: usize, const D: usize>(inputs: [Input; N], run: impl FnOnce(&
     }
 }
 
-/// The `count` largest values of each row, the largest first, and their columns; both [rows, count]. Part of no graph.
+/// The `count` largest values of each row, the largest first, and their columns; both [rows, count]. Not part of any graph.
 pub(super) fn largest(x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
     let found = Input::from(x).into_plain().tensor.f_topk(count as i64, -1, true, true);
     let (values, columns) = or_panic(found.map_err(|error| error_from_text(&error.to_string())));

@@ -1,5 +1,6 @@
 //! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches,
-//! versions. All unsafe code of the package is here, in `scaler.rs`, in `cuda.rs`, in `replicas.rs` and in `probe.rs`. In come tch tensors, out go tch tensors or libtorch's words as [`TrialError`].
+//! versions. All unsafe code of the package is here, in `scaler.rs`, in `cuda.rs`, in `replicas.rs` and in `probe.rs`.
+//! Input: tch tensors. Output: tch tensors or libtorch's messages as [`TrialError`].
 
 use std::{
     collections::BTreeMap,
@@ -171,14 +172,14 @@ fn same_length(lists: &[&[Tensor]]) -> Result<(), TrialError> {
         return Ok(());
     }
     let lengths: Vec<usize> = lists.iter().map(|list| list.len()).collect();
-    Err(TrialError::Failed(format!("the optimizer's lists of tensors differ in length: {lengths:?}; this is a fault of kiln, please report it")))
+    Err(TrialError::Failed(format!("the optimizer's lists of tensors differ in length: {lengths:?}; this is a bug in kiln; please report it")))
 }
 
 pub(super) fn count(tensors: &[Tensor]) -> c_int {
     tensors.len() as c_int
 }
 
-/// What a forward pass left for its backward pass, which consumes it.
+/// State that a forward pass saved for its backward pass, which consumes it.
 pub(super) struct Saved(NonNull<CSaved>);
 
 // SAFETY: it owns tensors, whose reference counts are atomic, and nothing else refers to it.
@@ -199,7 +200,7 @@ impl Drop for Saved {
 
 impl Saved {
     /// Gradients of the operation's first `count` inputs; `None` where there is none. Some operations write over what they
-    /// saved, so there is no second time.
+    /// saved, so it cannot run twice.
     pub(super) fn backward(self, gradient: &Tensor, count: usize) -> Result<Vec<Option<Tensor>>, TrialError> {
         let mut results = vec![ptr::null_mut(); count];
         // SAFETY: `results` has room for `count` handles; the handles written are new and owned here.
@@ -238,7 +239,7 @@ pub(super) enum Operation {
     },
     /// `[stream, branch]`.
     Residual,
-    /// `[logits]` and targets; `reuse` says that nobody else holds the logits.
+    /// `[logits]` and targets; `reuse` means that the logits are not used elsewhere.
     CrossEntropy {
         reuse: bool,
         smoothing: f64,
@@ -286,11 +287,11 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
 }
 
-/// How attention with a bias computes.
+/// Settings of attention with a bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct AttentionSettings {
     pub(super) heads: i64,
-    /// Of attention weights; 0 in evaluation.
+    /// Dropout of the attention weights; 0 in evaluation.
     pub(super) dropout: f64,
     pub(super) way: Way,
 }
@@ -342,7 +343,7 @@ pub(super) fn biased_attention(
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
 }
 
-/// How LSTM layers compute.
+/// Settings of LSTM layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LstmSettings {
     /// Between layers; 0 in evaluation.
@@ -388,7 +389,7 @@ pub(super) fn lstm(
     Ok((out, [hidden, cell], saved))
 }
 
-/// How a convolution and what follows it compute.
+/// Settings of a convolution and of the operations after it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ConvSettings {
     pub(super) stride: i64,
@@ -611,13 +612,13 @@ pub(super) fn headers_version() -> &'static str {
     unsafe { CStr::from_ptr(kiln_headers_version()) }.to_str().unwrap_or("unknown")
 }
 
-/// How the libtorch in this process was built, in its own words (`KEY=value` parts between commas and lines).
+/// libtorch's own description of its build (`KEY=value` parts between commas and lines).
 pub(super) fn build() -> String {
     // SAFETY: a constant text of the shim.
     unsafe { CStr::from_ptr(kiln_libtorch_build()) }.to_string_lossy().into_owned()
 }
 
-/// How a library tells its version.
+/// The way to ask a library for its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
     /// `size_t f()`.
@@ -686,13 +687,13 @@ pub(crate) fn cuda_branches_forced() -> bool {
 }
 
 /// Makes this thread take them, or no longer: for tests of what a machine without a GPU can show of them. What is built while they are
-/// forced goes on to take them.
+/// forced still takes them.
 pub fn force_cuda_branches(is_forced: bool) {
     // SAFETY: a call without pointers.
     unsafe { kiln_force_cuda_branches(c_int::from(is_forced)) }
 }
 
-/// From now on this thread tells each of libtorch's warnings once in this process: some would come with every step.
+/// From now on, this thread prints each of libtorch's warnings once in this process: some would appear at every step.
 pub(super) fn warn_once() {
     // SAFETY: a call without pointers.
     unsafe { kiln_warn_once() }
@@ -706,7 +707,7 @@ pub(crate) fn attention_kernels() -> Vec<&'static str> {
     NAMES.into_iter().enumerate().filter(|(bit, _)| ran >> bit & 1 == 1).map(|(_, name)| name).collect()
 }
 
-/// From now on host memory that tensors give back stays with the process, for the next ones.
+/// From now on the process keeps freed host memory for later tensors.
 pub(super) fn keep_host_memory() {
     // SAFETY: a call without pointers; it sets two numbers of the C library's allocator.
     unsafe { kiln_keep_host_memory() }

@@ -1,6 +1,6 @@
-//! What is the engines' own: devices, precision, fused operations, allocator figures, and every unsafe line of this package.
+//! The engines: devices, precision, fused operations, allocator figures, and every unsafe line of this package.
 //!
-//! In come an engine's name and a device; out come burn's `Device` and the operations that models are written in. An operation
+//! Input: an engine's name and a device. Output: burn's `Device` and the operations that models are written in. An operation
 //! has one meaning on both engines: on libtorch it is one fused kernel with libtorch's own backward, on flex it is composed of
 //! burn's operations.
 

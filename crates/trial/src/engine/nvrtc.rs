@@ -1,8 +1,8 @@
-//! NVRTC, the compiler that cuDNN and libtorch call for kernels that are made while a trial runs. In comes the folder of libtorch,
-//! out go loaded libraries or readable notes, and whether a kernel compiles.
+//! NVRTC, the compiler that cuDNN and libtorch call for kernels that are made while a trial runs. Input: the folder of libtorch.
+//! Output: loaded libraries or readable notes, and whether a kernel compiles.
 //!
 //! `libnvrtc` opens its `libnvrtc-builtins` by bare name, and neither knows the folders of pip's wheels. Python's torch therefore
-//! loads both by their paths when it is imported (`_preload_cuda_deps`); without Python that is for kiln to do, or compiling fails
+//! loads both by their paths when it is imported (`_preload_cuda_deps`); without Python kiln must do it, or compiling fails
 //! with "failed to open libnvrtc-builtins" wherever no CUDA toolkit is known to the system's loader.
 
 use std::{
@@ -27,7 +27,7 @@ unsafe extern "C" {
 const COMPILER: &str = "libnvrtc";
 const BUILTINS: &str = "libnvrtc-builtins";
 
-/// Loads what [`files`] finds; a note for each that cannot be loaded. Files that are not there are no fault: the system may have them.
+/// Loads what [`files`] finds; a note for each that cannot be loaded. Missing files are not an error: the system may have them.
 pub(super) fn load(lib: &Path) -> Vec<String> {
     let loaded = |path: &PathBuf| load_one(path).err().map(|error| note(path, &error));
     files(lib).iter().filter_map(loaded).collect()
@@ -110,9 +110,9 @@ pub(crate) struct Version {
     pub(crate) newest: String,
 }
 
-/// Of the libnvrtc at `path`.
+/// Version of the libnvrtc at `path`.
 ///
-/// Errors: it is none, or cannot be loaded.
+/// Errors: the file is not a libnvrtc, or cannot be loaded.
 pub(crate) fn version(path: &Path) -> Result<Version, TrialError> {
     let path = text(&path.as_os_str().to_string_lossy())?;
     let (mut version, mut newest) = (0, 0);

@@ -1,4 +1,4 @@
-//! The operations that models are written in: one meaning, two engines.
+//! The operations that models are written in, with one meaning on two engines.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +28,7 @@ pub struct LstmWeights {
     pub state_bias: Tensor<1>, // [4 × hidden]
 }
 
-/// The states of LSTM layers, part of no graph.
+/// The states of LSTM layers, not part of any graph.
 #[derive(Clone, Debug)]
 pub struct LstmState {
     pub hidden: Tensor<3>, // [layers, batch, hidden]
@@ -47,14 +47,14 @@ impl LstmState {
     }
 }
 
-/// What is added to the scores of attention before the softmax; made once for all layers that share it.
+/// Terms that are added to the scores of attention before the softmax; made once for all layers that share them.
 #[derive(Clone, Debug)]
 pub struct AddedToScores {
     /// Learned; gets a gradient.
     bias: Option<Tensor<3>>, // [heads, time, time']
     /// 0, or −∞ where nothing may be seen.
     mask: Option<Tensor<4>>, // [batch or 1, 1, time or 1, time']
-    /// The sum of both in the dtype of products, part of no graph: what libtorch adds.
+    /// The sum of both in the dtype of products, not part of any graph: what libtorch adds.
     #[cfg(feature = "libtorch")]
     sum: Option<Tensor<4>>, // [batch or 1, heads or 1, time or 1, time']
 }
@@ -75,7 +75,7 @@ pub struct ConvGeometry {
     pub padding: usize,
 }
 
-/// What follows a convolution's norm.
+/// The operation after a convolution's norm.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one per operation, and it is moved once")]
 pub enum After {
@@ -109,7 +109,7 @@ impl RunningStats {
     }
 }
 
-/// How one pass computes: on which engine, in which precision, with or without dropout. Passed down a model's forward.
+/// Settings of one pass: engine, precision, with or without dropout. Passed down a model's forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arithmetic {
     engine: Engine,
@@ -243,7 +243,7 @@ impl Arithmetic {
         x / root * weight.unsqueeze::<3>()
     }
 
-    /// What the attention of several layers adds to its scores: a learned bias [heads, time, time'], and a mask of 0 and −∞ that
+    /// Makes the terms that several layers add to their attention scores: a learned bias [heads, time, time'], and a mask of 0 and −∞ that
     /// spreads to [batch, heads, time, time'].
     pub fn added_to_scores(self, bias: Option<Tensor<3>>, mask: Option<Tensor<4>>) -> AddedToScores {
         #[cfg(feature = "libtorch")]
@@ -291,7 +291,7 @@ impl Arithmetic {
         self.composed_attention(qkv.narrow(2, 0, inner), rest, added, heads, dropout)
     }
 
-    /// Attention to another sequence, or to what is kept of one's own: queries [batch, time, inner], keys and values side by side
+    /// Attention to another sequence, or to the cached own keys and values: queries [batch, time, inner], keys and values side by side
     /// [batch, time', 2 × inner]; out [batch, time, inner]. Random: as above.
     pub fn attention_to(self, queries: Tensor<3>, keys_values: Tensor<3>, added: &AddedToScores, heads: usize, dropout: f64) -> Tensor<3> {
         #[cfg(feature = "libtorch")]
@@ -337,7 +337,7 @@ impl Arithmetic {
         activation::relu(x)
     }
 
-    /// The `count` largest values of each row of x [rows, columns], the largest first, and their columns; both [rows, count]. Part of no graph.
+    /// The `count` largest values of each row of x [rows, columns], the largest first, and their columns; both [rows, count]. Not part of any graph.
     pub fn largest(self, x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {
@@ -398,7 +398,7 @@ impl Arithmetic {
         (x, LstmState { hidden: one_after_the_other(hidden), cell: one_after_the_other(cell) })
     }
 
-    /// One where cuDNN would drop values between layers: it keeps a state of its own for that, which libtorch makes anew after each seed,
+    /// One where cuDNN would drop values between layers: it keeps its own state for that, which libtorch rebuilds after each seed,
     /// and reads from the device.
     fn layers_at_once(self, dropout: f64) -> usize {
         #[cfg(feature = "libtorch")]
@@ -516,7 +516,7 @@ impl Arithmetic {
     }
 
     /// Sum of the cross entropies, in nats and f32, of logits [rows, classes] and targets [rows]; targets of
-    /// [`IGNORED_TARGET`] are left out. `smoothing` of each target is shared by all classes. Out [1].
+    /// [`IGNORED_TARGET`] are ignored. `smoothing` of each target is shared by all classes. Out [1].
     pub fn cross_entropy(self, logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64) -> Tensor<1> {
         #[cfg(feature = "libtorch")]
         if self.is_fused() {

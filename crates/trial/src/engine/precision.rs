@@ -1,5 +1,5 @@
-//! What a precision asks of the engine: the number format of its products, and a device that has it. In come a precision and
-//! the open device; what it lacks is refused by name, and libtorch's switch for TF32 is set.
+//! Requirements of a precision: the number format of products, and a device that has it. Input: a precision and
+//! the open device. A missing capability is an error that names it; libtorch's switch for TF32 is set.
 
 use kiln_core::spec::Precision;
 
@@ -57,8 +57,7 @@ impl EngineDevice {
 
     fn refuse_tf32(&self) -> Result<(), TrialError> {
         if !self.is_cuda() {
-            let text =
-                "`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU";
+            let text = "`train.precision` tf32 needs a GPU, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU";
             return Err(TrialError::Bad(text.to_owned()));
         }
         #[cfg(feature = "libtorch")]
@@ -78,7 +77,7 @@ fn too_old(capability: &str) -> String {
     )
 }
 
-/// A capability that cannot be read is not held against the device.
+/// A capability that cannot be read does not exclude the device.
 #[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "there is no CUDA without libtorch"))]
 fn has_tf32(capability: &str) -> bool {
     let parts = capability.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
@@ -98,7 +97,7 @@ mod tests {
         let text = device.set_precision(Precision::Tf32).unwrap_err().to_string();
         assert_eq!(
             text,
-            "`train.precision` tf32 is a format of GPUs, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU"
+            "`train.precision` tf32 needs a GPU, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU"
         );
         for precision in [Precision::F32, Precision::Bf16, Precision::AmpBf16, Precision::AmpF16] {
             device.set_precision(precision).unwrap();

@@ -1,4 +1,4 @@
-//! What the loaded libtorch was built for, and what the CUDA driver says of itself. In comes nothing, out go facts for
+//! Facts about the build of the loaded libtorch and about the CUDA driver. No input. Output: facts for
 //! `examine`; nothing here computes.
 
 use std::{
@@ -34,7 +34,7 @@ struct DriverDevice {
 /// Most devices of one machine; a DGX has 16.
 const MOST_DEVICES: usize = 64;
 
-/// The libtorch of this process, as far as it can be asked without a device. Its CUDA half is loaded for that, as a trial does.
+/// Facts about the libtorch of this process that need no device. Its CUDA part is loaded for this, as in a trial.
 pub(crate) fn build() -> Libtorch {
     let cuda_fault = match cuda::load() {
         Err(NoCuda::Broken(why)) => Some(why),
@@ -71,7 +71,7 @@ fn cuda_build() -> (i64, i64) {
     }
 }
 
-/// As the CUDA driver tells it of the first device that this process sees, such as `8.0`; `None` without a driver.
+/// Compute capability of the first visible device, from the CUDA driver, such as `8.0`; `None` without a driver.
 pub(super) fn compute_capability() -> Option<String> {
     Some(driver()?.devices.into_iter().next()?.compute_capability)
 }

@@ -1,5 +1,5 @@
-//! The operators that a piece of work asks of libtorch (`shim/recorder.cpp`), for tests and for counts beside PyTorch's. In comes work, out
-//! come its operators in their order, with what went in. Costs nothing where nothing is recorded.
+//! The libtorch operators that a piece of work calls (`shim/recorder.cpp`), for tests and for counts beside PyTorch's. Input: work.
+//! Output: its operators in their order, with their inputs. Without recording it has no cost.
 
 use std::{
     collections::BTreeMap,
@@ -20,9 +20,9 @@ unsafe extern "C" {
 pub struct Operator {
     /// As libtorch names it, such as `aten::addmm`.
     pub name: String,
-    /// Which of the operators of that name; often nothing.
+    /// Name of the operator's overload; often empty.
     pub overload: String,
-    /// How many operators it was called from within; 0 for those that are asked for directly.
+    /// Number of operators that this call is nested in; 0 for calls from outside.
     pub depth: usize,
     /// Whether a device computes for it: it makes more than a view, and calls no other that does.
     pub is_work: bool,
@@ -37,14 +37,14 @@ pub struct OperatorInput {
     pub kind: String,
     /// Such as `cpu` or `cuda:0`.
     pub device: String,
-    /// Of its first element; 0 if it has no memory of its own.
+    /// Address of the first element; 0 without own memory.
     pub address: usize,
     pub shape: Vec<i64>,
     /// Whether its values lie one after the other.
     pub is_contiguous: bool,
 }
 
-/// What makes another look at memory that is there, or memory without values, or decides on the host: no device computes for it.
+/// Operators that only make a view, allocate memory or decide on the host: the device computes nothing for them.
 const WITHOUT_WORK: [&str; 38] = [
     "_fused_sdp_choice",
     "_has_compatible_shallow_copy_type",
@@ -87,7 +87,7 @@ const WITHOUT_WORK: [&str; 38] = [
 ];
 
 fn makes_values(name: &str) -> bool {
-    // libtorch's autograd tells its own steps too.
+    // libtorch's autograd reports its own steps, too.
     if name.starts_with("autograd::") {
         return false;
     }
@@ -95,7 +95,7 @@ fn makes_values(name: &str) -> bool {
     !WITHOUT_WORK.contains(&short)
 }
 
-/// Runs `work` and tells which operators this thread asked of libtorch meanwhile. Not to be nested.
+/// Runs `work` and returns the operators that this thread called meanwhile. Calls must not be nested.
 ///
 /// Errors: those of `work`.
 pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Result<(R, Vec<Operator>), TrialError> {
@@ -116,7 +116,7 @@ pub fn operators_of(lines: &str) -> Vec<Operator> {
     read(&whole)
 }
 
-/// How often each operator that is work was called, by its name.
+/// Number of calls of each operator that does work, by its name.
 pub fn work_by_name(operators: &[Operator]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for operator in operators.iter().filter(|operator| operator.is_work) {

@@ -14,7 +14,7 @@ unsafe extern "C" {
 /// Elements that travel at once: 64 MiB of f32, enough to use the links and little beside a model's own memory.
 const TOGETHER: i64 = 1 << 24;
 
-/// Makes each replica's gradients the sum over all replicas, in place; on CUDA each replica has a device of its own. Does not wait.
+/// Makes each replica's gradients the sum over all replicas, in place; on CUDA each replica has its own device. Does not wait.
 ///
 /// Errors: the lists differ in length; libtorch's words, also where it has no NCCL.
 pub(crate) fn sum_over_replicas(lists: &[&[Tensor]]) -> Result<(), TrialError> {
@@ -25,7 +25,7 @@ fn sum_in_parts(lists: &[&[Tensor]], together: i64) -> Result<(), TrialError> {
     let Some((first, others)) = lists.split_first() else { return Ok(()) };
     if others.iter().any(|list| list.len() != first.len()) {
         let lengths: Vec<usize> = lists.iter().map(|list| list.len()).collect();
-        return Err(TrialError::Failed(format!("the replicas have {lengths:?} gradients; this is a fault of kiln, please report it")));
+        return Err(TrialError::Failed(format!("the replicas have {lengths:?} gradients; this is a bug in kiln; please report it")));
     }
     let all: Vec<Handle> = lists.iter().flat_map(|list| list.iter()).map(handle).collect();
     // SAFETY: as many lists as said, each as long as the first; the optimizers own the gradients.

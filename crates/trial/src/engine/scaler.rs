@@ -1,5 +1,5 @@
-//! The kernels of gradient scaling (`shim/scaler.cpp`) as safe functions. In come the gradients and four numbers on their device;
-//! nothing here waits. When to call which is for `train::optimizer::scaler`.
+//! The kernels of gradient scaling (`shim/scaler.cpp`) as safe functions. Input: the gradients and four numbers on their device.
+//! Nothing here waits. `train::optimizer::scaler` decides when to call which.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ unsafe extern "C" {
     fn kiln_update_scale(scale: Handle, good_steps: Handle, found: Handle, skipped: Handle, growth: f64, back_off: f64, interval: i64) -> c_int;
 }
 
-/// How the scale of the loss moves.
+/// Rules by which the scale of the loss changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Policy {
     pub(crate) start: f64,
@@ -27,11 +27,11 @@ pub(crate) struct Policy {
 /// The state of gradient scaling, on the device; each is one number without axes.
 #[derive(Debug)]
 pub(crate) struct LossScale {
-    /// What the loss is multiplied by, f32.
+    /// Factor of the loss, f32.
     scale: Tensor,
-    /// Good steps since the scale last moved, i32.
+    /// Good steps since the scale last changed, i32.
     good_steps: Tensor,
-    /// 1 if the step under way has a gradient that is infinite or no number, else 0; f32.
+    /// 1 if the current step has a gradient that is NaN or infinite, else 0; f32.
     found: Tensor,
     /// Steps skipped, i64.
     skipped: Tensor,
@@ -48,12 +48,12 @@ impl LossScale {
         }
     }
 
-    /// What the loss is to be multiplied by, [1], in memory of its own.
+    /// The factor of the loss, [1], in its own memory.
     pub(crate) fn factor(&self) -> Tensor {
         self.scale.copy().reshape([1])
     }
 
-    /// Whether the step under way is to be left out: 1 on the device, else 0.
+    /// Whether the current step is to be skipped: 1 on the device, else 0.
     pub(crate) fn found(&self) -> &Tensor {
         &self.found
     }
@@ -65,7 +65,7 @@ impl LossScale {
         checked(unsafe { kiln_unscale(list.as_ptr(), count(gradients), handle(&self.scale), handle(&self.found)) })
     }
 
-    /// Ends a step: counts it if it was left out, and moves the scale.
+    /// Ends a step: counts it if it was skipped, and updates the scale.
     pub(crate) fn update(&mut self, policy: Policy) -> Result<(), TrialError> {
         let Self { scale, good_steps, found, skipped } = self;
         let [scale, good_steps, found, skipped] = [scale, good_steps, found, skipped].map(|number| handle(number));
@@ -73,12 +73,12 @@ impl LossScale {
         checked(unsafe { kiln_update_scale(scale, good_steps, found, skipped, policy.growth, policy.back_off, policy.interval) })
     }
 
-    /// Steps left out so far. Waits for the device.
+    /// Steps skipped so far. Waits for the device.
     pub(crate) fn skipped(&self) -> Result<u64, TrialError> {
         Ok(u64::try_from(self.counts()?.1).unwrap_or(0))
     }
 
-    /// Good steps since the scale last moved, and steps left out so far. Waits for the device.
+    /// Good steps since the scale last changed, and steps skipped so far. Waits for the device.
     pub(crate) fn counts(&self) -> Result<(i64, i64), TrialError> {
         let read = |number: &Tensor| number.f_int64_value(&[]);
         let counts = read(&self.good_steps).and_then(|good_steps| Ok((good_steps, read(&self.skipped)?)));

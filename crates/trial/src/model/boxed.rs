@@ -1,5 +1,5 @@
-//! A model of any type behind one type, so that the network's enum can hold it: burn's `Module` walks are generic over their visitor
-//! and each parameter's number of axes, which no trait object can be. Here a walk crosses over with its parameters as `dyn Any`.
+//! Wraps a model of any type in one type, so that the network's enum can hold it: burn's `Module` walks are generic over their visitor
+//! and each parameter's number of axes, which a trait object cannot be. Here a walk passes its parameters as `dyn Any`.
 
 use std::{any::Any, fmt};
 
@@ -20,7 +20,7 @@ pub(super) const MOST_AXES: usize = 8;
 const IS_OF_ITS_TYPE: &str = "a parameter comes back with the type it had";
 const AXES_WERE_COUNTED: &str = "a model whose parameters have more axes was refused when it was built";
 
-/// A model of someone's own.
+/// A user's own model.
 pub struct BoxedModel(Box<dyn Erased>);
 
 impl BoxedModel {
@@ -29,7 +29,7 @@ impl BoxedModel {
         let mut most = MostAxes(0);
         model.visit(&mut most);
         if most.0 > MOST_AXES {
-            return Err(TrialError::Bad(format!("a parameter of the model has {} axes; it may have {MOST_AXES} at most", most.0)));
+            return Err(TrialError::Bad(format!("a parameter of the model has {} axes; at most {MOST_AXES} are supported", most.0)));
         }
         Ok(Self(Box::new(model)))
     }
@@ -44,7 +44,7 @@ impl BoxedModel {
         self.0.stats_erased()
     }
 
-    /// What the model says of itself; see [`OwnModel::flops_per_sample`].
+    /// FLOPs per sample as the model reports them; see [`OwnModel::flops_per_sample`].
     pub(crate) fn flops_per_sample(&self) -> Option<u64> {
         self.0.flops_erased()
     }
@@ -180,7 +180,7 @@ impl ModuleDisplayDefault for BoxedModel {
 
 impl ModuleDisplay for BoxedModel {}
 
-/// Which of a module's tensors a parameter is.
+/// The kind of tensor that a parameter is.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Float,
@@ -207,7 +207,7 @@ trait ErasedMapper {
 /// burn's side: a walk of kiln's that is let in where the model's type is unknown.
 struct Here<'a, W>(&'a mut W);
 
-/// The model's side: what burn asks of a visitor or mapper, handed across.
+/// The model's side: the calls of burn's visitor or mapper, passed on.
 struct Across<'a, W: ?Sized>(&'a mut W);
 
 /// Tries each number of axes that a parameter may have.

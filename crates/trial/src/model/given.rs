@@ -1,4 +1,4 @@
-//! Values from elsewhere in the place of the initial weights, for comparisons with other programs.
+//! Given values instead of the initial weights, for comparisons with other programs.
 
 use burn::{
     module::{Module, ModuleMapper, Param},

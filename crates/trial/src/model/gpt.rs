@@ -1,5 +1,5 @@
 //! `gpt`: decoder-only transformer. Pre-norm blocks, learned positions, causal attention, GELU MLP of 4 × width, final norm,
-//! head tied to the token table or of its own. Initial values as in nanoGPT (Karpathy 2022, `model.py`).
+//! head tied to the token table or separate. Initial values as in nanoGPT (Karpathy 2022, `model.py`).
 
 use burn::{
     module::{Module, Param},

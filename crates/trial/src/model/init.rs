@@ -16,7 +16,7 @@ const BLOCK: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub struct Init {
     pub seed: u64,
-    /// Where the parameters live; gradients are taken of them, so it is a device with autodiff.
+    /// Device of the parameters; gradients are computed for them, so it is a device with autodiff.
     pub device: Device,
 }
 
@@ -53,7 +53,7 @@ impl Init {
         Param::from_tensor(Tensor::ones(shape, &self.device))
     }
 
-    /// Where what is no parameter lives.
+    /// The device of tensors that are not parameters.
     pub fn plain_device(&self) -> Device {
         self.device.clone().inner()
     }
@@ -69,7 +69,7 @@ impl Init {
     }
 }
 
-/// `count` values; each block of them has a stream of its own, so that threads do not change the values.
+/// `count` values; each block of them has its own stream of random numbers, so that the number of threads does not change the values.
 fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sync) -> Vec<f32> {
     let mut values = vec![0.0; count];
     let threads = thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! `lstm`: recurrent language model. Embedding, LSTM layers, output projection tied to the token table or of its own; dropout after
+//! `lstm`: recurrent language model. Embedding, LSTM layers, output projection tied to the token table or separate; dropout after
 //! the embedding, between layers and before the projection. Initial values as in pytorch/examples, word_language_model.
 
 use burn::{

@@ -1,4 +1,4 @@
-//! `matmul`: no training, N × N products: the first look at a device and the measured ceiling for MFU.
+//! `matmul`: no training, N × N products: a first test of a device, and the measured peak for MFU.
 
 use burn::tensor::{FloatDType, Tensor};
 use kiln_core::{kinds, spec::Precision};

@@ -1,5 +1,5 @@
-//! One file per architecture. In come the catalog's shape and a seed, out come logits; losses, precision and devices are
-//! others' matter.
+//! One file per architecture. Input: the catalog's shape and a seed. Output: logits. Losses, precision and devices are handled
+//! elsewhere.
 
 mod boxed;
 mod given;
@@ -58,7 +58,7 @@ pub enum Network {
     Own(BoxedModel),
 }
 
-/// What goes into a network.
+/// Input of a network.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one per batch, and it is moved once")]
 pub enum Input {
@@ -74,7 +74,7 @@ pub enum Input {
     Pairs(Pairs),
 }
 
-/// What a recurrent network remembers of the windows before; always `None` for the others.
+/// State that a recurrent network carries over from earlier windows; always `None` for other networks.
 pub type Memory = Option<LstmState>;
 
 const KINDS_FIT: &str = "the plan lets a model read only the kind of data it is for";
@@ -85,7 +85,7 @@ impl Network {
         Self::with(&Registry::new(), shape, input, init)
     }
 
-    /// The same with the models of someone's own.
+    /// The same with users' own models.
     pub(crate) fn with(registry: &Registry, shape: &kinds::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
         if let Some((_, text)) = shape.contradictions().into_iter().next() {
             return Err(TrialError::Bad(text));
@@ -108,7 +108,7 @@ impl Network {
         }
     }
 
-    /// Running statistics of norms, by name: what a network keeps besides its parameters.
+    /// Running statistics of norms, by name: a network's state besides its parameters.
     pub(crate) fn running_stats(&self) -> Vec<(String, RunningStats)> {
         match self {
             Self::Resnet(resnet) => resnet.running_stats(),
@@ -139,22 +139,22 @@ impl Network {
 }
 
 /// Whether outputs [targets, outputs] are what a loss can be made of: a row for each of `targets`, and a column for each class or token
-/// of the data, or the one of a panel. A model of someone's own may give any.
+/// of the data, or the one of a panel. A user's own model may have any.
 ///
 /// Errors: they are not.
 pub(crate) fn check_outputs(outputs: &Tensor<2>, targets: usize, input: InputShape) -> Result<(), TrialError> {
     let [rows, columns] = outputs.dims();
     let (least, most, what) = match input {
         InputShape::Text { vocabulary } | InputShape::Pairs(PairShape { vocabulary, .. }) => {
-            (vocabulary as usize, usize::MAX, "the vocabulary or more")
+            (vocabulary as usize, usize::MAX, "one column per token or more")
         }
-        InputShape::Images(shape) => (shape.classes as usize, usize::MAX, "the classes or more"),
-        InputShape::Panel(_) => (1, 1, "one number each"),
+        InputShape::Images(shape) => (shape.classes as usize, usize::MAX, "one column per class or more"),
+        InputShape::Panel(_) => (1, 1, "one column"),
     };
     if rows == targets && (least..=most).contains(&columns) {
         return Ok(());
     }
-    Err(TrialError::Bad(format!("the model gave outputs [{rows}, {columns}]; the data asks for [{targets}, {least}]: a row per target, {what}")))
+    Err(TrialError::Bad(format!("the model's output has shape [{rows}, {columns}]; the data needs [{targets}, {least}]: one row per target, {what}")))
 }
 
 /// [batch, time, outputs] as [batch × time, outputs].
@@ -164,12 +164,12 @@ fn by_target(outputs: Tensor<3>) -> Tensor<2> {
 }
 
 fn unfit(shape: &kinds::Model) -> TrialError {
-    TrialError::Bad(format!("`model.kind` {} reads {}, and `data.kind` names none", shape.kind(), shape.reads().name()))
+    TrialError::Bad(format!("`model.kind` {} reads {}, and `data.kind` provides none", shape.kind(), shape.reads().name()))
 }
 
 fn vocabulary(shape: &kinds::Model, input: Option<InputShape>) -> Result<usize, TrialError> {
     let Some(vocabulary) = shape.vocabulary(input) else {
-        return Err(TrialError::Bad("`model.vocabulary` is not given and the data does not tell it".to_owned()));
+        return Err(TrialError::Bad("`model.vocabulary` is missing and the data does not define it; set it".to_owned()));
     };
     match input.and_then(InputShape::vocabulary) {
         Some(data) if data > vocabulary => {

@@ -1,5 +1,5 @@
-//! Models of someone's own: what one must be able to do, and the registry in which a program names those it has. In comes the `custom`
-//! model of a trial file; out comes the built model, or which of its keys is wrong.
+//! Users' own models: the trait that one implements, and the registry in which a program names those it has. Input: the `custom`
+//! model of a trial file. Output: the built model, or an error that names the wrong key.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -23,7 +23,7 @@ pub trait OwnModel: Module + 'static {
     /// logits over the classes per image; for a panel one number per window. `with` has the precision and whether this is training.
     fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2>;
 
-    /// The running statistics of its norms, by names of the model's choice: what checkpoints keep besides the parameters.
+    /// The running statistics of its norms, by names of the model's choice: checkpoints store them besides the parameters.
     fn running_stats(&self) -> Vec<(String, RunningStats)> {
         Vec::new()
     }
@@ -34,7 +34,7 @@ pub trait OwnModel: Module + 'static {
     }
 }
 
-/// What a model reads: what it must know of its data to be built.
+/// The samples that a model reads, as far as it must know them to be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Samples {
     pub shape: InputShape,
@@ -44,7 +44,7 @@ pub struct Samples {
 
 type Builder = dyn Fn(&Value, Samples, &Init) -> Result<BoxedModel, TrialError>;
 
-/// The models of someone's own that a program has, by name.
+/// The users' own models that a program has, by name.
 ///
 /// ```no_run
 /// # use kiln_trial::{Registry, model::{Init, Input, OwnModel, Samples}, engine::Arithmetic, TrialError};
@@ -98,7 +98,7 @@ impl Registry {
     fn unknown(&self, name: &str) -> TrialError {
         let known: Vec<String> = self.builders.keys().map(|name| format!("`{name}`")).collect();
         TrialError::Bad(if known.is_empty() {
-            format!("`model.name` is `{name}`, and this program has no model of its own; set KILN_TRIAL to a program that has it")
+            format!("`model.name` is `{name}`, and this program has only kiln's own models; set KILN_TRIAL to a program that has it")
         } else {
             format!("`model.name` is `{name}`; this program has {}", known.join(", "))
         })
@@ -143,7 +143,7 @@ fn pointer(path: &[String]) -> String {
     path.iter().map(|key| format!("/{key}")).collect()
 }
 
-/// serde's words as kiln says them: key first, then what was found and what is allowed.
+/// Rewords serde's error: the key first, then the value found and the allowed values.
 fn in_words(path: &[String], words: &str, fields: &Value) -> String {
     if let Some((name, _)) = words.strip_prefix("missing field `").and_then(|rest| rest.split_once('`')) {
         return format!("the key `{name}` is missing in `model`; the model needs it");

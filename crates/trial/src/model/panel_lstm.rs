@@ -1,4 +1,4 @@
-//! `panel-lstm`: one recurrent network for many series. The symbol's embedding stands beside the features of each row; LSTM layers; one
+//! `panel-lstm`: one recurrent network for many series. The symbol's embedding is concatenated with the features of each row; LSTM layers; one
 //! output from the last row. PyTorch's default initial values.
 
 use burn::{

@@ -81,7 +81,7 @@ struct Positions {
     kept: KeptPlaces,
 }
 
-/// What was last made on the device for biases by position, so that shapes that come again cost no copy from the host.
+/// Cache of the last position biases on the device, so that repeated shapes need no copy from the host.
 #[derive(Clone, Debug, Default)]
 struct KeptPlaces(Arc<Mutex<Places>>);
 
@@ -89,7 +89,7 @@ struct KeptPlaces(Arc<Mutex<Places>>);
 struct Places {
     /// The bucket of each distance, from −`reach` on to `reach`, where there is one.
     of_distance: Option<(usize, Tensor<1, Int>)>,
-    /// Buckets [queries, keys] by (first, queries, keys), those last asked for at the end.
+    /// Buckets [queries, keys] by (first, queries, keys), most recently used last.
     of_shape: Vec<([usize; 3], Tensor<2, Int>)>,
 }
 
@@ -109,7 +109,7 @@ pub struct Pairs {
     pub decoder_inputs: Tensor<2, Int>, // [batch, response_len]
 }
 
-/// What the decoder keeps while it writes: keys and values side by side, of each block.
+/// Cache of the decoder while it generates: keys and values of each block, side by side.
 #[derive(Clone, Debug)]
 pub struct Cache {
     of_prompts: Vec<Tensor<3>>,   // [rows, prompt_len, 2 × inner]
@@ -152,7 +152,7 @@ impl Seq2seq {
         self.logits(x, with)
     }
 
-    /// What the decoder looks at: prompts [batch, prompt_len] to [batch, prompt_len, width].
+    /// Runs the encoder: prompts [batch, prompt_len] to [batch, prompt_len, width], which the decoder attends to.
     fn encode(&self, prompts: Tensor<2, Int>, mask: Tensor<4>, with: Arithmetic) -> Tensor<3> {
         let [_, time] = prompts.dims();
         let added = with.added_to_scores(Some(self.encoder.positions.bias(0, time, time, with)), Some(mask));
@@ -195,7 +195,7 @@ impl Seq2seq {
 }
 
 impl Cache {
-    /// The cache whose row `r` is this one's row `rows[r]`; a row may come more than once, or not at all.
+    /// The cache whose row `r` is this one's row `rows[r]`; rows may repeat or be missing.
     pub fn select(self, rows: &Tensor<1, Int>) -> Self {
         let selected = |tensors: Vec<Tensor<3>>| tensors.into_iter().map(|tensor| tensor.select(0, rows.clone())).collect();
         Self { of_prompts: selected(self.of_prompts), of_responses: selected(self.of_responses), mask: self.mask.select(0, rows.clone()), ..self }
@@ -348,7 +348,7 @@ impl Positions {
         let places = |count: usize| Tensor::<1, Int>::arange(0..count as i64, device);
         let at = places(keys).unsqueeze_dim::<2>(0) - places(queries).unsqueeze_dim::<2>(1) + (reach as i64 - first as i64); // [queries, keys]
         let found = of_distance.select(0, at.reshape([queries * keys])).reshape([queries, keys]);
-        // A search that writes asks for each length once.
+        // A search needs each length once.
         if queries > 1 {
             kept.of_shape.push((shape, found.clone()));
             let too_many = kept.of_shape.len().saturating_sub(MOST_SHAPES);

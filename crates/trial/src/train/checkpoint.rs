@@ -1,5 +1,5 @@
-//! Checkpoints of a training: when one is due, what the loop itself must remember, and where a new attempt goes on. The files are
-//! `kiln_core::record::checkpoint`'s matter, the tensors the learner's.
+//! Checkpoints of a training: when one is due, the state of the loop itself, and the point where a new attempt resumes. The files belong to
+//! `kiln_core::record::checkpoint`, the tensors to the learner.
 
 use std::path::{Path, PathBuf};
 
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::TrialError;
 
-/// What a training loop knows at the end of a step, besides its tables.
+/// State of the training loop at the end of a step, without its tables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoopState {
-    /// Since the first attempt's first step, pauses between attempts left out.
+    /// Since the first attempt's first step, without pauses between attempts.
     pub(crate) seconds: f64,
     pub(crate) seconds_to_target: Option<f64>,
     pub(crate) plateau: PlateauState,
@@ -43,10 +43,10 @@ struct TrainingState {
     optimizer: Counters,
 }
 
-/// Where its `loop` is.
+/// Key of the loop's state in a checkpoint.
 const LOOP: &str = "loop";
 
-/// Where an attempt goes on.
+/// The point from which an attempt resumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) step: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Keeper {
     lowest: f64,
     /// Bytes of the newest one.
     pub(crate) bytes: Option<u64>,
-    /// Why one could not be written.
+    /// The reason why a checkpoint could not be written.
     pub(crate) failure: Option<String>,
 }
 
@@ -76,9 +76,9 @@ impl Keeper {
         Some(Self { checkpoints, policy, lowest: f64::INFINITY, bytes: None, failure: None })
     }
 
-    /// Where to go on, and why not from a newer checkpoint.
+    /// The checkpoint to resume from, and the reasons why newer ones were refused.
     ///
-    /// Errors: the folder cannot be read, or what is in it not removed.
+    /// Errors: the folder cannot be read, or its content cannot be removed.
     pub(crate) fn start(&mut self) -> Result<(Option<Start>, Vec<String>), TrialError> {
         let unreadable = |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
         let found = self.checkpoints.newest(understood).map_err(unreadable)?;
@@ -86,7 +86,7 @@ impl Keeper {
         Ok(found)
     }
 
-    /// Whether a checkpoint is due after a step that training goes on from; `valid_loss` is of the evaluation after it.
+    /// Whether a checkpoint is due after a step from which training continues; `valid_loss` is of the evaluation after it.
     pub(crate) fn is_due(&self, step: u64, valid_loss: Option<f64>) -> bool {
         step.is_multiple_of(self.policy.every_steps.max(1)) || self.is_best(valid_loss)
     }
@@ -122,7 +122,7 @@ impl Keeper {
         Ok(Some(bytes))
     }
 
-    /// The evaluation after a step may come only in the attempt that goes on from its checkpoint.
+    /// The evaluation after a step may come only in the attempt that resumes from its checkpoint.
     fn amend(&mut self, step: u64, valid_loss: Option<f64>, state: &LoopState) -> Result<(), TrialError> {
         let Some(loss) = valid_loss else { return Ok(()) };
         let of_loop = serde_json::to_value(state).map_err(|error| TrialError::NotSaved(error.into()))?;
@@ -137,12 +137,13 @@ impl Keeper {
     }
 }
 
-/// What a checkpoint says of its training.
+/// Reads the training state of a checkpoint.
 fn understood(Found { header, folder }: Found) -> Result<Start, String> {
     let missing = [MODEL_FILE, TRAINING_FILE].into_iter().find(|name| !header.files.contains_key(*name));
     if let Some(name) = missing {
-        return Err(format!("{HEADER} names no {name}"));
+        return Err(format!("{HEADER} does not list {name}"));
     }
-    let state: TrainingState = serde_json::from_value(header.training).map_err(|error| format!("{HEADER}: {error}; was it made by another kiln?"))?;
+    let state: TrainingState =
+        serde_json::from_value(header.training).map_err(|error| format!("{HEADER}: {error}; was it written by another version of kiln?"))?;
     Ok(Start { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder })
 }

@@ -1,4 +1,4 @@
-//! What a training is fed with: the trial's data becomes a loader, a number of steps and the validation data.
+//! Input of a training: the trial's data becomes a loader, a number of steps and the validation data.
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
@@ -13,7 +13,7 @@ use crate::{
     data::{BatchSchedule, EvaluationSchedule, Loader, LoaderOptions, Opened, Source},
 };
 
-/// How many steps there are, and what is in one.
+/// Number of steps, and the content of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StepPlan {
     pub(crate) total_steps: u64,
@@ -22,7 +22,7 @@ pub(crate) struct StepPlan {
     pub(crate) samples_per_step: u64,
     /// Tokens of input per sample, of prompts and responses the mean of both together; 0 for a model that reads no tokens.
     pub(crate) tokens_per_sample: f64,
-    /// Outputs of a sample that are held against something, where every sample has as many.
+    /// Number of targets of a sample, if all samples have the same number.
     pub(crate) targets_per_sample: u64,
 }
 
@@ -41,14 +41,14 @@ impl StepPlan {
     }
 }
 
-/// What a training is fed with.
+/// Everything that feeds a training.
 pub(crate) struct Feed {
     pub(crate) loader: Loader,
     /// `None` where nothing is kept for validation.
     pub(crate) validation: Option<Validation>,
 }
 
-/// Validation data, gone through again at each evaluation.
+/// Validation data, read once per evaluation.
 pub(crate) struct Validation {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) schedule: EvaluationSchedule,

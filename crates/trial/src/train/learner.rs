@@ -1,5 +1,5 @@
-//! One model on one device, learning: forward, backward, accumulation, update, evaluation. When to do which is the training
-//! loop's matter; nothing here looks at a clock. Losses stay on the device until they are asked for.
+//! One model on one device, in training: forward, backward, accumulation, update, evaluation. The training loop decides the order;
+//! nothing here reads a clock. Losses stay on the device until they are read.
 
 mod kept;
 
@@ -50,7 +50,7 @@ pub struct Learner {
     /// As last read.
     skipped_steps: Option<u64>,
     evaluation: Option<Evaluated>,
-    /// What a recurrent network remembers of the evaluation under way.
+    /// State of a recurrent network during the current evaluation.
     evaluation_memory: Memory,
 }
 
@@ -58,7 +58,7 @@ pub struct Learner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Replica {
     pub(super) index: u64,
-    /// How many there are.
+    /// Total number.
     pub(super) of: u64,
 }
 
@@ -71,13 +71,13 @@ impl Replica {
     }
 }
 
-/// The evaluation under way.
+/// The current evaluation.
 #[derive(Debug)]
 struct Evaluated {
     /// On the device; see [`Target::sums`].
     sums: Tensor<1>,
     targets: u64,
-    /// Of the first batch: it tells what the sums are.
+    /// Target of the first batch: it defines the meaning of the sums.
     target: Target,
     outputs: usize,
 }
@@ -97,7 +97,7 @@ impl Learner {
         Self::build_own(file, input, &Registry::new())
     }
 
-    /// The same with models of someone's own.
+    /// The same with users' own models.
     pub fn build_own(file: &TrialFile, input: Option<InputShape>, registry: &Registry) -> Result<Self, TrialError> {
         Self::build_from(file, input, registry, None, Replica::ONLY)
     }
@@ -167,7 +167,7 @@ impl Learner {
         }
     }
 
-    /// Where each parameter's first element lies in the device's memory, for tests; nothing for engine flex.
+    /// Addresses of each parameter's first element in the device's memory, for tests; empty for engine flex.
     pub fn parameter_addresses(&self) -> Vec<usize> {
         match &self.work {
             Work::Training { state, .. } => state.updater.parameter_addresses(),
@@ -175,7 +175,7 @@ impl Learner {
         }
     }
 
-    /// What a model of someone's own says of its FLOPs; `None` for others.
+    /// FLOPs per sample as a user's own model reports them; `None` for other models.
     pub(crate) fn own_flops_per_sample(&self) -> Option<u64> {
         match &self.work {
             Work::Training { state, .. } => match state.network() {
@@ -240,7 +240,7 @@ impl Learner {
         })
     }
 
-    /// The first parameter that the replicas do not have alike to the bit. Waits for the devices.
+    /// The first parameter whose values differ between the replicas. Waits for the devices.
     pub(super) fn first_difference(replicas: &[Self]) -> Result<Option<String>, TrialError> {
         guard_result(|| {
             let networks = replicas.iter().filter_map(|replica| match &replica.work {
@@ -276,7 +276,7 @@ impl Learner {
         Some(self.allocator()?.peak_allocated_bytes).max(recorded)
     }
 
-    /// What a reader of the trial's row should know of how its steps were run.
+    /// Note for the trial's row about the way its steps were run.
     pub fn step_note(&self) -> Option<String> {
         match &self.work {
             Work::Training { runner, .. } => runner.note(),
@@ -296,12 +296,12 @@ impl Learner {
         Ok(losses)
     }
 
-    /// Steps that `amp-f16` left out because a gradient overflowed, as of the last losses read; `None` in other precisions.
+    /// Steps that `amp-f16` skipped because a gradient overflowed, as of the last losses read; `None` in other precisions.
     pub fn skipped_steps(&self) -> Option<u64> {
         self.skipped_steps
     }
 
-    /// Adds a batch to the evaluation under way: no gradient, no dropout, no wait.
+    /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
         let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
         let arithmetic = state.arithmetic.evaluating();
@@ -381,12 +381,12 @@ impl Learner {
     /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.
     pub fn product(&mut self) -> Result<(), TrialError> {
         let Work::Products { factors, per_step } = &self.work else {
-            return Err(TrialError::Bad("only `model.kind` matmul makes products".to_owned()));
+            return Err(TrialError::Bad("only `model.kind` matmul multiplies matrices".to_owned()));
         };
         guard(|| (0..*per_step).for_each(|_| drop(factors.product())))
     }
 
-    /// Waits until the device has done all that was asked of it.
+    /// Waits until the device has finished all submitted work.
     pub fn wait(&self) -> Result<(), TrialError> {
         self.device.wait()
     }
@@ -396,7 +396,7 @@ impl Learner {
         self.device.allocator()
     }
 
-    /// Begins the allocator's peaks anew; nothing on the CPU.
+    /// Resets the allocator's peaks; no effect on the CPU.
     pub fn reset_allocator_peaks(&self) {
         self.device.reset_allocator_peaks();
     }
@@ -416,7 +416,7 @@ impl Learner {
         engine::flags()
     }
 
-    /// The gradient of the step under way by parameter path, for comparisons. Waits for the device.
+    /// The gradient of the current step by parameter path, for comparisons. Waits for the device.
     pub fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
             Work::Training { state, .. } => guard_result(|| state.updater.gradients()),
@@ -441,12 +441,12 @@ fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
     Ok(on_host(values.try_into_data())?.iter::<f64>().collect())
 }
 
-/// What was read from the device.
+/// Converts values that were read from the device.
 pub(super) fn on_host<E: Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
-    data.map_err(|error| TrialError::Failed(format!("numbers could not be read from the device: {error:?}")))
+    data.map_err(|error| TrialError::Failed(format!("values could not be read from the device: {error:?}")))
 }
 
-/// One number out of three, by SplitMix64's mixing, so that neighbouring steps draw unrelated numbers.
+/// A number made of three, by SplitMix64's mixing, so that neighboring steps draw unrelated numbers.
 fn mixed_seed(seed: u64, step: u64, micro: u64) -> u64 {
     [step, micro].into_iter().fold(seed, |mixed, part| mix(mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(GAMMA))))
 }

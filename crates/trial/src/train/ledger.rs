@@ -1,4 +1,4 @@
-//! Steps whose losses are still on the device, and what becomes of them once they are read: rows, means, divergence.
+//! Steps whose losses are still on the device, and their results once they are read: rows, means, divergence.
 
 use std::collections::VecDeque;
 
@@ -22,21 +22,21 @@ pub(crate) struct OpenStep {
     pub(crate) ends_row: bool,
 }
 
-/// A step whose loss is no number.
+/// A step whose loss is NaN or infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Divergence {
     pub(crate) step: u64,
     pub(crate) loss: f64,
 }
 
-/// What one evaluation adds to its row.
+/// Columns that one evaluation adds to its row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evaluation {
     pub(crate) scores: Scores,
     pub(crate) seconds: f64,
 }
 
-/// Where a row of `epochs.csv` stands.
+/// Position of a row of `epochs.csv`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) epoch: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Ledger {
     is_text: bool,
 }
 
-/// What a ledger remembers of losses that are read and stand in no row of `epochs.csv` yet.
+/// Saved state of a ledger: losses that were read and are not in a row of `epochs.csv` yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LedgerState {
     recent: VecDeque<f64>,
@@ -82,7 +82,7 @@ impl Ledger {
         }
     }
 
-    /// Of steps that are settled.
+    /// State of the settled steps.
     pub(crate) fn state(&self) -> LedgerState {
         LedgerState { recent: self.recent.clone(), row_sum: self.row_sum, row_steps: self.row_steps }
     }
@@ -101,24 +101,26 @@ impl Ledger {
         self.recent.back().copied()
     }
 
-    /// Mean loss of the newest `log_every` steps; `None` if none was read or one of them is no number.
+    /// Mean loss of the newest `log_every` steps; `None` if none was read or one of them is NaN or infinite.
     pub(crate) fn train_loss(&self) -> Option<f64> {
         let mean = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
         mean.is_finite().then_some(mean)
     }
 
-    /// Which of the open steps, in their order, belong to the window.
+    /// The open steps, in their order, that belong to the window.
     pub(crate) fn open_in_window(&self) -> impl Iterator<Item = bool> + '_ {
         self.open.iter().map(|step| !step.is_warmup)
     }
 
     /// Writes the rows of all open steps. `times` has one entry per open step; so has `losses`, or none at all for a model
-    /// without a loss. The first loss that is no number is reported; its cell is empty.
+    /// without a loss. The first loss that is NaN or infinite is reported; its cell is empty.
     pub(crate) fn settle(&mut self, losses: &[f64], times: &[StepSeconds], tables: &mut Tables) -> Result<Option<Divergence>, TrialError> {
         let open = std::mem::take(&mut self.open);
         if times.len() != open.len() || (!losses.is_empty() && losses.len() != open.len()) {
             let (losses, times, open) = (losses.len(), times.len(), open.len());
-            return Err(TrialError::Failed(format!("{losses} losses and {times} times were read for {open} steps; this is a fault of kiln-trial")));
+            return Err(TrialError::Failed(format!(
+                "{losses} losses and {times} times were read for {open} steps; this is a bug in kiln-trial; please report it"
+            )));
         }
         let mut divergence = None;
         for (index, (step, time)) in open.iter().zip(times).enumerate() {

@@ -1,17 +1,17 @@
 //! A watch for memory that grows while a model trains (`docs/measurement.md` 7).
 //!
-//! In: readings at steps of the measured window. Out: the slope over them, and a word where memory clearly grew. The slope is the median
-//! of those between any two readings (Theil 1950, Sen 1968): a pool that grows once, or a batch more in the loader's queue, does not
+//! In: readings at steps of the measured window. Out: the slope over them, and a note if memory clearly grew. The slope is the median
+//! of those between any two readings (Theil 1950, Sen 1968): a pool that grows once, or one more batch in the loader's queue, does not
 //! move it; a leak does, also one that only shows each time the allocator asks for another page.
 
 use std::fs;
 
 use kiln_core::units::Bytes;
 
-/// With fewer readings a slope says nothing.
+/// With fewer readings, a slope is meaningless.
 const FEWEST: usize = 5;
 
-/// With fewer nothing is said of growth: batches of many lengths take their time to reach the longest.
+/// With fewer readings, growth is not reported: batches of many lengths need time to reach the longest.
 const FEWEST_FOR_A_WORD: usize = 12;
 
 /// From one quarter of the window to the next a leak adds a third of all it adds; what grows like a logarithm ends with a sixth.
@@ -24,7 +24,7 @@ const MOST: usize = 512;
 const LEAST_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 const LEAST_SHARE: f64 = 0.01;
 
-/// What was read so far.
+/// Readings so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryWatch {
     is_on: bool,
@@ -37,7 +37,7 @@ impl MemoryWatch {
         Self { is_on, ..Self::default() }
     }
 
-    /// Reads the memory of this process, and of the device as `allocated` tells it, after a step of the window.
+    /// Reads the memory of this process, and of the device (from `allocated`), after a step of the window.
     pub(crate) fn read(&mut self, step: u64, allocated: impl FnOnce() -> Option<u64>) {
         if self.is_on {
             self.resident.add(step, own_memory());
@@ -56,7 +56,7 @@ impl MemoryWatch {
     }
 }
 
-/// Bytes of the resident set that are this process's own: pages of files, which the system may drop, are left out. `None` where there
+/// Bytes of the resident set that are this process's own: pages of files, which the system may drop, do not count. `None` where there
 /// is no procfs.
 fn own_memory() -> Option<u64> {
     own_pages(&fs::read_to_string("/proc/self/statm").ok()?).map(|pages| pages * rustix::param::page_size() as u64)
@@ -116,8 +116,8 @@ impl Series {
         Some((*slope * 10.0).round() / 10.0)
     }
 
-    /// What to say where memory grew steadily, by an amount that matters: the median of each quarter of the readings lies above the one
-    /// before, and by a fair part of the whole rise. Batches of many lengths reach their highest mark in ever rarer steps; a leak does not tire.
+    /// Describes a steady growth of memory that is large enough to matter: the median of each quarter of the readings lies above the one
+    /// before, and by a large part of the whole rise. With batches of many lengths, new peaks become rare; a leak continues.
     pub(crate) fn clear_growth(&self) -> Option<String> {
         let ((first_step, first), (last_step, last)) = (self.readings.first()?, self.readings.last()?);
         if self.readings.len() < FEWEST_FOR_A_WORD {

@@ -65,7 +65,7 @@ impl<'a, W: Write> Messenger<'a, W> {
         self.send(message)
     }
 
-    /// Rates count anew from `now`: after an evaluation, which trains nothing.
+    /// Restarts the measurement of rates at `now`, after an evaluation, which trains nothing.
     pub(crate) fn restart(&mut self, now: u64) {
         self.sent = now;
         self.samples = 0;

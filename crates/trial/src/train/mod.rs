@@ -67,15 +67,15 @@ use self::{
 };
 use crate::{TrialError, data, engine::guard_result, model::Registry};
 
-/// Of the sum of a file, in a note.
+/// Number of hex digits of a file's SHA-256 that a note shows.
 const SUM_DIGITS: usize = 12;
 const NO_DEVICES: &str = "`devices_per_trial` is 0 in a trial file; it must be at least 1";
-const NO_FLOPS: &str = "the model does not tell them (`OwnModel::flops_per_sample`), so there is no mfu";
+const NO_FLOPS: &str = "the model does not report them (`OwnModel::flops_per_sample`), so mfu is empty";
 
 /// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
 ///
-/// `registry` has the models that the file may name besides kiln's own.
-/// `is_interrupted` becoming true stops it after the step under way.
+/// `registry` has the users' own models that the file may name.
+/// `is_interrupted` becoming true stops it after the current step.
 pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_interrupted: &AtomicBool) -> Ended {
     let mut result = empty_result(file);
     let mut messages = Messenger::new(out, monotonic_nanoseconds());
@@ -87,7 +87,7 @@ pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_inter
     if let Err(error) = write_result(&file.folder, &result) {
         exit_status = conclude(file, &mut result, Err(error));
     }
-    // A parent that is gone cannot be told.
+    // The parent is gone, so the error cannot be reported.
     let _ = messages.send(&Message::Finished { outcome: result.outcome, reason: result.reason.clone() });
     Ended { result, exit_status }
 }
@@ -154,7 +154,7 @@ fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResul
     by_lengths.or_else(|| Some(result.flops_per_sample? as f64 * result.window_samples? as f64))
 }
 
-/// What a training needs beside its file and its trainee.
+/// Everything a training needs besides its file and its trainee.
 struct Setting<'a, 'b, W: Write> {
     plan: StepPlan,
     feed: Option<Feed>,
@@ -165,7 +165,7 @@ struct Setting<'a, 'b, W: Write> {
     is_interrupted: &'a AtomicBool,
     clock: Box<dyn StepClock>,
     keeper: Option<Keeper>,
-    /// Where an attempt before left off.
+    /// The point at which an earlier attempt stopped.
     start: Option<Start>,
 }
 
@@ -208,7 +208,7 @@ fn train_with<T: Trainee, W: Write>(
     result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
     let (clock_failure, copying, step_note) = (clock.failure(), trainee.copying(), trainee.step_note());
     Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, step_note, memory, keeper: keeper.as_ref() }.fill(result);
-    // What is measured is told by now, and no fault of the texts takes it back.
+    // The measurements are already recorded; an error while texts are written does not change them.
     let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
     let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));
     if let Err(error) = &sampled {
@@ -224,7 +224,7 @@ fn train_with<T: Trainee, W: Write>(
     ended
 }
 
-/// What is known before the model is built.
+/// Everything that is known before the model is built.
 struct Prepared {
     plan: StepPlan,
     feed: Option<Feed>,
@@ -234,7 +234,7 @@ struct Prepared {
     notice: Option<String>,
 }
 
-/// Reads the data, plans the steps, and says what is left out.
+/// Reads the data, plans the steps, and reports what is dropped.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
         let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
@@ -253,11 +253,13 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         result.majority_hit_rate = Some(baselines.majority_hit_rate);
     }
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
-        result.notes.insert("train_loss".to_owned(), "of one batch, made once and learned by heart (`data.synthetic`)".to_owned());
+        result.notes.insert("train_loss".to_owned(), "loss of one synthetic batch that every step repeats (`data.synthetic`)".to_owned());
     }
     if let Some(pairs) = &opened.pairs {
         let padding = pairs.train.padding_fraction(&schedule) * 100.0;
-        result.notes.insert("tokens_per_second".to_owned(), format!("of prompts and responses alone; {padding:.1} % of a batch is padding besides"));
+        result
+            .notes
+            .insert("tokens_per_second".to_owned(), format!("counts tokens of prompts and responses only; {padding:.1} % of a batch is padding"));
     }
     if let Some(left_out) = left_out_of_data(&opened.left_out) {
         result.notes.insert("data".to_owned(), left_out);
@@ -272,15 +274,15 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
 /// Rows, ends of rows and files that the data itself drops.
 fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
     let parts: Vec<String> = of_data.iter().map(|(what, count)| format!("{count} {what}")).collect();
-    (!parts.is_empty()).then(|| format!("the data leaves out {}", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("dropped from the data: {}", parts.join(", ")))
 }
 
-/// What of the data is not trained on, in words.
+/// Describes the part of the data that is not trained on.
 fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
     let mut parts: Vec<String> = left_out_of_data(of_data).into_iter().collect();
     if epoch.dropped_samples() > 0 {
         let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
-        parts.push(format!("each epoch leaves out {batch} samples that fill no batch and {step} more that fill no step"));
+        parts.push(format!("each epoch drops its last samples: {batch} (partial batch) and {step} more (partial step)"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -1,10 +1,10 @@
-//! What outputs are held against: the loss that is learned from, and the scores of an evaluation.
+//! Comparison of outputs with targets: the training loss, and the scores of an evaluation.
 
 use burn::tensor::{Int, Tensor, activation};
 
 use crate::engine::Arithmetic;
 
-/// What a batch's outputs should have been.
+/// The correct outputs of a batch.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     /// Tokens [rows × time]; ignored ones count nowhere.
@@ -17,7 +17,7 @@ pub(super) enum Target {
     Directions(Tensor<1>),
 }
 
-/// What an evaluation found, over all its targets.
+/// Results of an evaluation, over all its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Scores {
     /// Mean loss.
@@ -25,11 +25,11 @@ pub(crate) struct Scores {
     /// Shares of images whose label has the highest output, and one of the five highest.
     pub(crate) top1: Option<f64>,
     pub(crate) top5: Option<f64>,
-    /// Of log returns.
+    /// Mean absolute error of log returns.
     pub(crate) mean_absolute_error: Option<f64>,
     /// Share of returns whose direction was right.
     pub(crate) hit_rate: Option<f64>,
-    /// Of written responses against the data's.
+    /// BLEU of generated responses against the data's.
     pub(crate) bleu4: Option<f64>,
     pub(crate) chrf: Option<f64>,
 }
@@ -44,7 +44,7 @@ impl Target {
     }
 
     /// Sum of the losses of outputs [targets, outputs], in f32; out [1]. `smoothing` is the share of a class's target that all classes
-    /// share; it is not asked for where there are no classes.
+    /// share; it is not used without classes.
     pub(super) fn loss(&self, outputs: Tensor<2>, smoothing: f64, with: Arithmetic) -> Tensor<1> {
         match self {
             Self::Classes(classes) | Self::Labels(classes) => with.cross_entropy(outputs, classes.clone(), smoothing),
@@ -69,7 +69,7 @@ impl Target {
             }
             Self::Returns { normalized, mean, deviation } => {
                 let found = column(outputs);
-                // No return at all, as `normalized` has it: multiplied out again it could come back as a rise.
+                // A return of zero, as `normalized` has it: multiplied out again it could become a rise.
                 let none = (-mean / deviation) as f32;
                 let hits = found.clone().greater_elem(none).equal(normalized.clone().greater_elem(none)).float().sum();
                 vec![(found - normalized.clone()).abs().sum().mul_scalar(*deviation), hits]

@@ -1,4 +1,4 @@
-//! How a training's end, good or bad, becomes the result file, an outcome in words and an exit status.
+//! Turns the end of a training, good or bad, into the result file, an outcome with a reason and an exit status.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub struct Ended {
     pub exit_status: i32,
 }
 
-/// A result that knows nothing yet but what was asked for.
+/// A result that contains only the request so far.
 pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
     TrialResult {
         kiln_trial_result: 1,
@@ -96,16 +96,16 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
     }
 }
 
-/// What a training leaves behind for its result.
+/// State of a finished training, for its result.
 pub(crate) struct Trained<'a> {
     pub(crate) plan: StepPlan,
     pub(crate) timing: &'a Timing,
     pub(crate) ledger: &'a Ledger,
     pub(crate) measured: Measured,
-    /// Why steps were not timed, if so.
+    /// The reason why steps were not timed, if any.
     pub(crate) clock_failure: Option<&'a str>,
     pub(crate) copying: Copying,
-    /// How steps were run, where the file asks for more than operator by operator.
+    /// Note on the way steps were run, if the file asks for more than operator by operator.
     pub(crate) step_note: Option<String>,
     pub(crate) memory: &'a MemoryWatch,
     pub(crate) keeper: Option<&'a Keeper>,
@@ -193,11 +193,11 @@ impl Trained<'_> {
 
     fn why_not_timed(&self) -> String {
         let reason = self.clock_failure.unwrap_or("the training ended before the times of its last steps were read");
-        format!("steps were not all timed on this device ({reason}); see samples_per_second")
+        format!("not every step was timed on this device ({reason}); see samples_per_second")
     }
 }
 
-/// Which of libtorch's kernels computed attention on the GPU: it chooses by shapes and device, and they differ in speed. `None` on the CPU, and
+/// The kernels of libtorch that computed attention on the GPU: it chooses by shapes and device, and they differ in speed. `None` on the CPU, and
 /// where there was no attention.
 fn attention_kernels(is_gpu: bool) -> Option<String> {
     #[cfg(feature = "libtorch")]
@@ -212,7 +212,7 @@ fn note(result: &mut TrialResult, column: &str, reason: String) {
     result.notes.insert(column.to_string(), reason);
 }
 
-/// Sets outcome and reason, and says why a cell stayed empty; the exit status (`kiln_core::record::message::exit_status`).
+/// Sets the outcome, its reason and the notes about empty cells; returns the exit status (`kiln_core::record::message::exit_status`).
 pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result<Ending, TrialError>) -> i32 {
     let (outcome, reason, status) = match ended {
         Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
@@ -221,7 +221,7 @@ pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result
         }
         Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
-            let reason = format!("a signal asked the trial to stop; it did after step {}", result.steps);
+            let reason = format!("a signal stopped the trial; its last step was {}", result.steps);
             (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
         }
         Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result, &text)), exit_status::OOM),
@@ -249,7 +249,7 @@ fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
     format!("ran out of memory at step {} with `batch_size` {} ({what}); {remedy}", steps + 1, file.train.batch_size)
 }
 
-/// Bytes that libtorch's CPU allocator could not get. CUDA's says more, in words of its own.
+/// Number of bytes that libtorch's CPU allocator could not get. CUDA's message has more details and another wording.
 fn asked_for(text: &str) -> Option<u64> {
     let (_, after) = text.split_once("DefaultCPUAllocator")?.1.split_once("tried to allocate ")?;
     after.split_once(" bytes")?.0.parse().ok()
@@ -257,11 +257,11 @@ fn asked_for(text: &str) -> Option<u64> {
 
 fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
     if matches!(file.model, Model::Matmul(_)) {
-        note(result, "train_loss", "matmul makes products and has no loss".to_string());
+        note(result, "train_loss", "matmul multiplies matrices and has no loss".to_string());
         return;
     }
     if result.outcome == Outcome::Diverged && result.train_loss.is_none() {
-        note(result, "train_loss", "a loss in it is no number".to_string());
+        note(result, "train_loss", "a loss is NaN or infinite".to_string());
     }
     if result.outcome == Outcome::Completed && result.valid_loss.is_none() {
         note(result, "valid_loss", "the data has no validation part".to_string());
@@ -271,7 +271,7 @@ fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
     }
 }
 
-/// Writes `trial.json` whole or not at all: a temporary file, synced, then renamed.
+/// Writes `trial.json` atomically: a temporary file, synced, then renamed.
 pub(crate) fn write_result(folder: &Path, result: &TrialResult) -> Result<(), TrialError> {
     let path = folder.join("trial.json");
     write_json(&path, result).map_err(|error| cannot_write(&path, error))

@@ -1,4 +1,4 @@
-//! Trained parameters that a training begins with: `train.initial_weights`.
+//! Trained parameters as the start of a training: `train.initial_weights`.
 
 use std::{cell::RefCell, collections::BTreeSet, io, path::Path};
 
@@ -17,7 +17,7 @@ pub(crate) struct Pretrained {
     taken: RefCell<BTreeSet<String>>,
 }
 
-/// Whose names the parameters have.
+/// The naming scheme of the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naming {
     /// Paths, as in a checkpoint.
@@ -36,37 +36,37 @@ const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attent
 /// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
 const T5_GATED: &str = ".DenseReluDense.wi_0.";
 
-/// The name under which a file of weights says what model has them.
+/// The key under which a file of weights describes its model.
 const MODEL: &str = "kiln_model";
 /// Keys of `model` that no parameter's shape shows.
 const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 
-/// What a file of weights says of its model.
+/// Description of the model, saved in a file of weights.
 pub(crate) fn about_model(model: &kinds::Model) -> Said {
     serde_json::to_string(model).map(|text| Said::from([(MODEL.to_owned(), text)])).unwrap_or_default()
 }
 
 impl Pretrained {
-    /// Errors: the file cannot be read, is another one than its sum says, is no safetensors file, or of a model that computes otherwise.
+    /// Errors: the file cannot be read, has another SHA-256, is not a safetensors file, or belongs to a model that computes differently.
     pub(crate) fn read(named: &InitialWeights, model: &kinds::Model) -> Result<Self, TrialError> {
         let path = Path::new(&named.path);
         let bytes = weights::read(path, &named.sha256).map_err(|error| match error {
             WeightsError::Unreadable { error, .. } if error.kind() == io::ErrorKind::OutOfMemory => {
-                TrialError::OutOfMemory { text: format!("{} does not fit beside what is there", path.display()) }
+                TrialError::OutOfMemory { text: format!("{} does not fit into the memory that is left", path.display()) }
             }
             error => TrialError::Failed(error.to_string()),
         })?;
         let tensors = Arrived::of(path, bytes, Purpose::InitialWeights)?;
         if let Some(gated) = tensors.names().iter().find(|name| name.contains(T5_GATED)) {
             return Err(TrialError::Failed(format!(
-                "{}: `{gated}` is of a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which `model.kind: seq2seq` has not; name the \
-                 weights of a T5 of the first kind in `train.initial_weights`",
+                "{}: `{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which `model.kind: seq2seq` does not have; name the \
+                 weights of an original T5 (v1.0) in `train.initial_weights`",
                 path.display()
             )));
         }
         if let Some((key, then, now)) = tensors.said(MODEL).and_then(|text| unseen_difference(text, model)) {
             return Err(TrialError::Failed(format!(
-                "{}: `model.{key}` was {then} when these weights were trained, and is {now}: they would mean something else; make it {then}",
+                "{}: `model.{key}` was {then} when these weights were trained, and is {now} now, so they do not fit; set it to {then}",
                 path.display()
             )));
         }
@@ -81,14 +81,14 @@ impl Pretrained {
         let name = self.naming.of(path);
         let found = self.tensors.shape(&name)?;
         if found != shape {
-            return Err(self.tensors.unfit(&name, &format!("is {found:?}, and the model's {shape:?}")));
+            return Err(self.tensors.unfit(&name, &format!("has shape {found:?}, and the model's parameter {shape:?}")));
         }
         let values = self.tensors.values(&name, shape.iter().product())?;
         self.taken.borrow_mut().insert(name);
         Ok(values)
     }
 
-    /// To be asked once the model has all its values.
+    /// Called once the model has all its values.
     ///
     /// Errors: the file holds more than was taken.
     pub(crate) fn all_taken(&self) -> Result<(), TrialError> {
@@ -97,8 +97,8 @@ impl Pretrained {
         left.sort_unstable();
         match &left[..] {
             [] => Ok(()),
-            [one] => Err(self.tensors.unfit(one, "has no place in it")),
-            [first, others @ ..] => Err(self.tensors.unfit(first, &format!("and {} others have no place in it", others.len()))),
+            [one] => Err(self.tensors.unfit(one, "is not a parameter of the model")),
+            [first, others @ ..] => Err(self.tensors.unfit(first, &format!("and {} others are not parameters of the model", others.len()))),
         }
     }
 
@@ -111,7 +111,7 @@ impl Pretrained {
 /// The first key that makes another model of the same parameters, with its value then and now.
 fn unseen_difference(text: &str, now: &kinds::Model) -> Option<(&'static str, Value, Value)> {
     let (then, now) = (serde_json::from_str::<Value>(text).ok()?, serde_json::to_value(now).ok()?);
-    // A model of someone's own has keys of these names for itself.
+    // A user's own model has its own keys of these names.
     let is_kilns = then["kind"] == now["kind"] && now["kind"] != "custom";
     let key = UNSEEN.into_iter().find(|key| is_kilns && then[key] != now[key])?;
     Some((key, then[key].clone(), now[key].clone()))
@@ -127,7 +127,7 @@ impl Naming {
     }
 }
 
-/// What Hugging Face's T5 calls the parameter at a path within `seq2seq`.
+/// Hugging Face's T5 name of the parameter at a path within `seq2seq`.
 fn t5_name(path: &str) -> Option<String> {
     if path == "token_table" {
         return Some(T5_TABLE.to_owned());

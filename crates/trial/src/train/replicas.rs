@@ -33,13 +33,13 @@ use crate::{
 pub(super) struct Parallel {
     /// In the order of their devices.
     replicas: Vec<Learner>,
-    /// Batches of the round under way, one per replica, in their order.
+    /// Batches of the current round, one per replica, in their order.
     round: Vec<DeviceBatch>,
     /// One for each replica but the first, so that no device waits for the launches of another's work. None on the CPU, where all would draw
     /// from one generator.
     lanes: Vec<Lane>,
     clock: ExchangeClock,
-    /// Of each step since they were last taken.
+    /// Begin and end of the exchange of each step since they were last taken.
     exchanges: Vec<Option<(Moment, Moment)>>,
 }
 
@@ -81,7 +81,7 @@ impl Pass {
     }
 }
 
-/// Where the time of an exchange is read.
+/// The clock that times an exchange.
 #[derive(Clone, Copy, Debug)]
 enum ExchangeClock {
     Host,
@@ -99,7 +99,7 @@ enum Moment {
 }
 
 impl ExchangeClock {
-    /// The moment at which every replica has done what was asked of it before; does not wait. `None` if the devices' clock fails.
+    /// The moment at which every replica has finished its earlier work; does not wait. `None` if the devices' clock fails.
     fn all_done(self) -> Option<Moment> {
         match self {
             Self::Host => Some(Moment::Host(monotonic_nanoseconds())),
@@ -122,7 +122,7 @@ impl Moment {
 }
 
 impl Parallel {
-    /// `replicas` are at least one, alike to the bit.
+    /// `replicas` has at least one element; their parameters are equal to the bit.
     pub(super) fn new(replicas: Vec<Learner>) -> Self {
         let on_cuda = replicas.iter().any(Learner::is_on_cuda);
         let clock = match on_cuda {
@@ -174,7 +174,7 @@ fn lanes(replicas: usize) -> Vec<Lane> {
 }
 
 fn lane_is_gone() -> TrialError {
-    TrialError::Failed("the thread of one of the trial's devices has ended; this is a fault of kiln, please report it".to_owned())
+    TrialError::Failed("the thread of one of the trial's devices has ended; this is a bug in kiln; please report it".to_owned())
 }
 
 impl Trainee for Parallel {
@@ -252,7 +252,7 @@ impl Trainee for Parallel {
         self.each(|replica| replica.wait())
     }
 
-    /// Of the device with the highest of each.
+    /// The peaks of the device with the highest values.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
         self.replicas.iter().filter_map(Trainee::allocator_peaks).reduce(AllocatorPeaks::highest)
     }
@@ -281,8 +281,8 @@ impl Trainee for Parallel {
     fn check(&self) -> Result<(), TrialError> {
         let Some(path) = Learner::first_difference(&self.replicas)? else { return Ok(()) };
         Err(TrialError::Failed(format!(
-            "the devices of this trial have come apart: the parameter `{path}` is not the same on all {} of them, though each made the same \
-             updates; this is a fault of kiln, please report it",
+            "the devices of this trial are out of sync: the parameter `{path}` differs among the {} devices, although each made the same \
+             updates; this is a bug in kiln; please report it",
             self.replicas.len()
         )))
     }

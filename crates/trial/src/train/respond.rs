@@ -1,9 +1,9 @@
-//! How a sequence-to-sequence model's responses are found: the likeliest token again and again, or a beam search. In come prompts and a
-//! model that goes on by one token; out come token ids without the end token. Which tokens mean what is told by the data.
+//! Generation of a sequence-to-sequence model's responses: greedy or by beam search. Input: prompts and a
+//! model that predicts one token at a time. Output: token ids without the end token. The data defines the special tokens.
 
 use crate::TrialError;
 
-/// What a search asks of a model. Rows are prompts, or beams of prompts, in an order that the search keeps.
+/// The operations that a search needs from a model. Rows are prompts, or beams of prompts, in an order that the search keeps.
 pub(crate) trait Responder {
     /// Begins the responses to these prompts, one row for each.
     fn begin(&mut self, prompts: &[&[u32]]) -> Result<(), TrialError>;
@@ -26,7 +26,7 @@ pub(crate) struct Continuation {
     pub(crate) log_probability: f32,
 }
 
-/// How responses are written.
+/// Settings of generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Writing {
     /// Tokens of a response, at most; the end token counts.
@@ -84,7 +84,7 @@ impl Writing {
         Ok(responses)
     }
 
-    /// Of each prompt the beam with the highest mean log-probability per token, end token included.
+    /// Returns for each prompt the beam with the highest mean log-probability per token, end token included.
     fn search(
         &self,
         model: &mut impl Responder,

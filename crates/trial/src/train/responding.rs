@@ -1,4 +1,4 @@
-//! The learner's network as a search for responses asks it: no gradient, no dropout, keys and values kept from token to token.
+//! The learner's network for a search of responses: no gradient, no dropout, keys and values kept from token to token.
 
 use burn::{
     module::Module,
@@ -80,7 +80,7 @@ impl Responder for Responding<'_> {
         })
     }
 
-    /// What is copied from the device are these few, not all of the vocabulary.
+    /// Only these few values are copied from the device, not the whole vocabulary.
     fn continuations(&mut self, tokens: &[u32], most: usize) -> Result<Vec<Vec<Continuation>>, TrialError> {
         guard_result(|| {
             let found = activation::log_softmax(self.go_on(tokens)?, 1);

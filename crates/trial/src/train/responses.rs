@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{respond::Writing, tables::cannot_write, text_scores::TextScores};
 use crate::{TrialError, data::OpenedPairs};
 
-/// What is asked for, ready to be written.
+/// The prompts of `train.evaluate.generate`, ready for generation.
 pub(crate) struct Responses {
     pairs: OpenedPairs,
     writing: Writing,
@@ -27,7 +27,7 @@ struct Line<'a> {
 }
 
 impl Responses {
-    /// `None` where none are asked for.
+    /// `None` if responses are not requested.
     ///
     /// Errors: the data has no prompts, or none to validate with.
     pub(crate) fn new(file: &TrialFile, pairs: Option<OpenedPairs>) -> Result<Option<Self>, TrialError> {
@@ -35,7 +35,7 @@ impl Responses {
         let Some(asked) = &evaluate.generate else { return Ok(None) };
         let pairs = pairs.filter(|pairs| !pairs.valid.is_empty()).ok_or_else(|| {
             TrialError::Bad(format!(
-                "`train.evaluate.generate` answers validation prompts, and `data.kind` {} has none here; remove it, or keep rows for validation",
+                "`train.evaluate.generate` needs validation prompts, and `data.kind` {} has none here; remove it, or reserve rows for validation",
                 file.data.kind()
             ))
         })?;
@@ -70,7 +70,7 @@ impl Responses {
         batch * self.at_once..((batch + 1) * self.at_once).min(self.order.len())
     }
 
-    /// Scores the responses, which stand in the order of all batches, and writes them to `path` in the order of the data.
+    /// Scores the responses, which are in the order of all batches, and writes them to `path` in the order of the data.
     ///
     /// Errors: the file cannot be written.
     pub(crate) fn finish(&self, responses: &[Vec<u32>], path: &Path) -> Result<TextScores, TrialError> {

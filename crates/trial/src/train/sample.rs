@@ -1,7 +1,7 @@
-//! The texts of `train.sample`: a trained model is asked, token after token, what may follow, and `sample.txt` keeps what was drawn.
+//! The texts of `train.sample`: a trained model generates them token by token, and `sample.txt` stores them.
 //!
-//! In: what the model puts out, as host numbers, and the vocabulary of the trial's data. Out: the file, in the attempt's folder. It is
-//! made after all that is measured. Random: one stream per text, from (`train.seed`, the text's number) alone, so the same weights
+//! In: the model's outputs, as numbers on the host, and the vocabulary of the trial's data. Out: the file, in the attempt's folder. It is
+//! made after all measurements. Random: one stream per text, from (`train.seed`, the text's number) alone, so the same weights
 //! write the same text. The context is computed anew for each token, up to the model's `seq_len`; only a recurrent model keeps a state.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::{TrialError, model::Memory};
 /// Stands between two texts. Source: nanoGPT's `sample.py`.
 const BETWEEN_TEXTS: &str = "---------------\n";
 
-/// What `train.sample` asks for, ready to be written.
+/// The request of `train.sample`, ready for generation.
 pub(crate) struct Sampler {
     asked: Sample,
     vocabulary: Vocabulary,
@@ -34,7 +34,7 @@ pub(crate) struct Sampler {
     seed: u64,
 }
 
-/// How far the writing is: the text's number, and the tokens written of it; both from 1.
+/// Progress of the writing: the text's number, and the tokens written of it; both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) sample: u64,
@@ -42,13 +42,13 @@ pub(crate) struct Written {
 }
 
 impl Sampler {
-    /// `None` where no text is asked for.
+    /// `None` if no text is requested.
     ///
-    /// Errors: the data has no text, or lacks a token of the prompt; the prompt is no token.
+    /// Errors: the data has no text, or lacks a token of the prompt; the prompt has no token.
     pub(crate) fn new(file: &TrialFile, vocabulary: Option<Vocabulary>) -> Result<Option<Self>, TrialError> {
         let Some(asked) = file.train.sample.clone() else { return Ok(None) };
         let kind = file.data.kind();
-        let none = || TrialError::Bad(format!("`train.sample` needs a text to take its tokens from, and `data.kind` {kind} has none; remove it"));
+        let none = || TrialError::Bad(format!("`train.sample` needs the tokens of a text, and `data.kind` {kind} has none; remove it"));
         let vocabulary = vocabulary.ok_or_else(none)?;
         let prompt = vocabulary.encode_prompt(&asked.prompt).map_err(|why| TrialError::Bad(format!("`train.sample.prompt` {why}")))?;
         let context = file.model.seq_len().filter(|_| !matches!(file.model, Model::Lstm(_))).map(|seq_len| seq_len as usize);
@@ -64,7 +64,7 @@ impl Sampler {
     /// `predict` gives the outputs, one per token of the model's vocabulary, for what follows the tokens, which come after those that the
     /// memory holds. `heed` hears of each token, and may stop it.
     ///
-    /// Errors: those of `predict` and `heed`, outputs that are no numbers, a file that cannot be written; each with the texts that are there.
+    /// Errors: those of `predict` and `heed`, outputs that are NaN or infinite, a file that cannot be written; each with the texts that are there.
     pub(crate) fn write(
         &self,
         path: &Path,
@@ -111,7 +111,7 @@ impl Sampler {
         let candidates = likeliest(known, if is_greedy { Some(1) } else { self.asked.top_k });
         let highest = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if !highest.is_finite() || known.iter().any(|output| output.is_nan()) {
-            let text = "the model's outputs are no probabilities (NaN, or infinite), so no token can be drawn";
+            let text = "the model's outputs are NaN or infinite, so no token can be drawn";
             return Err(TrialError::Failed(text.to_owned()));
         }
         if is_greedy {
@@ -174,7 +174,7 @@ mod tests {
         Sampler::new(&file("kind: mlp, seq_len: 3, context: 2", sample), Some(letters())).unwrap().unwrap()
     }
 
-    /// What is written where the outputs are these, whatever came before.
+    /// The text that is written if the outputs are always these.
     fn written(sampler: &Sampler, outputs: &[f64]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.txt");
@@ -242,7 +242,7 @@ mod tests {
         assert_ne!(written(&other, &outputs), texts[0]);
     }
 
-    /// What `predict` was given, token by token.
+    /// The token sequences that `predict` received.
     fn asked_for(model: &str, sample: &str, remembers: bool) -> Vec<Vec<u32>> {
         let sampler = Sampler::new(&file(model, sample), Some(letters())).unwrap().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -277,10 +277,7 @@ mod tests {
         assert_eq!(error.to_string(), "1 of 3 texts were written: interrupted");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "abb\n");
         let error = sampler.write(&path, |_, _| Ok(vec![0.0, f64::NAN]), |_| Ok(())).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "0 of 3 texts were written: the model's outputs are no probabilities (NaN, or infinite), so no token can be drawn"
-        );
+        assert_eq!(error.to_string(), "0 of 3 texts were written: the model's outputs are NaN or infinite, so no token can be drawn");
         let error = sampler.write(&folder.path().join("none/sample.txt"), |_, _| Ok(vec![1.0]), |_| Ok(())).unwrap_err();
         assert!(error.to_string().starts_with("3 of 3 texts were written: ") && error.to_string().contains("none/sample.txt cannot"), "{error}");
     }
@@ -292,10 +289,10 @@ mod tests {
             _ => panic!("{sample} was taken"),
         };
         let text = refused("prompt: abx", Some(letters()));
-        assert_eq!(text, "`train.sample.prompt` holds \"x\", which the training text does not have; begin with tokens that it has");
-        assert!(refused("tokens: 3", Some(letters())).contains("holds \"\\n\""), "the default is a line's end");
+        assert_eq!(text, "`train.sample.prompt` contains \"x\", which is not in the training text; use only tokens of the training text");
+        assert!(refused("tokens: 3", Some(letters())).contains("contains \"\\n\""), "the default is a line's end");
         let words = Vocabulary::build(kiln_core::kinds::data::Tokenizer::Word, "a b", "");
-        assert!(refused("prompt: ' '", Some(words)).contains("is no token"));
+        assert!(refused("prompt: ' '", Some(words)).contains("is not a token"));
         assert!(refused("prompt: a", None).contains("`data.kind` generated has none"));
     }
 }

@@ -1,5 +1,5 @@
-//! Tensors in safetensors files: on their way to one, and read from one. A tensor is copied from its device when its turn comes, so
-//! that no more than one of them is in host memory besides.
+//! Tensors in safetensors files: writing and reading. Tensors are copied from their device one by one, so
+//! that host memory holds at most one extra tensor.
 
 use std::{borrow::Cow, collections::HashMap, fs, path::Path};
 
@@ -11,7 +11,7 @@ use safetensors::{
 
 use crate::error::TrialError;
 
-/// What a file of tensors is read for: what is said where it does not fit.
+/// Purpose for which a file of tensors is read; it selects the message if the file does not fit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Checkpoint,
@@ -63,7 +63,7 @@ impl View for Leaving {
     }
 }
 
-/// What is said of the tensors beside them.
+/// Metadata beside the tensors.
 pub(crate) type Said = HashMap<String, String>;
 
 /// Writes a file of tensors. Waits for the device.
@@ -84,22 +84,22 @@ pub(crate) struct Arrived {
     purpose: Purpose,
     bytes: Vec<u8>,
     metadata: Metadata,
-    /// Where the numbers begin.
+    /// Offset of the first tensor's data.
     begin: usize,
 }
 
 impl Arrived {
-    /// Of a checkpoint.
+    /// Reads a checkpoint.
     ///
-    /// Errors: the file cannot be read, or is no file of tensors.
+    /// Errors: the file cannot be read, or is not a safetensors file.
     pub(crate) fn read(path: &Path) -> Result<Self, TrialError> {
         let bytes = fs::read(path).map_err(|error| TrialError::Failed(format!("{}: {error}", path.display())))?;
         Self::of(path, bytes, Purpose::Checkpoint)
     }
 
-    /// What was read from `path`.
+    /// Parses the bytes that were read from `path`.
     ///
-    /// Errors: it is no file of tensors.
+    /// Errors: it is not a safetensors file.
     pub(crate) fn of(path: &Path, bytes: Vec<u8>, purpose: Purpose) -> Result<Self, TrialError> {
         let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| {
             let remedy = match purpose {
@@ -115,7 +115,7 @@ impl Arrived {
         Ok(Self { name, purpose, bytes, metadata, begin: header + size_of::<u64>() })
     }
 
-    /// What is said of the tensors by this name.
+    /// The metadata entry of this name.
     pub(crate) fn said(&self, name: &str) -> Option<&str> {
         self.metadata.metadata().as_ref()?.get(name).map(String::as_str)
     }
@@ -141,16 +141,16 @@ impl Arrived {
             Dtype::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
             Dtype::BF16 => bytes.as_chunks().0.iter().map(|two| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16)).collect(),
             Dtype::F16 => bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect(),
-            other => return Err(self.unfit(name, &format!("is in {other:?}, and may be in F32, F16 or BF16"))),
+            other => return Err(self.unfit(name, &format!("has the format {other:?}; F32, F16 and BF16 are supported"))),
         };
         if values.len() != count {
-            return Err(self.unfit(name, &format!("has {} numbers, and the model's {count}", values.len())));
+            return Err(self.unfit(name, &format!("has {} values, and the model's parameter has {count}", values.len())));
         }
         Ok(values)
     }
 
     fn info(&self, name: &str) -> Result<&TensorInfo, TrialError> {
-        self.metadata.info(name).ok_or_else(|| self.unfit(name, "is not in it"))
+        self.metadata.info(name).ok_or_else(|| self.unfit(name, "is missing"))
     }
 
     /// The bits of a tensor and their format.
@@ -165,9 +165,11 @@ impl Arrived {
     /// The error of a tensor that does not fit the model.
     pub(crate) fn unfit(&self, name: &str, what: &str) -> TrialError {
         let (whose, remedy) = match self.purpose {
-            Purpose::Checkpoint => ("checkpoint does", "was the model's code changed? Without the trial's folder `checkpoint` it begins anew"),
+            Purpose::Checkpoint => {
+                ("checkpoint does", "was the model's code changed? Remove the trial's folder `checkpoint` to start it from the beginning")
+            }
             Purpose::InitialWeights => {
-                ("initial weights do", "make `model` the one that they were trained as, or name another file in `train.initial_weights`")
+                ("initial weights do", "set `model` as it was when they were trained, or name another file in `train.initial_weights`")
             }
         };
         TrialError::Failed(format!("the {whose} not fit the model: in {}, `{name}` {what}; {remedy}", self.name))
@@ -205,8 +207,8 @@ mod tests {
         write(&path, vec![("weight".to_owned(), Leaving::new(Tensor::<1>::zeros([2], &Device::flex())))], None).unwrap();
         let arrived = Arrived::read(&path).unwrap();
         let message = arrived.values("weight", 3).unwrap_err().to_string();
-        assert!(message.contains("in model.safetensors, `weight` has 2 numbers, and the model's 3; was"), "{message}");
-        assert!(arrived.values("bias", 3).unwrap_err().to_string().contains("`bias` is not in it; was"));
+        assert!(message.contains("in model.safetensors, `weight` has 2 values, and the model's parameter has 3; was"), "{message}");
+        assert!(arrived.values("bias", 3).unwrap_err().to_string().contains("`bias` is missing; was"));
         fs::write(&path, "no tensors").unwrap();
         assert!(Arrived::read(&path).is_err());
     }

@@ -8,9 +8,9 @@
 //!   - constant: `r`
 //!   - linear: `r · (1 − (1 − f) · p)`
 //!   - cosine: `r · (f + (1 − f) · (1 + cos(π p)) / 2)`
-//!   - plateau: `r`, times what [`Plateau`] says
+//!   - plateau: `r`, times the factor of [`Plateau`]
 //!
-//! Where a single step follows the warm-up, it is the last one: `p` is 1.
+//! If only one step follows the warm-up, it is the last one: `p` is 1.
 
 use std::f64::consts::PI;
 
@@ -41,7 +41,7 @@ fn warmup_steps(schedule: &LearningRateSchedule) -> u64 {
     }
 }
 
-/// What is left of the rate after the evaluations so far. Source: pytorch/examples, word_language_model (patience 0).
+/// Factor of the rate after the evaluations so far. Source: pytorch/examples, word_language_model (patience 0).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Plateau {
     factor: f64,
@@ -52,7 +52,7 @@ pub(crate) struct Plateau {
     left: f64,
 }
 
-/// What a plateau remembers of the evaluations so far.
+/// Saved state of a plateau: the evaluations so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlateauState {
     /// `None` before the first evaluation.

@@ -1,5 +1,5 @@
-//! How long steps and copies to the device took (`docs/measurement.md` 3 and 5). In come the moments at which the loop says so,
-//! out go seconds per step, once the device has been waited for anyway. A host that computes itself has [`WallClock`]; a GPU,
+//! Durations of steps and of copies to the device (`docs/measurement.md` 3 and 5). Input: the moments that the loop marks.
+//! Output: seconds per step, once the device has been waited for anyway. A host that computes itself has [`WallClock`]; a GPU,
 //! which the host runs ahead of, marks moments on its own stream ([`EventClock`]).
 
 #![cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "without libtorch no device has events"))]
@@ -37,7 +37,7 @@ pub(crate) trait StepClock {
     /// The steps that ended since the last call, in order. To be called after a wait for the device.
     fn take(&mut self) -> Vec<StepSeconds>;
 
-    /// Why steps have no times, if they have none.
+    /// The reason why steps have no times, if they have none.
     fn failure(&self) -> Option<&str>;
 }
 
@@ -126,7 +126,7 @@ impl<M: Moment> EventClock<M> {
         clock
     }
 
-    /// After a failure no more moments are asked for.
+    /// After a failure, no more moments are marked.
     fn record(&mut self) -> Option<M> {
         if self.failure.is_some() {
             return None;
@@ -187,7 +187,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     thread_local! {
-        /// What the test's device clock shows, in seconds; negative once it fails.
+        /// Time of the test's device clock, in seconds; negative once it fails.
         static SHOWN: Cell<f64> = const { Cell::new(0.0) };
     }
 

@@ -1,8 +1,8 @@
-//! How like texts are to those they are held against: BLEU and chrF of characters, over all texts together.
+//! Similarity of texts to their references: BLEU and chrF of characters, over all texts together.
 //!
-//! White space is left out on both sides, for it is the tokenizer's more than the writer's. Counts are summed over all texts before
+//! White space is removed on both sides, because it depends more on the tokenizer than on the text. Counts are summed over all texts before
 //! anything is divided, so no batch or row weighs more than its characters. Both scores go from 0 to 100.
-//! Sources: Papineni et al. 2002 (BLEU), Popović 2015 (chrF); held against sacrebleu 2.6 (`tests/reference/text_scores.py`).
+//! Sources: Papineni et al. 2002 (BLEU), Popović 2015 (chrF); compared with sacrebleu 2.6 (`tests/reference/text_scores.py`).
 
 use std::collections::HashMap;
 
@@ -13,24 +13,24 @@ const CHRF_ORDER: usize = 6;
 /// chrF weighs recall so many times more than precision.
 const CHRF_BETA: f64 = 2.0;
 
-/// Counts over texts and what they are held against, and the scores that come of them.
+/// Counts over texts and their references, and the scores computed from them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TextScores {
     /// Characters of all texts, and of all references.
     characters: u64,
     reference_characters: u64,
-    /// Pieces of 1 to 6 characters.
+    /// n-grams of 1 to 6 characters.
     pieces: [Pieces; CHRF_ORDER],
 }
 
-/// Pieces of one length.
+/// Counts of n-grams of one length.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Pieces {
-    /// Of the texts.
+    /// Number of n-grams in the texts.
     written: u64,
-    /// Of texts whose reference is long enough to have any: chrF lets the others go.
+    /// Number of n-grams in texts whose reference is long enough to have any: chrF ignores the others.
     comparable: u64,
-    /// Of the references.
+    /// Number of n-grams in the references.
     wanted: u64,
     /// In both, no more often than in either.
     shared: u64,
@@ -88,7 +88,7 @@ impl Pieces {
     }
 }
 
-/// How often each piece of this many characters occurs.
+/// Number of occurrences of each piece of this many characters.
 fn count(text: &[char], length: usize) -> HashMap<&[char], u64> {
     let mut pieces = HashMap::new();
     for piece in text.windows(length) {

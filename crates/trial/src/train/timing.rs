@@ -1,4 +1,4 @@
-//! When the measured window opens and closes, and what it measured (`docs/measurement.md` 1–5). Pure: every time is passed in.
+//! Begin and end of the measured window, and its measurements (`docs/measurement.md` 1–5). Pure: every time is passed in.
 //!
 //! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window or a cut begins or ends. Out:
 //! figures of the window; or why there are none.
@@ -7,7 +7,7 @@ use kiln_core::{kinds::data::PairCounts, spec::Measure};
 
 use super::{clock::seconds_between, step_clock::StepSeconds};
 
-/// What the host measured of one step's data, in seconds.
+/// The host's measurements of one step's data, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DataCost {
     /// The trainer was blocked in the loader.
@@ -17,10 +17,10 @@ pub(crate) struct DataCost {
     pub(crate) work: Work,
 }
 
-/// What was trained on, counted batch by batch: batches that are sorted by length are not alike.
+/// Amount of trained data, counted batch by batch: batches that are sorted by length differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
-    /// Padding left out.
+    /// Without padding.
     pub(crate) tokens: u64,
     /// Lengths of prompts and responses; no rows where there are none.
     pub(crate) pairs: PairCounts,
@@ -41,7 +41,7 @@ pub(crate) struct Timing {
     started: u64,
     /// End of the last step or cut.
     mark: u64,
-    /// Steps made and seconds trained, cuts left out.
+    /// Steps made and seconds trained, without cuts.
     steps: u64,
     trained_seconds: f64,
     window: Option<Window>,
@@ -55,18 +55,18 @@ struct Window {
     cuts: Vec<(u64, u64)>,
     steps: u64,
     data: DataCost,
-    /// Of its steps, as far as they were taken from the clock.
+    /// Times of its steps, as far as they were taken from the clock.
     timed: Vec<StepSeconds>,
     /// Seconds of its steps in which devices exchanged gradients; empty for one device.
     exchanges: Vec<Option<f64>>,
 }
 
-/// What a closed window measured.
+/// Measurements of a closed window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) started_nanoseconds: u64,
     pub(crate) ended_nanoseconds: u64,
-    /// Wall time, cuts left out.
+    /// Wall time without cuts.
     pub(crate) seconds: f64,
     pub(crate) steps: u64,
     pub(crate) work: Work,
@@ -167,7 +167,7 @@ impl Timing {
         self.window.as_ref().is_some_and(|window| window.ended.is_none())
     }
 
-    /// What was cut out of the window so far.
+    /// The parts that were cut out of the window so far.
     pub(crate) fn cuts(&self) -> &[(u64, u64)] {
         self.window.as_ref().map_or(&[], |window| &window.cuts)
     }
@@ -200,7 +200,7 @@ impl Timing {
         })
     }
 
-    /// Why there is no window, in words.
+    /// The reason why there is no window.
     pub(crate) fn why_no_window(&self) -> String {
         if self.window.is_some() {
             return "the training ended inside the window, before its end could be timed".to_string();
@@ -214,7 +214,7 @@ impl Timing {
 }
 
 impl Window {
-    /// Of all its steps; `None` if a step lacks it.
+    /// Sum over all its steps; `None` if a step has no value.
     fn exchange_seconds(&self) -> Option<f64> {
         let is_whole = self.exchanges.len() as u64 == self.steps;
         is_whole.then(|| self.exchanges.iter().copied().sum()).flatten()
@@ -289,7 +289,7 @@ mod tests {
             ended_nanoseconds: 143 * SECOND,
             seconds: 7.0,
             steps: 3,
-            // Of the warm-up nothing.
+            // The warm-up is not counted.
             work: Work { tokens: 20, pairs: PairCounts::default() },
             median_step_seconds: Some(2.0),
             data_wait_fraction: 2.0 / 7.0,

@@ -1,4 +1,4 @@
-//! What the training loop asks of a model on its device. The learner is the real one; tests bring one of known cost.
+//! The interface between the training loop and a model on its device. The learner is the real one; tests have one of known cost.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ impl AllocatorPeaks {
     }
 }
 
-/// A model that can be trained. Work may be queued on the device; only what says so waits for it.
+/// A model that can be trained. Work may be queued on the device; only methods that say so wait for it.
 pub(crate) trait Trainee {
     /// A batch on the device.
     type Batch;
@@ -53,7 +53,7 @@ pub(crate) trait Trainee {
         Vec::new()
     }
 
-    /// Steps left out because a gradient overflowed, as of the last losses read; `None` where none can be.
+    /// Steps skipped because a gradient overflowed, as of the last losses read; `None` where that is not possible.
     fn skipped_steps(&self) -> Option<u64> {
         None
     }
@@ -81,15 +81,15 @@ pub(crate) trait Trainee {
     /// `None` where the allocator keeps no figures.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
 
-    /// What tensors hold of the device now; `None` where the allocator keeps no figures.
+    /// Bytes of the device that tensors hold now; `None` if the allocator keeps no figures.
     fn allocated_bytes(&self) -> Option<u64>;
 
     fn reset_allocator_peaks(&mut self);
 
-    /// How batches came to the device.
+    /// The way in which batches were copied to the device.
     fn copying(&self) -> Copying;
 
-    /// What a reader of the trial's row should know of how its steps were run (`train.cuda_graph`).
+    /// Note for the trial's row about the way its steps were run (`train.cuda_graph`).
     fn step_note(&self) -> Option<String> {
         None
     }
@@ -105,12 +105,12 @@ pub(crate) trait Trainee {
     }
 }
 
-/// How batches came to the device.
+/// The way in which batches were copied to the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copying {
     /// The kind of host memory they were copied from; `None` where none is copied to a device.
     pub(crate) from: Option<&'static str>,
-    /// Why `data.pin_memory` did not do what it says.
+    /// The reason why `data.pin_memory` had no effect.
     pub(crate) note: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! The training loop: steps, when losses are read, when the window opens and closes, when validation data is gone through.
+//! The training loop: steps, and the moments at which losses are read, the window opens and closes, and evaluations run.
 //!
-//! In: a trainee, what it is fed with, tables and a messenger. Out: an [`Ending`], and the figures that the result is made of,
+//! In: a trainee, its feed, tables and a messenger. Out: an [`Ending`], and the figures that the result is made of,
 //! which stay readable after an error. Waits for the device: at both ends of the window, at both ends of an evaluation or a
 //! checkpoint, and where losses are read.
 
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::TrialError;
 
-/// How a training came to its end without an error.
+/// The ways in which a training ends without an error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ending {
     Completed,
@@ -45,14 +45,14 @@ pub(crate) enum Ending {
     Interrupted,
 }
 
-/// One training under way.
+/// A training in progress.
 pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) file: &'a TrialFile,
     pub(crate) plan: StepPlan,
     pub(crate) trainee: T,
     /// `None` for a model that only makes matrix products.
     pub(crate) feed: Option<Feed>,
-    /// What the model writes at evaluations; `None` where nothing is asked for.
+    /// Responses that the model generates at evaluations; `None` if not requested.
     pub(crate) responses: Option<Responses>,
     pub(crate) timing: Timing,
     pub(crate) clock: Box<dyn StepClock>,
@@ -77,7 +77,7 @@ pub(crate) struct EarlyStop {
     stalled: u64,
 }
 
-/// What an early stop remembers of the evaluations so far.
+/// Saved state of an early stop: the evaluations so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EarlyStopState {
     /// `None` before the first evaluation.
@@ -104,22 +104,22 @@ impl EarlyStop {
         self.stalled = if loss < self.lowest { 0 } else { self.stalled + 1 };
         self.lowest = self.lowest.min(loss);
         let patience = self.patience.filter(|patience| self.stalled >= *patience)?;
-        Some(format!("{patience} evaluations in a row found no lower validation loss than {:.4} (`train.early_stop`)", self.lowest))
+        Some(format!("the validation loss did not fall below {:.4} in {patience} evaluations in a row (`train.early_stop`)", self.lowest))
     }
 }
 
-/// What the loop measured beside the window.
+/// The loop's measurements outside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     /// Steps made, those before `resumed_at` included.
     pub(crate) steps: u64,
-    /// The step of the checkpoint that this attempt goes on from.
+    /// The step of the checkpoint that this attempt resumes from.
     pub(crate) resumed_at: Option<u64>,
-    /// What earlier attempts took until then.
+    /// Duration of earlier attempts.
     pub(crate) seconds_before: f64,
     pub(crate) evaluation_seconds: Option<f64>,
     pub(crate) checkpoint_seconds: Option<f64>,
-    /// Of the last evaluation, and the step before it.
+    /// Scores of the last evaluation, and the step before it.
     pub(crate) scores: Option<Scores>,
     pub(crate) evaluated_at: Option<u64>,
     pub(crate) seconds_to_target: Option<f64>,
@@ -169,7 +169,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
     }
 
-    /// Whether the state that the training ended in is to stay: a finished one if asked for, an interrupted one so that it can go on.
+    /// Whether the state at the end of the training is kept: a finished one if requested, an interrupted one so that it can be resumed.
     fn keeps_the_end(&self, ending: &Ending) -> bool {
         let Some(keeper) = &self.keeper else { return false };
         match ending {
@@ -429,12 +429,12 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         }
     }
 
-    /// Since the training started, earlier attempts included as far as this one goes on from them.
+    /// Since the training started, earlier attempts included as far as this one resumes them.
     fn seconds_trained(&self, now: u64) -> f64 {
         self.measured.seconds_before + self.timing.seconds_since_start(now)
     }
 
-    /// Does work that is no training: its time is cut out of the window, and workers make nothing meanwhile. Waits before and after. Out:
+    /// Does work that is not training: its time is cut out of the window, and workers make nothing meanwhile. Waits before and after. Out:
     /// what it gave, when it ended, and its seconds.
     fn aside<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, TrialError>) -> Result<(R, u64, f64), TrialError> {
         self.trainee.wait()?;

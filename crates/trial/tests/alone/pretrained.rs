@@ -184,21 +184,21 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
     named(vec![("lm_head.weight", TensorView::new(Dtype::F16, vec![23, 8], &zeros).unwrap())], &untied);
     let of = |model: &str, file: &Path| run(folder.path(), ["flex", model, &data, &unchanged(file)]);
     for (model, file, what) in [
-        (T5, &untied, "untied.safetensors, `lm_head.weight` has no place in it; make `model` the one"),
+        (T5, &untied, "untied.safetensors, `lm_head.weight` is not a parameter of the model; set `model` as it was"),
         (
             &T5.replace("decoder_layers: 2", "decoder_layers: 1"),
             &theirs,
-            "seq2seq-pretrained.safetensors, `decoder.block.1.layer.0.SelfAttention.k.weight` and 12 others have no place in it",
+            "seq2seq-pretrained.safetensors, `decoder.block.1.layer.0.SelfAttention.k.weight` and 12 others are not parameters of the model",
         ),
         (
             &T5.replace("decoder_layers: 2", "decoder_layers: 3"),
             &theirs,
-            "seq2seq-pretrained.safetensors, `decoder.block.2.layer.0.layer_norm.weight` is not in it",
+            "seq2seq-pretrained.safetensors, `decoder.block.2.layer.0.layer_norm.weight` is missing",
         ),
         (
             &T5.replace("d_ff: 16", "vocabulary: 30, d_ff: 16"),
             &theirs,
-            "seq2seq-pretrained.safetensors, `shared.weight` is [23, 8], and the model's [30, 8]",
+            "seq2seq-pretrained.safetensors, `shared.weight` has shape [23, 8], and the model's parameter [30, 8]",
         ),
     ] {
         let left = of(model, file);
@@ -230,14 +230,14 @@ fn what_is_no_file_of_this_content_is_refused_and_a_checkpoint_comes_first() {
     let key = unchanged(&file);
     fs::write(&file, "no tensors").unwrap();
     let left = run(folder.path(), ["flex", model, data, &key]);
-    assert!(left.reason().contains("whose SHA-256 is ") && left.reason().ends_with("write its sum there"), "{}", left.reason());
+    assert!(left.reason().contains("whose SHA-256 is ") && left.reason().ends_with("write its SHA-256 there"), "{}", left.reason());
     assert_eq!(left.first_loss, None);
     let left = run(folder.path(), ["flex", model, data, &unchanged(&file)]);
     assert!(left.reason().contains("trained.safetensors: ") && left.reason().ends_with("save the model as one"), "{}", left.reason());
     fs::remove_file(&file).unwrap();
     assert!(run(folder.path(), ["flex", model, data, &key]).reason().contains("which cannot be read: No such file"));
 
-    // An attempt that goes on needs it no more.
+    // An attempt that resumes no longer needs it.
     let going_on = key.replace("steps: 2", "steps: 40, checkpoint: {every_steps: 1000}");
     let left = run(folder.path(), ["flex", model, data, &going_on]);
     assert_eq!((left.result.outcome, left.result.resumed_at_step), (Outcome::Completed, Some(30)), "{:?}", left.result.reason);

@@ -21,7 +21,7 @@ fn engines() -> Vec<&'static str> {
     common::engines().iter().map(|engine| engine.name()).collect()
 }
 
-/// What a trial left.
+/// The files of a trial.
 struct Left {
     result: TrialResult,
     losses: Vec<f64>,
@@ -107,7 +107,7 @@ fn a_larger_table_writes_known_tokens_alone() {
 fn a_prompt_that_the_text_cannot_spell_is_refused_before_any_step() {
     let left = run(engines()[0], MLP, "{kind: generated, characters: 5000}", "steps: 8, sample: {prompt: \"Ω\"}");
     assert_eq!((left.result.outcome, left.result.steps), (Outcome::Failed, 0));
-    assert!(left.result.reason.unwrap().contains("`train.sample.prompt` holds \"Ω\""));
+    assert!(left.result.reason.unwrap().contains("`train.sample.prompt` contains \"Ω\""));
 }
 
 #[test]

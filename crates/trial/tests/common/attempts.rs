@@ -22,7 +22,7 @@ use super::{alone_with_the_generator_of, device_of, is_cuda, is_same, program, w
 const TRIAL: &str = "abcdef0123";
 const EVERY_TEN_STEPS: &str = "every_steps: 10";
 
-/// What a trial is made of, as YAML.
+/// The parts of a trial, as YAML.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -91,14 +91,14 @@ pub(crate) const SEQ2SEQ: Case = Case {
             evaluate: {every: 20, generate: {rows: 5, max_tokens: 8, beams: 2}}, learning_rate_schedule: {kind: linear, warmup_steps: 5}",
 };
 
-/// A trial whose attempts are told apart by their folders.
+/// A trial whose attempts have separate folders.
 pub(crate) struct Trial {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) case: Case,
     checkpoint: String,
 }
 
-/// How a process is ended from outside.
+/// The way in which a process is ended from outside.
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
     Itself,
@@ -107,7 +107,7 @@ pub(crate) enum Ending {
     Terminate(u64),
 }
 
-/// What an attempt left.
+/// The files of an attempt.
 pub(crate) struct Attempt {
     messages: Vec<Message>,
     /// The bits of each step's loss.
@@ -265,7 +265,7 @@ impl Attempt {
         }
     }
 
-    /// What the row says under this name.
+    /// The row's note with this name.
     pub(crate) fn note(&self, name: &str) -> Option<&str> {
         self.result.as_ref()?.notes.get(name).map(String::as_str)
     }
@@ -285,7 +285,7 @@ impl Attempt {
     }
 }
 
-/// An accuracy is a whole number of images: on a GPU a rounding may decide one of them, and is not held to anything.
+/// An accuracy counts an integer number of images: on a GPU a rounding may decide one of them, and is not held to anything.
 fn are_same_cells(found: &[Option<f64>], expected: &[Option<f64>]) -> bool {
     let is_same_cell = |found: &Option<f64>, expected: &Option<f64>| match (found, expected) {
         (Some(found), Some(expected)) => is_same(*found, *expected) || (is_cuda() && *found <= 1.0 && *expected <= 1.0),
@@ -385,7 +385,7 @@ pub(crate) fn goes_on_after_a_kill(case: Case) {
     last.assert_ends_as(case.name, &undisturbed);
 }
 
-/// Makes steps operator by operator in one trial, and replays recorded ones in another, which is stopped and goes on: the losses are the same to
+/// Makes steps operator by operator in one trial, and replays recorded ones in another, which is stopped and resumed: the losses are the same to
 /// the bit. Out: what the second one's rows say of how its steps were run.
 pub(crate) fn trains_alike_recorded(case: Case, recorded: Case) -> [String; 2] {
     let eager = Trial::new(case, EVERY_TEN_STEPS).complete_here(1);

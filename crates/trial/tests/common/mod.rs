@@ -1,7 +1,7 @@
 //! Small trials and batches for the tests of this package.
 //!
 //! Every training here and in the tests computes with one thread (`cpu_threads: 1`). Threads of several trainings at once wait for
-//! each other, and libtorch's number of threads is one for the whole process: a test that asks for more also slows its neighbours.
+//! each other, and libtorch's number of threads is one for the whole process: a test that asks for more also slows its neighbors.
 //!
 //! `KILN_TEST_DEVICE=cuda` lets engine libtorch compute on a GPU (`scripts/check-gpu.sh`); what only the CPU or engine flex can show is left out
 //! there by name. `KILN_TEST_FILES` and `KILN_TEST_PROGRAMS` say where the repository's files and the programs lie when the tests have travelled.
@@ -54,7 +54,7 @@ pub(crate) fn device_of(engine: &str) -> &'static str {
     if engine == "libtorch" && is_cuda() { "cuda" } else { "cpu" }
 }
 
-/// How much wider the tolerances of f32 are that were set on the CPU: a GPU's kernels sum in an order of their own. Not yet seen on one.
+/// Factor by which the tolerances of f32, set on the CPU, are wider on a GPU, whose kernels sum in another order. Not yet seen on one.
 pub(crate) fn slack() -> f64 {
     if is_cuda() { 10.0 } else { 1.0 }
 }

@@ -1,5 +1,5 @@
-//! A model that never frees what it once held: half a mebibyte more at each training step, as a list that is only added to. What kiln
-//! says of such a training is in `docs/own-model.md`, "When memory grows".
+//! A model that leaks memory: half a mebibyte at each training step, like a list that only grows. kiln's message
+//! about such a training is in `docs/own-model.md`, "When memory grows".
 
 use std::{
     process::ExitCode,
@@ -36,7 +36,7 @@ struct Forgetful {
 
 fn build(_: Fields, samples: Samples, init: &Init) -> Result<Forgetful, TrialError> {
     let InputShape::Images(ImageShape { channels, height, width, classes }) = samples.shape else {
-        return Err(TrialError::Bad("`model.name` forgetful reads images".to_owned()));
+        return Err(TrialError::Bad("`model.name` forgetful needs images".to_owned()));
     };
     let pixels = (channels * height * width) as usize;
     Ok(Forgetful { hidden: Linear::uniform(init, "hidden", [pixels, 64]), head: Linear::uniform(init, "head", [64, classes as usize]) })

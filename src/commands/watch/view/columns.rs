@@ -1,12 +1,12 @@
-//! The columns of a device's line: which of them there is room for, and what stands in them.
+//! The columns of a device's line: selects those that fit and formats their values.
 
 use super::frame::cut;
 
-/// A longer name of a GPU is cut.
+/// Longest name of a GPU, in characters; a longer one is cut.
 const LONGEST_NAME: usize = 28;
-/// The same where there is little room.
+/// The same on a narrow terminal.
 const SHORT_NAME: usize = 12;
-/// `held by` has no end of its own; so much is kept free for it.
+/// Characters reserved for the last column, which has no fixed width.
 const HELD_WIDTH: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ use kiln_hardware::{
 
 const ALL: [Column; 13] = [Time, Index, Name, Utilization, Used, Total, Power, Limit, Temperature, Clock, Active, Tensor, Held];
 
-/// What is given up where the line is too long, first things first.
+/// Columns that are hidden when the line is too long, in this order.
 enum Saving {
     Leave(Column),
     ShortNames,
@@ -69,11 +69,11 @@ impl Column {
             Clock => "SM clock",
             Active => "SM act",
             Tensor => "tensor",
-            Held => "held by",
+            Held => "clock limit",
         }
     }
 
-    /// What stands before it, unless it is the first.
+    /// The separator before the column, unless it is the first.
     fn gap(self) -> &'static str {
         match self {
             Name => " ",
@@ -97,14 +97,13 @@ impl Column {
             Clock => or_dash(gpu.sm_clock_megahertz, |megahertz| format!("{megahertz} MHz")),
             Active => percent(gpu.work.sm_active),
             Tensor => percent(gpu.work.tensor_active),
-            // Idleness holds no clock down.
+            // An idle GPU is not a clock limit.
             Held => or_dash(gpu.throttle_bits, |bits| throttle_names(bits & THROTTLED).join(" ")),
             Time | Index | Name => String::new(),
         }
     }
 }
 
-/// The columns that are shown.
 #[derive(Debug)]
 pub(super) struct Columns {
     shown: Vec<Column>,
@@ -113,13 +112,13 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// All of them.
+    /// All columns.
     pub(super) fn all(devices: &[DeviceFacts]) -> Self {
         let longest = devices.iter().map(|device| name(device).chars().count()).max().unwrap_or(0);
         Self { shown: ALL.to_vec(), name_width: longest.clamp(4, LONGEST_NAME), is_short: false }
     }
 
-    /// As many as so many characters have room for.
+    /// The columns that fit in a line of this many characters.
     pub(super) fn within(room: usize, devices: &[DeviceFacts]) -> Self {
         let mut columns = Self::all(devices);
         for saving in SAVINGS {
@@ -134,10 +133,10 @@ impl Columns {
         columns
     }
 
-    /// The columns without room, in words.
+    /// A sentence that names the hidden columns.
     pub(super) fn left_out(&self) -> Option<String> {
         let titles: Vec<&str> = ALL.iter().filter(|column| !self.shown.contains(column)).map(|column| column.title()).collect();
-        (!titles.is_empty()).then(|| format!("left out for width: {}", titles.join(", ")))
+        (!titles.is_empty()).then(|| format!("hidden (terminal too narrow): {}", titles.join(", ")))
     }
 
     pub(super) fn heading(&self) -> String {
@@ -271,7 +270,7 @@ mod tests {
         let line = columns.device("15:04:05", &device, &working());
         assert_eq!(line, "  0 RTX PRO 600…  100 %   31.6 GiB  627 W     -    95 %       -  sw_power_cap");
         assert!(columns.width() <= 79 && columns.heading().chars().count() <= 79, "{}", columns.width());
-        assert_eq!(columns.left_out().unwrap(), "left out for width: UTC, total, limit, SM clock");
+        assert_eq!(columns.left_out().unwrap(), "hidden (terminal too narrow): UTC, total, limit, SM clock");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! A page of lines that fits a terminal, and drawing it over the page before: one write for each look.
+//! Fits a page of lines to a terminal and draws it over the previous page, with one write for each reading.
 
-/// How large a terminal is, in characters.
+/// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) rows: usize,
@@ -8,7 +8,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Of the terminal that standard output is; 24 lines of 80 characters if it does not say.
+    /// Size of the terminal at standard output; 24 lines of 80 characters if it is unknown.
     pub(super) fn of_stdout() -> Self {
         let told = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
         match told.filter(|size| size.ws_row > 0 && size.ws_col > 0) {
@@ -17,13 +17,13 @@ impl Size {
         }
     }
 
-    /// The longest line: one in the last column would make the terminal begin another.
+    /// Longest line: a character in the last column would make the terminal wrap.
     pub(super) fn line_width(self) -> usize {
         self.columns.saturating_sub(1).max(1)
     }
 }
 
-/// What is to be shown.
+/// A page to draw.
 pub(super) struct Page {
     pub(super) heading: Option<String>,
     pub(super) lines: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page's lines as far as there is room; the last row is left to the cursor. What is missing is counted.
+    /// Returns the lines of the page that fit; the last row is for the cursor. The hidden lines are counted.
     pub(super) fn fitted(self, size: Size) -> Vec<String> {
         let room = size.rows.saturating_sub(1).max(1);
         let heading = self.heading.filter(|_| room >= 3);
@@ -41,14 +41,14 @@ impl Page {
             let more = lines.len() - (left - 1);
             lines.truncate(left - 1);
             let too = self.footer.as_ref().map(|footer| format!("; {footer}")).unwrap_or_default();
-            lines.push(format!("… {more} more in a higher window{too}"));
+            lines.push(format!("… {more} more, enlarge the terminal to see them{too}"));
         }
         let footer = self.footer.filter(|_| lines.len() < left);
         heading.into_iter().chain(lines).chain(footer).map(|line| cut(&line, size.line_width())).collect()
     }
 }
 
-/// The first `width` characters, the last of which says that there were more.
+/// Returns the first `width` characters; the last one is an ellipsis if the text was cut.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -56,17 +56,17 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// The page that stands on the terminal; the cursor is on the line below it.
+/// The page on the terminal; the cursor is on the line below it.
 #[derive(Default)]
 pub(super) struct Drawn {
-    /// Characters of each line.
+    /// Length of each line, in characters.
     lengths: Vec<usize>,
 }
 
 impl Drawn {
-    /// What draws `lines` over the page before.
+    /// Returns the text that draws `lines` over the previous page.
     pub(super) fn draw(&mut self, lines: &[String], size: Size) -> String {
-        // A terminal that has become narrower has broken the lines.
+        // A terminal that became narrower has wrapped the lines.
         let rows: usize = self.lengths.iter().map(|length| length.div_ceil(size.columns.max(1)).max(1)).sum();
         let up = match rows.min(size.rows.saturating_sub(1)) {
             0 => String::new(),
@@ -77,7 +77,7 @@ impl Drawn {
         format!("\r{up}{body}\x1b[J")
     }
 
-    /// What leaves the terminal as it should be: the page stays, and an echoed `^C` below it goes.
+    /// Returns the text that ends the drawing: the page stays, and an echoed `^C` below it is erased.
     pub(super) fn end(&self) -> &'static str {
         if self.lengths.is_empty() { "" } else { "\r\x1b[K" }
     }
@@ -96,9 +96,9 @@ mod tests {
         let size = |rows| Size { rows, columns: 80 };
         assert_eq!(page(2).fitted(size(5)), ["heading", "GPU 0", "GPU 1", "left out"]);
         assert_eq!(page(2).fitted(size(4)), ["heading", "GPU 0", "GPU 1"]);
-        assert_eq!(page(8).fitted(size(6)), ["heading", "GPU 0", "GPU 1", "GPU 2", "… 5 more in a higher window; left out"]);
-        assert_eq!(page(8).fitted(size(3)), ["GPU 0", "… 7 more in a higher window; left out"]);
-        assert_eq!(page(8).fitted(size(1)), ["… 8 more in a higher window; left out"]);
+        assert_eq!(page(8).fitted(size(6)), ["heading", "GPU 0", "GPU 1", "GPU 2", "… 5 more, enlarge the terminal to see them; left out"]);
+        assert_eq!(page(8).fitted(size(3)), ["GPU 0", "… 7 more, enlarge the terminal to see them; left out"]);
+        assert_eq!(page(8).fitted(size(1)), ["… 8 more, enlarge the terminal to see them; left out"]);
         assert_eq!(page(1).fitted(size(2)), ["GPU 0"]);
     }
 
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(drawn.end(), "");
         assert_eq!(drawn.draw(&["one".to_owned(), "two".to_owned()], size), "\rone\x1b[K\ntwo\x1b[K\n\x1b[J");
         assert_eq!(drawn.draw(&["three".to_owned()], size), "\r\x1b[2Athree\x1b[K\n\x1b[J");
-        // Broken into two lines by a narrower terminal.
+        // Wrapped into two lines by a narrower terminal.
         assert_eq!(drawn.draw(&["x".to_owned()], Size { rows: 24, columns: 3 }), "\r\x1b[2Ax\x1b[K\n\x1b[J");
         assert_eq!(drawn.end(), "\r\x1b[K");
     }

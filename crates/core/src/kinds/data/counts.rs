@@ -1,20 +1,21 @@
-//! What is known of data without training on it: how much there is, and what a model must know of it.
+//! Facts about data that are known without training: its size, and the values that a model needs from it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Data, ImageShape, PairCounts, PairShape, PanelShape, SymbolReturns};
 use crate::kinds::samples::sample_count;
 
-/// What is known of a data set without training on it.
+/// Facts about a data set that are known without training on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFacts {
     #[serde(flatten)]
     pub counts: Counts,
-    /// SHA-256 over the uncompressed bytes of every part that is read, as hex; of a folder of images over names and lengths, of a panel over names and bytes.
+    /// SHA-256 over the uncompressed bytes of every part that is read, in hex; for a folder of images over names and lengths, for a panel
+    /// over names and bytes.
     pub sha256: String,
 }
 
-/// How much data there is, and what a model must know of it.
+/// Size of the data, and the values that a model needs from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "content", rename_all = "lowercase")]
 pub enum Counts {
@@ -24,7 +25,7 @@ pub enum Counts {
     Pairs { train: PairCounts, valid: PairCounts, vocabulary: u64 },
 }
 
-/// What a model must know of its data to be built.
+/// The values of the data that a model needs before it can be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputShape {
     Text { vocabulary: u64 },
@@ -34,7 +35,7 @@ pub enum InputShape {
 }
 
 impl InputShape {
-    /// `None` where there are no tokens.
+    /// The vocabulary; `None` for data without tokens.
     pub fn vocabulary(self) -> Option<u64> {
         match self {
             Self::Text { vocabulary } | Self::Pairs(PairShape { vocabulary, .. }) => Some(vocabulary),
@@ -42,24 +43,24 @@ impl InputShape {
         }
     }
 
-    /// `None` where there are no images.
+    /// The shape of an image; `None` for data without images.
     pub fn images(self) -> Option<ImageShape> {
         if let Self::Images(shape) = self { Some(shape) } else { None }
     }
 
-    /// `None` where there is no panel.
+    /// The shape of a panel; `None` for data without a panel.
     pub fn panel(self) -> Option<PanelShape> {
         if let Self::Panel(shape) = self { Some(shape) } else { None }
     }
 
-    /// `None` where there are no prompts and responses.
+    /// The shape of prompts and responses; `None` for data without them.
     pub fn pairs(self) -> Option<PairShape> {
         if let Self::Pairs(shape) = self { Some(shape) } else { None }
     }
 }
 
 impl DataFacts {
-    /// What a model must know to be built.
+    /// The values that a model needs before it can be built.
     pub fn input_shape(&self) -> InputShape {
         match &self.counts {
             Counts::Text { vocabulary, .. } => InputShape::Text { vocabulary: *vocabulary },
@@ -69,7 +70,7 @@ impl DataFacts {
         }
     }
 
-    /// Training samples of an epoch for a model that reads `seq_len` tokens or rows at once; `None` where such a model reads nothing.
+    /// Training samples of an epoch for a model that reads `seq_len` tokens or rows at a time; `None` if such a model cannot read this data.
     pub fn train_samples(&self, data: &Data, seq_len: Option<u64>) -> Option<u64> {
         match &self.counts {
             Counts::Text { train_tokens, .. } => {

@@ -1,38 +1,38 @@
-//! Data of prompts and the responses to them: the keys of each kind.
+//! Keys of the data kinds with prompts and responses.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Loader, tenth};
 
-/// Prompts and responses of your own, one JSON object per line, as tokens of a tokenizer file of your own.
+/// The user's own prompts and responses, one JSON object per line, with the user's own tokenizer file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SftJsonl {
-    /// The training rows, plain, `.gz` or `.xz`; a relative path is resolved against the directory kiln starts in.
+    /// The training rows, plain, `.gz` or `.xz`; a relative path is relative to the directory where kiln was started.
     pub path: String,
-    /// The validation rows, in a file of their own; else `valid_fraction` of the training file validates.
+    /// The validation rows, in a separate file; without it, `valid_fraction` of the training file is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_path: Option<String>,
     /// The tokenizer: a tokenizer.json of Hugging Face's `tokenizers`, plain, `.gz` or `.xz`.
     pub tokenizer: String,
-    /// Share of the rows, from the end of the file, that is kept for validation: 0.1 if not given. Not beside `valid_path`.
+    /// Fraction of the rows, from the end of the file, used for validation; default 0.1. Not together with `valid_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: Option<f64>,
-    /// Name of the prompt in each row.
+    /// Key of the prompt in each row.
     #[serde(default = "prompt")]
     pub prompt_key: String,
-    /// Name of the response in each row.
+    /// Key of the response in each row.
     #[serde(default = "response")]
     pub response_key: String,
-    /// Token that ends each prompt and each response.
+    /// Token at the end of each prompt and each response.
     #[serde(default = "end_token")]
     pub end_token: String,
-    /// Token that fills rows up, and that a decoder starts with.
+    /// Token used for padding, and as the first token of a decoder.
     #[serde(default = "pad_token")]
     pub pad_token: String,
-    /// Token that stands for what the tokenizer cannot spell; it is counted.
+    /// Token for text that the tokenizer cannot encode; these tokens are counted.
     #[serde(default = "unknown_token")]
     pub unknown_token: String,
     #[serde(flatten)]
@@ -41,11 +41,11 @@ pub struct SftJsonl {
     pub loader: Loader,
 }
 
-/// ChatLM-mini-Chinese's prompts and responses: its keys. Source: charent's ChatLM-mini-Chinese, 2023.
+/// Keys of ChatLM-mini-Chinese's prompts and responses. Source: charent's ChatLM-mini-Chinese, 2023.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Chatlm {
-    /// Folder that holds the rows and the tokenizer; else `$KILN_DATA/chatlm-mini-chinese`, else `data/chatlm-mini-chinese`.
+    /// Folder with the rows and the tokenizer; default `$KILN_DATA/chatlm-mini-chinese`, else `data/chatlm-mini-chinese`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(flatten)]
@@ -54,40 +54,41 @@ pub struct Chatlm {
     pub loader: Loader,
 }
 
-/// Which rows are read, how long they may be, and which come together.
+/// Which rows are read, their maximum length, and which rows form a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairSampling {
-    /// How many training rows are read, the first ones; all of them if not given.
+    /// Number of training rows to read, from the first; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub train_rows: Option<u64>,
-    /// How many validation rows are read, the first ones; all of them if not given.
+    /// Number of validation rows to read, from the first; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub valid_rows: Option<u64>,
-    /// Most tokens of a prompt, the end token included; what is longer is cut, and counted.
+    /// Maximum tokens of a prompt, including the end token; longer prompts are cut and counted.
     #[serde(default = "max_tokens")]
     #[schemars(range(min = 2, max = 1_048_576))]
     pub max_prompt_tokens: u64,
-    /// Most tokens of a response, the end token included; what is longer is cut, and counted.
+    /// Maximum tokens of a response, including the end token; longer responses are cut and counted.
     #[serde(default = "max_tokens")]
     #[schemars(range(min = 2, max = 1_048_576))]
     pub max_response_tokens: u64,
-    /// The prompts, and the responses, of a batch are filled up to the next multiple of so many tokens, so that few lengths occur.
+    /// The prompts, and the responses, of a batch are padded to the next multiple of this many tokens, so that few different lengths occur.
     #[serde(default = "length_bucket")]
     #[schemars(range(min = 1, max = 65_536))]
     pub length_bucket: u64,
-    /// Whether rows of like length make a step, so that little is filled up; otherwise each step is drawn from all rows.
+    /// Whether rows of similar length form a step, which needs little padding; otherwise each step is drawn from all rows.
     #[serde(default = "sort_by_length")]
     pub sort_by_length: bool,
-    /// Whether the first two steps are filled up to the longest prompt and the longest response of all training rows: then memory is at its most from
+    /// Whether the first two steps are padded to the longest prompt and the longest response of all training rows: memory then reaches its
+    /// maximum at
     /// the start, and a batch that does not fit fails at once.
     #[serde(default)]
     pub longest_first: bool,
 }
 
 impl SftJsonl {
-    /// Share of the training file that validates; `None` where validation has a file of its own.
+    /// Fraction of the training file used for validation; `None` if validation has its own file.
     pub fn valid_share(&self) -> Option<f64> {
         self.valid_path.is_none().then(|| self.valid_fraction.unwrap_or_else(tenth))
     }
@@ -108,23 +109,23 @@ impl Default for PairSampling {
 }
 
 impl PairSampling {
-    /// What decides which tokens there are; how they become batches is left at its default.
+    /// The keys that decide which tokens there are; keys that only decide batches keep their defaults.
     pub fn of_tokens(&self) -> Self {
         Self { length_bucket: length_bucket(), sort_by_length: sort_by_length(), longest_first: false, ..self.clone() }
     }
 }
 
-/// How many rows of prompts and responses there are, and how long they are as they are kept: cut, with the end token.
+/// Number of rows of prompts and responses, and their lengths after cutting, including the end token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairCounts {
     pub rows: u64,
     pub prompt_tokens: u64,
     pub response_tokens: u64,
-    /// Sum over the rows of the square of the prompt's tokens: what attention among them costs.
+    /// Sum over the rows of the squared prompt length: the cost of attention within prompts.
     pub prompt_squares: u64,
-    /// Sum over the rows of the square of the response's tokens.
+    /// Sum over the rows of the squared response length.
     pub response_squares: u64,
-    /// Sum over the rows of the prompt's tokens times the response's.
+    /// Sum over the rows of prompt length times response length.
     pub prompt_response_products: u64,
     /// Rows whose prompt was longer than `max_prompt_tokens`.
     pub cut_prompts: u64,
@@ -135,7 +136,7 @@ pub struct PairCounts {
 }
 
 impl PairCounts {
-    /// Counts one more row, of so many tokens as they are kept.
+    /// Counts one more row, given its lengths after cutting, in tokens.
     pub fn add(&mut self, prompt: u64, response: u64) {
         self.rows += 1;
         self.prompt_tokens += prompt;
@@ -145,7 +146,7 @@ impl PairCounts {
         self.prompt_response_products += prompt * response;
     }
 
-    /// Takes in the rows of others.
+    /// Adds the counts of another set of rows.
     pub fn extend(&mut self, other: &Self) {
         self.rows += other.rows;
         self.prompt_tokens += other.prompt_tokens;
@@ -163,13 +164,13 @@ impl PairCounts {
         self.prompt_tokens + self.response_tokens
     }
 
-    /// Share of the tokens that are unknown; `None` without rows.
+    /// Fraction of the tokens that are unknown; `None` without rows.
     pub fn unknown_fraction(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.unknown_tokens as f64 / self.tokens() as f64)
     }
 }
 
-/// How many different tokens there are, and what the training rows hold.
+/// The vocabulary size and the counts of the training rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairShape {
     pub vocabulary: u64,

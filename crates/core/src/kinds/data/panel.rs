@@ -1,25 +1,25 @@
-//! Data of many series side by side, one file of rows per symbol: the keys of each kind.
+//! Keys of the data kinds with many parallel time series, one file per symbol.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Loader, tenth};
 
-/// Series of your own: a folder or an archive with one CSV file per symbol, a date and numbers in each row.
+/// The user's own time series: a folder or an archive with one CSV file per symbol, a date and numbers in each row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelCsv {
-    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz, .zip); a relative path is resolved against the directory kiln starts in.
+    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz, .zip); a relative path is relative to the directory where kiln was started.
     pub path: String,
-    /// Column that holds the date (2012-09-04); rows ascend by it.
+    /// Column with the date (2012-09-04); dates ascend.
     #[serde(default = "date")]
     pub date: String,
     /// Column whose next log return is predicted; its values are positive.
     pub price: String,
-    /// Columns that the model sees as log returns, each normalized over all training rows; every column of numbers if not given.
+    /// Columns that the model reads as log returns, each normalized over all training rows; default: every column of numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
-    /// Whether rows that cannot be read are left out and counted; otherwise the first one is an error. Rows of `null` always are.
+    /// Whether rows that cannot be read are skipped and counted; otherwise the first one is an error. Rows of `null` are always skipped.
     #[serde(default)]
     pub skip_bad: bool,
     #[serde(flatten)]
@@ -32,7 +32,7 @@ pub struct PanelCsv {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stocknet {
-    /// Folder that holds the archive or the CSV files; else `$KILN_DATA/stocknet-88`, else `data/stocknet-88`.
+    /// Folder with the archive or the CSV files; default `$KILN_DATA/stocknet-88`, else `data/stocknet-88`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(flatten)]
@@ -41,41 +41,41 @@ pub struct Stocknet {
     pub loader: Loader,
 }
 
-/// What is predicted from which symbols, and where validation begins.
+/// The target of the prediction, the symbols, and the split into training and validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PanelSplit {
     /// `return` predicts the next row's log return of the price, `direction` whether it is above 0.
     #[serde(default)]
     pub target: PanelTarget,
-    /// Share of the dates, from the last, whose returns validate; nothing of theirs is trained on.
+    /// Fraction of the dates, from the end, whose returns are used for validation and never for training.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
-    /// How many symbols are read, the first ones in byte order; all of them if not given.
+    /// Number of symbols to read, from the first in byte order; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub limit: Option<u64>,
 }
 
-/// What is predicted of the next row.
+/// The target of the prediction in the next row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PanelTarget {
-    /// Its log return; the loss is the squared error in units of the training returns' deviation.
+    /// Its log return; the loss is the squared error in units of the standard deviation of the training returns.
     #[default]
     Return,
     /// Whether its log return is above 0; the loss is the cross entropy.
     Direction,
 }
 
-/// How many numbers a row has for the model, and how many symbols there are.
+/// Number of features per row, and number of symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PanelShape {
     pub features: u64,
     pub symbols: u64,
 }
 
-/// Log returns of one symbol in time order: the first `train` train, the rest validates.
+/// Log returns of one symbol in time order: the first `train` are for training, the rest for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SymbolReturns {
     pub train: u64,
@@ -83,12 +83,12 @@ pub struct SymbolReturns {
 }
 
 impl SymbolReturns {
-    /// Training samples: `seq_len` returns in, the next one as target, the target among the first `train`.
+    /// Training samples: `seq_len` returns as input, the next return as target; all targets are among the first `train`.
     pub fn train_samples(self, seq_len: u64) -> u64 {
         self.train.saturating_sub(seq_len)
     }
 
-    /// Validation samples: their targets lie after the training returns, their windows may reach back into them.
+    /// Validation samples: their targets come after the training returns; their windows may overlap them.
     pub fn valid_samples(self, seq_len: u64) -> u64 {
         self.all.saturating_sub(self.train.max(seq_len))
     }

@@ -1,4 +1,4 @@
-//! Whole plans: counts, order, ids, refusals. `benches/large_runs.rs` measures how long they take.
+//! Whole plans: counts, order, ids, refusals. `benches/large_runs.rs` measures the time they take.
 
 use std::{cell::Cell, collections::HashSet};
 
@@ -38,7 +38,7 @@ fn plan(yaml: &str) -> Result<Plan, Vec<PlanProblem>> {
     expand(&read(yaml), &facts)
 }
 
-/// A small file of its own with these lines put in place of the defaults.
+/// A small file with these lines instead of the defaults.
 fn with(model: &str, data: &str, train: &str, sweep: &str) -> String {
     format!("{{kiln: 1, name: x, model: {{{model}}}, data: {{{data}}}, train: {{{train}}}, sweep: {{{sweep}}}}}")
 }

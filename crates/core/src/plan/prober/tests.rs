@@ -1,4 +1,4 @@
-//! The trials of a search against those of a grid, and what is refused.
+//! The trials of a search equal those of a grid; some searches are refused.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn facts(data: &Data) -> Option<DataFacts> {
     (data.content() == Content::Text).then(|| DataFacts { counts, sha256: String::new() })
 }
 
-/// A file whose sweep section is this one.
+/// A file with this sweep section.
 fn with(sweep: Value) -> Experiment {
     let file = json!({
         "kiln": 1, "name": "x", "model": {"kind": "gpt"}, "data": {"kind": "generated"}, "sweep": sweep,

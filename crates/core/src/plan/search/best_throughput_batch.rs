@@ -1,4 +1,4 @@
-//! `best-throughput-batch`: rising by doubling, then a [`Race`] of the sizes that may be the fastest.
+//! `best-throughput-batch`: rises by doubling, then runs a [`Race`] of the sizes that may be the fastest.
 //!
 //! The largest batch that fits is often not the fastest (`docs/measurement.md`, "Tuning"), so memory is a limit here and never the goal.
 
@@ -14,16 +14,16 @@ use crate::{
     units::{Fraction, counted},
 };
 
-/// A grid of fewer sizes is not cut down to a quarter where that is less than [`LEAST`] trials.
+/// A grid of fewer sizes is not reduced to a quarter if that is less than [`LEAST`] trials.
 const SMALL_GRID: usize = 24;
 const LEAST: u64 = 12;
-/// A size must be so much faster than all before it for the rise to count as going on, as a share.
+/// The rise continues only if a size is faster than all previous sizes by this fraction.
 const RISES: f64 = 0.01;
-/// So many sizes in a row that are no faster end the rise.
+/// This many sizes in a row without a gain end the rise.
 const MOST_FLAT: usize = 3;
-/// So many in a row that end otherwise than completed or too large end it too.
+/// This many sizes in a row that neither complete nor are too large also end it.
 const MOST_BROKEN: usize = 2;
-/// Trials that the rise leaves of those that are allowed.
+/// Trials of the budget that the rise leaves for later.
 const AFTER_RISE: u64 = 5;
 
 /// The search for the fastest batch size.
@@ -31,7 +31,7 @@ const AFTER_RISE: u64 = 5;
 pub(super) struct BestThroughputBatch {
     pub(super) sizes: Sizes,
     pub(super) at_most: f64,
-    /// Batch × accumulation, if that is to stay.
+    /// Batch × accumulation, if it must stay constant.
     pub(super) kept: Option<u64>,
     pub(super) repeats: u64,
     pub(super) given: Given,
@@ -69,7 +69,7 @@ impl Values for BestThroughputBatch {
         probe.speed().filter(|_| fit(probe, self.at_most) == Fit::Fits)
     }
 
-    /// Below a size that was too large, where memory should end.
+    /// Estimates the size, below one that was too large, at which memory runs out.
     fn last_between(&self, race: &Race<'_, Self>, low: usize, high: usize) -> Option<usize> {
         let last = Some(high - 1).filter(|last| *last > low);
         if self.too_large(race) != Some(high) {
@@ -96,7 +96,7 @@ impl BestThroughputBatch {
         allowed(self.sizes.count() as u64, self.repeats, least)
     }
 
-    /// Doubles (where few trials are allowed, rises faster than that) the size until one is too large, or some are no faster.
+    /// Doubles the size (or uses a larger factor if few trials are allowed) until one is too large, or several bring no gain.
     fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<Choice>> {
         let factor = self.factor();
         let (mut flat, mut broken) = (0, 0);
@@ -119,7 +119,7 @@ impl BestThroughputBatch {
         Ok(())
     }
 
-    /// 2, or the next power of it that leaves something of the trials that are allowed for what comes after the rise.
+    /// 2, or the next power of 2 that leaves part of the budget for the phases after the rise.
     fn factor(&self) -> f64 {
         let risen = |factor: f64| std::iter::successors(Some(0), |place| self.sizes.risen(*place, factor)).count() as u64;
         let after = if self.repeats > 1 { AFTER_RISE } else { 2 };
@@ -136,7 +136,7 @@ impl BestThroughputBatch {
         race.places().find(|place| self.first_probe(race, *place).is_some_and(|probe| fit(probe, self.at_most) == Fit::TooLarge))
     }
 
-    /// Where memory should end, on a line through the largest two sizes that fitted.
+    /// Estimates where memory runs out, on a line through the largest two sizes that fitted.
     fn memory_end(&self, race: &Race<'_, Self>) -> Option<usize> {
         let held = |place: usize| self.first_probe(race, place).filter(|probe| fit(probe, self.at_most) == Fit::Fits)?.memory_share();
         let mut largest = race.places().rev().filter_map(|place| Some((self.number(place), held(place)?)));
@@ -214,7 +214,7 @@ impl BestThroughputBatch {
         format!("batch size {} {is}: {own} {}{over}{largest}", self.sizes.at(place), self.unit(race, place))
     }
 
-    /// How much slower the largest size that was run is, where that is shown and counts.
+    /// Says how much slower the largest size is, if the difference is significant and counts.
     fn largest(&self, end: &End, place: usize) -> Option<String> {
         let largest = *end.standings.places.last()?;
         let estimate = end.standings.compare(place, largest).filter(|estimate| estimate.is_lower(WORTH))?;

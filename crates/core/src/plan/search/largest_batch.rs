@@ -1,4 +1,4 @@
-//! `largest-batch`: doubling until a size is too large, then halving the gap down to neighbouring sizes.
+//! `largest-batch`: doubles until a size is too large, then bisects the gap down to neighboring sizes.
 
 use super::{
     Ask, Choice, Found, Given, Probe, Strategy, Warning, answer,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::units::{Bytes, Fraction};
 
-/// So many trials in a row that fail for other reasons than memory end the rise.
+/// This many trials in a row that fail for reasons other than memory end the rise.
 const MOST_BROKEN: usize = 2;
 
 /// The search for the largest batch size.
@@ -17,7 +17,7 @@ pub(super) struct LargestBatch {
     pub(super) given: Given,
 }
 
-/// What is known of the boundary: places of the sizes.
+/// The known bounds of the limit: indices of sizes.
 struct Boundary {
     fits: Option<usize>,
     too_large: Option<usize>,
@@ -45,7 +45,7 @@ impl LargestBatch {
         seen.one(Choice::new([("train.batch_size", self.sizes.at(place))], 0))
     }
 
-    /// Doubles the size until one is too large, or there is no larger one.
+    /// Doubles the size until one is too large, or the range ends.
     fn rise(&self, seen: &Seen<'_>) -> Result<Boundary, Vec<Choice>> {
         let mut boundary = Boundary { fits: None, too_large: None };
         let mut broken = 0;
@@ -64,7 +64,7 @@ impl LargestBatch {
         Ok(boundary)
     }
 
-    /// Halves the gap until no size is left in it.
+    /// Bisects the gap until no size is left in it.
     fn narrow(&self, seen: &Seen<'_>, mut boundary: Boundary) -> Result<Boundary, Vec<Choice>> {
         while let Boundary { fits: Some(low), too_large: Some(high) } = boundary
             && high - low > 1
@@ -78,7 +78,7 @@ impl LargestBatch {
         Ok(boundary)
     }
 
-    /// The largest size of which a trial fitted, wherever it came from.
+    /// The largest size with a trial that fitted, from any phase.
     fn largest_seen(&self, seen: &Seen<'_>) -> Option<usize> {
         let place = |probe: &Probe| match probe.choice.values.as_slice() {
             [(key, value)] if key == "train.batch_size" && probe.choice.repeat == 0 => self.sizes.place_of(value.as_u64()?),

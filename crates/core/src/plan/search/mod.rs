@@ -1,9 +1,9 @@
-//! Searches: which trials show what `sweep.search` asks for, with few of them. No clock, no disk, no device, no draw.
+//! Searches: select the few trials that answer `sweep.search`. No clock, no disk, no device, no random draw.
 //!
-//! In: what the file asks for and the probes so far. Out: the next trials, or a [`Recommendation`] that says what it rests on. A [`Strategy`]
-//! keeps nothing between two questions: it goes through its steps from the first one each time and stops where a probe is missing.
-//! So a search that was killed goes on from the rows that are there, and the same rows always give the same answer. Running the trials, and
-//! telling them apart on disk by the ids that [`Prober`](super::Prober) gives them, is left to others.
+//! In: the settings of the file and the probes so far. Out: the next trials, or a [`Recommendation`] with its evidence. A [`Strategy`]
+//! keeps no state between two calls: it repeats its steps from the first one each time and stops at the first missing probe.
+//! So a killed search resumes from the existing rows, and the same rows always give the same answer. Other modules run the trials, and
+//! identify them on disk by the ids that [`Prober`](super::Prober) assigns.
 
 mod best_throughput_batch;
 mod largest_batch;
@@ -30,7 +30,7 @@ use workers::Workers;
 
 pub use warning::{End, Warning};
 
-/// One trial that a search asks for: a value for each searched key, and which seed.
+/// One trial that a search requests: a value for each searched key, and the repeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// Dotted keys and their values, in the order of [`Strategy::keys`].
@@ -45,31 +45,31 @@ impl Choice {
     }
 }
 
-/// What the trial of a choice showed.
+/// The result of a choice's trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     pub choice: Choice,
-    /// A choice that the plan refuses (a batch larger than the data, say) is `skipped`: it counts as too large.
+    /// A choice that the plan refuses (such as a batch larger than the data) is `skipped`: it counts as too large.
     pub outcome: Outcome,
     pub samples_per_second: Option<f64>,
     /// `None` for models that read no tokens.
     pub tokens_per_second: Option<f64>,
-    /// The most memory the trial held, of the kind that `memory_limit_bytes` limits.
+    /// Maximum memory that the trial used, of the kind that `memory_limit_bytes` limits.
     pub memory_held_bytes: Option<u64>,
-    /// The memory it could have had.
+    /// Memory that was available to it.
     pub memory_limit_bytes: Option<u64>,
-    /// Share of the measured window that training waited for data.
+    /// Fraction of the measured window in which training waited for data.
     pub data_wait_fraction: Option<f64>,
-    /// The column that `sweep.search.metric` names.
+    /// Value of the column that `sweep.search.metric` names.
     pub metric: Option<f64>,
-    /// From the start to the end of its attempt.
+    /// Duration of its attempt.
     pub seconds: Option<f64>,
-    /// Whether the row says that something else used the device, or that it was throttled.
+    /// Whether the row reports another process on the device, or throttling.
     pub is_disturbed: bool,
 }
 
 impl Probe {
-    /// Of a trial of which no number is known.
+    /// A probe without any measured number.
     pub fn that_showed_nothing(choice: Choice, outcome: Outcome) -> Self {
         Self {
             choice,
@@ -85,12 +85,12 @@ impl Probe {
         }
     }
 
-    /// Tokens per second, of a model without tokens samples per second; `None` if that is no positive number.
+    /// Tokens per second, or samples per second for a model without tokens; `None` if it is not a positive number.
     fn speed(&self) -> Option<f64> {
         self.tokens_per_second.or(self.samples_per_second).filter(|speed| speed.is_finite() && *speed > 0.0)
     }
 
-    /// Share of the memory that it held, as a fraction of 1.
+    /// Fraction of the available memory that it used.
     pub fn memory_share(&self) -> Option<f64> {
         let (held, limit) = (self.memory_held_bytes?, self.memory_limit_bytes.filter(|limit| *limit > 0)?);
         Some(held as f64 / limit as f64)
@@ -101,74 +101,74 @@ impl Probe {
     }
 }
 
-/// What a search wants next.
+/// The next action of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// These trials, in this order; none of them has ended with a final outcome yet.
+    /// Run these trials, in this order; none of them has a final outcome yet.
     Run(Vec<Choice>),
     Done(Box<Recommendation>),
 }
 
-/// The end of a search.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation {
-    /// The value of each searched key. Some trial with exactly these completed; `None` if none that could be chosen did.
+    /// The value of each searched key. At least one trial with exactly these values completed; `None` if no usable trial completed.
     pub chosen: Option<Vec<(String, Value)>>,
-    /// Those that were run and cannot be told apart from the fastest, the chosen one among them. Empty where the choice is as fast as any that was run.
+    /// The tested values that cannot be told apart from the fastest, including the chosen one. Empty if the choice is as fast as every tested value.
     pub alike: Vec<Vec<(String, Value)>>,
-    /// In one sentence.
+    /// The reason, in one sentence.
     pub why: String,
     /// All probes, in the order in which they were given.
     pub evidence: Vec<Probe>,
     pub cost: Cost,
     pub warnings: Vec<Warning>,
-    /// What else a reader may want beside the answer: rules of thumb. Never an answer.
+    /// Notes beside the answer, such as rules of thumb. They never decide the answer.
     pub notes: Vec<String>,
 }
 
-/// What a search took, and what the grid would have taken that it stands for.
+/// Cost of a search, and cost of the grid that it replaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Attempts, also those that were killed.
+    /// Number of attempts, including killed ones.
     pub trials: u64,
-    /// Of those whose time is known.
+    /// Total time of those whose time is known.
     pub seconds: f64,
-    /// Every value in the range (up to the first that was too large), every repeat.
+    /// Trials of the grid: every value in the range (up to the first that was too large), every repeat.
     pub grid_trials: u64,
-    /// Estimated from the mean time of the trials; of `successive-halving` from those of its last round. `None` while no time is known.
+    /// Estimated from the mean time of the trials; for `successive-halving` from those of its last round. `None` if no time is known.
     pub grid_seconds: Option<f64>,
 }
 
-/// Says which trial comes next.
+/// Selects the next trial.
 pub trait Strategy {
     /// The dotted keys of its choices, in their order.
     fn keys(&self) -> Vec<String>;
 
-    /// What is to be run, given what has been seen so far, in whatever order. Of several probes of one choice the last one with a
+    /// Returns the next trials, given the probes so far, in any order. Of several probes of one choice the last one with a
     /// final outcome counts.
     fn ask(&self, probes: &[Probe]) -> Ask;
 }
 
-/// What a search knows of the file and of the machine.
+/// Facts of the file and the machine that a search uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// The file's.
+    /// From the file.
     pub batch_size: u64,
-    /// The file's.
+    /// From the file.
     pub grad_accumulation: u64,
-    /// The file's.
+    /// From the file.
     pub devices_per_trial: u64,
-    /// The file's; `None` for a model that trains nothing.
+    /// From the file; `None` for a model that trains nothing.
     pub learning_rate: Option<f64>,
-    /// How many optimizer updates the file's own length comes to; `None` if it gives none, or its data is unknown.
+    /// Number of optimizer updates of the file's own length; `None` if it gives none, or the size of its data is unknown.
     pub steps: Option<u64>,
-    /// That may be used: the cgroup's quota, else all.
+    /// Usable cores: the cgroup's quota, else all.
     pub cores: u64,
-    /// That a trial uses; none on the CPU.
+    /// GPUs of a trial; 0 on the CPU.
     pub gpus: u64,
 }
 
-/// The strategy of a checked `sweep.search`.
+/// Returns the strategy of a checked `sweep.search`.
 pub fn strategy(search: &Search, given: &Given) -> Box<dyn Strategy> {
     match search {
         Search::LargestBatch { from, to, multiple_of, at_most } => {
@@ -192,7 +192,7 @@ pub fn strategy(search: &Search, given: &Given) -> Box<dyn Strategy> {
     }
 }
 
-/// What a strategy found, before its cost is added up.
+/// The result of a strategy, before its cost is added up.
 #[derive(Default)]
 struct Found {
     chosen: Option<Vec<(String, Value)>>,
@@ -201,11 +201,11 @@ struct Found {
     warnings: Vec<Warning>,
     notes: Vec<String>,
     grid_trials: u64,
-    /// Of one trial of the grid, if it is not the mean of all.
+    /// Time of one trial of the grid, if it is not the mean of all.
     grid_trial_seconds: Option<f64>,
 }
 
-/// Goes through a strategy's steps: they end with what it found, or at the choices whose probes are missing.
+/// Runs a strategy's steps: they end with a result, or with the choices whose probes are missing.
 fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choice>>) -> Ask {
     let seen = Seen::new(probes);
     let mut found = match steps(&seen) {
@@ -227,17 +227,17 @@ fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choic
     Ask::Done(Box::new(Recommendation { chosen, alike, why, evidence: probes.to_vec(), cost, warnings, notes }))
 }
 
-/// The values of a choice on a page: `train.batch_size 8, data.num_workers 2`.
+/// Formats the values of a choice for a table: `train.batch_size 8, data.num_workers 2`.
 pub fn told(values: &[(String, Value)]) -> String {
     values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// The same in a sentence: `train.batch_size = 8, data.num_workers = 2`.
+/// Formats the values of a choice for a sentence: `train.batch_size = 8, data.num_workers = 2`.
 fn spelled(values: &[(String, Value)]) -> String {
     values.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// Numbers in a sentence: `64, 96 and 128`.
+/// Formats numbers for a sentence: `64, 96 and 128`.
 fn listed(numbers: impl Iterator<Item = u64>) -> String {
     let all: Vec<String> = numbers.map(|number| number.to_string()).collect();
     match all.split_last() {

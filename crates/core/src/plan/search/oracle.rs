@@ -1,4 +1,4 @@
-//! For tests: machines that are functions of a choice, and a search played on them to its end, killed at every moment.
+//! For tests: simulated machines, and a driver that runs a search to its end and resumes it after a kill at every moment.
 
 use super::{Ask, Choice, Probe, Recommendation, Strategy};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     plan::Outcome,
 };
 
-/// More trials than any search of these tests needs.
+/// Upper bound of trials for all searches of these tests.
 const ENDLESS: usize = 2000;
 
-/// A trial that completed and showed nothing.
+/// A completed trial without any measured number.
 pub(super) fn completed(choice: &Choice) -> Probe {
     Probe { seconds: Some(1.0), ..Probe::that_showed_nothing(choice.clone(), Outcome::Completed) }
 }
@@ -21,12 +21,12 @@ pub(super) fn noise(seed: u64, choice: &Choice) -> f64 {
     (0..12).map(|_| random.fraction()).sum::<f64>() - 6.0
 }
 
-/// The whole number that a choice has for a key.
+/// The integer value of a key in a choice.
 pub(super) fn chosen(choice: &Choice, key: &str) -> u64 {
     choice.values.iter().find(|(known, _)| known == key).and_then(|(_, value)| value.as_u64()).unwrap()
 }
 
-/// Plays a search to its end and holds it to what every search promises.
+/// Runs a search to its end and checks the guarantees of every search.
 pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&Choice) -> Probe) -> Recommendation {
     let mut probes: Vec<Probe> = Vec::new();
     let end = loop {
@@ -54,9 +54,9 @@ pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&Choice) -> Probe) -> R
     end
 }
 
-/// What is chosen was run and completed, and nothing is lost from what was seen.
+/// Checks that the chosen values ran and completed, and that all probes are in the evidence.
 fn holds(end: &Recommendation, probes: &[Probe]) {
-    // By their texts: a number may be NaN, which equals nothing.
+    // Compared as text: a number may be NaN, which is not equal to itself.
     assert!(format!("{:?}", end.evidence) == format!("{probes:?}"), "the evidence is not what was seen");
     assert_eq!((end.cost.trials, end.cost.seconds), (probes.len() as u64, probes.iter().filter_map(|probe| probe.seconds).sum::<f64>()));
     assert!(!end.why.is_empty());
@@ -65,7 +65,7 @@ fn holds(end: &Recommendation, probes: &[Probe]) {
     }
 }
 
-/// The same search with every second trial killed at first, and asked anew after each.
+/// Runs the same search with every second trial killed first; each is requested again.
 fn interrupted(strategy: &dyn Strategy, run: &dyn Fn(&Choice) -> Probe, end: &Recommendation) {
     let mut probes: Vec<Probe> = Vec::new();
     while let Ask::Run(choices) = strategy.ask(&probes) {
@@ -79,16 +79,16 @@ fn interrupted(strategy: &dyn Strategy, run: &dyn Fn(&Choice) -> Probe, end: &Re
     assert_eq!((&again.chosen, &again.why, &again.warnings), (&end.chosen, &end.why, &end.warnings));
 }
 
-/// How fast a machine is at a batch size.
+/// Speed of a machine as a function of batch size.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Curve {
-    /// Rises towards a limit, half of it reached at this size.
+    /// Rises towards a limit; this size reaches half of it.
     Saturating(f64),
-    /// The same, and falls beyond a size.
+    /// The same, but falls beyond a size.
     Dropping { half: f64, from: f64, power: f64 },
     /// A bell over the logarithm of the size.
     Bell { peak: f64, width: f64 },
-    /// Rises to a size and then stays.
+    /// Rises up to a size and then stays constant.
     Plateau(f64),
 }
 
@@ -104,12 +104,12 @@ impl Curve {
     }
 }
 
-/// A device with so many bytes, of which a batch takes its share.
+/// A device with this many bytes of memory; a batch uses memory in proportion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Device {
     pub(super) seed: u64,
     pub(super) curve: Curve,
-    /// Standard deviation of a speed, as a share.
+    /// Standard deviation of a speed, as a fraction.
     pub(super) noise: f64,
     pub(super) limit: u64,
     pub(super) fixed: u64,
@@ -117,7 +117,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Any of them, by its seed; with a limit somewhere up to `most` examples, or beyond.
+    /// A random machine from a seed; with a memory limit somewhere up to `most` examples, or beyond.
     pub(super) fn drawn(seed: u64, most: u64) -> Self {
         let mut random = SplitMix64::new(seed);
         let size = |random: &mut SplitMix64| (random.fraction() * (most as f64).ln()).exp();
@@ -158,7 +158,7 @@ impl Device {
     }
 }
 
-/// Of a file with batch size 8 on 16 cores and one GPU.
+/// Settings of a file with batch size 8 on 16 cores and one GPU.
 pub(super) fn given() -> super::Given {
     super::Given { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: Some(1e-3), steps: None, cores: 16, gpus: 1 }
 }

@@ -1,45 +1,45 @@
-//! The fastest of many values in few trials: a look at each part of the range, then repeats in turns of those that cannot be told apart.
+//! Finds the fastest of many values in few trials: tests each part of the range, then alternates repeats of the values that cannot be told apart.
 //!
-//! In: the values with their first runs (the rise of a search). Out: the [`End`] of the race: one value that is as fast as any that was run, or
-//! those that cannot be told apart. All comparisons are those of [`statistics::Field`](crate::statistics::Field): one spread, pooled over all
-//! repeats, and 95 % intervals. `benches/searches.rs` measures how often the end is right and what it costs.
+//! In: the values with their first runs (the rise of a search). Out: the [`End`] of the race: one value that is as fast as every tested value, or
+//! the values that cannot be told apart. All comparisons use [`statistics::Field`](crate::statistics::Field): one spread, pooled over all
+//! repeats, and 95 % intervals. `benches/searches.rs` measures how often the result is right and its cost.
 
 use std::collections::BTreeMap;
 
 use super::{Choice, Probe, seen::Seen};
 use crate::statistics::{Estimate, Field, ROUNDING, Run, WORTH, middle};
 
-/// Of values that differ by no more than this, the smaller one is taken.
+/// Two values that differ by no more than this are equal; the smaller one is chosen.
 const SAME: f64 = 0.01;
-/// Trials beside the rise, at most.
+/// Maximum trials in addition to the rise.
 const MOST_AFTER_RISE: u64 = 12;
-/// Trials kept back for repeats while values are looked for.
+/// Trials reserved for repeats while values are explored.
 const FOR_REPEATS: u64 = 3;
-/// Values in a round of repeats, at most.
+/// Maximum values in a round of repeats.
 const MOST_IN_ROUND: usize = 3;
-/// Neighbouring values that differ by less than this factor are not told apart any further.
+/// Neighboring values that differ by less than this factor are not separated further.
 const CLOSE: f64 = 1.1;
-/// A slope is taken over values that differ by this factor at least: over less it is noise.
+/// A slope needs values that differ by at least this factor: below it, noise dominates.
 const SPAN: f64 = 1.5;
-/// How much more than it promises a gap may hold when the search ends, by the square of the spread from run to run: at 2 % a twenty-fifth more, at 5 % a quarter.
-/// Chosen by `benches/searches.rs`: with the spread alone, one search in seventeen over a cliff at a spread of 5 % named no value near the best.
+/// Factor for the margin on a gap's promise when the search ends, by the squared run-to-run spread: at 2 % spread 4 % more, at 5 % 25 % more.
+/// Chosen by `benches/searches.rs`: without it, one search in 17 over a cliff at a spread of 5 % named no value near the best.
 const UNSURE: f64 = 100.0;
-/// How far into a gap the golden section lies.
+/// Relative position of the golden section in a gap.
 const GOLDEN: f64 = 0.381_966;
-/// Blocks: each value once, and all repeats, which run in turns. A drift between the two is no difference of values.
+/// Blocks: the first runs of all values, and all repeats, which alternate. A drift between the two is not a difference between values.
 const LOOKING: u64 = 1;
 const REPEATING: u64 = 2;
 
-/// What can be raced: values by their places from 0, smallest first.
+/// A set of values that can be raced, by index from 0, smallest first.
 pub(super) trait Values {
     fn choice(&self, place: usize, repeat: u64) -> Choice;
     fn number(&self, place: usize) -> f64;
-    /// The place of the largest number that is no more than so much.
+    /// Index of the largest number that does not exceed the argument.
     fn up_to(&self, number: f64) -> usize;
-    /// Of a trial whose value can be chosen.
+    /// Speed of a trial whose value may be chosen.
     fn speed(&self, probe: &Probe) -> Option<f64>;
 
-    /// The last place between two that is worth a trial; `None` if there is none. The upper one may be a value that cannot be chosen.
+    /// The largest index between two that is worth a trial; `None` if there is none. The upper one may be a value that cannot be chosen.
     fn last_between(&self, _: &Race<'_, Self>, low: usize, high: usize) -> Option<usize>
     where
         Self: Sized,
@@ -47,7 +47,7 @@ pub(super) trait Values {
         (high - low > 1).then(|| high - 1)
     }
 
-    /// Above a place, the one from which on the speed should no longer rise.
+    /// Index above the given one from which the speed should no longer rise.
     fn rises_to(&self, _: &Race<'_, Self>, _: usize) -> Option<usize>
     where
         Self: Sized,
@@ -55,7 +55,7 @@ pub(super) trait Values {
         None
     }
 
-    /// How much faster than this value a larger one can be at most, as a share, where its runs show it.
+    /// Upper bound of the gain of a larger value over this one, as a fraction, if its runs show one.
     fn most_gain(&self, _: &Race<'_, Self>, _: usize) -> Option<f64>
     where
         Self: Sized,
@@ -69,9 +69,9 @@ pub(super) trait Values {
 struct Entry<'a> {
     asked: u64,
     runs: Vec<(Run, &'a Probe)>,
-    /// The first trial of the search, which fills the page cache: it counts while there is no other run of its value.
+    /// The first trial of the search, which fills the page cache: it counts only while its value has no other run.
     first: Option<(Run, &'a Probe)>,
-    /// A run could not be chosen.
+    /// A run whose value cannot be chosen.
     is_out: bool,
 }
 
@@ -92,44 +92,44 @@ pub(super) struct Race<'a, V> {
     repeats: u64,
     entries: BTreeMap<usize, Entry<'a>>,
     asked: u64,
-    /// Trials, at most.
+    /// Maximum number of trials.
     most: u64,
 }
 
-/// How a race ended.
+/// The result of a race.
 pub(super) struct End {
     pub(super) standings: Standings,
-    /// The smallest value that is as fast as any that was run.
+    /// The smallest value that is as fast as every tested value.
     pub(super) choice: Option<usize>,
-    /// Without a choice: those that may be the fastest, the smallest first.
+    /// If there is no choice: the values that may be the fastest, smallest first.
     pub(super) alike: Vec<usize>,
-    /// Neighbours among those that were run, between which there may be a faster one.
+    /// Neighboring tested values with a possibly faster value between them.
     pub(super) gaps: Vec<(usize, usize)>,
 }
 
 impl End {
-    /// The value to take: of those that cannot be told apart the smallest whose speed, as far as it is known, is that of the fastest within [`WORTH`].
+    /// The proposed value: among those that cannot be told apart, the smallest whose measured speed is within [`WORTH`] of the fastest.
     pub(super) fn proposed(&self) -> Option<usize> {
         let enough = self.standings.highest() - WORTH.ln_1p() - ROUNDING;
         self.choice.or_else(|| self.alike.iter().copied().find(|place| self.standings.log(*place).is_some_and(|log| log >= enough)))
     }
 }
 
-/// Values that can be chosen, compared with one another.
+/// The values that can be chosen, compared with each other.
 pub(super) struct Standings {
     pub(super) places: Vec<usize>,
-    /// Logarithms of their speeds, whatever their origin.
+    /// Logarithms of their speeds, with an arbitrary origin.
     logs: Vec<f64>,
-    /// `None` while nothing is repeated.
+    /// `None` if nothing is repeated yet.
     field: Option<Field>,
 }
 
-/// Places between two that were run.
+/// The gap between two tested indices.
 struct Gap {
     low: usize,
     high: usize,
     last: usize,
-    /// The logarithm of the speed that may be hidden in it, at most.
+    /// Upper bound of the logarithm of the speed within the gap.
     most: f64,
 }
 
@@ -150,7 +150,7 @@ impl Standings {
         self.places.binary_search(&place).ok().map(|index| self.logs[index])
     }
 
-    /// The fastest; of equals the smaller.
+    /// The fastest value; of equal ones the smaller.
     pub(super) fn fastest(&self) -> Option<usize> {
         let all = self.places.iter().zip(&self.logs);
         all.reduce(|best, next| if *next.1 > *best.1 { next } else { best }).map(|(place, _)| *place)
@@ -160,25 +160,25 @@ impl Standings {
         self.logs.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The speed of a value as a ratio to another's; `None` while nothing is repeated.
+    /// The speed of a value as a ratio to another's; `None` if nothing is repeated yet.
     pub(super) fn compare(&self, base: usize, new: usize) -> Option<Estimate> {
         let index = |place: usize| self.places.binary_search(&place).ok();
         self.field.as_ref()?.compare(index(base)?, index(new)?, 1)
     }
 
-    /// Standard deviation from run to run, as a share.
+    /// Standard deviation from run to run, as a fraction.
     pub(super) fn spread(&self) -> Option<f64> {
         self.field.as_ref().map(Field::spread)
     }
 
-    /// Those that are not shown to be slower than the fastest, the smallest first.
+    /// The values that are not significantly slower than the fastest, smallest first.
     fn contenders(&self) -> Vec<usize> {
         let Some(fastest) = self.fastest().filter(|_| self.field.is_some()) else { return self.places.clone() };
         let may_be = |place: &usize| *place == fastest || self.compare(fastest, *place).is_some_and(|estimate| !estimate.is_below());
         self.places.iter().copied().filter(may_be).collect()
     }
 
-    /// Ranked, the fastest first.
+    /// The values by speed, fastest first.
     fn ranked(&self, mut places: Vec<usize>) -> Vec<usize> {
         places.sort_by(|one, other| self.log(*other).unwrap_or(f64::NEG_INFINITY).total_cmp(&self.log(*one).unwrap_or(f64::NEG_INFINITY)));
         places
@@ -186,7 +186,7 @@ impl Standings {
 }
 
 impl<'a, V: Values> Race<'a, V> {
-    /// `most` is how many trials may be run in all.
+    /// `most` is the maximum number of trials in total.
     pub(super) fn new(values: &'a V, seen: &'a Seen<'a>, repeats: u64, most: u64) -> Self {
         Self { values, seen, repeats, entries: BTreeMap::new(), asked: 0, most }
     }
@@ -210,7 +210,7 @@ impl<'a, V: Values> Race<'a, V> {
         }
     }
 
-    /// Runs values once more, in turns.
+    /// Runs values again, alternating.
     fn run_round(&mut self, places: &[usize], block: u64) -> Result<(), Vec<Choice>> {
         let asked = |place: &usize| self.entries.get(place).map_or(0, |entry| entry.asked);
         let probes = self.seen.all(places.iter().map(|place| self.values.choice(*place, asked(place))).collect())?;
@@ -218,33 +218,33 @@ impl<'a, V: Values> Race<'a, V> {
         Ok(())
     }
 
-    /// Speeds of the runs of a value that count.
+    /// Speeds of the valid runs of a value.
     pub(super) fn speeds(&self, place: usize) -> Vec<f64> {
         self.entries.get(&place).into_iter().flat_map(Entry::counted).map(|(run, _)| run.value).collect()
     }
 
-    /// Those of its runs that count.
+    /// The valid runs of a value.
     pub(super) fn probes(&self, place: usize) -> impl Iterator<Item = &'a Probe> {
         self.entries.get(&place).into_iter().flat_map(Entry::counted).map(|(_, probe)| *probe)
     }
 
-    /// As it was measured; of several runs their geometric mean.
+    /// The measured speed; for several runs their geometric mean.
     pub(super) fn speed(&self, place: usize) -> Option<f64> {
         middle(&self.speeds(place))
     }
 
-    /// The value of the first trial, if that does not count.
+    /// The value of the first trial, if that trial does not count.
     pub(super) fn left_out(&self) -> Option<usize> {
         self.entries.iter().find(|(_, entry)| entry.first.is_some() && !entry.runs.is_empty()).map(|(place, _)| *place)
     }
 
-    /// The largest speed so far of a run that counts.
+    /// The highest speed of a valid run so far.
     pub(super) fn best(&self) -> Option<f64> {
         let usable = self.entries.values().filter(|entry| entry.may_be_chosen());
         usable.flat_map(Entry::counted).map(|(run, _)| run.value).reduce(f64::max)
     }
 
-    /// All places that were run, the smallest first.
+    /// All tested indices, smallest first.
     pub(super) fn places(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.entries.keys().copied()
     }
@@ -253,7 +253,7 @@ impl<'a, V: Values> Race<'a, V> {
         self.most.saturating_sub(self.asked)
     }
 
-    /// From the rise to the end.
+    /// Runs the race after the rise.
     pub(super) fn finish(&mut self) -> Result<End, Vec<Choice>> {
         self.most = self.most.min(self.asked + MOST_AFTER_RISE);
         self.repeat_first()?;
@@ -262,7 +262,7 @@ impl<'a, V: Values> Race<'a, V> {
         Ok(self.end())
     }
 
-    /// Runs the first value again where it may be among the fastest: its first run does not count.
+    /// Repeats the first value if it may be among the fastest: its first run does not count.
     fn repeat_first(&mut self) -> Result<(), Vec<Choice>> {
         let nearest: Vec<usize> = self.places().take(2).collect();
         let first = self.entries.iter().find(|(_, entry)| entry.first.is_some()).map(|(place, _)| *place);
@@ -273,7 +273,7 @@ impl<'a, V: Values> Race<'a, V> {
         }
     }
 
-    /// Tries values where a faster one may be hidden, and one beside the fastest.
+    /// Tests values in gaps that may hold a faster one, and one next to the fastest.
     fn look_around(&mut self) -> Result<(), Vec<Choice>> {
         let kept = if self.repeats > 1 { FOR_REPEATS } else { 0 };
         while self.left() > kept {
@@ -288,7 +288,7 @@ impl<'a, V: Values> Race<'a, V> {
         Ok(())
     }
 
-    /// Repeats those that cannot be told apart; once one is as fast as any, what is left goes to values near it.
+    /// Repeats the values that cannot be told apart; once one is as fast as every other, the remaining trials test values near it.
     fn repeat(&mut self) -> Result<(), Vec<Choice>> {
         while self.left() > 0 {
             let standings = Standings::of(&self.entries);
@@ -306,7 +306,7 @@ impl<'a, V: Values> Race<'a, V> {
         Ok(())
     }
 
-    /// The fastest of those that may be the fastest; a round that would leave one trial takes it in.
+    /// The fastest of the candidates; a round that would leave a single trial includes it.
     fn round(&self, standings: &Standings) -> Vec<usize> {
         let ranked = standings.ranked(standings.contenders());
         let count = ranked.len().min(MOST_IN_ROUND).min(self.left() as usize);
@@ -314,13 +314,13 @@ impl<'a, V: Values> Race<'a, V> {
         ranked.into_iter().take(count).collect()
     }
 
-    /// Whether no larger value can be faster by so much that it counts.
+    /// Whether no larger value can be faster by a relevant amount.
     fn is_enough(&self, place: usize) -> bool {
         self.values.most_gain(self, place).is_some_and(|gain| gain <= WORTH)
     }
 
-    /// The smallest value that is as fast as any that was run: none is faster by more than [`WORTH`], by its interval or because no larger one can
-    /// be. A value that is slower, if by less than that, is taken only within [`SAME`].
+    /// The smallest value that is as fast as every tested value: none is faster by more than [`WORTH`], by its interval or because no larger one can
+    /// be. A value that is slower by less than that is chosen only within [`SAME`].
     fn decided(&self, standings: &Standings) -> Option<usize> {
         let fastest = standings.fastest()?;
         if standings.field.is_none() {
@@ -350,7 +350,7 @@ impl<'a, V: Values> Race<'a, V> {
         End { choice, alike, gaps, standings }
     }
 
-    /// How much more than the fastest a gap must promise for a trial: less where runs vary, so that the slope is unsure.
+    /// Factor over the fastest that a gap must promise to deserve a trial: lower if runs vary, because the slope is then uncertain.
     fn margin(standings: &Standings) -> f64 {
         WORTH.ln_1p() - standings.spread().unwrap_or_default().ln_1p()
     }
@@ -372,7 +372,7 @@ impl<'a, V: Values> Race<'a, V> {
         high - low <= 1 || self.log_number(high) - self.log_number(low) <= CLOSE.ln()
     }
 
-    /// The gaps above values that can be chosen, with the speed that each may hide: as if it rose in the gap as it did before it.
+    /// The gaps above values that can be chosen, with the maximum speed within each: the rise before the gap is extrapolated into it.
     fn gaps(&self, standings: &Standings) -> Vec<Gap> {
         let tried: Vec<usize> = self.places().collect();
         let gap = |pair: &[usize]| {
@@ -386,8 +386,8 @@ impl<'a, V: Values> Race<'a, V> {
         tried.windows(2).filter_map(gap).collect()
     }
 
-    /// By which power of the number the speed rises up to a place: 1, the most there is, where no run shows it. Up from the first trial of the search,
-    /// which may have been slow for another reason, nothing is taken to rise: where it matters that value has run again.
+    /// Exponent of the rise of the speed up to an index: 1, the maximum, if no run shows it. The first trial of the search may have been slow
+    /// for another reason, so no rise is assumed from it; if it matters, its value runs again.
     fn slope(&self, standings: &Standings, place: usize) -> f64 {
         let far = |other: &usize| self.values.number(*other) > 0.0 && self.values.number(*other) * SPAN <= self.values.number(place);
         let before = standings.places.iter().copied().rev().find(far);
@@ -401,7 +401,8 @@ impl<'a, V: Values> Race<'a, V> {
         slope.unwrap_or(1.0).clamp(0.0, 1.0)
     }
 
-    /// A place in the wider gap beside the fastest: where the speed should stop rising, else in the golden section; nowhere once both are small.
+    /// An index in the wider gap next to the fastest: where the speed should stop rising, else at the golden section; `None` once both gaps
+    /// are small.
     fn beside_fastest(&self, standings: &Standings) -> Option<usize> {
         let fastest = standings.fastest()?;
         let below = self.entries.range(..fastest).next_back().map(|(place, _)| *place);
@@ -415,16 +416,16 @@ impl<'a, V: Values> Race<'a, V> {
             let place = stops.unwrap_or_else(golden);
             (!self.is_close(low, last + 1)).then_some(((to - from).abs(), place))
         };
-        // Of gaps that are equally wide the upper one: most curves rise.
+        // The upper one of equally wide gaps: most curves rise.
         let gaps = [above, below].into_iter().flatten().filter_map(gap);
         gaps.reduce(|one, other| if other.0 > one.0 + ROUNDING { other } else { one }).map(|(_, place)| place)
     }
 }
 
-/// Of a grid this part may be run in its place.
+/// Fraction of a grid that may run instead of it.
 const ONE_IN: u64 = 4;
 
-/// Trials that a search may take: a quarter of the grid that it stands for, and where that is little at least so many, if the grid has them.
+/// Maximum trials of a search: a quarter of the grid that it replaces, but at least this many if the grid has them.
 pub(super) fn allowed(values: u64, repeats: u64, least: u64) -> u64 {
     let grid = values.saturating_mul(repeats);
     grid.min((grid / ONE_IN).max(least))

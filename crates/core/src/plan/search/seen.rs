@@ -1,4 +1,4 @@
-//! The probes so far, by choice; their means, and how far repeats lie apart.
+//! The probes so far, by choice; their means, and the spread of repeats.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ pub(super) use crate::statistics::mean;
 /// The probes of a search.
 pub(super) struct Seen<'a> {
     probes: &'a [Probe],
-    /// The last one of each choice that has a final outcome.
+    /// The last probe of each choice that has a final outcome.
     ended: HashMap<String, &'a Probe>,
 }
 
@@ -19,12 +19,12 @@ impl<'a> Seen<'a> {
         Self { probes, ended }
     }
 
-    /// What a choice showed, or else that choice: it is to be run.
+    /// Returns the probe of a choice, or the choice itself if it must run first.
     pub(super) fn one(&self, choice: Choice) -> Result<&'a Probe, Vec<Choice>> {
         self.ended.get(&name(&choice)).copied().ok_or_else(|| vec![choice])
     }
 
-    /// What all of the choices showed, in their order, or else those that are to be run.
+    /// Returns the probes of all choices, in their order, or the choices that must run first.
     pub(super) fn all(&self, choices: Vec<Choice>) -> Result<Vec<&'a Probe>, Vec<Choice>> {
         let found: Vec<Option<&'a Probe>> = choices.iter().map(|choice| self.ended.get(&name(choice)).copied()).collect();
         let missing: Vec<Choice> = choices.into_iter().zip(&found).filter(|(_, probe)| probe.is_none()).map(|(choice, _)| choice).collect();
@@ -36,7 +36,7 @@ impl<'a> Seen<'a> {
         self.probes.iter().filter(|probe| self.ended.get(&name(&probe.choice)).is_some_and(|counts| std::ptr::eq(*counts, *probe)))
     }
 
-    /// A warning if some trials ended with neither a result nor a lack of memory.
+    /// Warns if trials failed for a reason other than memory.
     pub(super) fn not_completed(&self) -> Option<Warning> {
         let otherwise = |probe: &&Probe| !matches!(probe.outcome, Outcome::Completed | Outcome::Oom | Outcome::Skipped);
         let found: Vec<&Probe> = self.ended().filter(otherwise).collect();
@@ -44,19 +44,19 @@ impl<'a> Seen<'a> {
         Some(Warning::NotCompleted { choice: spelled(&first.choice.values), outcome: first.outcome, trials: found.len() })
     }
 
-    /// A warning if of some completed trial nobody knows which share of the memory it held.
+    /// Warns if the memory fraction of a completed trial is unknown.
     pub(super) fn memory_unknown(&self) -> Option<Warning> {
         let is_unknown = self.ended().any(|probe| probe.completed() && probe.memory_share().is_none());
         is_unknown.then_some(Warning::MemoryUnknown)
     }
 
-    /// A warning if some of the trials that count were disturbed.
+    /// Warns if some of the trials that count were disturbed.
     pub(super) fn disturbed(&self) -> Option<Warning> {
         let trials = self.ended().filter(|probe| probe.is_disturbed).count();
         (trials > 0).then_some(Warning::Disturbed { trials })
     }
 
-    /// A warning if completed trials lack a number that they should have.
+    /// Warns if completed trials lack a required number.
     pub(super) fn without(&self, what: &str, number: impl Fn(&Probe) -> Option<f64>) -> Option<Warning> {
         let without: Vec<&Probe> = self.ended().filter(|probe| probe.completed() && number(probe).is_none()).collect();
         let first = without.first()?;
@@ -69,7 +69,7 @@ fn name(choice: &Choice) -> String {
     format!("{} {}", choice.repeat, values.join(" "))
 }
 
-/// The standard deviation that all groups share: that of each from its own mean. `None` while no group has two values.
+/// The pooled standard deviation of all groups, each around its own mean. `None` if no group has two values.
 pub(super) fn pooled_deviation<'v>(groups: impl IntoIterator<Item = &'v [f64]>) -> Option<f64> {
     let (mut squares, mut freedom) = (0.0, 0_usize);
     for group in groups {
@@ -80,7 +80,7 @@ pub(super) fn pooled_deviation<'v>(groups: impl IntoIterator<Item = &'v [f64]>) 
     (freedom > 0).then(|| (squares / freedom as f64).sqrt())
 }
 
-/// What chance alone makes two means of so many runs differ by, most of the time: two standard errors of their difference.
+/// The noise of a difference of two means of this many runs: two standard errors of the difference.
 pub(super) fn chance(deviation: f64, runs: usize) -> f64 {
     2.0 * deviation * (2.0 / runs.max(1) as f64).sqrt()
 }

@@ -3,7 +3,7 @@
 use super::{Given, Probe, Warning, warning::End};
 use crate::plan::Outcome;
 
-/// Batch sizes by their place, from 0. Never empty where the file was checked.
+/// Batch sizes by index, from 0. Never empty if the file was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Sizes {
     /// `first`, `first + step`, …
@@ -16,7 +16,7 @@ pub(super) enum Sizes {
 }
 
 impl Sizes {
-    /// The multiples of a number from one to another.
+    /// Returns the multiples of a number in a range.
     pub(super) fn multiples(from: u64, to: u64, multiple_of: u64) -> Self {
         let step = multiple_of.max(1);
         let first = from.max(1).div_ceil(step).saturating_mul(step);
@@ -24,7 +24,7 @@ impl Sizes {
         Self::Multiples { first, step, count: count as usize }
     }
 
-    /// Those of the multiples that divide `whole`.
+    /// Returns those of the multiples that divide `whole`.
     pub(super) fn divisors(whole: u64, from: u64, to: u64, multiple_of: u64) -> Self {
         let step = multiple_of.max(1);
         let small = (1..).take_while(|divisor| divisor * divisor <= whole).filter(|divisor| whole.is_multiple_of(*divisor));
@@ -42,7 +42,7 @@ impl Sizes {
         }
     }
 
-    /// The size at a place; the last one past the end.
+    /// The size at an index; past the end, the last size.
     pub(super) fn at(&self, place: usize) -> u64 {
         let place = place.min(self.count().saturating_sub(1));
         match self {
@@ -61,7 +61,7 @@ impl Sizes {
         }
     }
 
-    /// The place of the largest size that is no more than so much; the first one if all are more.
+    /// Index of the largest size that does not exceed the argument; the first index if all are larger.
     pub(super) fn up_to(&self, size: f64) -> usize {
         match self {
             Self::Multiples { first, step, count } => {
@@ -72,12 +72,12 @@ impl Sizes {
         }
     }
 
-    /// The next place of a rise by this factor; `None` at the end.
+    /// The next index of a rise by this factor; `None` at the end.
     pub(super) fn risen(&self, place: usize, factor: f64) -> Option<usize> {
         (place + 1 < self.count()).then(|| self.up_to(self.at(place) as f64 * factor).max(place + 1))
     }
 
-    /// A warning if a place is at an end, beyond which there are sizes that were not allowed.
+    /// Warns if an index is at an end of the range, beyond which sizes were not allowed.
     pub(super) fn at_end(&self, place: usize) -> Option<Warning> {
         let size = self.at(place);
         let end = match place {
@@ -89,18 +89,18 @@ impl Sizes {
     }
 }
 
-/// Whether a batch size can be had.
+/// Whether a batch size is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Fits,
-    /// It ran out of memory, held more than its share, or is more than the data has.
+    /// It ran out of memory, used more than its share, or is larger than the data.
     TooLarge,
-    /// It ended otherwise: neither a size to choose nor a limit.
+    /// It failed for another reason: neither a usable size nor a limit.
     Broken,
 }
 
-/// Whether a trial's batch size can be had with at most this share of the memory. Where all of it may be taken, to have completed is enough:
-/// what a process holds on the CPU counts pages of programs too, which no limit does.
+/// Whether a trial's batch size is usable with at most this fraction of the memory. If all memory is allowed, completion is enough:
+/// the memory of a process on the CPU includes pages of program files, which no limit counts.
 pub(super) fn fit(probe: &Probe, at_most: f64) -> Fit {
     match probe.outcome {
         Outcome::Oom | Outcome::Skipped => Fit::TooLarge,
@@ -110,7 +110,7 @@ pub(super) fn fit(probe: &Probe, at_most: f64) -> Fit {
     }
 }
 
-/// Why a size was too large, in words.
+/// Returns why a size was too large, in words.
 pub(super) fn too_large_because(probe: &Probe) -> &'static str {
     match probe.outcome {
         Outcome::Oom => "ran out of memory",
@@ -120,7 +120,7 @@ pub(super) fn too_large_because(probe: &Probe) -> &'static str {
     }
 }
 
-/// A warning if updates see another number of examples than in the file.
+/// Warns if the effective batch size differs from that of the file.
 pub(super) fn effective_batch(given: &Given, batch_size: u64, grad_accumulation: u64) -> Option<Warning> {
     let of = |batch: u64, accumulation: u64| batch.saturating_mul(accumulation).saturating_mul(given.devices_per_trial.max(1));
     let (was, is) = (of(given.batch_size, given.grad_accumulation), of(batch_size, grad_accumulation));

@@ -1,4 +1,4 @@
-//! `successive-halving`: every setting trains a little, the best of them longer, until few are left or trials are as long as the file says.
+//! `successive-halving`: every setting trains for a short time, the best for longer, until few are left or trials reach the file's length.
 //! Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization" (arXiv 1502.07943).
 
 use std::cmp::Ordering;
@@ -18,28 +18,28 @@ use crate::{
 
 /// The search for the best of many settings.
 pub(super) struct SuccessiveHalving {
-    /// Each with the value of every axis, in plan order.
+    /// The settings, each with the value of every axis, in plan order.
     settings: Vec<Vec<(String, Value)>>,
     axes: Vec<String>,
     metric: Metric,
-    /// Of the first round.
+    /// Steps of the first round.
     steps: u64,
     factor: u64,
     repeats: u64,
-    /// Of the longest trials.
+    /// Steps of the longest trials.
     most_steps: Option<u64>,
 }
 
-/// How a setting did in a round.
+/// The result of a setting in a round.
 struct Standing<'a> {
-    /// Its place in plan order.
+    /// Its index in plan order.
     setting: usize,
-    /// Of its repeats that completed with one.
+    /// Metrics of its completed repeats.
     metrics: Vec<f64>,
     probes: Vec<&'a Probe>,
 }
 
-/// A round that all of its settings have ended.
+/// A round that all of its settings have finished.
 struct Round<'a> {
     steps: u64,
     /// Best first.
@@ -68,7 +68,7 @@ impl Strategy for SuccessiveHalving {
 }
 
 impl SuccessiveHalving {
-    /// `most_steps` is the length that the file itself gives.
+    /// `most_steps` is the length in the file.
     pub(super) fn new(axes: &Map<String, Value>, metric: Metric, steps: u64, factor: u64, repeats: u64, most_steps: Option<u64>) -> Self {
         let mut settings: Vec<Vec<(String, Value)>> = vec![Vec::new()];
         for (key, values) in axes {
@@ -87,7 +87,7 @@ impl SuccessiveHalving {
             let round = self.round(seen, &left, steps)?;
             let keep = left.len().div_ceil(self.factor as usize);
             left = round.standings.iter().filter(|standing| !standing.metrics.is_empty()).take(keep).map(|standing| standing.setting).collect();
-            // They run in plan order.
+            // The trials run in plan order.
             left.sort_unstable();
             rounds.push(round);
             let longer = self.at_most(steps.saturating_mul(self.factor));
@@ -107,7 +107,7 @@ impl SuccessiveHalving {
         Choice { values: self.settings[setting].iter().cloned().chain([length]).collect(), repeat }
     }
 
-    /// What the settings showed at this length, ranked: those that completed first, by the metric; ties keep the plan's order.
+    /// Ranks the settings at this length: completed ones first, by the metric; ties keep plan order.
     fn round<'a>(&self, seen: &Seen<'a>, settings: &[usize], steps: u64) -> Result<Round<'a>, Vec<Choice>> {
         let runs = (0..self.repeats).flat_map(|repeat| settings.iter().map(move |setting| self.choice(*setting, steps, repeat))).collect();
         let probes = seen.all(runs)?;
@@ -120,7 +120,7 @@ impl SuccessiveHalving {
         Ok(Round { steps, standings })
     }
 
-    /// Settings of which some run did not complete come after those of which all did, and those without any metric last.
+    /// Settings with an incomplete run come after those whose runs all completed; settings without any metric come last.
     fn compare(&self, one: &Standing<'_>, other: &Standing<'_>) -> Ordering {
         let class = |standing: &Standing<'_>| (standing.metrics.is_empty(), !standing.is_whole());
         let by_metric = match (one.score(), other.score()) {
@@ -156,7 +156,7 @@ impl SuccessiveHalving {
         Found { chosen, why, warnings, grid_trials, grid_trial_seconds: mean(&seconds), ..Found::default() }
     }
 
-    /// The best of the last round in which some setting completed that did not fail in a longer one; if there is none, of any.
+    /// The best setting of the last round that did not fail in a longer round; if there is none, the best of all.
     fn best<'r, 'a>(&self, rounds: &'r [Round<'a>]) -> Option<(&'r Round<'a>, &'r Standing<'a>)> {
         let failed =
             |setting: usize| rounds.iter().flat_map(|round| &round.standings).any(|other| other.setting == setting && other.metrics.is_empty());
@@ -182,7 +182,7 @@ impl SuccessiveHalving {
         warnings
     }
 
-    /// A warning if the chosen value of an axis with three numbers or more is its smallest or largest.
+    /// Warns if the chosen value of an axis with three numbers or more is the smallest or largest.
     fn at_end(&self, axis: &str, setting: usize) -> Option<Warning> {
         let value_of = |setting: &Vec<(String, Value)>| setting.iter().find(|(key, _)| key == axis).and_then(|(_, value)| value.as_f64());
         let mut all: Vec<f64> = self.settings.iter().map(value_of).collect::<Option<Vec<f64>>>()?;
@@ -203,7 +203,7 @@ impl SuccessiveHalving {
         let score = chosen.score().unwrap_or_default();
         let score = if score.abs() < 1e4 { decimals(score, 4) } else { Count(score).to_string() };
         format!(
-            "{} has the {most} `{}`, {score}, of the {} that went on to {} steps; {} of {} settings",
+            "{} has the {most} `{}`, {score}, of the {} that continued to {} steps; {} of {} settings",
             spelled(&self.settings[chosen.setting]),
             self.metric.name(),
             round.standings.len(),
@@ -214,7 +214,7 @@ impl SuccessiveHalving {
     }
 }
 
-/// The metric of a trial that completed, if it is a number.
+/// The metric of a completed trial, if it is a finite number.
 fn metric(probe: &Probe) -> Option<f64> {
     probe.metric.filter(|metric| probe.completed() && metric.is_finite())
 }

@@ -1,4 +1,4 @@
-//! What the reader of a recommendation must know: each warning says what was seen and what to do about it.
+//! Warnings of a recommendation: each states an observation and a remedy.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ pub enum End {
     Highest,
 }
 
-/// Something that limits what a recommendation is worth.
+/// A limitation of a recommendation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
     /// No value could be chosen.
     NothingFitted {
         smallest: String,
     },
-    /// The choice changes how many examples one update sees, and the learning rate stays.
+    /// The choice changes the number of examples per update, while the learning rate stays the same.
     EffectiveBatch {
         was: u64,
         is: u64,
         learning_rate: f64,
     },
-    /// The best two differ by less than their repeats do.
+    /// The best two differ by less than the noise of their repeats.
     WithinSpread {
         chosen: String,
         other: String,
@@ -36,38 +36,38 @@ pub enum Warning {
     },
     /// Several values may be the fastest.
     CannotTell,
-    /// Between these neighbours among the values that were run a faster one may lie: the speed was rising there.
+    /// A faster value may lie between these neighboring tested values: the speed was rising there.
     NotRunBetween {
         gaps: Vec<(u64, u64)>,
     },
-    /// Nothing was run twice, so nothing is known of the spread.
+    /// Nothing ran twice, so the noise is unknown.
     OneRunEach,
-    /// The most workers that were tried were slower than the chosen number.
+    /// The highest number of workers tried was slower than the chosen number.
     MoreWorkersSlower {
         workers: u64,
         chosen: u64,
         slower: f64,
     },
-    /// The choice lies at an end of what was allowed: something beyond may be better.
+    /// The choice is at an end of the allowed range: a value beyond it may be better.
     EndOfRange {
         key: String,
         value: String,
         end: End,
     },
-    /// Trials held too little or too much to know their share of memory.
+    /// The fraction of memory that trials used is unknown.
     MemoryUnknown,
     /// A larger value fitted after a smaller one did not.
     NotMonotone {
         fits: u64,
         did_not: u64,
     },
-    /// Of trials that ended otherwise than completed or out of memory, the first.
+    /// The first of the trials that failed for a reason other than memory.
     NotCompleted {
         choice: String,
         outcome: Outcome,
         trials: usize,
     },
-    /// Completed trials lack the number that is looked at; the first of them.
+    /// Completed trials lack the required number; the first of them.
     NoNumber {
         choice: String,
         what: String,
@@ -89,38 +89,35 @@ impl fmt::Display for Warning {
             }
             Self::EffectiveBatch { was, is, learning_rate } => write!(
                 f,
-                "one update sees {is} examples in place of the file's {was}, at the same learning rate {learning_rate}: it will not learn the same; \
+                "one update uses {is} examples instead of the file's {was}, at the same learning rate {learning_rate}: training will differ; \
                  scale the learning rate, or keep the effective batch with `train.grad_accumulation`"
             ),
             Self::WithinSpread { chosen, other, difference, spread } => write!(
                 f,
-                "{chosen} and {other} differ by {}, less than the {} that chance makes of it; more `repeats` would tell them apart",
+                "{chosen} and {other} differ by {}, within run-to-run noise (±{}); increase `repeats` to separate them",
                 Fraction(*difference),
                 Fraction(*spread)
             ),
             Self::CannotTell => {
-                write!(
-                    f,
-                    "several values may be the fastest, and the one that is proposed may be slower than another; more `repeats` would tell more of them apart"
-                )
+                write!(f, "several values may be the fastest, and the proposed one may be slower than another; increase `repeats` to separate them")
             }
             Self::NotRunBetween { gaps } => {
                 let gaps: Vec<String> = gaps.iter().map(|(low, high)| format!("between {low} and {high}")).collect();
-                write!(f, "nothing {} was run, and it may be faster there; with more `repeats` more values are tried", gaps.join(" and "))
+                write!(f, "no value {} was run, and a faster one may lie there; increase `repeats` to try more values", gaps.join(" and "))
             }
             Self::OneRunEach => {
-                write!(f, "each trial ran once, so nothing is known of how far two runs of the same differ; set `repeats` to 2 or more")
+                write!(f, "each trial ran once, so the run-to-run noise is unknown; set `repeats` to 2 or more")
             }
             Self::MoreWorkersSlower { workers, chosen, slower } => {
-                write!(f, "with {workers} workers it is {} slower than with {chosen}: they take cores from training", Fraction(*slower))
+                write!(f, "training with {workers} workers is {} slower than with {chosen}: workers take cores from it", Fraction(*slower))
             }
             Self::EndOfRange { key, value, end } => {
                 let (which, where_to) = if *end == End::Lowest { ("smallest", "below") } else { ("largest", "above") };
-                write!(f, "`{key}` {value} is the {which} that was allowed; look {where_to} it too")
+                write!(f, "`{key}` {value} is the {which} that was allowed; also try values {where_to} it")
             }
-            Self::MemoryUnknown => write!(f, "how much memory there is was not known, so that only running out of it was a limit; leave some room"),
+            Self::MemoryUnknown => write!(f, "the amount of memory is unknown, so the only limit was running out of it; leave some room"),
             Self::NotMonotone { fits, did_not } => {
-                write!(f, "{fits} fitted although {did_not} did not: memory was not the same for both; run the search again on an idle machine")
+                write!(f, "{fits} fitted although {did_not} did not: the free memory differed between them; run the search again on an idle machine")
             }
             Self::NotCompleted { choice, outcome, trials } => {
                 write!(f, "{} did not complete; the first ({choice}) ended as {outcome}, see its reason in trials.csv", counted(*trials, "trial"))
@@ -137,7 +134,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// A speed as a sentence has it: `12.3 k`.
+/// Formats a speed for a sentence: `12.3 k`.
 pub(super) fn speed(value: f64) -> String {
     if value < 100.0 { format!("{value:.2}") } else { Count(value).to_string() }
 }

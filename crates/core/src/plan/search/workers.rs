@@ -1,4 +1,5 @@
-//! `workers`: 0, 1, 2, 4, … loader workers while data is waited for and more of them help; then a [`Race`] of the numbers that may be the fastest.
+//! `workers`: 0, 1, 2, 4, … loader workers while training waits for data and more workers help; then a [`Race`] of the numbers that may be
+//! the fastest.
 
 use super::{
     Ask, Choice, Found, Probe, Strategy, Warning, answer, listed,
@@ -11,17 +12,17 @@ use crate::{
     units::{Fraction, counted},
 };
 
-/// A search may take so many trials, even if that is more than a quarter of the grid: 0 to 8 workers by doubling, and three repeats.
+/// Minimum budget of a search, even if it exceeds a quarter of the grid: 0 to 8 workers by doubling, and three repeats.
 const LEAST: u64 = 8;
-/// So many numbers in a row that bring too little end the rise.
+/// This many numbers in a row with too little gain end the rise.
 const MOST_FLAT: usize = 2;
-/// The next number of the rise is this many times the one before at most.
+/// Maximum factor between successive numbers of the rise.
 const LARGEST_STEP: u64 = 4;
 
-/// The search for the number of loader workers. A place is a number of workers.
+/// The search for the number of loader workers. An index is a number of workers.
 pub(super) struct Workers {
     pub(super) most: u64,
-    /// Share of the window that may be waited for data.
+    /// Maximum fraction of the window that training may wait for data.
     pub(super) wait: f64,
     pub(super) repeats: u64,
     pub(super) cores: u64,
@@ -59,7 +60,7 @@ impl Values for Workers {
         mean_wait(race, place).map(|wait| needed(place as u64, wait) as usize)
     }
 
-    /// Without any wait for data training is faster by the wait, and more workers bring no more than that.
+    /// Without any wait for data, training would be faster by the wait; more workers cannot gain more.
     fn most_gain(&self, race: &Race<'_, Self>, place: usize) -> Option<f64> {
         mean_wait(race, place).map(|wait| wait / (1.0 - wait))
     }
@@ -73,7 +74,7 @@ fn mean_wait(race: &Race<'_, Workers>, place: usize) -> Option<f64> {
     mean(&race.probes(place).filter_map(wait).collect::<Vec<f64>>())
 }
 
-/// How many would end the wait if each loads as much as one of these.
+/// Number of workers that would remove the wait if each loads as much as the current ones.
 fn needed(workers: u64, wait: f64) -> u64 {
     (workers as f64 / (1.0 - wait)).ceil() as u64
 }
@@ -86,14 +87,14 @@ impl Workers {
         Ok(self.found(&race, &end))
     }
 
-    /// Doubles, or where the wait shows that more are needed goes up to those, until data is hardly waited for or two steps bring too little.
+    /// Doubles the number, or jumps to the number that the wait requires, until training hardly waits for data or two steps gain too little.
     fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<Choice>> {
         let (mut workers, mut flat) = (0, 0);
         loop {
             let before = race.best();
             let probe = race.look(workers as usize)?;
             let Some(speed) = self.speed(probe) else { return Ok(()) };
-            // The first worker only takes over what training did itself; what loading in parallel brings is seen from the second on.
+            // The first worker only takes over work of the training thread; the gain of parallel loading shows from the second on.
             let is_worth = workers <= 1 || before.is_none_or(|before| speed >= before * (1.0 + WORTH));
             flat = if is_worth { 0 } else { flat + 1 };
             let has_enough = wait(probe).is_some_and(|wait| wait <= self.wait);
@@ -104,7 +105,7 @@ impl Workers {
         }
     }
 
-    /// As many as would end the wait, within two and four times as many.
+    /// Number that would remove the wait, limited to two to four times the current number.
     fn next(&self, workers: u64, wait: Option<f64>) -> u64 {
         let needed = wait.map_or(0, |wait| needed(workers, wait));
         needed.clamp(2 * workers, LARGEST_STEP * workers).clamp(1, self.most.max(1))
@@ -150,7 +151,7 @@ impl Workers {
         warnings
     }
 
-    /// Whether more workers could bring nothing that counts.
+    /// Whether more workers cannot bring a relevant gain.
     fn is_enough(&self, race: &Race<'_, Self>, place: usize) -> bool {
         self.most_gain(race, place).is_some_and(|gain| gain <= WORTH)
     }
@@ -170,12 +171,12 @@ impl Workers {
                 "{name} not slower than {fastest}, the fastest of the {among} numbers that were run ({:.3} of the speed, 95 %: {:.3} to {:.3})",
                 estimate.ratio, estimate.low, estimate.high
             ),
-            _ => format!("with {} data is hardly waited for, so that more of them bring no more", counted(place, "worker")),
+            _ => format!("with {} training hardly waits for data, so more workers bring no gain", counted(place, "worker")),
         };
         let runs = race.speeds(place).len();
         let over = if runs > 1 { format!("over {}", counted(runs, "run")) } else { "in one run".to_owned() };
         let own = speed(race.speed(place).unwrap_or_default());
-        let waits = mean_wait(race, place).map(|wait| format!(", data was waited for {} of the time", Fraction(wait))).unwrap_or_default();
+        let waits = mean_wait(race, place).map(|wait| format!(", training waited for data {} of the time", Fraction(wait))).unwrap_or_default();
         format!("{is}: {own} per second {over}{waits}")
     }
 
@@ -191,7 +192,7 @@ impl Workers {
         )
     }
 
-    /// What people would try without a measurement, and whether it was run here.
+    /// Rules of thumb without a measurement, and whether each was tested here.
     fn rules_of_thumb(&self, race: &Race<'_, Self>) -> String {
         let rules = [("cores", self.cores), ("cores / 2", self.cores / 2)];
         let of_gpus = (self.gpus > 0).then_some(("4 per GPU", self.gpus.saturating_mul(4)));

@@ -1,4 +1,4 @@
-//! Where the whole rows of a table end, and whether what follows may be cut.
+//! Finds the end of the complete rows of a table, and decides whether the rest may be cut.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -7,14 +7,14 @@ use std::{
 
 use super::{TableError, TornLine, shorten};
 
-/// How much of a file is whole rows.
+/// The part of a file that is complete rows.
 pub(super) struct Extent {
     pub(super) bytes: u64,
     pub(super) torn: Option<TornLine>,
 }
 
-/// Finds where the last whole row ends: the last line feed outside quotes. kiln's own rows always double their inner quotes, so
-/// counting quotes is enough. A last line with zero bytes is torn too: a file system that lost power leaves such.
+/// Finds the end of the last complete row: the last line feed outside quotes. kiln always doubles inner quotes, so
+/// counting quotes is enough. A last line with zero bytes is also torn: a file system leaves such bytes after a power failure.
 pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
     source.seek(SeekFrom::Start(0))?;
     let mut reader = io::BufReader::with_capacity(1 << 16, source);
@@ -54,7 +54,7 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
     Ok(Extent { bytes: whole, torn: Some(TornLine { line: whole_lines + 1, text }) })
 }
 
-/// A torn line is one row. More rows in it were whole once: somebody's hand left a quote open, and cutting would lose them.
+/// A torn line is one row. If it contains more rows, they were once complete: an edit left a quote open, and cutting would delete them.
 pub(super) fn check_rest<R: Read + Seek>(source: &mut R, path: &Path, extent: &Extent, version: &str) -> Result<(), TableError> {
     let Some(torn) = &extent.torn else { return Ok(()) };
     let kind = version.split('/').next().unwrap_or_default();

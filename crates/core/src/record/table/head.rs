@@ -1,4 +1,4 @@
-//! Whether a file is the table that is meant: its first line, and the version in each row.
+//! Checks whether a file is the expected table: its first line, and the version in each row.
 
 use std::{
     fs::File,
@@ -8,10 +8,10 @@ use std::{
 
 use super::{TableError, TableSpec, VERSION_COLUMN, csv_reader, line_of, plain, shorten};
 
-/// The longest first line that is looked at; kiln's own headers have a few kilobytes.
+/// Maximum length of the first line; kiln's own headers have a few kilobytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
-/// Whether the file is empty or begins with this table's header, whole or torn. Changes nothing.
+/// Checks that the file is empty or begins with this table's header, complete or torn. Changes nothing.
 pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
     let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
     let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -19,7 +19,7 @@ pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Resu
     let mut line = Vec::new();
     io::BufRead::read_until(&mut io::BufReader::new(&mut *file).take(LONGEST_HEADER), b'\n', &mut line).map_err(failed)?;
     let header = line_of(spec.columns.iter().map(String::as_str));
-    // A file system that lost power leaves zero bytes, which are nobody's.
+    // A file system may leave zero bytes after a power failure.
     let is_torn = line.len() as u64 == length && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
     if line == header || is_torn || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0)) {
         return Ok(());
@@ -33,14 +33,14 @@ pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Resu
     let mut reader = csv_reader(&mut *file);
     let bad = |error: csv::Error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: plain(&error) };
     let found = reader.headers().map_err(bad)?.clone();
-    // A row that names another table says more than a list of columns.
+    // A row that names another table is more informative than a list of columns.
     if let Some(Ok(first)) = reader.records().next() {
         check_version(path, &first, 1, spec.version, 0)?;
     }
     check_header(path, &found, spec)
 }
 
-/// More column names than this are counted.
+/// Maximum number of column names in a message.
 const MOST_NAMES: usize = 6;
 
 /// `` `a`, `b` and 3 more ``.
@@ -69,8 +69,8 @@ fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Res
     if parts.is_empty() {
         let place = found.iter().zip(&spec.columns).position(|(found, wanted)| found != wanted);
         parts.push(match place {
-            Some(place) => format!("column {} is `{}`, where `{}` belongs", place + 1, found[place], spec.columns[place]),
-            None => format!("{} columns, where {} belong", found.len(), spec.columns.len()),
+            Some(place) => format!("column {} is `{}`, expected `{}`", place + 1, found[place], spec.columns[place]),
+            None => format!("{} columns, expected {}", found.len(), spec.columns.len()),
         });
     }
     Err(TableError::Columns { path: path.to_owned(), difference: parts.join("; ") })

@@ -49,7 +49,7 @@ fn rows_behind_an_open_quote_are_not_taken_for_a_torn_line() {
     std::fs::write(&path, spoilt).unwrap();
     let problems = [TableWriter::open(&path, spec()).unwrap_err(), Table::read(&path, "trials/1").unwrap_err()];
     for problem in problems {
-        assert!(problem.to_string().contains(":3: a quote is opened here or later and never closed, and 2 rows lie behind it"), "{problem}");
+        assert!(problem.to_string().contains(":3: a quote opens here or later and never closes, and 2 rows follow it"), "{problem}");
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), spoilt, "nothing is cut");
 }
@@ -74,7 +74,7 @@ fn a_file_that_is_not_kilns_is_refused_and_left_as_it_was() {
     }
     std::fs::write(&path, "my precious notes").unwrap();
     let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
-    assert!(message.contains("it is no `trials/1` table: its first line is `my precious notes`"), "{message}");
+    assert!(message.contains("this is not a `trials/1` table: its first line is `my precious notes`"), "{message}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn another_table_of_kilns_is_named_and_a_torn_line_of_it_is_not_cut() {
     let other = "kiln_table,step,loss\nsteps/1,1,2.5\nsteps/1,2,";
     std::fs::write(&path, other).unwrap();
     let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
-    assert!(message.contains("`steps/1`, where `trials/1` belongs"), "{message}");
+    assert!(message.contains("`steps/1`, expected `trials/1`"), "{message}");
     let columns: Vec<String> = (0..20).map(|place| format!("c{place}")).collect();
     let torn = format!("kiln_table,{}\ntrials/1,", columns.join(","));
     std::fs::write(&path, &torn).unwrap();
@@ -112,7 +112,7 @@ fn other_columns_are_refused_by_name() {
     assert!(message.contains("`name` missing; `colour` unknown"), "{message}");
     std::fs::write(&path, "kiln_table,value,name\n").unwrap();
     let message = TableWriter::open(&path, spec()).unwrap_err().to_string();
-    assert!(message.contains("column 2 is `value`, where `name` belongs"), "{message}");
+    assert!(message.contains("column 2 is `value`, expected `name`"), "{message}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_newer_table_is_refused_and_an_older_one_read() {
     assert!(message.ends_with("t.csv:3: record 2 is of table `trials/2`, newer than this kiln reads (`trials/1`); update kiln"), "{message}");
     assert_eq!(Table::read(&path, "trials/2").unwrap().len(), 2);
     let message = Table::read(&path, "steps/1").unwrap_err().to_string();
-    assert!(message.contains("`trials/1`, where `steps/1` belongs"), "{message}");
+    assert!(message.contains("`trials/1`, expected `steps/1`"), "{message}");
 }
 
 #[test]

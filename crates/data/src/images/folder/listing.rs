@@ -1,4 +1,4 @@
-//! What lies in folders of images: class folders in the order of their names' bytes, image files likewise.
+//! Lists folders of images: class folders and image files in the byte order of their names.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,15 +12,15 @@ use imagesize::ImageError;
 use super::unfit;
 use crate::text::DataError;
 
-/// Endings of image files, in any case.
+/// Suffixes of image files, in any case.
 const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
-/// As errors say what belongs into the folder of a class.
+/// The expected content of a class folder, for error messages.
 pub(super) fn expected_images() -> String {
     "files that end in .png, .jpg or .jpeg".to_owned()
 }
 
-/// The folder of a class: never empty if it is of [`Lister::training_classes`].
+/// The folder of a class: never empty if it comes from [`Lister::training_classes`].
 pub(super) struct Class {
     pub(super) name: OsString,
     pub(super) files: Vec<ImageFile>,
@@ -29,7 +29,7 @@ pub(super) struct Class {
 #[derive(Clone)]
 pub(super) struct ImageFile {
     pub(super) path: PathBuf,
-    /// Length of the file as it is.
+    /// Size of the file in bytes.
     pub(super) bytes: u64,
 }
 
@@ -39,7 +39,7 @@ impl ImageFile {
     }
 }
 
-/// Whether there is a folder here with folders in it.
+/// Whether the folder exists and contains folders.
 pub(super) fn has_folders(folder: &Path) -> bool {
     fs::read_dir(folder)
         .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| !is_hidden(&entry.file_name()) && entry.path().is_dir())))
@@ -54,7 +54,7 @@ fn is_image_name(path: &Path) -> bool {
     ending.is_some_and(|ending| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// Lists folders, and counts what it leaves out.
+/// Lists folders, and counts skipped files.
 pub(super) struct Lister {
     skip_bad: bool,
     pub(super) skipped_files: u64,
@@ -68,16 +68,16 @@ struct Entry {
 }
 
 impl Lister {
-    /// With `skip_bad`, files that are no images are left out and counted; otherwise they are errors where their names tell.
+    /// With `skip_bad`, files that are not images are skipped and counted; otherwise they are errors if their names show it.
     pub(super) fn new(skip_bad: bool) -> Self {
         Self { skip_bad, skipped_files: 0 }
     }
 
-    /// As [`Lister::classes`], at least two of them, each with images.
+    /// Same as [`Lister::classes`], with at least two classes, each with images.
     pub(super) fn training_classes(&mut self, folder: &Path) -> Result<Vec<Class>, DataError> {
         let classes = self.classes(folder)?;
         if classes.len() < 2 {
-            let found = if classes.is_empty() { "has no folders in it" } else { "has only one folder in it" };
+            let found = if classes.is_empty() { "contains no folders" } else { "contains only one folder" };
             return unfit(folder, found.to_owned(), format!("one for each of two or more classes, with {} in it", expected_images()));
         }
         if let Some(empty) = classes.iter().find(|class| class.files.is_empty()) {
@@ -93,7 +93,7 @@ impl Lister {
                 let files = self.files(&path)?;
                 classes.push(Class { name, files });
             } else {
-                self.leave_out(&path, "lies beside the folders of the classes", "only such folders there")?;
+                self.leave_out(&path, "is next to the class folders", "only class folders there")?;
             }
         }
         Ok(classes)
@@ -103,10 +103,10 @@ impl Lister {
         let mut files = Vec::new();
         for Entry { path, is_folder, bytes, .. } in entries(folder)? {
             if is_folder {
-                return unfit(&path, "is a folder in the folder of a class".to_owned(), expected_images());
+                return unfit(&path, "is a folder inside a class folder".to_owned(), expected_images());
             }
             if !is_image_name(&path) {
-                self.leave_out(&path, "is no image", &expected_images())?;
+                self.leave_out(&path, "is not an image", &expected_images())?;
             } else if self.skip_bad && !has_image_header(&path)? {
                 self.skipped_files += 1;
             } else {
@@ -118,14 +118,14 @@ impl Lister {
 
     fn leave_out(&mut self, path: &Path, found: &str, expected: &str) -> Result<(), DataError> {
         if !self.skip_bad {
-            return unfit(path, found.to_owned(), format!("{expected}; move it away, or let `data.skip_bad: true` leave such files out"));
+            return unfit(path, found.to_owned(), format!("{expected}; move it away, or skip such files with `data.skip_bad: true`"));
         }
         self.skipped_files += 1;
         Ok(())
     }
 }
 
-/// What lies in a folder, links followed, in the order of the names' bytes.
+/// Content of a folder, links followed, in the byte order of the names.
 fn entries(folder: &Path) -> Result<Vec<Entry>, DataError> {
     let failed = |path: &Path, error| DataError::Read { path: path.to_owned(), error };
     let mut found = Vec::new();
@@ -141,7 +141,7 @@ fn entries(folder: &Path) -> Result<Vec<Entry>, DataError> {
     Ok(found)
 }
 
-/// Whether a file starts as a PNG or a JPEG does, its height and width included.
+/// Whether a file starts like a PNG or a JPEG, including height and width.
 fn has_image_header(path: &Path) -> Result<bool, DataError> {
     let failed = |error| DataError::Read { path: path.to_owned(), error };
     let file = File::open(path).map_err(failed)?;

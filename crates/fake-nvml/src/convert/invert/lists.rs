@@ -74,7 +74,7 @@ fn mig_device(block: &Node, index: usize) -> Device {
     device
 }
 
-/// How much of the board the instance has. One call: a count that is absent makes all of them so, one not printed is none.
+/// The instance's share of the board. One call: an absent count makes all of them absent, a count that is not printed is absent alone.
 fn attributes(block: &Node) -> Value {
     const COUNTS: [(&str, &str); 6] = [
         ("multiprocessorCount", "Multiprocessor"),

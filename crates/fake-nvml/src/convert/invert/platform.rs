@@ -1,11 +1,11 @@
-//! Where the board sits: PCI, platform, fabric, black box, power profiles.
+//! Location of the board: PCI, platform, fabric, black box, power profiles.
 
 use serde_json::{Value, json};
 
 use super::{Inverter, Kind, is_code, part, words};
 use crate::code;
 
-/// What the platform's structure has where it does not know a number.
+/// Value of the platform's structure for an unknown number.
 const UNKNOWN_NUMBER: u64 = 0xff;
 
 impl Inverter<'_> {
@@ -70,7 +70,7 @@ impl Inverter<'_> {
     pub(super) fn fabric(&mut self) {
         let Some(section) = self.gpu.at("Fabric") else { return };
         let state = section.cell_at("State").or(section.cell.as_deref()).unwrap_or("N/A");
-        // What is known of a GPU that joined cannot be absent by itself; nor can the health of any be refused.
+        // A known value of a GPU that joined cannot be absent by itself; the health cannot be refused.
         let cells = section.cells();
         let of_call = cells.iter().filter(|(path, _)| path != "Status").map(|(_, cell)| cell.as_str());
         let refused = words::absence(of_call).filter(|code| *code != code::NOT_SUPPORTED);

@@ -15,7 +15,7 @@ namespace {
 
 using at::SDPBackend;
 
-// Which kernels have run in this process, one bit each by libtorch's number.
+// Kernels that have run in this process, one bit each by libtorch's number.
 std::atomic<int> ran{0};
 
 SDPBackend remember(SDPBackend backend) {
@@ -24,7 +24,7 @@ SDPBackend remember(SDPBackend backend) {
 }
 
 // cuDNN plans its attention anew for each shape and keeps every plan, and it drops in sixteenths: it may serve where shapes stay and the
-// probability is a whole number of them. The switch is read by the next choice.
+// probability is an integer multiple of them. The switch is read by the next choice.
 void allow_cudnn(bool shapes_stay, double dropout) {
   auto sixteenths = dropout * 16;
   at::globalContext().setSDPUseCuDNN(shapes_stay && sixteenths == std::floor(sixteenths));
@@ -272,7 +272,7 @@ int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias,
       c10::NoGradGuard no_grad;
       Parts parts(*first, second, heads);
       auto queries = parts.by_head(parts.queries), keys = parts.by_head(parts.keys), values = parts.by_head(parts.values);
-      Tensor spread;  // A view: no layer has a mask of its own.
+      Tensor spread;  // A view: no layer has its own mask.
       if (added.has_value()) spread = aligned(*added).expand({queries.size(0), heads, queries.size(2), keys.size(2)});
       auto seen = spread.defined() ? std::optional<Tensor>(spread) : std::nullopt;
       auto choice = (SDPBackend)at::_fused_sdp_choice(queries, keys, values, seen, dropout, /*is_causal=*/false, /*scale=*/1.0);

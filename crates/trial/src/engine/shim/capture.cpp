@@ -13,7 +13,7 @@
 #include "symbols.h"
 
 namespace {
-// cudaStreamCaptureMode of the CUDA runtime: calls of other threads are not held against this capture.
+// cudaStreamCaptureMode of the CUDA runtime: calls of other threads do not break this capture.
 constexpr unsigned THREAD_LOCAL = 1;
 
 template <typename Function>
@@ -45,7 +45,7 @@ struct Graph {
 
 extern "C" {
 
-// From now on this thread's work on the device goes to a stream of its own: the default stream cannot be captured.
+// From now on, this thread's work on the device runs on its own stream: the default stream cannot be captured.
 int kiln_use_side_stream(int device) {
   return guarded([&] {
     c10::impl::VirtualGuardImpl guard(at::kCUDA);
@@ -54,7 +54,7 @@ int kiln_use_side_stream(int device) {
   });
 }
 
-// What this thread asks of its stream is from now on captured, and not done, until kiln_capture_end.
+// From now on, work of this thread on its stream is captured instead of executed, until kiln_capture_end.
 int kiln_capture_begin(uint64_t pool, Graph **out) {
   return guarded([&] {
     auto graph = std::make_unique<Graph>();

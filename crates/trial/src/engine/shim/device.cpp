@@ -1,6 +1,6 @@
-// The device beside its operations: libtorch's CUDA half is loaded, batches are copied to the device, moments are marked on its
+// The device apart from its operations: libtorch's CUDA half is loaded, batches are copied to the device, moments are marked on its
 // stream. No CUDA header is needed: everything goes through libtorch's device-independent interfaces, so this file is the same
-// for both flavours of libtorch, and where there is no CUDA each call fails with libtorch's words.
+// for both flavors of libtorch, and where there is no CUDA each call fails with libtorch's words.
 #include <ATen/Context.h>
 #include <c10/core/Event.h>
 #include <dlfcn.h>
@@ -14,8 +14,8 @@
 #include "shim.h"
 #include "symbols.h"
 
-// burn-tch names these two so that a program linked against CUDA's flavour cannot start without it. Answered here, hidden from
-// every library, they tie the program to neither flavour; kiln_load_cuda takes what lies there when a trial wants it.
+// burn-tch names these two so that a program linked against CUDA's flavor cannot start without it. Answered here, hidden from
+// every library, they tie the program to neither flavor; kiln_load_cuda loads the file when a trial needs it.
 namespace at::cuda {
 __attribute__((visibility("hidden"))) void *getCurrentCUDABlasHandle() { return nullptr; }
 __attribute__((visibility("hidden"))) int warp_size() { return 0; }
@@ -28,7 +28,7 @@ at::Device cuda(int device) { return at::Device(at::kCUDA, (c10::DeviceIndex)dev
 extern "C" {
 
 // Loads libtorch's CUDA half, which registers its kernels with the half that is loaded already. To be called before anything
-// asks libtorch for CUDA: it remembers the first answer. is_real: 0 where it is an empty stand-in.
+// asks libtorch for CUDA: it remembers the first answer. is_real: 0 where it is an empty placeholder.
 int kiln_load_cuda(const char *path, int *is_real) {
   return guarded([&] {
     auto library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);

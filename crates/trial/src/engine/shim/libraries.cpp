@@ -1,4 +1,4 @@
-// What the libraries in this process say of themselves. Nothing is loaded here, and no device is touched.
+// Versions and builds of the libraries in this process. Nothing is loaded here, and no device is touched.
 #include <ATen/Version.h>
 #include <dlfcn.h>
 #include <torch/headeronly/version.h>
@@ -13,7 +13,7 @@ extern "C" {
 // The libtorch whose headers this program was compiled with.
 const char *kiln_headers_version() { return TORCH_VERSION; }
 
-// How libtorch was built, in its own words: the text is in the library, not in its headers.
+// libtorch's own description of its build: the text is in the library, not in its headers.
 const char *kiln_libtorch_build() {
   static const std::string text = [] {
     try {

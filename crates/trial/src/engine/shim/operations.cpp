@@ -321,7 +321,7 @@ int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
   });
 }
 
-// Sum of the cross entropies of logits [n, classes] and targets [n] in f32, those of target -100 left out; out [1]. `smoothing` of
+// Sum of the cross entropies of logits [n, classes] and targets [n] in f32, without those of target -100; out [1]. `smoothing` of
 // each target is shared by all classes. With `reuse` nobody else holds the logits' memory, and it is written over.
 int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smoothing, Tensor **out, Saved **saved) {
   return guarded([&] {

@@ -57,7 +57,7 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
   return guarded([&] {
     c10::NoGradGuard no_grad;
     if (count == 0) return;
-    // 1 where the update is made, 0 where it is left out.
+    // 1 if the update is made, 0 if it is skipped.
     auto made = found == nullptr ? Tensor() : at::rsub(found->reshape({}), 1.0);
     if (found == nullptr) {
       steps->add_(1.0);

@@ -1,5 +1,5 @@
-// What the loaded libtorch was built for, and what the CUDA driver's own library says. No CUDA header is needed: libtorch's CUDA
-// part is asked through its hooks, the driver through the four functions of its public interface that are declared here.
+// Build of the loaded libtorch, and facts from the CUDA driver's own library. No CUDA header is needed: libtorch's CUDA
+// part is queried through its hooks, the driver through the four functions of its public interface that are declared here.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ int kiln_cuda_build(int64_t *versions) {
   });
 }
 
-// Starts libtorch's CUDA part and counts its devices; a failure says why there are none.
+// Starts libtorch's CUDA part and counts its devices; on failure, the error is the reason.
 int kiln_cuda_devices(int64_t *count) {
   return guarded([&] {
     at::globalContext().lazyInitDevice(at::kCUDA);

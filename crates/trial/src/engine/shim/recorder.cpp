@@ -1,4 +1,4 @@
-// Records the operators that a thread asks of libtorch, in their order. For tests and counts: without a recording nothing is called.
+// Records the operators that a thread calls in libtorch, in their order. For tests and counts; without a recording it does nothing.
 #include <ATen/record_function.h>
 
 #include <cstdint>
@@ -50,7 +50,7 @@ void ended(const at::RecordFunction &, at::ObserverContext *) {
 
 extern "C" {
 
-// From now on the operators that this thread asks for are recorded, those that an operator asks for itself included.
+// From now on, the operators that this thread calls are recorded, including those that operators call themselves.
 int kiln_begin_recording() {
   return guarded([&] {
     if (recording != nullptr) throw std::runtime_error("this thread records its operators already");

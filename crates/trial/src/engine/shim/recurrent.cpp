@@ -37,7 +37,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, do
     std::vector<Tensor> weights(used.begin() + 1, used.end());
     int64_t layers = (count - 1) / 4;
     lay_together(weights, used[0], hidden->size(2), layers);
-    // Of states of some of the rows cuDNN wants a copy.
+    // cuDNN needs a copy of the states of some of the rows.
     auto state_before = [&](const Tensor &tensor) { return cast(tensor).contiguous(); };
     auto [output, h, c] = at::lstm(used[0], {state_before(*hidden), state_before(*cell)}, weights, /*has_biases=*/true, layers, dropout,
                                    /*train=*/saved != nullptr, /*bidirectional=*/false, /*batch_first=*/true);

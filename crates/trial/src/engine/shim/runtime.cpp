@@ -1,5 +1,5 @@
 // libtorch as a whole: its last error, allocator figures and switches. No CUDA header is needed: figures come through the
-// device-independent allocator interface, so this file is the same for both flavours of libtorch.
+// device-independent allocator interface, so this file is the same for both flavors of libtorch.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -56,10 +56,10 @@ int kiln_cuda_branches_forced() { return cuda_branches_forced; }
 
 void kiln_force_cuda_branches(int is_forced) { cuda_branches_forced = is_forced != 0; }
 
-// From now on this thread tells each warning of libtorch once in this process.
+// From now on, this thread prints each warning of libtorch once in this process.
 void kiln_warn_once() { c10::WarningUtils::set_warning_handler(&once()); }
 
-// How many were told, for tests.
+// Number of warnings that were passed on, for tests.
 int kiln_warnings_told() {
   std::lock_guard<std::mutex> lock(once().mutex);
   return (int)once().told.size();

@@ -15,7 +15,7 @@ int kiln_unscale(Tensor **gradients, int count, Tensor *scale, Tensor *found) {
     c10::NoGradGuard no_grad;
     found->zero_();
     if (count == 0) return;
-    // In f64, as GradScaler does: the reciprocal of a large scale is no f32 of full precision.
+    // In f64, as GradScaler does: the reciprocal of a large scale is not an f32 of full precision.
     auto inverse = scale->to(at::kDouble).reciprocal().to(at::kFloat);
     at::_amp_foreach_non_finite_check_and_unscale_(listed(gradients, count), *found, inverse);
   });

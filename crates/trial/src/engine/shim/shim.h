@@ -1,4 +1,4 @@
-// What the files of this shim share. Every entry point returns 0, or 1 with the text in kiln_error(): no C++ exception crosses
+// Shared declarations of this shim. Every entry point returns 0, or 1 with the text in kiln_error(): no C++ exception crosses
 // into Rust. A `Tensor *` is tch's `C_tensor *`; tensors returned through `Tensor **` are new handles that the caller frees.
 #pragma once
 #include <ATen/ATen.h>
@@ -10,7 +10,7 @@
 
 using at::Tensor;
 
-// What the forward pass of one operation leaves for its backward pass, which may run once.
+// State that the forward pass of one operation saves for its backward pass, which may run once.
 struct Saved {
   virtual ~Saved() = default;
   // Gradients of the inputs that are tensors of numbers, in the order of the forward's arguments; undefined where there is none.

@@ -3,7 +3,7 @@
 #pragma once
 
 namespace cuda_symbol {
-// Any function that the real library has; the empty one that lets a CPU flavour be linked has none.
+// Any function that the real library has; the empty one that lets a CPU flavor be linked has none.
 inline constexpr const char WARP_SIZE[] = "_ZN2at4cuda9warp_sizeEv";
 // torch::cuda::nccl::all_reduce of torch/csrc/cuda/nccl.h.
 inline constexpr const char ALL_REDUCE[] =

@@ -1,4 +1,4 @@
-//! What is kept of a learner in files, and learners that begin with what was kept.
+//! Saves and restores a learner, and builds a learner from saved files.
 
 use std::{cell::RefCell, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A checkpoint's tensors, and what the optimizer remembers besides.
+/// A checkpoint's tensors, and the optimizer's counters.
 #[derive(Debug)]
 pub(crate) struct Saved {
     model: Arrived,
@@ -40,14 +40,14 @@ impl Saved {
     }
 }
 
-/// Where the values of a model's parameters come from.
+/// Source of the initial values of a model's parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beginning<'a> {
     /// From `train.seed`.
     Drawn,
     /// The rest begins as with drawn ones.
     Pretrained(&'a Pretrained),
-    /// Everything goes on.
+    /// Everything is resumed.
     Saved(&'a Saved),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Beginning<'a> {
 type ReadValues<'a> = dyn Fn(&str, &[usize]) -> Result<Vec<f32>, TrialError> + 'a;
 
 impl Learner {
-    /// The replicas of the file's `devices_per_trial`, alike to the bit, each on its device.
+    /// The replicas of the file's `devices_per_trial`, equal to the bit, each on its device.
     ///
     /// Errors: also where what they begin with is of another model.
     pub(in crate::train) fn build_replicas(

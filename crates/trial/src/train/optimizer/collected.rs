@@ -8,7 +8,7 @@ use burn::{
 use super::without_gradient;
 use crate::{error::TrialError, model::Network, train::saved::Leaving};
 
-/// What an optimizer makes of a tensor of any number of axes.
+/// Converts a tensor of any number of axes into the form an optimizer keeps.
 pub(super) trait Taken {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self;
 }
@@ -34,7 +34,7 @@ impl Taken for Leaving {
     }
 }
 
-/// What was found, by parameter path.
+/// Collected items by parameter path.
 #[derive(Debug)]
 pub(super) struct Collected<T> {
     pub(super) paths: Vec<String>,

@@ -30,13 +30,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Fused {
     paths: Vec<String>,
-    /// Where each parameter stands: group, in the order of `paths`.
+    /// Group of each parameter, in the order of `paths`.
     group_of: Vec<usize>,
     /// Parameters with weight decay, and without.
     groups: [Group; 2],
     optimizer: Optimizer,
     clip_norm: Option<f64>,
-    /// Of the parameters, their gradients and moments: bf16 under `bf16`, else f32.
+    /// Number format of the parameters, their gradients and moments: bf16 under `bf16`, else f32.
     kind: tch::Kind,
     /// For products in f16.
     scaler: Option<Scaler>,
@@ -79,7 +79,7 @@ impl Fused {
         }
     }
 
-    /// Steps left out because a gradient overflowed; `None` where none can be. Waits for the device.
+    /// Steps skipped because a gradient overflowed; `None` where that is not possible. Waits for the device.
     pub(super) fn skipped_steps(&self) -> Result<Option<u64>, TrialError> {
         self.scaler.as_ref().map(Scaler::skipped).transpose()
     }
@@ -119,7 +119,7 @@ impl Fused {
         Ok(())
     }
 
-    /// What an update does on the device, with these gradients, which are written over.
+    /// The device part of an update; overwrites these gradients.
     pub(in crate::train) fn apply(&mut self, gradients: &[tch::Tensor], learning_rate: Rate<'_>) -> Result<(), TrialError> {
         if let Some(scaler) = &mut self.scaler {
             scaler.unscale(gradients)?;
@@ -137,7 +137,7 @@ impl Fused {
         self.scaler.as_mut().map_or(Ok(()), Scaler::end_step)
     }
 
-    /// What an update does beside it.
+    /// The host part of an update.
     pub(in crate::train) fn count_update(&mut self) {
         self.updates += 1;
     }
@@ -191,7 +191,7 @@ impl Fused {
         self.places().map(|(group, place)| &self.groups[group].parameters[place])
     }
 
-    /// Where each parameter stands: its group and its place there.
+    /// Position of each parameter: its group and its place there.
     fn places(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut places = [0, 0];
         self.group_of.iter().map(move |group| {
@@ -245,7 +245,7 @@ pub(super) fn sum(replicas: &[&Fused]) -> Result<(), TrialError> {
 }
 
 impl Group {
-    /// What the rule remembers of a parameter, before its first update.
+    /// Initial optimizer state of a parameter, before its first update.
     fn begin(&mut self, optimizer: &Optimizer, parameter: &tch::Tensor) {
         match optimizer {
             Optimizer::Adamw { .. } => {
@@ -253,7 +253,7 @@ impl Group {
                 self.second.push(parameter.zeros_like());
                 self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, parameter.device())));
             }
-            // SGD without momentum keeps nothing: a buffer that nobody reads would count in the memory columns.
+            // SGD without momentum has no state: an unused buffer would count in the memory columns.
             Optimizer::Sgd { momentum: 0.0, .. } => {}
             Optimizer::Sgd { .. } => self.first.push(parameter.zeros_like()),
             Optimizer::Adafactor { .. } => {
@@ -286,13 +286,13 @@ fn unreadable(error: tch::TchError) -> TrialError {
     TrialError::Failed(format!("the optimizer's state could not be read: {error}"))
 }
 
-/// What all groups of one update have in common.
+/// Values that all groups of one update share.
 #[derive(Clone, Copy)]
 struct Update<'a> {
     learning_rate: Rate<'a>,
-    /// A first one that is left out still was it: a momentum of zeros and one not started move alike.
+    /// A skipped first step counts as well: a momentum of zeros and one not started give the same update.
     is_first: bool,
-    /// 1 on the device if the update is to be left out.
+    /// 1 on the device if the update is to be skipped.
     found: Option<&'a tch::Tensor>,
 }
 
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// Parameters, moments and step counters, in memory of their own.
+    /// Parameters, moments and step counters, in their own memory.
     fn state(fused: &Fused) -> Vec<tch::Tensor> {
         let lists = fused.groups.iter().flat_map(|group| [&group.parameters, &group.first, &group.second, &group.steps]);
         lists.flatten().map(tch::Tensor::copy).collect()
@@ -554,7 +554,7 @@ mod tests {
         }
     }
 
-    /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 with the parameters' scale left out, in f64.
+    /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 without the parameters' scale, in f64.
     #[test]
     fn adafactor_equals_adafactor_written_out_for_20_steps() {
         let with = Adafactor { learning_rate: Rate::Number(0.05), decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };

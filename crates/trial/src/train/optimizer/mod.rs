@@ -26,7 +26,7 @@ pub(super) enum Updater {
     Plain(Box<plain::Plain>),
 }
 
-/// What an optimizer remembers that is no tensor.
+/// State of an optimizer that is not a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     /// Updates made, those that left everything as it was included.
@@ -64,7 +64,7 @@ impl Updater {
     pub(super) fn fused(&mut self) -> Result<&mut fused::Fused, TrialError> {
         match self {
             Self::Fused(fused) => Ok(fused),
-            Self::Plain(_) => Err(TrialError::Failed("engine flex records no steps; this is a fault of kiln, please report it".to_owned())),
+            Self::Plain(_) => Err(TrialError::Failed("engine flex records no steps; this is a bug in kiln; please report it".to_owned())),
         }
     }
 
@@ -86,7 +86,7 @@ impl Updater {
         }
     }
 
-    /// Where each parameter's first element lies; nothing for engine flex.
+    /// Addresses of each parameter's first element; empty for engine flex.
     pub(super) fn parameter_addresses(&self) -> Vec<usize> {
         match self {
             #[cfg(feature = "libtorch")]
@@ -131,7 +131,7 @@ impl Updater {
         }
     }
 
-    /// What it remembers from step to step, moments as `first.<path>` and `second.<path>`. Between two steps. Waits for the device.
+    /// Saved state between two steps, with moments as `first.<path>` and `second.<path>`. Waits for the device.
     pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
@@ -185,5 +185,5 @@ fn without_gradient(path: &str) -> TrialError {
 }
 
 fn without_backward() -> TrialError {
-    TrialError::Failed("an update was asked for before any backward pass".to_owned())
+    TrialError::Failed("an update was requested before any backward pass".to_owned())
 }

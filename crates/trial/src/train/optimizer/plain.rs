@@ -1,4 +1,4 @@
-//! The optimizer in burn's own tensors, for flex. Parameters, gradients and moments are seen as flat lists of numbers.
+//! The optimizer in burn's own tensors, for flex. Parameters, gradients and moments are used as flat lists of numbers.
 
 use burn::{
     module::{Module, ModuleMapper, Param},

@@ -1,6 +1,6 @@
 //! Gradient scaling, for products in f16: the loss is multiplied by a scale before the backward pass, so that small gradients are
-//! no zeros in f16, and the gradients are divided by it before they are clipped and used. A step whose gradients overflowed is
-//! left out, and the scale gets smaller. As PyTorch's `torch.amp.GradScaler`; nothing here waits but what says so.
+//! not zero in f16, and the gradients are divided by it before they are clipped and used. A step whose gradients overflowed is
+//! skipped, and the scale is lowered. As PyTorch's `torch.amp.GradScaler`. Only functions that say so wait for the device.
 
 #![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
 
@@ -42,17 +42,17 @@ impl Scaler {
         self.state.unscale(gradients)
     }
 
-    /// Whether the step is to be left out: 1 on the device, else 0.
+    /// Whether the step is to be skipped: 1 on the device, else 0.
     pub(super) fn found(&self) -> &tch::Tensor {
         self.state.found()
     }
 
-    /// Counts a step that was left out, and moves the scale.
+    /// Counts a skipped step, and updates the scale.
     pub(super) fn end_step(&mut self) -> Result<(), TrialError> {
         self.state.update(self.policy)
     }
 
-    /// Steps left out so far. Waits for the device.
+    /// Steps skipped so far. Waits for the device.
     pub(super) fn skipped(&self) -> Result<u64, TrialError> {
         self.state.skipped()
     }
@@ -67,7 +67,7 @@ impl Scaler {
         self.state.set(state.scale, state.good_steps, state.skipped);
     }
 
-    /// What gradients are multiplied by until [`Scaler::unscale`]. Waits for the device.
+    /// Factor of the gradients until [`Scaler::unscale`]. Waits for the device.
     pub(super) fn scale(&self) -> Result<f64, TrialError> {
         self.state.scale()
     }

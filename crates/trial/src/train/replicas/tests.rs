@@ -1,4 +1,4 @@
-//! Replicas on the CPU: what they share and what each has to itself. That they train as one large batch does is `tests/replicas.rs`'s matter.
+//! Replicas on the CPU: shared state and separate state. `tests/replicas.rs` tests that they train like one large batch.
 
 use kiln_core::{kinds::InputShape, plan::TrialFile, spec::Engine};
 
@@ -82,7 +82,7 @@ fn replicas_that_come_apart_are_found_by_name() {
         round(&mut parallel, [1, 2]);
         parallel.replicas[1].update(0.01).unwrap();
         let error = parallel.check().unwrap_err().to_string();
-        assert!(error.contains("have come apart: the parameter `Gpt."), "{engine:?}: {error}");
+        assert!(error.contains("are out of sync: the parameter `Gpt."), "{engine:?}: {error}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! Steps whose parts are recorded once and replayed. On a GPU the recording is a CUDA graph, and a replay costs the host one call for each part;
 //! on the CPU, for tests, a replay runs the recorded part again on the same memory. A recorded part reads nothing of the host: batches, the
-//! number of targets, the learning rate and what a recurrent network remembers are copied or written into memory that stays where it is.
+//! number of targets, the learning rate and the state of a recurrent network are copied or written into memory that stays where it is.
 //!
 //! The first steps of each shape of batch are run operator by operator, so that libtorch's workspaces and plans are there. A step whose further
-//! micro-batches have another shape than its first goes on operator by operator. What cannot be recorded is trained without, and told.
+//! micro-batches have another shape than its first continues operator by operator. A step that cannot be recorded does so, too, with a note.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ use crate::{
 /// Steps of a shape before it is recorded. Source: PyTorch's notes on CUDA graphs, which ask for three.
 const STEPS_BEFORE: u64 = 3;
 
-/// Shapes that are recorded; batches of further ones are trained operator by operator. Each holds memory of its own.
+/// Maximum number of recorded shapes; batches of further ones are trained operator by operator. Each has its own memory.
 const MOST_SHAPES: usize = 16;
 
-/// How a part is recorded.
+/// The way in which a part is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::train) enum Recorder {
     /// As a CUDA graph.
@@ -43,13 +43,13 @@ pub(in crate::train) struct Captured {
     recorder: Recorder,
     shapes: Vec<OfShape>,
     under_way: UnderWay,
-    /// Why nothing is recorded any more.
+    /// The reason why nothing is recorded any more.
     failure: Option<String>,
     replayed_steps: u64,
     peak_allocated_bytes: Option<u64>,
 }
 
-/// How the step under way is run.
+/// The way in which the current step is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnderWay {
     Nothing,
@@ -58,7 +58,7 @@ enum UnderWay {
     Recorded(usize),
 }
 
-/// What is known of one shape of batch.
+/// State of one shape of batch.
 #[derive(Debug)]
 struct OfShape {
     shape: Vec<Vec<i64>>,
@@ -74,14 +74,14 @@ struct Parts {
     total_targets: Tensor<1>,
     /// The learning rate, without axes.
     rate: tch::Tensor,
-    /// What a recurrent network remembered before a micro-batch.
+    /// State of a recurrent network before a micro-batch.
     memory: Memory,
     first: Recorded,
     further: Option<Recorded>,
     update: Option<Recorded>,
 }
 
-/// What a part leaves in memory that stays where it is.
+/// Outputs of a part, in memory that stays in place.
 #[derive(Debug, Default)]
 struct Left {
     /// [1].
@@ -170,7 +170,7 @@ impl Captured {
         Self { recorder, shapes: Vec::new(), under_way: UnderWay::Nothing, failure: None, replayed_steps: 0, peak_allocated_bytes: None }
     }
 
-    /// How a step that begins with this micro-batch is run.
+    /// Decides how a step that begins with this micro-batch is run.
     fn begin_step(&mut self, state: &StepState, micro: &MicroBatch) -> UnderWay {
         let shape = shape_of(&micro.batch);
         let known = self.shapes.iter().position(|known| known.shape == shape);
@@ -225,7 +225,7 @@ impl Captured {
         Ok(())
     }
 
-    /// The step goes on operator by operator, with the loss and the gradients that it has so far.
+    /// The step continues operator by operator, with the loss and the gradients that it has so far.
     fn go_on_eagerly(&mut self, state: &mut StepState) {
         if let UnderWay::Recorded(at) = self.under_way
             && let Some(parts) = &self.shapes[at].parts
@@ -262,7 +262,7 @@ impl StepRunner for Captured {
             }
             let is_recording = self.shapes[at].parts.as_ref().is_none_or(|parts| !is_first && parts.further.is_none());
             match guard_result(|| self.recorded_micro_step(at, state, &micro, is_first)) {
-                // What was recorded before is there to be trained with: its failure is the device's.
+                // Earlier recordings are usable for training, so a failure of theirs is the device's.
                 Err(error) if is_recording => self.give_up(state, &error, !is_first),
                 ended => return ended,
             }
@@ -293,7 +293,7 @@ impl StepRunner for Captured {
 
     fn note(&self) -> Option<String> {
         if let Some(failure) = &self.failure {
-            return Some(format!("trained operator by operator, for the step could not be recorded: {failure}"));
+            return Some(format!("trained operator by operator because the step could not be recorded: {failure}"));
         }
         let shapes = self.shapes.iter().filter(|of_shape| of_shape.parts.is_some()).count();
         let by = if self.recorder == Recorder::Graph { "CUDA graphs" } else { "closures on the CPU, a test of CUDA graphs" };
@@ -383,7 +383,7 @@ fn tensors(batch: &DeviceBatch) -> Vec<tch::Tensor> {
     tensors
 }
 
-/// The same batch in memory of its own.
+/// A copy of the batch in its own memory.
 fn duplicate(batch: &DeviceBatch) -> DeviceBatch {
     let input = match &batch.input {
         Input::Text(tokens) => Input::Text(tokens.duplicate()),
@@ -431,7 +431,7 @@ mod tests {
         StepState::new(device, network, updater, Arithmetic::new(Engine::Libtorch, Precision::F32).unwrap())
     }
 
-    /// Of `rows` rows; another one for each number.
+    /// A micro-batch of `rows` rows; different for each number.
     fn micro(number: i64, micro: usize, rows: i64, total_targets: u64) -> MicroBatch {
         let tokens: Vec<i64> = (0..rows * 4).map(|at| (at * 7 + number * 5) % 20).collect();
         let tensor = tch::Tensor::from_slice(&tokens);
@@ -472,7 +472,7 @@ mod tests {
             train(&mut eager, &mut Eager::default(), 1..=20);
             train(&mut recorded, &mut captured, 1..=20);
             are_equal(&mut eager, &mut recorded, optimizer);
-            // Of 20 steps 3 come before and one is recorded; two have a further micro-batch of another shape.
+            // Of 20 steps, 3 run before recording and one is recorded; two have a further micro-batch of another shape.
             assert_eq!((captured.replayed_steps, captured.shapes.len()), (14, 1), "{optimizer}: {:?}", captured.note());
         }
     }

@@ -19,7 +19,7 @@ use crate::{
 
 const IS_THERE: &str = "the network is put back after each update";
 
-/// What the steps of a training read and change.
+/// State that the steps of a training read and change.
 #[derive(Debug)]
 pub(super) struct StepState {
     pub(super) device: EngineDevice,
@@ -27,15 +27,15 @@ pub(super) struct StepState {
     network: Option<Box<Network>>,
     pub(super) updater: Updater,
     pub(super) arithmetic: Arithmetic,
-    /// What the model was built for, where it is a user's own: its outputs are checked against it.
+    /// The input that a user's own model was built for: its outputs are checked against it.
     pub(super) own_input: Option<InputShape>,
     /// Share of a class's target that all classes share in training.
     pub(super) label_smoothing: f64,
     /// Whether a recurrent network continues where the batch before ended.
     pub(super) carries_memory: bool,
-    /// What it remembers, by micro-batch of a step: their rows continue separately.
+    /// Recurrent state by micro-batch of a step: their rows continue separately.
     pub(super) memories: Vec<Memory>,
-    /// Loss of the step under way, on the device.
+    /// Loss of the current step, on the device.
     loss: Option<Tensor<1>>,
     /// One mean loss per finished step, on the device.
     losses: Vec<Tensor<1>>,
@@ -47,13 +47,13 @@ pub(super) struct MicroBatch {
     pub(super) batch: DeviceBatch,
     /// Its place among those of the step, from 0.
     pub(super) micro: usize,
-    /// Of its dropout.
+    /// Seed of the model's dropout.
     pub(super) seed: u64,
     /// Number of targets in the whole step.
     pub(super) total_targets: u64,
 }
 
-/// How the parts of a step are run.
+/// Runs the parts of a step.
 pub(super) trait StepRunner: Debug + Send {
     /// One forward and backward pass: adds to the step's gradient and loss, which are sums over targets divided by the step's number of targets.
     /// Does not wait for the device.
@@ -62,7 +62,7 @@ pub(super) trait StepRunner: Debug + Send {
     /// Clips the step's gradient, updates the parameters, forgets the gradient. Does not wait for the device.
     fn update(&mut self, state: &mut StepState, learning_rate: f64) -> Result<(), TrialError>;
 
-    /// What a reader of the trial's row should know of how its steps were run.
+    /// Note for the trial's row about the way its steps were run.
     fn note(&self) -> Option<String> {
         None
     }
@@ -138,7 +138,7 @@ impl StepState {
 /// Operator by operator.
 #[derive(Debug, Default)]
 pub(super) struct Eager {
-    /// Why it is not otherwise, where the file asks for that.
+    /// The reason why steps are run this way although the file asks for another.
     note: Option<&'static str>,
 }
 
@@ -173,7 +173,7 @@ impl StepRunner for Eager {
     }
 }
 
-/// As `train.cuda_graph` has it. To be called before the model is built: a GPU's work is captured from a stream of its own, which this thread then
+/// As `train.cuda_graph` has it. Called before the model is built: a GPU's work is captured from its own stream, which this thread then
 /// uses.
 ///
 /// Errors: the device failed.

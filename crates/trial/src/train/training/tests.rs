@@ -37,12 +37,12 @@ use crate::{
 const SEQ_LEN: u64 = 4;
 
 thread_local! {
-    /// What the manual clock shows in this thread. The loop has one and each worker of the loader has one: a planted cost takes time in
-    /// the thread that bears it, and in no other.
+    /// Time of the manual clock in this thread. The loop has one and each worker of the loader has one: a planted cost takes time in
+    /// the thread that pays it, and in no other thread.
     static SHOWN: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Where every manual clock begins.
+/// Start of every manual clock.
 static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 fn shown() -> Instant {
@@ -132,9 +132,9 @@ impl Source for CostlySource {
 
 /// A model whose costs and losses are known, and which notes what it was asked for.
 struct Fake {
-    /// How the time of its batches passes.
+    /// Planted cost of its batches.
     loading: Arc<Planted>,
-    /// How its own time passes.
+    /// Planted cost of its own work.
     computing: Arc<Planted>,
     load_milliseconds: u64,
     step_milliseconds: u64,
@@ -305,7 +305,7 @@ fn train_by(keys: &str, trainee: Fake, loader: Loader, clock: Box<dyn StepClock>
     attempt(folder.path(), keys, trainee, loader, clock)
 }
 
-/// One attempt in a folder; it goes on from the newest checkpoint that is there.
+/// One attempt in a folder; it resumes from the newest checkpoint.
 fn attempt(folder: &std::path::Path, keys: &str, mut trainee: Fake, mut loader: Loader, clock: Box<dyn StepClock>) -> Trained {
     let file = file(folder, keys);
     let mut keeper = Keeper::new(&file);
@@ -386,9 +386,9 @@ fn what_a_worker_does_meanwhile_is_load_time_and_not_data_wait() {
 /// A wait for another thread can only be had on the wall clock, so these are bounds that hold however slow the machine is.
 #[test]
 fn with_a_worker_what_the_step_does_not_hide_is_data_wait() {
-    /// Of sums of f64, in seconds.
+    /// Tolerance of sums of f64, in seconds.
     const ROUNDING: f64 = 1e-9;
-    // Two batches of 10 ms a step, made while the update of 30 ms goes on.
+    // Two batches of 10 ms a step, made during the update of 30 ms.
     let (loading, computing) = (Planted::asleep(), Planted::asleep());
     let planted = Fake { loading: Arc::clone(&loading), computing: Arc::clone(&computing), ..fake() };
     let trainee = Fake { load_milliseconds: 10, step_milliseconds: 30, ..planted };
@@ -602,7 +602,7 @@ fn a_training_whose_validation_loss_stalls_ends_early_and_completes() {
     let stalling = || Fake { valid_loss: |steps| (steps as f64 - 3.0).abs(), ..fake() };
     let trained = train(&keys(2), stalling(), 8);
     let Ok(Ending::StoppedEarly(reason)) = &trained.ending else { panic!("{:?}", trained.ending) };
-    assert_eq!(reason, "2 evaluations in a row found no lower validation loss than 0.0000 (`train.early_stop`)");
+    assert_eq!(reason, "the validation loss did not fall below 0.0000 in 2 evaluations in a row (`train.early_stop`)");
     assert_eq!((trained.result.steps, trained.epochs.len(), trained.result.valid_loss), (5, 5, Some(2.0)), "no evaluation is made twice");
     assert_eq!(trained.steps.len(), 5);
     let mut result = trained.result;

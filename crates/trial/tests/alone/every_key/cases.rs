@@ -11,7 +11,7 @@ use crate::form::is_long;
 /// In place of a value: the key is not set, and has the file's value or its default.
 const AS_IT_IS: &str = "";
 
-/// Where a difference must be seen.
+/// The place where a difference must be visible.
 #[derive(Clone, Copy)]
 pub(crate) enum Shows {
     /// Both runs succeed and show different things, while the first setting run again shows the same.
@@ -45,7 +45,7 @@ pub(crate) struct Case {
     /// Set on both sides, after the key.
     with: Vec<&'static str>,
     child: Child,
-    /// What is seen is the run's, not the training's: in the short form too, the programs run.
+    /// Whether the effect is on the run, not on the training: the short form of the test, too, starts the programs.
     needs_program: bool,
 }
 
@@ -127,9 +127,9 @@ const VALID_LOSS: Shows = differ("validation loss", |left| left.measured("valid_
 const TRAIN_LOSS: Shows = differ("training loss", |left| left.measured("train_loss"));
 /// The share of padding, as the row notes it.
 const PADDING: Shows = differ("padding", padding);
-/// What the trained model answered.
+/// Answers of the trained model.
 const ANSWERS: Shows = differ("answers", |left| fs::read_to_string(left.attempt().join("responses.jsonl")).unwrap_or_default());
-/// What the trained model wrote.
+/// Texts of the trained model.
 const TEXTS: Shows = differ("texts", |left| fs::read_to_string(left.attempt().join("sample.txt")).unwrap_or_default());
 
 fn row_count(table: &str, left: &Left) -> usize {
@@ -147,7 +147,7 @@ fn trials(left: &Left) -> String {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    // What takes longest comes first.
+    // The slowest cases come first.
     [
         of_machine(),
         of_run(),
@@ -196,7 +196,7 @@ fn of_model() -> Vec<Case> {
     let of_gpt = |key: &str, value, shows| case(&format!("model.{key}"), &gpt, [AS_IT_IS, value], shows).of("gpt");
     let of_lstm = |key: &str, value, shows| case(&format!("model.{key}"), &lstm, [AS_IT_IS, value], shows).of("lstm");
     let of_mlp = |key: &str, value, shows| case(&format!("model.{key}"), &mlp, [AS_IT_IS, value], shows).of("mlp");
-    // The stock program has no model of one's own: it refuses it by name, if the plan does not before.
+    // The stock program has only kiln's own models: it refuses a user's own model by name, if the plan does not before.
     let own = training("{kind: custom, name: one, reads: text, seq_len: 16}", GENERATED, "");
     vec![
         case("model.name", &own, [AS_IT_IS, "two"], Shows::Holds(|one, two| is_named(one, "one") && is_named(two, "two"))).of("custom").by_program(),
@@ -314,7 +314,7 @@ fn of_panels() -> Vec<Case> {
         of_own("date", [AS_IT_IS, "Day"], SAMPLES),
         of_own("price", ["Close", "Open"], LOSSES),
         of_own("columns", [AS_IT_IS, "[Close, Volume]"], PARAMETERS),
-        // A price that is no number is an error, or its row is left out.
+        // A price that is not a number is an error, or its row is dropped.
         of_own("skip_bad", [AS_IT_IS, "true"], Shows::Holds(|strict, lenient| strict.succeeded().is_err() && lenient.succeeded().is_ok()))
             .with(&["data.path=one/spoilt-prices"]),
     ];
@@ -388,7 +388,7 @@ fn of_pairs() -> Vec<Case> {
     cases
 }
 
-/// What the row says of padding.
+/// The row's note about padding.
 fn padding(left: &Left) -> String {
     let notes = left.notes();
     notes.split("; ").find(|note| note.starts_with("tokens_per_second: ")).unwrap_or_default().to_owned()
@@ -423,7 +423,7 @@ fn of_images() -> Vec<Case> {
         of_folder("image_size", [AS_IT_IS, "32"], LOSSES),
         of_folder("crop", [AS_IT_IS, "center"], LOSSES),
         of_folder("valid_fraction", [AS_IT_IS, "0.5"], SAMPLES),
-        // A file that is no image fails the trial, or is left out.
+        // A file that is not an image fails the trial, or is dropped.
         of_folder("skip_bad", [AS_IT_IS, "true"], Shows::Are(Left::status, ["3", "0"])).with(&["data.path=one/spoilt"]).by_program(),
     ];
     for (kind, data, paths) in kinds {
@@ -449,9 +449,9 @@ fn of_loader(kind: &str, file: &str) -> Vec<Case> {
         of("prefetch", ["1", "4"], Shows::HoldsOnce(|one, other| batches(one) == Some(1) && batches(other) > Some(1))).with(&["data.num_workers=1"]),
         of("persistent_workers", [AS_IT_IS, "false"], Shows::Are(|left| left.measured("loader_threads"), ["1", "3"]))
             .with(&["data.num_workers=1", "train.epochs=3"]),
-        // One batch again and again: the losses of later steps are those of data that is being learned by heart.
+        // One batch again and again: the losses of later steps are those of data that the model memorizes.
         of("synthetic", [AS_IT_IS, "true"], LOSSES),
-        // What it does is a GPU's matter (`scripts/check-gpu.sh`); on the CPU a note says that it does nothing.
+        // Its effect needs a GPU (`scripts/check-gpu.sh`); on the CPU a note says that it has no effect.
         of("pin_memory", [AS_IT_IS, "true"], Shows::Holds(|one, other| !pins(one) && pins(other))),
     ]
 }
@@ -511,7 +511,7 @@ fn of_training() -> Vec<Case> {
             "data.valid_fraction=0.5",
         ]),
         of("label_smoothing", [AS_IT_IS, "0.2"], LOSSES),
-        // What it does is a GPU's matter; here, that libtorch's switch is set and recorded.
+        // Its effect needs a GPU; here the test checks that libtorch's switch is set and recorded.
         of("cudnn_benchmark", [AS_IT_IS, "true"], Shows::Holds(|one, other| !tries_convolutions(one) && tries_convolutions(other))),
         // The same; here, that a note says it does nothing on the CPU.
         of("cuda_graph", [AS_IT_IS, "on"], Shows::Holds(|one, other| !records_steps(one) && records_steps(other))),
@@ -539,7 +539,7 @@ fn of_training() -> Vec<Case> {
     ]
 }
 
-/// How many checkpoints are there.
+/// The checkpoints that exist.
 fn kept(left: &Left) -> String {
     let Some(trial) = left.attempt().parent().map(Path::to_owned) else { return String::new() };
     fs::read_dir(trial.join("checkpoint")).map_or(0, Iterator::count).to_string()
@@ -625,10 +625,10 @@ fn of_sweep() -> Vec<Case> {
 fn of_run() -> Vec<Case> {
     let file = products("");
     // A child that falls silent and ends by itself after minutes only, so that a limit stops it. Where both are over, the timeout is named.
-    let (stalled, late) = ("timed-out: because it said nothing for 2s (`run.stall`)", "timed-out: at its time limit (`run.timeout` 1s)");
+    let (stalled, late) = ("timed-out: because it sent no message for 2s (`run.stall`)", "timed-out: at its time limit (`run.timeout` 1s)");
     vec![
         case("run.timeout", &file, [AS_IT_IS, "1s"], Shows::Are(stop, [stalled, late])).with(&["run.stall=2s"]).by(Child::Scripted("silent")),
-        case("run.stall", &file, ["2s", "1s"], Shows::Are(stop, [stalled, "timed-out: because it said nothing for 1s (`run.stall`)"]))
+        case("run.stall", &file, ["2s", "1s"], Shows::Are(stop, [stalled, "timed-out: because it sent no message for 1s (`run.stall`)"]))
             .by(Child::Scripted("silent")),
         // Often are eight looks in less than a second, or four in two seconds on a machine that is very busy; seldom is the first alone.
         case(
@@ -658,14 +658,14 @@ fn of_run() -> Vec<Case> {
     ]
 }
 
-/// How the one attempt ended, and by which limit.
+/// The outcome of the only attempt, and the limit that ended it.
 fn stop(left: &Left) -> String {
     let reason = left.column("trials.csv", "reason");
     let limit = reason.split_once(" was stopped ").and_then(|(_, rest)| rest.split_once(" after "));
     format!("{}: {}", outcomes(left), limit.map_or(&*reason, |(limit, _)| limit))
 }
 
-/// What only a GPU can show, on the small NVML library's.
+/// Cases that only a GPU can show, with the small NVML library.
 fn of_machine() -> Vec<Case> {
     let file = products("sweep: {grid: {train.batch_size: [1, 2, 3, 4]}}\n");
     let busy = products("run: {devices: [0]}\n");

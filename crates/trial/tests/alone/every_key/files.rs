@@ -10,7 +10,7 @@ use std::{
 use super::{images, pairs, panels, program::write_program, weights};
 use crate::common::in_repository;
 
-/// What an experiment file may name by a relative path.
+/// Files that an experiment file may name by a relative path.
 const NAMED: [&str; 4] = ["base", "trained.safetensors", "one", "two"];
 
 /// A folder with all of them, gone with this value.

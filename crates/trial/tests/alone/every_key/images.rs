@@ -37,7 +37,7 @@ fn idx(header: &[u32], values: &[u8]) -> Vec<u8> {
     header.iter().flat_map(|number| number.to_be_bytes()).chain(values.iter().copied()).collect()
 }
 
-/// A PNG of 8-bit colours; `pixels` is [height, width, channels].
+/// A PNG of 8-bit colors; `pixels` is [height, width, channels].
 fn png(width: u32, height: u32, pixels: &[u8]) -> Vec<u8> {
     let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
     chunk(&mut file, b"IHDR", &[&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat());

@@ -20,7 +20,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What `kiln schema` prints.
+/// The output of `kiln schema`.
 pub(crate) fn schema() -> Value {
     serde_json::to_value(kiln_core::spec::schema()).unwrap()
 }

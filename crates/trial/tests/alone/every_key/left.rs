@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::files::{Files, scripted_child};
 use crate::common::{alone_with_the_generator, program};
 
-/// What carries out the trials.
+/// The way in which trials are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Child {
     /// `kiln-trial`, on the CPU.
@@ -44,7 +44,7 @@ pub(crate) struct Setting {
     pub(crate) child: Child,
 }
 
-/// What a run left behind.
+/// The files of a run.
 pub(crate) struct Left {
     folder: tempfile::TempDir,
     ended: Ended,
@@ -147,7 +147,7 @@ impl Left {
         }
     }
 
-    /// What `kiln run` printed; of a training in this process the messages to its parent, which prints the notices among them.
+    /// The output of `kiln run`; for a training in this process, the messages to its parent, which prints the notices among them.
     pub(crate) fn stdout(&self) -> String {
         let (Ended::Run(Output { stdout: said, .. }) | Ended::Training { messages: said, .. }) = &self.ended;
         String::from_utf8_lossy(said).into_owned()

@@ -89,10 +89,10 @@ fn every_key_changes_what_a_run_leaves_behind() {
     assert!(failures.is_empty(), "{} keys without their effect:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What each setting left.
+/// The files of each setting.
 type BySetting = Mutex<HashMap<Setting, Arc<OnceLock<Left>>>>;
 
-/// What runs left, each setting run once however many cases share it.
+/// The files of all runs; each setting is run once, however many cases share it.
 struct Runs {
     files: Files,
     left: BySetting,

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-/// `prices`, three symbols of 60 days, and `spoilt-prices`, the same with a price that is no number. `Day` is a second date, a year after
+/// `prices`, three symbols of 60 days, and `spoilt-prices`, the same with a price that is not a number. `Day` is a second date, a year after
 /// the first for symbol C.
 pub(crate) fn write(folder: &Path, seed: usize) {
     for panel in ["prices", "spoilt-prices"] {

@@ -1,4 +1,4 @@
-//! The fastest batch size on machines that are functions.
+//! The fastest batch size on simulated machines.
 
 use super::*;
 use crate::plan::{
@@ -21,8 +21,8 @@ fn sizes(search: &BestThroughputBatch) -> impl Iterator<Item = u64> {
     (0..search.sizes.count()).map(|place| search.sizes.at(place))
 }
 
-/// How much slower than the best the best of what a search names is, as a share: its choice, those that it cannot tell apart, and what it says was
-/// not run.
+/// Fraction by which the best size that a search names is slower than the true best. Named sizes: its choice, those it cannot tell apart, and
+/// those it reports as not run.
 fn lost(end: &Recommendation, search: &BestThroughputBatch, device: &Device) -> f64 {
     let gaps: Vec<(u64, u64)> = end
         .warnings
@@ -39,7 +39,7 @@ fn lost(end: &Recommendation, search: &BestThroughputBatch, device: &Device) -> 
     1.0 - best_of(&mut sizes(search).filter(fits).filter(is_named)) / best_of(&mut sizes(search).filter(fits))
 }
 
-/// A machine without a limit that matters.
+/// A machine without a relevant limit.
 fn roomy(curve: Curve, noise: f64) -> Device {
     Device { seed: 7, curve, noise, limit: 1 << 50, fixed: 0, each: 1 }
 }
@@ -138,7 +138,7 @@ fn not_slower_is_said_with_an_interval_that_ends_above_what_counts() {
 
 #[test]
 fn a_larger_size_that_was_not_run_is_not_spoken_of() {
-    // No faster for long, so the rise ends before 4096.
+    // No gain for long, so the rise ends before 4096.
     let device = roomy(Curve::Dropping { half: 1.0, from: 8.0, power: 2.0 }, 0.0);
     let end = play(&search(1, 4096, 1, 3), &|choice| device.run(choice));
     let run: Vec<u64> = end.evidence.iter().map(|probe| chosen(&probe.choice, "train.batch_size")).collect();
@@ -163,7 +163,7 @@ fn a_search_that_an_older_version_began_goes_on() {
 
 #[test]
 fn the_largest_is_not_taken_where_it_is_slower() {
-    // As milabench has it of regnet_y_128gf on one H100: 232.8 samples/s at 80, 178.0 at 136.
+    // From milabench, regnet_y_128gf on one H100: 232.8 samples/s at 80, 178.0 at 136.
     let device = roomy(Curve::Dropping { half: 8.0, from: 160.0, power: 2.0 }, 0.005);
     let end = play(&search(8, 256, 8, 2), &|choice| device.run(choice));
     let size = size(&end).unwrap();

@@ -1,4 +1,4 @@
-//! The largest batch size on machines that are functions.
+//! The largest batch size on simulated machines.
 
 use super::*;
 use crate::plan::{
@@ -66,7 +66,7 @@ fn memory_that_nobody_knows_is_said() {
 
 #[test]
 fn a_larger_one_that_fits_after_a_smaller_one_did_not_is_neither_a_lie_nor_a_loop() {
-    // Any answer at all, by the bits of a number, for each of eight sizes.
+    // Any combination of answers, by the bits of a number, for each of eight sizes.
     for answers in 0..256_u64 {
         let fits = |size: u64| answers >> (size - 1) & 1 == 1;
         let run = |choice: &Choice| {
@@ -93,7 +93,7 @@ fn a_failure_is_no_lack_of_memory() {
             Probe { outcome, ..completed(choice) }
         }
     };
-    // A batch of one is more than some models can do.
+    // Some models do not fit with a batch of one.
     assert_eq!(size(&play(&search(1, 32, 1), &run(|size| size == 1))), Some(32));
     let end = play(&search(1, 32, 1), &run(|_| true));
     assert_eq!((size(&end), end.cost.trials), (None, 2));

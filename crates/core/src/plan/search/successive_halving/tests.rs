@@ -1,4 +1,4 @@
-//! Successive halving on settings whose quality is a function.
+//! Successive halving on settings with a simulated quality.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn chosen_rate(end: &Recommendation) -> Option<f64> {
     end.chosen.as_ref().and_then(|values| values[0].1.as_f64())
 }
 
-/// Nine rates, the fifth the best.
+/// Nine rates; the fifth is the best.
 fn rates() -> Value {
     json!({"train.optimizer.learning_rate": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]})
 }

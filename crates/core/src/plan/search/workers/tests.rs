@@ -1,4 +1,4 @@
-//! The number of workers on machines that are functions.
+//! The number of workers on simulated machines.
 
 use super::*;
 use crate::plan::{
@@ -17,7 +17,7 @@ fn workers(end: &Recommendation) -> Option<u64> {
     end.chosen.as_ref().and_then(|values| values[0].1.as_u64())
 }
 
-/// A step takes `train` seconds, a batch `load` seconds of one worker; beyond `cores` workers each takes its share of time off training.
+/// A step takes `train` seconds, a batch `load` seconds of one worker; each worker beyond `cores` takes time from training.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     seed: u64,
@@ -50,7 +50,7 @@ fn they_are_as_fast_as_any_and_few() {
         let end = play(&search(most, 1 + seed % 3), &|choice| machine.run(choice));
         let own = end.alike.iter().chain(&end.chosen).map(|values| machine.speed(values[0].1.as_u64().unwrap())).fold(0.0, f64::max);
         let best = (0..=most).map(|workers| machine.speed(workers)).fold(0.0, f64::max);
-        // A step that is not worth its workers ends the rise, and two such shares may meet.
+        // A step with too little gain ends the rise, and two such fractions may add up.
         let allowed = 2.0 * WORTH + 3.0 * noise;
         assert!(own >= best * (1.0 - allowed), "seed {seed}: {own} of {best}\n{machine:?}\n{}", end.why);
         let grid = (most + 1) * (1 + seed % 3);
@@ -92,7 +92,7 @@ fn more_workers_that_are_slower_are_named_and_so_is_the_end_of_the_range() {
 
 #[test]
 fn a_first_trial_with_a_cold_cache_is_not_averaged_in() {
-    // As fast with any number, and always some wait; but the first trial reads from the disk.
+    // Equally fast with any number, and always some wait; but the first trial reads from the disk.
     let run = |choice: &Choice| {
         let is_cold = chosen(choice, "data.num_workers") == 0 && choice.repeat == 0;
         Probe {
@@ -103,7 +103,7 @@ fn a_first_trial_with_a_cold_cache_is_not_averaged_in() {
     };
     let end = play(&search(16, 3), &run);
     assert_eq!(workers(&end), Some(0), "{}", end.why);
-    assert!(end.why.contains(": 100 per second ") && end.why.ends_with("data was waited for 10.0 % of the time"), "{}", end.why);
+    assert!(end.why.contains(": 100 per second ") && end.why.ends_with("training waited for data 10.0 % of the time"), "{}", end.why);
     assert!(end.notes.iter().any(|note| note.contains("with 0 workers, also filled the page cache")), "{:?}", end.notes);
     assert_eq!(end.evidence[0].samples_per_second, Some(50.0), "it is kept as evidence");
 }
@@ -130,7 +130,7 @@ fn numbers_that_are_equally_fast_cannot_be_told_apart_and_one_of_the_fastest_is_
 
 #[test]
 fn little_wait_shows_that_more_bring_nothing() {
-    // Five workers end the wait, and the speed varies by far more than 3 %.
+    // Five workers remove the wait, and the speed varies by far more than 3 %.
     for seed in 0..20 {
         let machine = Machine { seed, train: 1.0, load: 0.9, cores: 16, noise: 0.05 };
         let end = play(&search(16, 3), &|choice| machine.run(choice));
