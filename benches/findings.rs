@@ -10,7 +10,7 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 
-use kiln::report::{Style, diagnose, diagnosis::Finding, summary};
+use kiln::report::{PageStyle, diagnose, diagnosis::RuleFinding, summary};
 use kiln_core::{
     kinds::random::SplitMix64,
     plan::TrialId,
@@ -220,14 +220,14 @@ impl Claim {
     }
 
     fn is_made(self, table: &TrialTable, trials: usize) -> bool {
-        let of = |rule: &str, holds: fn(&Finding) -> bool| diagnose(table).iter().any(|finding| finding.rule == rule && holds(finding));
+        let of = |rule: &str, holds: fn(&RuleFinding) -> bool| diagnose(table).iter().any(|finding| finding.rule == rule && holds(finding));
         match self {
             Self::TooManyWorkers | Self::SharedDevice => of(self.name(), |_| true),
             Self::BetterWorkers => of("data-bound", |finding| finding.says.contains("more samples/s")),
             // By its own row alone a point may have the finding too, without a claim on the others.
             Self::BatchTooSmall => of(self.name(), |finding| finding.says.contains("more samples/s")),
             Self::OrderOfBest => {
-                let page = summary(table, trials, Style { width: None, has_color: false });
+                let page = summary(table, trials, PageStyle { width: None, has_color: false });
                 !["may be chance", "may be the machine's drift", "the spread is unknown"].iter().any(|words| page.contains(words))
             }
         }

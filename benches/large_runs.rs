@@ -96,7 +96,7 @@ fn expansion(work: &Path) -> Result<Measure> {
     );
     let file = work.join("kinds.yaml");
     fs::write(&file, text)?;
-    let loaded = spec::load(&spec::Request { file, ..spec::Request::default() }).map_err(|problems| problems.to_string())?;
+    let loaded = spec::load(&spec::ExperimentRequest { file, ..spec::ExperimentRequest::default() }).map_err(|problems| problems.to_string())?;
     Measure::of("expansion", 1.0, || {
         let plan = plan::expand(&loaded.experiment, &|_| None).map_err(|problems| format!("{problems:?}"))?;
         match plan.trials.len() as u64 {

@@ -14,7 +14,7 @@ use kiln_core::{
     kinds::random::SplitMix64,
     plan::{
         Outcome,
-        search::{Ask, Choice, Given, Probe, Recommendation, Warning, strategy},
+        search::{Ask, Probe, Recommendation, SearchContext, SearchTrial, Warning, strategy},
     },
     spec::{MostWorkers, Search},
 };
@@ -143,7 +143,7 @@ impl Machine {
         self.values.binary_search(&value).unwrap()
     }
 
-    fn run(&self, choice: &Choice, is_first: bool, random: &mut SplitMix64) -> Probe {
+    fn run(&self, choice: &SearchTrial, is_first: bool, random: &mut SplitMix64) -> Probe {
         let place = self.place(choice.values[0].1.as_u64().unwrap());
         let cold = if is_first { between(random, 0.3, 1.0) } else { 1.0 };
         let wait = self.waits[place] * (1.0 + 0.05 * normal(random)) + 0.005 * normal(random).abs();
@@ -159,7 +159,7 @@ impl Machine {
     }
 
     fn search(&self, repeats: u64, random: &mut SplitMix64) -> Recommendation {
-        let given = Given { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: None, steps: None, cores: 16, gpus: 1 };
+        let given = SearchContext { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: None, steps: None, cores: 16, gpus: 1 };
         let strategy = strategy(&self.kind.search(repeats), &given);
         let mut probes = Vec::new();
         loop {

@@ -10,8 +10,8 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 
-use kiln::report::compare::{Metric, Verdict, verdict_of};
-use kiln_core::{kinds::random::SplitMix64, plan::Outcome, record::TrialTable, statistics::Run};
+use kiln::report::compare::{ComparedMetric, Verdict, verdict_of};
+use kiln_core::{kinds::random::SplitMix64, plan::Outcome, record::TrialTable, statistics::TimedRun};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// So many for each slowdown; of none ten times as many, so that the share of false verdicts is known to 0.15 points.
@@ -226,16 +226,16 @@ fn cell(text: &mut String, faults: &mut Vec<String>, (noise, order, runs): (Nois
             let of_new = (1.0 - slowdown).ln() - jump;
             let runs: Vec<(f64, bool)> =
                 drawn.iter().zip(&sides).map(|((log, _), is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new)).collect();
-            let side = |wanted: bool| -> Vec<Run> {
+            let side = |wanted: bool| -> Vec<TimedRun> {
                 let placed = runs.iter().enumerate().filter(|(_, (_, is_new))| *is_new == wanted);
-                let run = |(place, (log, _)): (usize, &(f64, bool))| Run {
+                let run = |(place, (log, _)): (usize, &(f64, bool))| TimedRun {
                     seconds: Some(place as f64),
                     is_disturbed: drawn[place].1,
-                    ..Run::of(100.0 * log.exp())
+                    ..TimedRun::of(100.0 * log.exp())
                 };
                 placed.map(run).collect()
             };
-            let place = match verdict_of(Metric::Throughput, &side(false), &side(true)) {
+            let place = match verdict_of(ComparedMetric::Throughput, &side(false), &side(true)) {
                 Verdict::Worse => 0,
                 Verdict::Better => 1,
                 Verdict::Same => 2,

@@ -19,7 +19,7 @@ use ureq::{
     http::{Response, StatusCode, header},
 };
 
-use self::part::Part;
+use self::part::PartFile;
 
 /// The file to download and its destination.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Download {
 
 /// Limits of retries and waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct FetchPatience {
     /// Consecutive attempts without a new byte before giving up; at least 1.
     pub attempts: u32,
     /// Wait before the second attempt; it doubles with each further one.
@@ -40,7 +40,7 @@ pub struct Patience {
     pub silence: Duration,
 }
 
-impl Default for Patience {
+impl Default for FetchPatience {
     fn default() -> Self {
         Self { attempts: 5, first_wait: Duration::from_millis(500), silence: Duration::from_secs(30) }
     }
@@ -48,7 +48,7 @@ impl Default for Patience {
 
 /// Progress of a download.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Progress {
+pub enum FetchProgress {
     /// Bytes now on disk, and the total if the server sent it.
     Bytes { done: u64, total: Option<u64> },
     /// An attempt ended early; the next one starts after the wait.
@@ -100,21 +100,21 @@ impl From<FetchError> for Trouble {
 /// # Errors
 /// If the server does not send it within the limits, it is not the published file, or it cannot be stored. The downloaded part
 /// stays beside the destination.
-pub fn fetch(download: &Download, patience: Patience, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
-    let part = Part::open(&download.destination)?;
+pub fn fetch(download: &Download, patience: FetchPatience, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), FetchError> {
+    let part = PartFile::open(&download.destination)?;
     let session = Session { agent: agent(&download.url, patience), download, patience };
     let resumed = part.done > 0;
     match session.receive_and_check(part, progress) {
         // The part may be of another version, which the server cannot detect: start again, once.
         Err(FetchError::WrongHash { kept, .. }) if resumed => {
-            session.receive_and_check(Part::open(&download.destination)?, progress)?;
+            session.receive_and_check(PartFile::open(&download.destination)?, progress)?;
             part::remove(&kept).map_err(|error| FetchError::Write { path: kept, error })
         }
         ended => ended,
     }
 }
 
-fn agent(url: &str, patience: Patience) -> Agent {
+fn agent(url: &str, patience: FetchPatience) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .user_agent(concat!("kiln/", env!("CARGO_PKG_VERSION")))
@@ -137,17 +137,17 @@ fn is_loopback(url: &str) -> bool {
 struct Session<'a> {
     agent: Agent,
     download: &'a Download,
-    patience: Patience,
+    patience: FetchPatience,
 }
 
 impl Session<'_> {
-    fn receive_and_check(&self, mut part: Part, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+    fn receive_and_check(&self, mut part: PartFile, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), FetchError> {
         self.receive_stubbornly(&mut part, progress)?;
-        progress(Progress::Checking);
+        progress(FetchProgress::Checking);
         part.finish(self.download)
     }
 
-    fn receive_stubbornly(&self, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), FetchError> {
+    fn receive_stubbornly(&self, part: &mut PartFile, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), FetchError> {
         let mut tries = 0;
         loop {
             let before = part.done;
@@ -165,13 +165,13 @@ impl Session<'_> {
                 });
             }
             let wait = self.patience.first_wait * 2_u32.saturating_pow(tries - 1).min(64);
-            progress(Progress::Retry { reason, wait });
+            progress(FetchProgress::Retry { reason, wait });
             std::thread::sleep(wait);
         }
     }
 
     /// One try: asks for what is missing and takes what comes.
-    fn receive(&self, part: &mut Part, progress: &mut dyn FnMut(Progress)) -> Result<(), Trouble> {
+    fn receive(&self, part: &mut PartFile, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), Trouble> {
         let url = &self.download.url;
         let mut request = self.agent.get(url);
         if part.done > 0 {
@@ -225,10 +225,10 @@ fn trouble_of(url: &str, error: ureq::Error) -> Trouble {
     }
 }
 
-fn take(body: Body, part: &mut Part, total: Option<u64>, progress: &mut dyn FnMut(Progress)) -> Result<(), Trouble> {
+fn take(body: Body, part: &mut PartFile, total: Option<u64>, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), Trouble> {
     let mut reader = body.into_reader();
     let mut buffer = vec![0; 1 << 16];
-    progress(Progress::Bytes { done: part.done, total });
+    progress(FetchProgress::Bytes { done: part.done, total });
     loop {
         match reader.read(&mut buffer) {
             Ok(0) => break,
@@ -236,7 +236,7 @@ fn take(body: Body, part: &mut Part, total: Option<u64>, progress: &mut dyn FnMu
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Trouble::Passing(error.to_string())),
         }
-        progress(Progress::Bytes { done: part.done, total });
+        progress(FetchProgress::Bytes { done: part.done, total });
     }
     match total {
         Some(total) if part.done < total => Err(Trouble::Passing(format!("it ended after {} of {total} bytes", part.done))),

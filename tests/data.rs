@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::scripted_child::real_data;
-use kiln::fetch::{Download, FetchError, Patience, Progress, fetch};
+use kiln::fetch::{Download, FetchError, FetchPatience, FetchProgress, fetch};
 use kiln_data::dataset::Checksum;
 use sha2::{Digest, Sha256};
 
@@ -123,11 +123,11 @@ fn body() -> Vec<u8> {
     (0..300_000_u32).flat_map(|number| number.to_le_bytes()).collect()
 }
 
-const QUICK: Patience = Patience { attempts: 3, first_wait: Duration::from_millis(1), silence: Duration::from_secs(60) };
+const QUICK: FetchPatience = FetchPatience { attempts: 3, first_wait: Duration::from_millis(1), silence: Duration::from_secs(60) };
 
 struct Fetched {
     result: Result<(), FetchError>,
-    progress: Vec<Progress>,
+    progress: Vec<FetchProgress>,
     requests: Vec<String>,
     destination: PathBuf,
     _folder: tempfile::TempDir,
@@ -165,7 +165,7 @@ fn a_whole_file_arrives_and_leaves_nothing_beside_it() {
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
     assert_eq!(names_beside(&fetched.destination), ["file.txt"]);
     let total = body().len() as u64;
-    assert!(fetched.progress.contains(&Progress::Bytes { done: total, total: Some(total) }), "{:?}", fetched.progress.last());
+    assert!(fetched.progress.contains(&FetchProgress::Bytes { done: total, total: Some(total) }), "{:?}", fetched.progress.last());
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_part_that_is_whole_already_is_only_checked() {
     let fetched = fetch_from(&[Answer::Ranges], Some((&body(), None)), &body());
     fetched.result.unwrap();
     assert_eq!(fetched.requests, ["GET /set/file.txt HTTP/1.1 Some(1200000)"]);
-    assert!(!fetched.progress.iter().any(|step| matches!(step, Progress::Bytes { .. })), "no byte came");
+    assert!(!fetched.progress.iter().any(|step| matches!(step, FetchProgress::Bytes { .. })), "no byte came");
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
 }
 
@@ -205,7 +205,7 @@ fn a_cut_in_the_middle_is_taken_up_again() {
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
     let ends: Vec<&str> = fetched.requests.iter().map(|request| request.rsplit(' ').next().unwrap()).collect();
     assert_eq!(ends, ["None", "Some(500000)", "Some(600000)"]);
-    assert_eq!(fetched.progress.iter().filter(|step| matches!(step, Progress::Retry { .. })).count(), 2);
+    assert_eq!(fetched.progress.iter().filter(|step| matches!(step, FetchProgress::Retry { .. })).count(), 2);
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn verify_tells_absent_and_changed_files() {
     assert!(stdout(&output).contains("is not the published file: it has 14 bytes"), "{}", stdout(&output));
     let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("not overwritten"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("kiln does not overwrite it"), "{}", stderr(&output));
     assert_eq!(std::fs::read(set.join("input.txt")).unwrap(), b"First Citizen:");
 }
 
@@ -490,14 +490,14 @@ fn an_archive_is_held_against_its_md5_and_what_was_in_it_counts_as_here() {
     let set = folder.path().join("data/cifar-10");
     std::fs::write(set.join("cifar-10-binary.tar"), b"unpacked by half").unwrap();
     let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
-    assert!(output.status.code() == Some(1) && stdout(&output).contains("only `cifar-10-binary.tar.gz` can be held"), "{}", stdout(&output));
+    assert!(output.status.code() == Some(1) && stdout(&output).contains("only `cifar-10-binary.tar.gz` can be verified"), "{}", stdout(&output));
     std::fs::remove_file(set.join("cifar-10-binary.tar")).unwrap();
     std::fs::create_dir(set.join("cifar-10-batches-bin")).unwrap();
     for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
         std::fs::write(set.join(format!("cifar-10-batches-bin/{name}.bin")), b"").unwrap();
     }
     let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
-    assert!(output.status.success() && stdout(&output).contains("data/cifar-10 holds it unpacked"), "{}", stdout(&output));
+    assert!(output.status.success() && stdout(&output).contains("data/cifar-10 is unpacked"), "{}", stdout(&output));
     let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
     assert!(output.status.success() && stdout(&output).contains("is already here, unpacked"), "{}", stdout(&output));
     assert_eq!(server.requests().len(), 1);
@@ -560,7 +560,7 @@ fn real_data_of_prices_is_fetched_inside_their_repository_and_verified_in_any_fo
         stdout(&output)
     );
     let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
-    assert!(output.status.code() == Some(1) && stderr(&output).contains("not overwritten"), "{}", stderr(&output));
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("kiln does not overwrite it"), "{}", stderr(&output));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 use fake_nvml::{Scenario, install::install};
 use kiln::report::{
     diagnose,
-    diagnosis::{Finding, RULES, Weight},
+    diagnosis::{RULES, RuleFinding, Weight},
     manual,
 };
 use kiln_core::record::{TableRow, TrialRow, TrialTable};
@@ -38,14 +38,14 @@ fn of(rule: &'static str, point: &str) -> (&'static str, String) {
 }
 
 /// One row of a committed run in a table of its own, changed by `plant`.
-fn planted(experiment: &str, row: usize, plant: impl FnOnce(&mut TrialRow)) -> Vec<Finding> {
+fn planted(experiment: &str, row: usize, plant: impl FnOnce(&mut TrialRow)) -> Vec<RuleFinding> {
     let mut table = recorded(experiment);
     let TableRow { mut fixed, .. } = table.rows.swap_remove(row);
     plant(&mut fixed);
     diagnose(&TrialTable { axes: Vec::new(), rows: vec![TableRow { fixed, axes: Vec::new() }], torn: None })
 }
 
-fn names(findings: &[Finding]) -> Vec<&'static str> {
+fn names(findings: &[RuleFinding]) -> Vec<&'static str> {
     findings.iter().map(|finding| finding.rule).collect()
 }
 
@@ -215,7 +215,7 @@ fn every_rule_has_a_row_and_its_next_experiment_is_one_that_check_takes() {
                 rows: std::iter::once(own).chain(beside).collect(),
                 torn: None,
             };
-            let findings: Vec<Finding> = diagnose(&table).into_iter().filter(|finding| finding.trial.0 == "00000000aa").collect();
+            let findings: Vec<RuleFinding> = diagnose(&table).into_iter().filter(|finding| finding.trial.0 == "00000000aa").collect();
             assert_eq!(names(&findings), [*rule]);
             assert_eq!(is_taken(&experiment, &findings[0].next_yaml), Ok(()), "{rule}, sweep {number}");
         }

@@ -258,7 +258,7 @@ fn a_results_folder_that_is_a_file_is_a_problem() {
     fs::write(machine.path("results"), "").unwrap();
     let ended = machine.doctor(&["--quick"]);
     let line = ended.stdout.lines().find(|line| line.contains("  disk  ")).unwrap();
-    assert!(line.starts_with("problem") && line.ends_with("results is no folder"), "{line}");
+    assert!(line.starts_with("problem") && line.ends_with("results is not a folder"), "{line}");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn foreign_processes_are_named_where_they_can_be_seen() {
     let calls = "nvmlDeviceGetComputeRunningProcesses_v3: [{pid: 1, usedGpuMemory: 2147483648}]";
     let ended = Machine::new().with_gpu(calls).doctor(&[]);
     let line = ended.stdout.lines().find(|line| line.contains("GPU 0 processes")).unwrap();
-    assert!(line.contains("pid 1 of ") && line.contains("with 2.0 GiB") && line.contains("no utilization"), "{line}");
+    assert!(line.contains("pid 1 of ") && line.contains("with 2.0 GiB") && line.contains("without using the GPU"), "{line}");
     assert!(ended.stdout.contains("kiln never does"));
 }
 
@@ -495,7 +495,7 @@ fn a_libtorch_that_is_removed_truncated_or_of_another_version_is_told_apart() {
     without_run_path(&machine, &child, &torch);
     let (status, page) = machine.page(&["--quick"]);
     assert_eq!(status, Some(3), "{page}");
-    assert!(page.contains("libtorch_cpu.so is missing; looked for in /") || page.contains("libtorch_cuda.so is missing; looked for in /"), "{page}");
+    assert!(page.contains("libtorch_cpu.so is missing; searched in /") || page.contains("libtorch_cuda.so is missing; searched in /"), "{page}");
     assert!(page.contains("-> run `make libtorch`") || page.contains("KILN_LIBTORCH=cuda"), "{page}");
 }
 

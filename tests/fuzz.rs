@@ -18,8 +18,8 @@ use fastrand::Rng;
 use kiln::{
     readings::{SampleRow, SnapshotRow},
     report::{
-        self, Album, Style, Subject,
-        compare::{Options, Page, compare},
+        self, Album, PageStyle, Subject,
+        compare::{ComparisonPage, Options, compare},
     },
 };
 use kiln_core::{
@@ -274,7 +274,7 @@ fn contents(paths: Vec<PathBuf>) -> Vec<Vec<u8>> {
 fn try_experiment(folder: &Path, bytes: &[u8]) {
     let file = folder.join("x.yaml");
     fs::write(&file, bytes).unwrap();
-    let load = |file: &Path| spec::load(&spec::Request { file: file.to_owned(), ..Default::default() });
+    let load = |file: &Path| spec::load(&spec::ExperimentRequest { file: file.to_owned(), ..Default::default() });
     let loaded = match load(&file) {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -328,7 +328,7 @@ fn try_table(bytes: &[u8]) {
     let folder = RunFolder::at("/nonexistent");
     let subject = Subject { run: run.as_ref(), experiment: Some(&text), folder: Some(&folder), ..Subject::new(&table, "results/x/trials.csv") };
     for width in [None, Some(60)] {
-        assert!(!report::text(subject, Style { width, has_color: false }).is_empty());
+        assert!(!report::text(subject, PageStyle { width, has_color: false }).is_empty());
     }
     assert!(!report::markdown(subject).is_empty());
     assert!(serde_json::from_str::<serde_json::Value>(&report::json(subject)).is_ok());
@@ -341,8 +341,8 @@ fn try_table(bytes: &[u8]) {
     let keys = [vec![], table.axes.clone()];
     for by in keys {
         let Ok(found) = compare(&table, &table, &Options { by, is_clean: false, across: Vec::new() }) else { continue };
-        let page = Page { base: "a", new: "b", facts: None, found: &found };
-        assert!(!page.text(Style { width: Some(80), has_color: true }).is_empty());
+        let page = ComparisonPage { base: "a", new: "b", facts: None, found: &found };
+        assert!(!page.text(PageStyle { width: Some(80), has_color: true }).is_empty());
         assert!([page.markdown(), page.csv(), page.json()].iter().all(|told| !told.is_empty()));
     }
 }

@@ -181,7 +181,7 @@ fn a_lost_gpu_fails_its_trial_and_ends_a_run_that_has_no_other() {
     kiln.env("SCRIPTED_CHILD_1", "completes").env("SCRIPTED_CHILD_2", "hangs");
     let ended = end_of(change_once(&mut kiln, &place, "the second trial is at work", || place.attempts_with("at-work") == 1));
     assert_eq!(ended.status, Some(3), "{}", ended.stderr);
-    assert!(ended.stderr.contains("no other device is left for the trials that wait"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no other device is left for the waiting trials"), "{}", ended.stderr);
     assert_eq!(place.column("outcome"), ["completed", "failed"]);
     let failed = &place.rows()[1];
     assert!(failed["reason"].contains("GPU 0 (NVIDIA H200) was lost (NVML: the GPU is lost"), "{}", failed["reason"]);

@@ -23,7 +23,7 @@ fn an_empty_place_has_no_runs() {
 fn a_named_folder_that_is_none_is_refused_and_an_empty_one_is_not() {
     let place = Place::with("");
     let ls = |folder: &str| Ended::of(place.kiln(&["ls", folder]).output().unwrap());
-    for (folder, words) in [("nodir", "nodir: there is no such folder"), ("x.yaml", "x.yaml: is no folder")] {
+    for (folder, words) in [("nodir", "nodir: there is no such folder"), ("x.yaml", "x.yaml: this is not a folder")] {
         let refused = ls(folder);
         assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
         assert!(refused.stderr.contains(words), "{refused:?}");

@@ -167,9 +167,9 @@ fn what_kiln_did_not_make_is_not_written_over() {
     refused(&["--html", "."], "it is a folder");
     refused(&["--html", "/dev/null"], "it exists and is not a regular file");
     std::os::unix::fs::symlink("x.yaml", place.path("link.html")).unwrap();
-    refused(&["--html", "link.html"], "no plain file");
+    refused(&["--html", "link.html"], "is not a regular file");
     fs::copy(in_repository("src/report/html/page.html"), place.path("template.html")).unwrap();
-    refused(&["--html", "template.html"], "was not made by `kiln report`");
+    refused(&["--html", "template.html"], "was not written by `kiln report`");
     let lost = run(&["--html", "no/such/folder/report.html"]);
     assert!(lost.status == Some(1) && lost.stderr.contains("its folder does not exist; create it first"), "{lost:?}");
 
@@ -177,7 +177,7 @@ fn what_kiln_did_not_make_is_not_written_over() {
     assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0), "kiln's own are made anew");
     let picture = fs::read_dir(place.path("pictures")).unwrap().next().unwrap().unwrap().path();
     fs::write(&picture, "<svg>mine</svg>").unwrap();
-    refused(&["--svg", "pictures"], "was not made by `kiln report`");
+    refused(&["--svg", "pictures"], "was not written by `kiln report`");
     assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg>mine</svg>");
 
     let json = run(&["--format", "json", "--html", "report.html"]);

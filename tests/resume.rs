@@ -226,7 +226,7 @@ fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
     let ended = place.run("completes", &[]);
     assert_eq!((ended.status, place.runs(), place.rows().len()), (Some(0), 2, 2), "{ended:?}");
     let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("ran on another machine")).collect();
-    assert!(said.len() == 1 && said[0].contains("a new run starts"), "{ended:?}");
+    assert!(said.len() == 1 && said[0].contains("starting a new run"), "{ended:?}");
     assert!(place.run("completes", &[]).stderr.contains("every trial already has its result"));
 }
 

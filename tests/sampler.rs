@@ -7,7 +7,7 @@ use std::{fs, thread, time::Duration};
 use kiln::readings::{SampleRow, SampleWriter};
 use kiln_core::record::{Table, columns::SAMPLES};
 use kiln_hardware::{
-    GpuDesk, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
+    GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
     sampler::{EVERYTHING, GpuTick, SampledTick},
     window::summarize,
 };
@@ -70,7 +70,7 @@ struct Watching {
 impl Watching {
     fn begin(scenario: &str, patience: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let desk = GpuDesk::new(&nvml(&folder, scenario), patience);
+        let desk = GpuWatchdog::new(&nvml(&folder, scenario), patience);
         let sampler = Sampler::with_desk(Some(desk), Duration::from_secs(3600), 0);
         sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some("GPU-a".into()) });
         Self { folder, sampler }

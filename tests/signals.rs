@@ -28,7 +28,7 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
     let place = Place::with(TWO);
     let mut kiln = started(&place, "waits");
     signal(&kiln, "INT");
-    hear(&mut kiln, "finishing 1 running trial,");
+    hear(&mut kiln, "finishing 1 running trial and starting no more");
     assert!(!place.processes().is_empty(), "the run goes on until the trial ends by itself");
     place.release();
     let ended = end(kiln);

@@ -164,10 +164,10 @@ fn what_is_no_table_is_refused_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
     for (bytes, wanted) in [
-        (&b""[..], "where `kiln_table` belongs"),
-        (b"a,b\n1,2\n", ":1:1: its first column is `a`, where `kiln_table` belongs"),
+        (&b""[..], "expected `kiln_table`"),
+        (b"a,b\n1,2\n", ":1:1: its first column is `a`, expected `kiln_table`"),
         (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
-        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, where `trials/6` belongs"),
+        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, expected `trials/6`"),
         (b"kiln_table,trial\ntrials/5,x\n", "there is no column `attempt`"),
     ] {
         fs::write(&path, bytes).unwrap();
@@ -339,7 +339,7 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
             "{}",
             set(2, 0, "trials/99")
         );
-        assert!(set(2, 0, "steps/1").starts_with("edited.csv:3: record 2 is of table `steps/1`, where `trials/"), "{}", set(2, 0, "steps/1"));
+        assert!(set(2, 0, "steps/1").starts_with("edited.csv:3: record 2 is of table `steps/1`, expected `trials/"), "{}", set(2, 0, "steps/1"));
         let short = refused(&|number, cells| {
             if number == 2 {
                 cells.truncate(60)
@@ -349,7 +349,7 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
         let lacking = refused(&|_, cells| drop(cells.remove(batch)));
         assert!(lacking.contains(":1:1: there is no column `batch_size`; every column of a row's version (trials/1) must be present"), "{lacking}");
         let turned = refused(&|_, cells| cells.reverse());
-        assert!(turned.contains("where `kiln_table` belongs"), "{turned}");
+        assert!(turned.contains("expected `kiln_table`"), "{turned}");
     }
     let semicolons = read_text(committed().replace(',', ";").as_bytes()).unwrap_err();
     assert!(semicolons.contains(":1:1: its columns are separated by `;`; save the table with commas"), "{semicolons}");

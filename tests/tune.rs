@@ -141,7 +141,7 @@ fn a_search_that_was_interrupted_says_how_to_go_on_and_a_changed_one_is_refused(
         place.release();
     }
     let ended = Ended::of(kiln.wait_with_output().unwrap());
-    assert!(ended.status == Some(130) && ended.stderr.contains("the same command (without `--fresh`) goes on"), "{ended:?}");
+    assert!(ended.status == Some(130) && ended.stderr.contains("run the same command (without `--fresh`) to resume"), "{ended:?}");
     assert_eq!(place.run_file()["is_searching"], Value::Bool(true));
     let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
     assert!(listed.stdout.contains("resumable") && listed.stdout.contains("/3+"), "{listed:?}");

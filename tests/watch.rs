@@ -149,7 +149,7 @@ fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
     for (asked, why) in [("7", "`-i`: no GPU `7`"), ("", "`-i` names no GPU"), (" ,", "`-i` names no GPU")] {
         let wrong = ended(&mut watch(&library, &["-i", asked]));
         assert_eq!(wrong.status, Some(2), "{asked:?}: {wrong:?}");
-        assert!(wrong.stderr.starts_with(why) && wrong.stderr.contains("there are 2, name them by index (from 0)"), "{wrong:?}");
+        assert!(wrong.stderr.starts_with(why) && wrong.stderr.contains("there are 2; name them by index (from 0)"), "{wrong:?}");
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     machine::{nvml_library, trial_program},
     print,
 };
-use crate::schedule::{self, Instruments, Lease, instruments::DeviceFacts};
+use crate::schedule::{self, Instruments, Lease, instruments::LeasedGpu};
 
 /// A peak this fraction below the stored best one was probably measured under other conditions.
 const NOTABLE_LOSS: f64 = 0.1;
@@ -36,30 +36,30 @@ pub(super) struct Args {
 
 /// The device to start the child on.
 #[derive(Clone, Debug, PartialEq)]
-enum Target {
+enum CalibrationDevice {
     Cpu,
     /// The first idle GPU of these.
-    Gpus(Vec<DeviceFacts>),
+    Gpus(Vec<LeasedGpu>),
 }
 
 /// The GPUs that may be measured.
-struct Offer<'a> {
-    visible: &'a [DeviceFacts],
+struct CalibrationOffer<'a> {
+    visible: &'a [LeasedGpu],
     /// Reason why there are none.
     absence: &'a str,
 }
 
 /// The result of the child.
 #[derive(Debug, Deserialize)]
-struct Calibration {
+struct CalibrationRun {
     libtorch: String,
     device_name: String,
     cpu_threads: u64,
-    peaks: Vec<Measured>,
+    peaks: Vec<MeasuredPeaks>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Measured {
+struct MeasuredPeaks {
     precision: String,
     flops: f64,
     size: u64,
@@ -89,11 +89,11 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
             None => "the NVIDIA driver reports no GPU".to_owned(),
         },
     };
-    match chosen(asked, &Offer { visible: &visible, absence: &absence })? {
-        Target::Gpus(gpus) => schedule::take_first_idle(&gpus, instruments, &schedule::locks_folder(), "`kiln calibrate`")
+    match chosen(asked, &CalibrationOffer { visible: &visible, absence: &absence })? {
+        CalibrationDevice::Gpus(gpus) => schedule::take_first_idle(&gpus, instruments, &schedule::locks_folder(), "`kiln calibrate`")
             .map(Some)
             .map_err(|why| Stop::new(Status::CannotRun, format!("no device is idle: {why}; try again later, or name another with `--device`"))),
-        Target::Cpu => {
+        CalibrationDevice::Cpu => {
             if asked == "auto" {
                 let _ = writeln!(std::io::stderr(), "{absence}; measuring the CPU");
             }
@@ -102,18 +102,18 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
     }
 }
 
-fn chosen(asked: &str, offer: &Offer) -> Result<Target, Stop> {
-    let is_asked = |gpu: &&DeviceFacts| gpu.is_named(asked) || asked.parse() == Ok(gpu.index);
+fn chosen(asked: &str, offer: &CalibrationOffer) -> Result<CalibrationDevice, Stop> {
+    let is_asked = |gpu: &&LeasedGpu| gpu.is_named(asked) || asked.parse() == Ok(gpu.index);
     match asked {
-        "cpu" => return Ok(Target::Cpu),
-        "auto" if offer.visible.is_empty() => return Ok(Target::Cpu),
-        "auto" => return Ok(Target::Gpus(offer.visible.to_vec())),
+        "cpu" => return Ok(CalibrationDevice::Cpu),
+        "auto" if offer.visible.is_empty() => return Ok(CalibrationDevice::Cpu),
+        "auto" => return Ok(CalibrationDevice::Gpus(offer.visible.to_vec())),
         _ => {}
     }
     if asked.parse::<u32>().is_err() && !["GPU-", "MIG-"].iter().any(|start| asked.starts_with(start)) {
         return Err(Stop::bad_input(format!("`--device {asked}` is not a device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, `MIG-…`)")));
     }
-    offer.visible.iter().find(is_asked).map(|gpu| Target::Gpus(vec![gpu.clone()])).ok_or_else(|| {
+    offer.visible.iter().find(is_asked).map(|gpu| CalibrationDevice::Gpus(vec![gpu.clone()])).ok_or_else(|| {
         let listed: Vec<String> = offer.visible.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
         let have = if listed.is_empty() { offer.absence.to_owned() } else { format!("there are {}", listed.join(", ")) };
         let text = format!("`--device {asked}` is not here: {have}; give `cpu`, `auto`, an index or a UUID");
@@ -121,7 +121,7 @@ fn chosen(asked: &str, offer: &Offer) -> Result<Target, Stop> {
     })
 }
 
-fn measure(gpu: Option<&DeviceFacts>, threads: u64) -> Result<Calibration, Stop> {
+fn measure(gpu: Option<&LeasedGpu>, threads: u64) -> Result<CalibrationRun, Stop> {
     let program = trial_program()?;
     let mut child = Command::new(&program);
     child.arg("--calibrate").arg(gpu.map_or("cpu", |_| "cuda")).arg(threads.to_string());
@@ -139,8 +139,8 @@ fn measure(gpu: Option<&DeviceFacts>, threads: u64) -> Result<Calibration, Stop>
     })
 }
 
-fn answer(text: &[u8]) -> Result<Calibration, String> {
-    let found: Calibration = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+fn answer(text: &[u8]) -> Result<CalibrationRun, String> {
+    let found: CalibrationRun = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     match found.peaks.iter().find(|peak| !(peak.flops.is_finite() && peak.flops > 0.0)) {
         Some(peak) => Err(format!("its peak at {} is {} FLOP/s", peak.precision, peak.flops)),
         None => Ok(found),
@@ -148,14 +148,14 @@ fn answer(text: &[u8]) -> Result<Calibration, String> {
 }
 
 /// Name that the trial program uses for a CPU of unknown name.
-fn unnamed(found: &Calibration) -> DeviceKey {
+fn unnamed(found: &CalibrationRun) -> DeviceKey {
     let name = found.device_name.clone();
     DeviceKey { device: name.clone(), name, driver: None, cpu_threads: Some(found.cpu_threads), processor: None, power_limit_watts: None }
 }
 
 /// Returns the measured peaks with their device, precision and libtorch version.
-fn named(device: &DeviceKey, found: Calibration) -> Vec<MeasuredPeak> {
-    let named = |peak: Measured| MeasuredPeak {
+fn named(device: &DeviceKey, found: CalibrationRun) -> Vec<MeasuredPeak> {
+    let named = |peak: MeasuredPeaks| MeasuredPeak {
         device: device.clone(),
         libtorch: found.libtorch.clone(),
         precision: peak.precision,
@@ -210,20 +210,20 @@ fn remark(peak: &Kept) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn gpu(index: u32, uuid: &str) -> DeviceFacts {
-        DeviceFacts { index, uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), memory_total_bytes: None, ..DeviceFacts::default() }
+    fn gpu(index: u32, uuid: &str) -> LeasedGpu {
+        LeasedGpu { index, uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), memory_total_bytes: None, ..LeasedGpu::default() }
     }
 
     #[test]
     fn a_device_is_chosen_by_word_index_or_uuid_among_those_visible() {
         // GPU 0 is hidden: indices are still those of nvidia-smi.
         let visible = [gpu(1, "GPU-b"), gpu(2, "GPU-c")];
-        let of = |asked: &str, visible: &[DeviceFacts]| chosen(asked, &Offer { visible, absence: "no NVIDIA driver found" });
-        assert_eq!(of("auto", &visible).unwrap(), Target::Gpus(visible.to_vec()));
-        assert_eq!(of("auto", &[]).unwrap(), Target::Cpu);
-        assert_eq!(of("cpu", &visible).unwrap(), Target::Cpu);
-        assert_eq!(of("1", &visible).unwrap(), Target::Gpus(vec![visible[0].clone()]));
-        assert_eq!(of("GPU-c", &visible).unwrap(), Target::Gpus(vec![visible[1].clone()]));
+        let of = |asked: &str, visible: &[LeasedGpu]| chosen(asked, &CalibrationOffer { visible, absence: "no NVIDIA driver found" });
+        assert_eq!(of("auto", &visible).unwrap(), CalibrationDevice::Gpus(visible.to_vec()));
+        assert_eq!(of("auto", &[]).unwrap(), CalibrationDevice::Cpu);
+        assert_eq!(of("cpu", &visible).unwrap(), CalibrationDevice::Cpu);
+        assert_eq!(of("1", &visible).unwrap(), CalibrationDevice::Gpus(vec![visible[0].clone()]));
+        assert_eq!(of("GPU-c", &visible).unwrap(), CalibrationDevice::Gpus(vec![visible[1].clone()]));
         let stop = of("0", &visible).unwrap_err();
         assert_eq!(stop.status, Status::CannotRun);
         assert!(stop.message.contains("`--device 0` is not here: there are 1 (GPU-b), 2 (GPU-c)"), "{}", stop.message);

@@ -2,10 +2,10 @@
 
 use super::{
     Status, Stop, note, page_style, print, rerun,
-    sources::{Source, source},
+    sources::{TableSource, source},
 };
 use crate::report::compare::{
-    Compared, Comparisons, Fact, Field, Gate, Metric, Options, Page, Reproduction, Verdict, compare, facts, gate, unsaid, word,
+    Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, Options, Reproduction, RowFact, Verdict, compare, facts, gate, unsaid, word,
 };
 
 #[derive(clap::Args)]
@@ -15,20 +15,20 @@ pub(super) struct Args {
     /// The run to compare with BASE.
     new: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: CompareOptions,
     #[command(flatten)]
     again: rerun::Args,
 }
 
 /// Options of a comparison and of its exit status.
 #[derive(clap::Args)]
-pub(super) struct Asked {
+pub(super) struct CompareOptions {
     /// Match rows by these axes or columns instead of by trial id: `--by train.batch_size,data.num_workers`.
     #[arg(long, value_name = "KEY,…", value_delimiter = ',')]
     by: Vec<String>,
     /// Compare rows although they differ in these columns: `--across precision`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = field)]
-    across: Vec<Field>,
+    across: Vec<RowFact>,
     /// Exit with 1 if one of these verdicts occurs, and with 4 if these runs cannot decide it: `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
@@ -39,12 +39,12 @@ pub(super) struct Asked {
     #[arg(long)]
     clean: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    format: CompareFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum CompareFormat {
     /// For a terminal.
     Text,
     /// For a pull request.
@@ -92,9 +92,9 @@ enum Reason {
 const VERDICTS: [&str; 9] =
     ["slower", "longer-step", "more-memory", "more-energy", "worse-loss", "ambiguous", "cannot-tell", "too-few-runs", "not-comparable"];
 
-fn field(text: &str) -> Result<Field, String> {
-    let names: Vec<&str> = Field::ALL.iter().map(|field| field.name()).collect();
-    Field::ALL.into_iter().find(|field| field.name() == text).ok_or_else(|| format!("`{text}` is not a column; use one of {}", names.join(", ")))
+fn field(text: &str) -> Result<RowFact, String> {
+    let names: Vec<&str> = RowFact::ALL.iter().map(|field| field.name()).collect();
+    RowFact::ALL.into_iter().find(|field| field.name() == text).ok_or_else(|| format!("`{text}` is not a column; use one of {}", names.join(", ")))
 }
 
 fn reason(text: &str) -> Result<Reason, String> {
@@ -116,7 +116,7 @@ impl Reason {
     }
 }
 
-impl Asked {
+impl CompareOptions {
     /// Whether rows are matched by trial id instead of by values.
     pub(super) fn matches_by_id(&self) -> bool {
         self.by.is_empty()
@@ -135,20 +135,20 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 pub(super) type Closing = fn(&Comparisons) -> Reproduction;
 
 /// Prints a comparison. The status is 1 if a gate fails or nothing could be compared, and 4 if a gate cannot be decided.
-pub(super) fn compare_and_print(base: &Source, new: &Source, asked: &Asked, closing: Option<Closing>) -> Result<Status, Stop> {
+pub(super) fn compare_and_print(base: &TableSource, new: &TableSource, asked: &CompareOptions, closing: Option<Closing>) -> Result<Status, Stop> {
     judge(base, new, asked, closing, |page, closing| {
         let closing = || closing.map(|closing| format!("\n{}\n", closing.sentence)).unwrap_or_default();
         match asked.format {
-            Format::Text => page.text(page_style()) + &closing(),
-            Format::Markdown => page.markdown() + &closing(),
-            Format::Csv => page.csv(),
-            Format::Json => page.json(),
+            CompareFormat::Text => page.text(page_style()) + &closing(),
+            CompareFormat::Markdown => page.markdown() + &closing(),
+            CompareFormat::Csv => page.csv(),
+            CompareFormat::Json => page.json(),
         }
     })
 }
 
 /// The comparison as one JSON event, for programs that follow a run.
-pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked, closing: Closing) -> Result<Status, Stop> {
+pub(super) fn compare_and_tell(base: &TableSource, new: &TableSource, asked: &CompareOptions, closing: Closing) -> Result<Status, Stop> {
     judge(base, new, asked, Some(closing), |page, closing| {
         let mut event = page.value();
         event["event"] = "comparison".into();
@@ -158,11 +158,11 @@ pub(super) fn compare_and_tell(base: &Source, new: &Source, asked: &Asked, closi
 }
 
 fn judge(
-    base: &Source,
-    new: &Source,
-    asked: &Asked,
+    base: &TableSource,
+    new: &TableSource,
+    asked: &CompareOptions,
     closing: Option<Closing>,
-    shown: impl FnOnce(&Page<'_>, Option<&Reproduction>) -> String,
+    shown: impl FnOnce(&ComparisonPage<'_>, Option<&Reproduction>) -> String,
 ) -> Result<Status, Stop> {
     let options = Options { by: asked.by.clone(), across: asked.across.clone(), is_clean: asked.clean };
     let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
@@ -171,7 +171,7 @@ fn judge(
     }
     let record = record(base, new);
     let closing = closing.map(|closing| closing(&found));
-    print(&shown(&Page { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }, closing.as_ref()))?;
+    print(&shown(&ComparisonPage { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }, closing.as_ref()))?;
     let of_closing = closing.map_or(Status::Success, |closing| asked.cannot_tell.status(&closing.gate));
     Ok(surer(status(&found, asked), of_closing))
 }
@@ -185,13 +185,13 @@ pub(super) fn surer(one: Status, other: Status) -> Status {
 }
 
 /// Returns the differences between the records of both runs.
-fn record(base: &Source, new: &Source) -> Option<Vec<Fact>> {
+fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     let experiments = [base.experiment_value(), new.experiment_value()];
     (base.run.is_some() && new.run.is_some()).then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
 }
 
 /// Fails if nothing could be compared or a gate fails; prints the result of each gate.
-fn status(found: &Comparisons, asked: &Asked) -> Status {
+fn status(found: &Comparisons, asked: &CompareOptions) -> Status {
     let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
     let mut status = if is_refused && asked.fail_on.is_empty() { Status::Failed } else { Status::Success };
     for reason in &asked.fail_on {
@@ -213,7 +213,7 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
     match reason {
         Reason::Missing => fails(found.only_base.clone()),
         Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
-        Reason::Verdict(wanted) => match Metric::of_word(wanted) {
+        Reason::Verdict(wanted) => match ComparedMetric::of_word(wanted) {
             Some(metric) => gate(found, metric),
             None if wanted == "not-comparable" => said(names(&|pair| !pair.unlike.is_empty())),
             None => {
@@ -226,7 +226,7 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
     }
 }
 
-fn nothing_in_common(base: &Source, new: &Source, options: &Options) -> Stop {
+fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {
     let hint = match options.by.is_empty() {
         true => "no trial id is in both runs: a setting differs in all trials; match rows by values with `--by train.batch_size`",
         false => "no value of these keys is in both runs runs",

@@ -16,7 +16,7 @@ use kiln_data::{
 };
 
 use super::{Status, Stop, machine::can_draw, print};
-use crate::fetch::{self, Download, Patience, Progress};
+use crate::fetch::{self, Download, FetchPatience, FetchProgress};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -140,8 +140,8 @@ fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs
 }
 
 fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(), Stop> {
-    let patience = Patience { attempts, ..Patience::default() };
-    let mut bar = Bar::new(file);
+    let patience = FetchPatience { attempts, ..FetchPatience::default() };
+    let mut bar = DownloadBar::new(file);
     let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
     bar.clear();
     ended.map_err(|error| Stop::new(Status::Failed, error))?;
@@ -153,12 +153,12 @@ fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(),
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Shows progress: a bar on a terminal, else a line from time to time.
-enum Bar {
+enum DownloadBar {
     Drawn(ProgressBar),
     Lines { last: Option<Instant> },
 }
 
-impl Bar {
+impl DownloadBar {
     fn new(file: &DatasetFile) -> Self {
         if !can_draw(std::io::stderr().is_terminal()) {
             return Self::Lines { last: None };
@@ -171,19 +171,19 @@ impl Bar {
         Self::Drawn(bar)
     }
 
-    fn show(&mut self, file: &DatasetFile, progress: Progress) {
-        if let Progress::Retry { reason, wait } = &progress {
+    fn show(&mut self, file: &DatasetFile, progress: FetchProgress) {
+        if let FetchProgress::Retry { reason, wait } = &progress {
             return self.say(&format!("{}: {reason}; next attempt in {} ms", file.name, wait.as_millis()));
         }
         match (self, progress) {
-            (Self::Drawn(bar), Progress::Bytes { done, total }) => {
+            (Self::Drawn(bar), FetchProgress::Bytes { done, total }) => {
                 if let Some(total) = total {
                     bar.set_length(total);
                 }
                 bar.set_position(done);
             }
             (Self::Drawn(bar), _) => bar.set_message("checking"),
-            (Self::Lines { last }, Progress::Bytes { done, total }) if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) => {
+            (Self::Lines { last }, FetchProgress::Bytes { done, total }) if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) => {
                 *last = Some(Instant::now());
                 let of_total = total.or(file.bytes).map(|total| format!(" of {}", Bytes(total))).unwrap_or_default();
                 say_plainly(&format!("{}: {}{of_total}", file.name, Bytes(done)));

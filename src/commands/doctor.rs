@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     readings::Privacy,
-    schedule::preflight::{ASK_TIMEOUT, Asking, Diagnosis, Facts, Sources, Style, ask, diagnose, json, page},
+    schedule::preflight::{ASK_TIMEOUT, Diagnosis, ExamineRequest, FactRoots, PreflightFacts, TextStyle, ask, diagnose, json, page},
 };
 
 #[derive(clap::Args)]
@@ -38,11 +38,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let planned = args.file.clone().map(|file| plan_file(file, &args.set)).transpose()?;
     let library = nvml_library();
     let nvml = Nvml::open(library.as_deref());
-    let answer = ask(&trial_program()?, Asking { is_quick: args.quick, time_limit: ASK_TIMEOUT });
+    let answer = ask(&trial_program()?, ExamineRequest { is_quick: args.quick, time_limit: ASK_TIMEOUT });
     let trials = planned.as_ref().map(|planned| planned.plan.trials.as_slice());
     let (privacy, patience) = (Privacy::Full, Patience::default());
-    let sources = Sources { nvml: &nvml, is_system_nvml: library.is_none(), results: &args.results, trials, privacy, patience: &patience };
-    let diagnosis = diagnose(&Facts::gather(&sources, None, Some(answer)));
+    let sources = FactRoots { nvml: &nvml, is_system_nvml: library.is_none(), results: &args.results, trials, privacy, patience: &patience };
+    let diagnosis = diagnose(&PreflightFacts::gather(&sources, None, Some(answer)));
     print(&shown(&diagnosis, args.json)?)?;
     Ok(if diagnosis.can_run { Status::Success } else { Status::CannotRun })
 }
@@ -53,5 +53,5 @@ fn shown(diagnosis: &Diagnosis, as_json: bool) -> Result<String, Stop> {
         return Ok(format!("{text}\n"));
     }
     let has_color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    Ok(page(diagnosis, Style { has_color }))
+    Ok(page(diagnosis, TextStyle { has_color }))
 }

@@ -12,7 +12,7 @@ use kiln_core::{
 use kiln_data::source::sha256_of;
 
 use super::{Status, Stop, machine::nvml_library};
-use crate::schedule::{self, Instruments, Preview, Request, Selection, Style, Tuning};
+use crate::schedule::{self, Instruments, Preview, ProgressMode, RunRequest, Selection, Tuning};
 
 /// Options of commands that run trials.
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ enum Telling {
 }
 
 /// The experiment and trials to run.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedLaunch<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) resolved: &'a str,
     pub(super) trials: &'a [Trial],
@@ -70,10 +70,10 @@ impl Launching {
     }
 
     /// Builds the scheduler's request and passes it to `with`.
-    pub(super) fn request<T>(&self, wanted: &Wanted<'_>, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
+    pub(super) fn request<T>(&self, wanted: &WantedLaunch<'_>, program: &Path, with: impl FnOnce(&RunRequest) -> T) -> T {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let Wanted { experiment, resolved, trials, search, ref selection, data } = *wanted;
-        with(&Request {
+        let WantedLaunch { experiment, resolved, trials, search, ref selection, data } = *wanted;
+        with(&RunRequest {
             experiment,
             resolved,
             trials,
@@ -103,12 +103,12 @@ impl Launching {
         self.set.iter().cloned().chain(device).chain(engine).collect()
     }
 
-    pub(super) fn style(&self) -> Style {
+    pub(super) fn style(&self) -> ProgressMode {
         match (self.progress, self.quiet) {
-            (Telling::Json, _) => Style::Json,
-            (_, true) => Style::Quiet,
-            (Telling::Auto, false) => Style::for_terminal(),
-            (Telling::Plain, false) => Style::Plain,
+            (Telling::Json, _) => ProgressMode::Json,
+            (_, true) => ProgressMode::Quiet,
+            (Telling::Auto, false) => ProgressMode::for_terminal(),
+            (Telling::Plain, false) => ProgressMode::Plain,
         }
     }
 }
@@ -133,7 +133,7 @@ pub(super) fn instruments(needs_gpu: bool) -> Instruments {
 }
 
 /// Returns the folder that a launch would resume or create, and why a finished run is not used; without a line feed.
-pub(super) fn place(request: &Request, preview: &Preview) -> String {
+pub(super) fn place(request: &RunRequest, preview: &Preview) -> String {
     let place = match &preview.resumes {
         Some(folder) => format!("would resume {}", folder.path().display()),
         None => format!("would start a new run under {}", request.results.join(&request.experiment.name).display()),
@@ -142,11 +142,11 @@ pub(super) fn place(request: &Request, preview: &Preview) -> String {
     format!("{notice}{place}")
 }
 
-pub(super) fn stopped(stop: schedule::Stop) -> Stop {
+pub(super) fn stopped(stop: schedule::RunStop) -> Stop {
     let status = match stop {
-        schedule::Stop::Refused(_) => Status::BadInput,
-        schedule::Stop::CannotRun(_) => Status::CannotRun,
-        schedule::Stop::Interrupted(_) => Status::Interrupted,
+        schedule::RunStop::Refused(_) => Status::BadInput,
+        schedule::RunStop::CannotRun(_) => Status::CannotRun,
+        schedule::RunStop::Interrupted(_) => Status::Interrupted,
     };
     Stop::new(status, stop)
 }

@@ -31,7 +31,7 @@ pub(super) struct Args {
 /// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum RunState {
     Running,
     Finished,
     /// Unfinished and the newest of its experiment: `kiln run` (for a search, `kiln tune`) resumes it.
@@ -44,10 +44,10 @@ enum State {
 
 /// One run of the list.
 #[derive(Debug, Serialize)]
-struct Line {
+struct RunLine {
     experiment: String,
     run: String,
-    state: State,
+    state: RunState,
     /// Numbers of planned trials, of trials with a final row, and of those without a result.
     trials: usize,
     /// Whether a search may plan more.
@@ -64,7 +64,7 @@ struct Line {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let results = args.results.as_deref().unwrap_or(Path::new("results"));
-    let lines: Vec<Line> = names(results, args.results.is_some())?.iter().flat_map(|name| list(results, name)).collect();
+    let lines: Vec<RunLine> = names(results, args.results.is_some())?.iter().flat_map(|name| list(results, name)).collect();
     if args.json {
         let text = serde_json::to_string_pretty(&lines).map_err(|error| Stop::new(Status::Failed, error))?;
         print(&format!("{text}\n"))?;
@@ -91,19 +91,19 @@ fn names(results: &Path, is_named: bool) -> Result<Vec<String>, Stop> {
 }
 
 /// The runs of one experiment, newest first.
-fn list(results: &Path, experiment: &str) -> Vec<Line> {
+fn list(results: &Path, experiment: &str) -> Vec<RunLine> {
     let holder = holder(results, experiment);
     let runs = runs(results, experiment);
     let newest = runs.last().cloned();
     runs.iter().rev().map(|run| line(experiment, run, Some(run) == newest.as_ref(), holder.as_ref())).collect()
 }
 
-fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> Line {
+fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
     let size_bytes = size(run.path());
-    let mut line = Line {
+    let mut line = RunLine {
         experiment: experiment.to_owned(),
         run: run.name(),
-        state: State::Unreadable,
+        state: RunState::Unreadable,
         trials: 0,
         is_searching: false,
         done: 0,
@@ -116,7 +116,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         RunFile::read(&run.run_file()).and_then(|file| Ok((file, TrialTable::read(&run.trials_table()).map_err(|error| error.to_string())?.rows)));
     let (file, rows) = match read {
         Ok(read) => read,
-        Err(why) => return Line { note: Some(why), ..line },
+        Err(why) => return RunLine { note: Some(why), ..line },
     };
     let last: HashMap<&TrialId, Outcome> = rows.iter().map(|row| (&row.fixed.trial, row.fixed.outcome)).collect();
     let ends: Vec<Outcome> = file.plan.iter().filter_map(|trial| last.get(trial).copied()).filter(|outcome| outcome.is_final()).collect();
@@ -127,10 +127,10 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     line.age_seconds = file.launches.last().and_then(|launch| age_seconds(&launch.anchor.started_utc));
     line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
     line.state = match (is_newest, line.note.is_some(), line.done == line.trials && !line.is_searching) {
-        (_, true, _) => State::Running,
-        (_, _, true) => State::Finished,
-        (true, ..) => State::Resumable,
-        (false, ..) => State::Abandoned,
+        (_, true, _) => RunState::Running,
+        (_, _, true) => RunState::Finished,
+        (true, ..) => RunState::Resumable,
+        (false, ..) => RunState::Abandoned,
     };
     line
 }
@@ -153,7 +153,7 @@ fn size(folder: &Path) -> u64 {
         .sum()
 }
 
-fn table(lines: &[Line]) -> String {
+fn table(lines: &[RunLine]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header(["experiment", "run", "state", "done", "failed", "age", "size", ""]);

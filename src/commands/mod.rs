@@ -127,13 +127,13 @@ pub(crate) fn note(text: &str) {
 }
 
 /// As wide as the terminal; without a limit for a file or a pipe.
-pub(crate) fn page_style() -> crate::report::Style {
+pub(crate) fn page_style() -> crate::report::PageStyle {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
-        return crate::report::Style { width: None, has_color: false };
+        return crate::report::PageStyle { width: None, has_color: false };
     }
     let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
-    crate::report::Style { width, has_color: std::env::var_os("NO_COLOR").is_none() }
+    crate::report::PageStyle { width, has_color: std::env::var_os("NO_COLOR").is_none() }
 }
 
 pub fn main() -> ExitCode {

@@ -10,7 +10,7 @@ use super::Stop;
 
 /// Mark near the beginning of a file that kiln wrote.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct OwnMark {
     pub(super) text: &'static str,
     /// The command that writes such files.
     pub(super) maker: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Mark {
 const HEAD: u64 = 2048;
 
 /// Refuses to overwrite a file that kiln did not write, such as a table, an experiment or a device.
-pub(super) fn refuse_foreign(file: &Path, own: Mark) -> Result<(), Stop> {
+pub(super) fn refuse_foreign(file: &Path, own: OwnMark) -> Result<(), Stop> {
     let refuse = |what: &str| Err(Stop::bad_input(format!("{}: {what}; name a new file, such as `{}`", file.display(), own.example)));
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -17,7 +17,7 @@ use super::{
     planned::{Planned, plan_file},
     print,
 };
-use crate::schedule::{self, Instruments, Wanted};
+use crate::schedule::{self, Instruments, WantedTrials};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -55,7 +55,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// Returns the last outcome of each trial in the run that `kiln run` would resume; empty if the run cannot be read.
 fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
-    let wanted = Wanted { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, search: None, results, fresh: false, reruns: false };
+    let wanted =
+        WantedTrials { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, search: None, results, fresh: false, reruns: false };
     schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 

@@ -12,7 +12,7 @@ use kiln_core::{
         data::{Counts, DataFacts, PairCounts},
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
-    spec::{self, Loaded, Location, Problem, Problems, Request},
+    spec::{self, ExperimentRequest, Loaded, Location, Problem, Problems},
 };
 use kiln_data::{
     facts::{cache_folder, facts},
@@ -79,9 +79,9 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
 }
 
 /// The request to `spec`: the file, `--set` values and the environment.
-pub(super) fn request(file: PathBuf, set: &[String]) -> Request {
+pub(super) fn request(file: PathBuf, set: &[String]) -> ExperimentRequest {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
-    Request { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect(), text: None }
+    ExperimentRequest { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect(), text: None }
 }
 
 /// # Errors

@@ -9,9 +9,9 @@ use kiln_core::{record::run_file::write_whole, units::counted};
 
 use super::{
     Status, Stop, note,
-    own_file::{Mark, refuse_foreign},
+    own_file::{OwnMark, refuse_foreign},
     page_style, print,
-    sources::{Source, newest, of_folder, source},
+    sources::{TableSource, newest, of_folder, source},
 };
 use crate::report::{self, Album, Subject};
 
@@ -23,7 +23,7 @@ pub(super) struct Args {
     runs: Vec<String>,
     /// Output format. Default: text, or nothing if a page or plots are written.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ReportFormat>,
     /// Write one self-contained HTML page with tables and plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum ReportFormat {
     /// For a terminal.
     Text,
     /// For a pull request.
@@ -45,20 +45,20 @@ enum Format {
     Json,
 }
 
-const OWN_PAGE: Mark = Mark { text: "<meta name=\"generator\" content=\"kiln ", maker: "kiln report", example: "report.html" };
-const OWN_PICTURE: Mark = Mark { text: "<svg role=\"img\" data-by=\"kiln\"", ..OWN_PAGE };
+const OWN_PAGE: OwnMark = OwnMark { text: "<meta name=\"generator\" content=\"kiln ", maker: "kiln report", example: "report.html" };
+const OWN_PICTURE: OwnMark = OwnMark { text: "<svg role=\"img\" data-by=\"kiln\"", ..OWN_PAGE };
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(file) = &args.html {
         refuse_foreign(file, OWN_PAGE)?;
     }
-    let sources: Vec<Source> = match args.runs.is_empty() {
+    let sources: Vec<TableSource> = match args.runs.is_empty() {
         true => vec![of_folder(&newest(&args.results)?)?],
         false => args.runs.iter().map(|named| source(named)).collect::<Result<_, _>>()?,
     };
-    let subjects: Vec<Subject<'_>> = sources.iter().map(Source::subject).collect();
+    let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();
     let is_written = args.html.is_some() || args.svg.is_some();
-    if let Some(format) = args.format.or((!is_written).then_some(Format::Text)) {
+    if let Some(format) = args.format.or((!is_written).then_some(ReportFormat::Text)) {
         print(&printed(&subjects, format))?;
     }
     if is_written {
@@ -67,12 +67,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-fn printed(subjects: &[Subject<'_>], format: Format) -> String {
+fn printed(subjects: &[Subject<'_>], format: ReportFormat) -> String {
     let all = |of: &dyn Fn(Subject<'_>) -> String| subjects.iter().map(|subject| of(*subject)).collect::<Vec<_>>();
     match format {
-        Format::Text => all(&|subject| report::text(subject, page_style())).join("\n"),
-        Format::Markdown => all(&report::markdown).join("\n"),
-        Format::Json => match &all(&report::json)[..] {
+        ReportFormat::Text => all(&|subject| report::text(subject, page_style())).join("\n"),
+        ReportFormat::Markdown => all(&report::markdown).join("\n"),
+        ReportFormat::Json => match &all(&report::json)[..] {
             [one] => one.clone(),
             several => format!("[{}]\n", several.join(",")),
         },

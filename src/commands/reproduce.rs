@@ -13,17 +13,17 @@ use kiln_core::{
 
 use super::{
     Status, Stop,
-    compare::{Asked as Comparing, compare_and_print, compare_and_tell, surer},
+    compare::{CompareOptions as Comparing, compare_and_print, compare_and_tell, surer},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
     planned::plan_loaded,
-    run::{Asked, dry_run, instruments_for, status},
-    sources::{Source, is_of_revision, of_folder, source, table_of},
+    run::{PlannedFile, dry_run, instruments_for, status},
+    sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
     report::compare::{facts, now_different, reproduced},
-    schedule::{self, End, Instruments, Request, Style},
+    schedule::{self, Instruments, LaunchEnd, ProgressMode, RunRequest},
 };
 
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     // The experiment is taken as resolved then: today's environment variables have no effect.
     let file = Path::new(&base.name).with_file_name("experiment.yaml");
-    let request = spec::Request { file: file.clone(), text: Some(text), set: args.launch.settings(), variables: Vec::new() };
+    let request = spec::ExperimentRequest { file: file.clone(), text: Some(text), set: args.launch.settings(), variables: Vec::new() };
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     if loaded.experiment.sweep.search.is_some() {
         let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE --fresh` to search again";
@@ -51,9 +51,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     let mut launch = args.launch;
     launch.fresh = true;
-    let asked = Asked::new(plan_loaded(loaded)?, launch.dry_run)?;
+    let asked = PlannedFile::new(plan_loaded(loaded)?, launch.dry_run)?;
     let program = trial_program()?;
-    let begin = |request: &Request| {
+    let begin = |request: &RunRequest| {
         refuse_without_match(&base, request.trials, &args.comparing)?;
         let instruments = instruments_for(request.trials);
         if !launch.quiet {
@@ -68,7 +68,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
-    if report.end == End::Interrupted {
+    if report.end == LaunchEnd::Interrupted {
         let (experiment, new) = (report.folder.experiment(), report.folder.path());
         let (results, base) = (launch.results.display(), &base.name);
         let how = format!("`kiln run {} --results {results}` resumes it; then run `kiln compare {base} {}`", experiment.display(), new.display());
@@ -76,13 +76,13 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
     let compared = match launch.style() {
-        Style::Json => compare_and_tell(&base, &new, &args.comparing, reproduced)?,
+        ProgressMode::Json => compare_and_tell(&base, &new, &args.comparing, reproduced)?,
         _ => compare_and_print(&base, &new, &args.comparing, Some(reproduced))?,
     };
     Ok(surer(status(&report), compared))
 }
 
-fn base(named: &str) -> Result<Source, Stop> {
+fn base(named: &str) -> Result<TableSource, Stop> {
     if is_of_revision(named) {
         return source(named);
     }
@@ -91,7 +91,7 @@ fn base(named: &str) -> Result<Source, Stop> {
 }
 
 /// Stops before a long run if no trial of it could be compared.
-fn refuse_without_match(base: &Source, trials: &[Trial], comparing: &Comparing) -> Result<(), Stop> {
+fn refuse_without_match(base: &TableSource, trials: &[Trial], comparing: &Comparing) -> Result<(), Stop> {
     let there: HashSet<&TrialId> = base.table.rows.iter().map(|row| &row.fixed.trial).collect();
     if !comparing.matches_by_id() || there.is_empty() || trials.iter().any(|trial| there.contains(&trial.id)) {
         return Ok(());
@@ -101,7 +101,7 @@ fn refuse_without_match(base: &Source, trials: &[Trial], comparing: &Comparing) 
 }
 
 /// Prints the differences before the first trial, so that the user can stop.
-fn tell_what_differs(base: &Source, request: &Request, instruments: &Instruments) {
+fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Instruments) {
     let Some(recorded) = &base.run else {
         return note(&format!("{}: there is no `run.json` beside the table; differences in code, machine and data are unknown", base.name));
     };

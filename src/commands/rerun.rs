@@ -13,10 +13,10 @@ use super::{
     machine::trial_program,
     note,
     planned::{plan_file, plan_loaded},
-    run::{Asked, start},
-    sources::{Source, is_of_revision, of_folder, source},
+    run::{PlannedFile, start},
+    sources::{TableSource, is_of_revision, of_folder, source},
 };
-use crate::schedule::{End, Report, Selection};
+use crate::schedule::{LaunchEnd, LaunchReport, Selection};
 
 /// Options of `--rerun`.
 #[derive(clap::Args)]
@@ -47,19 +47,19 @@ pub(super) struct Args {
 /// One of the two sides.
 struct Side {
     name: &'static str,
-    asked: Asked,
+    asked: PlannedFile,
     program: PathBuf,
     launching: Launching,
     /// Trials of the plan that have not run yet, in plan order, grouped by repeat.
     rounds: Vec<Vec<TrialId>>,
-    report: Option<Report>,
+    report: Option<LaunchReport>,
 }
 
 /// Runs both sides, alternating trial by trial.
 ///
 /// # Errors
 /// If a side cannot be read, planned or run, or on an interruption.
-pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[Source; 2], Stop> {
+pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 2], Stop> {
     let folder = args.results.join(format!("rerun-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
     let mut base = Side::of("base", base, &args.base_set, args.base_program.as_deref(), args, &folder)?;
     let mut new = Side::of("new", new, &args.new_set, args.new_program.as_deref(), args, &folder)?;
@@ -107,7 +107,7 @@ impl Side {
             return Err(Stop::bad_input(format!("{}: there is no such program; name one with `--{name}-program`", program.display())));
         }
         let launching = Launching::quiet_in(folder.join(name));
-        Ok(Self { name, asked: Asked::new(planned, false)?, program, launching, rounds, report: None })
+        Ok(Self { name, asked: PlannedFile::new(planned, false)?, program, launching, rounds, report: None })
     }
 
     fn count(&self) -> usize {
@@ -121,14 +121,14 @@ impl Side {
         if let Some(failure) = &report.failure {
             return Err(stopped(failure.clone()));
         }
-        if report.end == End::Interrupted {
+        if report.end == LaunchEnd::Interrupted {
             return Err(Stop::new(Status::Interrupted, format!("interrupted; the trials that ran are under {}", folder.display())));
         }
         self.report = Some(report);
         Ok(())
     }
 
-    fn table(&self) -> Result<Source, Stop> {
+    fn table(&self) -> Result<TableSource, Stop> {
         let report = self.report.as_ref().ok_or_else(|| Stop::bad_input(format!("{}: the plan has no trials", self.name)))?;
         of_folder(&report.folder.trials_table())
     }
@@ -141,5 +141,5 @@ fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
         return Err(Stop::bad_input(format!("{}: there is no `experiment.yaml` beside the table; name a run or an experiment file", run.name)));
     };
     let file = Path::new(&run.name).with_file_name("experiment.yaml");
-    spec::load(&spec::Request { file, text: Some(text), set, variables: Vec::new() }).map_err(Stop::bad_input)
+    spec::load(&spec::ExperimentRequest { file, text: Some(text), set, variables: Vec::new() }).map_err(Stop::bad_input)
 }

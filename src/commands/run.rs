@@ -13,14 +13,14 @@ use kiln_core::{
 
 use super::{
     Status, Stop, initial_weights,
-    launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
+    launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
     machine::trial_program,
     planned::{Planned, all_here, plan_file},
     print,
 };
 use crate::{
     report,
-    schedule::{self, End, Instruments, Report, Request, Selection, Style},
+    schedule::{self, Instruments, LaunchEnd, LaunchReport, ProgressMode, RunRequest, Selection},
 };
 
 #[derive(clap::Args)]
@@ -47,13 +47,13 @@ fn outcome(text: &str) -> Result<Outcome, String> {
 }
 
 /// One file, read and planned.
-pub(super) struct Asked {
+pub(super) struct PlannedFile {
     planned: Planned,
     resolved: String,
     selection: Selection,
 }
 
-impl Asked {
+impl PlannedFile {
     /// # Errors
     /// If its data is missing, unless nothing is to be run.
     pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
@@ -69,8 +69,8 @@ impl Asked {
     }
 
     /// Builds the scheduler's request and passes it to `with`.
-    pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&Request) -> T) -> T {
-        let wanted = Wanted {
+    pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&RunRequest) -> T) -> T {
+        let wanted = WantedLaunch {
             experiment: &self.planned.loaded.experiment,
             resolved: &self.resolved,
             trials: &self.planned.plan.trials,
@@ -101,18 +101,18 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(worst)
 }
 
-fn plan(file: &Path, args: &Args) -> Result<Asked, Stop> {
+fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     let planned = plan_file(file.to_owned(), &args.launch.settings())?;
     let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
-    Ok(Asked { selection: Selection { only, rerun: args.rerun.clone() }, ..Asked::new(planned, args.launch.dry_run)? })
+    Ok(PlannedFile { selection: Selection { only, rerun: args.rerun.clone() }, ..PlannedFile::new(planned, args.launch.dry_run)? })
 }
 
-fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
+fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.launch.dry_run {
         return asked.request(&args.launch, program, dry_run);
     }
     let report = asked.request(&args.launch, program, start)?;
-    if args.launch.style() != Style::Json {
+    if args.launch.style() != ProgressMode::Json {
         print(&summary(&report, report.trials, asked.planned.loaded.experiment.description.as_deref())?)?;
     }
     if let Some(failure) = &report.failure {
@@ -125,7 +125,7 @@ fn run_one(asked: &Asked, args: &Args, program: &Path) -> Result<Status, Stop> {
 }
 
 /// Runs the requested trials.
-pub(super) fn start(request: &Request) -> Result<Report, Stop> {
+pub(super) fn start(request: &RunRequest) -> Result<LaunchReport, Stop> {
     schedule::run(request, instruments_for(request.trials)).map_err(stopped)
 }
 
@@ -133,7 +133,7 @@ pub(super) fn instruments_for(trials: &[Trial]) -> Instruments {
     instruments(trials.iter().any(|trial| needs_gpu(trial.engine, &trial.devices)))
 }
 
-pub(super) fn dry_run(request: &Request) -> Result<Status, Stop> {
+pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
     let preview = schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
     let mut text = format!("{}: {} of {} trials would run\n", place(request, &preview), preview.to_run.len(), request.trials.len());
     for (id, before) in &preview.to_run {
@@ -147,31 +147,35 @@ pub(super) fn dry_run(request: &Request) -> Result<Status, Stop> {
 }
 
 /// The exit status depends on the outcome of every requested trial; see `docs/design.md`.
-pub(super) fn status(report: &Report) -> Status {
+pub(super) fn status(report: &LaunchReport) -> Status {
     match report.end {
-        End::Interrupted => Status::Interrupted,
+        LaunchEnd::Interrupted => Status::Interrupted,
         _ if report.rows.iter().any(|row| !row.fixed.outcome.is_result()) => Status::Failed,
         _ => Status::Success,
     }
 }
 
-fn say_how_to_go_on(report: &Report, args: &Args) {
+fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
     let text = match report.end {
-        End::NothingToDo if report.left == 0 => {
+        LaunchEnd::NothingToDo if report.left == 0 => {
             "every trial already has its result; `--fresh` starts a new run, `--rerun failed` retries failed trials"
         }
-        End::NothingToDo => "the requested trials have already ended; `--rerun failed` retries failed trials, and without `--only` the others run",
-        End::Interrupted if args.launch.fresh => "interrupted; run the same command without `--fresh` to resume",
-        End::Interrupted => "interrupted; run the same command to resume",
-        End::Finished if report.left > 0 && args.only.is_empty() => "some trials have no final result yet; run the same command again to run them",
-        End::Finished if report.left > 0 => "some trials have no final result yet; run the same command without `--only` to run them",
-        End::Finished => return,
+        LaunchEnd::NothingToDo => {
+            "the requested trials have already ended; `--rerun failed` retries failed trials, and without `--only` the others run"
+        }
+        LaunchEnd::Interrupted if args.launch.fresh => "interrupted; run the same command without `--fresh` to resume",
+        LaunchEnd::Interrupted => "interrupted; run the same command to resume",
+        LaunchEnd::Finished if report.left > 0 && args.only.is_empty() => {
+            "some trials have no final result yet; run the same command again to run them"
+        }
+        LaunchEnd::Finished if report.left > 0 => "some trials have no final result yet; run the same command without `--only` to run them",
+        LaunchEnd::Finished => return,
     };
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
-fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result<String, Stop> {
+fn summary(report: &LaunchReport, planned: usize, description: Option<&str>) -> Result<String, Stop> {
     let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
     let page = report::summary(&table, planned, super::page_style());
     let folder = &report.folder;
@@ -185,7 +189,7 @@ fn summary(report: &Report, planned: usize, description: Option<&str>) -> Result
 const MOST_TEXTS: usize = 4;
 
 /// Returns the paths of the texts of `train.sample`; empty if there are none.
-fn texts(report: &Report) -> String {
+fn texts(report: &LaunchReport) -> String {
     let paths = report.rows.iter().map(|row| report.folder.attempt(&row.fixed.trial, row.fixed.attempt).join("sample.txt"));
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     if paths.is_empty() {

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 
 use kiln_hardware::{
     Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
-    query::{Format, Query, properties},
+    query::{Query, QueryFormat, properties},
     read_gpus, silence_of,
     snapshot::{HOST, gpu as gpu_snapshot, host as host_snapshot, host_items, items, json as items_json, name_of},
     text::{Naming, host_text, text},
@@ -48,7 +48,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return print(&list()).map(|()| Status::Success);
     }
     let query = match &args.query {
-        Some(properties) => Some(Format::parse(&args.format).and_then(|format| Query::parse(properties, format)).map_err(Stop::bad_input)?),
+        Some(properties) => Some(QueryFormat::parse(&args.format).and_then(|format| Query::parse(properties, format)).map_err(Stop::bad_input)?),
         None => None,
     };
     let nvml = Nvml::open(machine::nvml_library().as_deref());

@@ -16,7 +16,7 @@ use super::{Stop, note};
 use crate::report::Subject;
 
 /// A table with the run record beside it, if there is one.
-pub(super) struct Source {
+pub(super) struct TableSource {
     /// The name given on the command line, or the path where the table was found.
     pub(super) name: String,
     pub(super) table: TrialTable,
@@ -27,7 +27,7 @@ pub(super) struct Source {
     pub(super) folder: Option<RunFolder>,
 }
 
-impl Source {
+impl TableSource {
     pub(super) fn experiment_value(&self) -> Option<Value> {
         serde_yaml::from_str(self.experiment.as_ref()?).ok()
     }
@@ -43,7 +43,7 @@ impl Source {
 }
 
 /// Reads a table that a command line names. A name that is not a file or folder may be `REVISION:PATH`.
-pub(super) fn source(named: &str) -> Result<Source, Stop> {
+pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
     match revision(named) {
         Some((revision, path)) => of_revision(revision, path),
         None => of_folder(&table_of(Path::new(named))?),
@@ -59,18 +59,18 @@ fn revision(named: &str) -> Option<(&str, &str)> {
     named.split_once(':').filter(|_| !Path::new(named).exists())
 }
 
-pub(super) fn of_folder(path: &Path) -> Result<Source, Stop> {
+pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     let table = TrialTable::read(path).map_err(Stop::bad_input)?;
     let beside = path.parent().map(RunFolder::at);
     let file = beside.as_ref().map(RunFolder::run_file).filter(|file| file.is_file());
-    let run = file.and_then(|file| told(RunFile::read(&file)));
+    let run = file.and_then(|file| readable_run(RunFile::read(&file)));
     tell_torn(path, &table);
     let experiment = beside.as_ref().and_then(|folder| std::fs::read_to_string(folder.experiment()).ok());
-    Ok(Source { name: path.display().to_string(), table, run, experiment, folder: beside })
+    Ok(TableSource { name: path.display().to_string(), table, run, experiment, folder: beside })
 }
 
 /// Prints a note if the run record exists and cannot be read.
-fn told(run: Result<RunFile, String>) -> Option<RunFile> {
+fn readable_run(run: Result<RunFile, String>) -> Option<RunFile> {
     run.map_err(|error| note(&format!("note: {error}; the record of this run is not used"))).ok()
 }
 
@@ -89,7 +89,7 @@ fn tell_torn(path: &Path, table: &TrialTable) {
 const MOST_LINKS: usize = 8;
 
 /// `path` is relative to the root of the repository.
-fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
+fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let refuse = |what: String| {
         Stop::bad_input(format!("{revision}:{path}: {what}; name a run's folder, an experiment's folder, or a `trials.csv` that is committed there"))
     };
@@ -109,10 +109,10 @@ fn of_revision(revision: &str, path: &str) -> Result<Source, Stop> {
     let table = TrialTable::read_from(&mut Cursor::new(bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
-    let run = text(folder.run_file()).and_then(|text| told(RunFile::parse(&text, &shown)));
+    let run = text(folder.run_file()).and_then(|text| readable_run(RunFile::parse(&text, &shown)));
     tell_torn(&shown, &table);
     let experiment = text(folder.experiment());
-    Ok(Source { name: shown.display().to_string(), table, run, experiment, folder: None })
+    Ok(TableSource { name: shown.display().to_string(), table, run, experiment, folder: None })
 }
 
 /// The files of a commit.
@@ -122,19 +122,19 @@ struct Tree {
 
 /// The kind of entry that git stores at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum GitKind {
     File,
     Link,
     Folder,
 }
 
 impl Tree {
-    fn kind(&self, path: &Path) -> Option<Kind> {
+    fn kind(&self, path: &Path) -> Option<GitKind> {
         let listed = git(&["ls-tree", "--full-tree", &self.commit, "--", path.to_str()?])?;
         match listed.get(..6)? {
-            b"100644" | b"100755" => Some(Kind::File),
-            b"120000" => Some(Kind::Link),
-            b"040000" => Some(Kind::Folder),
+            b"100644" | b"100755" => Some(GitKind::File),
+            b"120000" => Some(GitKind::Link),
+            b"040000" => Some(GitKind::Folder),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl Tree {
         let mut left: Vec<PathBuf> = plain(path)?.iter().rev().map(PathBuf::from).collect();
         while let Some(name) = left.pop() {
             let here = place.join(name);
-            if self.kind(&here)? != Kind::Link {
+            if self.kind(&here)? != GitKind::Link {
                 place = here;
                 continue;
             }
@@ -168,12 +168,12 @@ impl Tree {
 
     /// Returns the table for a path: the file itself, that of a run's folder, or that of an experiment's newest run.
     fn table(&self, place: &Path) -> Option<PathBuf> {
-        if self.kind(place)? == Kind::File {
+        if self.kind(place)? == GitKind::File {
             return Some(place.to_owned());
         }
         let of_run = |folder: &Path| {
             let table = RunFolder::at(folder).trials_table();
-            (self.kind(&table) == Some(Kind::File)).then_some(table)
+            (self.kind(&table) == Some(GitKind::File)).then_some(table)
         };
         let names = || {
             let listed = git(&["ls-tree", "--full-tree", "--name-only", "-z", &format!("{}:{}", self.commit, place.to_str()?)])?;

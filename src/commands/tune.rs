@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 
 use super::{
     Status, Stop, initial_weights,
-    launching::{Launching, Wanted, instruments, needs_gpu, place, stopped},
+    launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
     machine::trial_program,
-    own_file::{Mark, refuse_foreign},
+    own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print,
 };
 use crate::{
     report,
-    schedule::{self, End, Instruments, Progressed, Report, Request, Selection, Style, Tuning},
+    schedule::{self, Instruments, LaunchEnd, LaunchReport, ProgressMode, Progressed, RunRequest, Selection, Tuning},
 };
 
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub(super) struct Args {
     file: PathBuf,
     /// Search for this with default settings, instead of the file's `sweep`.
     #[arg(long, value_name = "KIND", value_enum)]
-    search: Option<Kind>,
+    search: Option<SearchKind>,
     /// Write the chosen experiment to this file instead of `chosen.yaml` beside the tables.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(super) struct Args {
 
 /// Searches that need no settings.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+enum SearchKind {
     /// The largest batch size that fits into memory.
     LargestBatch,
     /// The batch size with the most samples per second.
@@ -54,7 +54,7 @@ enum Kind {
     Workers,
 }
 
-impl Kind {
+impl SearchKind {
     fn name(self) -> &'static str {
         match self {
             Self::LargestBatch => "largest-batch",
@@ -82,7 +82,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if !args.launch.dry_run {
         all_here(&[finder.notes(), initial_weights::faults(&loaded, &first)].concat())?;
     }
-    let wanted = Wanted {
+    let wanted = WantedLaunch {
         experiment,
         resolved: &spec::write_resolved(&loaded),
         trials: &first,
@@ -103,7 +103,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
 }
 
-const OWN_EXPERIMENT: Mark = Mark { text: spec::CHOSEN_BY_TUNE, maker: "kiln tune", example: "chosen.yaml" };
+const OWN_EXPERIMENT: OwnMark = OwnMark { text: spec::CHOSEN_BY_TUNE, maker: "kiln tune", example: "chosen.yaml" };
 
 /// Checks the output path before the search, not after hours of trials.
 fn check_output(args: &Args) -> Result<(), Stop> {
@@ -130,7 +130,7 @@ fn load(args: &Args) -> Result<Loaded, Stop> {
     load_file(args.file.clone(), &searched)
 }
 
-fn dry_run(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Status, Stop> {
+fn dry_run(request: &RunRequest, instruments: &dyn Fn() -> Instruments) -> Result<Status, Stop> {
     let preview = schedule::preview(request, instruments).map_err(stopped)?;
     let next = match preview.to_run.len() {
         0 => "no more trials to run".to_owned(),
@@ -142,10 +142,10 @@ fn dry_run(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<S
 }
 
 /// Returns the reason why there is no recommendation yet.
-fn unfinished(report: &Report) -> Stop {
+fn unfinished(report: &LaunchReport) -> Stop {
     match &report.failure {
         Some(failure) => stopped(failure.clone()),
-        None if report.end != End::Interrupted => {
+        None if report.end != LaunchEnd::Interrupted => {
             let missing = report.rows.iter().filter(|row| !row.fixed.outcome.is_final());
             let missing: Vec<String> = missing.map(|row| format!("trial {} ({})", row.fixed.trial, row.fixed.outcome)).collect();
             Stop::new(Status::Failed, format!("no final result yet for {}; run the same command to retry", missing.join(", ")))
@@ -154,7 +154,7 @@ fn unfinished(report: &Report) -> Stop {
     }
 }
 
-fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, loaded: &Loaded, args: &Args) -> Result<Status, Stop> {
+fn conclude(found: &Recommendation, progressed: &Progressed, report: &LaunchReport, loaded: &Loaded, args: &Args) -> Result<Status, Stop> {
     let style = args.launch.style();
     let experiment = &loaded.experiment;
     let metric = match &experiment.sweep.search {
@@ -162,11 +162,11 @@ fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, lo
         _ => None,
     };
     let refused: Vec<(String, String)> = progressed.refused.iter().map(schedule::Refused::spelled).collect();
-    let page = report::Search { found, metric, refused: &refused };
+    let page = report::SearchScope { found, metric, refused: &refused };
     let kept = report.folder.path().join("recommendation.md");
     write(&kept, &page.markdown(&format!("{}: {}", experiment.name, experiment.sweep.search.as_ref().map_or("", Search::kind))))?;
     let chosen = found.chosen.as_ref().map(|values| write_chosen(&report.folder, values, loaded, args)).transpose()?;
-    if style == Style::Json {
+    if style == ProgressMode::Json {
         let mut event = page.json();
         event["event"] = "recommendation".into();
         event["experiment"] = json!(chosen);
@@ -174,13 +174,13 @@ fn conclude(found: &Recommendation, progressed: &Progressed, report: &Report, lo
     } else {
         print(&format!("\n{}\n{}", page.text(super::page_style()), places(report, chosen.as_deref(), &kept)))?;
     }
-    if report.end == End::NothingToDo && style != Style::Json && !args.launch.quiet {
+    if report.end == LaunchEnd::NothingToDo && style != ProgressMode::Json && !args.launch.quiet {
         let _ = writeln!(std::io::stderr(), "the search is already complete; `--fresh` starts a new one");
     }
     Ok(if found.chosen.is_some() { Status::Success } else { Status::Failed })
 }
 
-fn places(report: &Report, chosen: Option<&Path>, kept: &Path) -> String {
+fn places(report: &LaunchReport, chosen: Option<&Path>, kept: &Path) -> String {
     let folder = &report.folder;
     let files = [folder.trials_table(), folder.snapshots_table(), folder.run_file(), folder.experiment(), kept.to_owned()];
     let files: String = files.iter().map(PathBuf::as_path).chain(chosen).map(|path| format!("  {}\n", path.display())).collect();

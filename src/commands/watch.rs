@@ -17,7 +17,7 @@ use std::{
 };
 
 use kiln_core::record::TableError;
-use kiln_hardware::{DeviceFacts, GpuDesk, Nvml, Patience, Tick, host, sampler::HostSeries};
+use kiln_hardware::{DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, host, sampler::HostSeries};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -27,8 +27,8 @@ use super::{
     Status, Stop,
     machine::{named_gpus, nvml_library},
 };
-use crate::readings::watch::{WatchWriter, Watched};
-use query::{Asking, queries};
+use crate::readings::watch::{WatchRow, WatchWriter};
+use query::{WatchQuery, queries};
 use view::View;
 
 /// Longest wait for the list of devices.
@@ -70,20 +70,20 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// The devices to read.
 struct Watching {
     devices: Vec<DeviceFacts>,
-    desk: Option<GpuDesk>,
+    desk: Option<GpuWatchdog>,
     host: Option<HostSeries>,
 }
 
 /// The output of each reading.
-enum Work {
+enum WatchWork {
     /// Lines and tables of what a sampler reads.
     Samples { watching: Watching, view: Option<View>, table: Option<WatchWriter> },
     /// Lines of selected properties.
-    Query(Asking),
+    Query(WatchQuery),
 }
 
 /// Values of one reading; `device` is an index into [`Watching::devices`], `None` for the host.
-struct Seen {
+struct WatchReading {
     device: Option<usize>,
     tick: Tick,
 }
@@ -91,7 +91,7 @@ struct Seen {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut work = work(&args)?;
     let signals = signals()?;
-    if let Work::Samples { watching, .. } = &mut work {
+    if let WatchWork::Samples { watching, .. } = &mut work {
         watching.look();
         if signals.recv_timeout(FIRST_PAUSE).is_ok() {
             return Ok(Status::Interrupted);
@@ -114,7 +114,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
 }
 
-fn work(args: &Args) -> Result<Work, Stop> {
+fn work(args: &Args) -> Result<WatchWork, Stop> {
     // Errors of the command line are reported before the driver is called.
     let queries = args.query.as_ref().map(|properties| queries(properties, &args.format)).transpose()?;
     let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
@@ -125,13 +125,13 @@ fn work(args: &Args) -> Result<Work, Stop> {
         Err(absent) => return Err(nothing(&absent.to_string())),
     };
     if let (Some(queries), Some(nvml)) = (queries, &nvml) {
-        return Ok(Work::Query(Asking::new(Arc::clone(nvml), devices, queries, patience)));
+        return Ok(WatchWork::Query(WatchQuery::new(Arc::clone(nvml), devices, queries, patience)));
     }
     let table = table(args)?;
     let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");
     let view = is_shown.then(View::new);
-    let desk = nvml.map(|nvml| GpuDesk::new(&nvml, patience));
-    Ok(Work::Samples { watching: Watching { devices, desk, host }, view, table })
+    let desk = nvml.map(|nvml| GpuWatchdog::new(&nvml, patience));
+    Ok(WatchWork::Samples { watching: Watching { devices, desk, host }, view, table })
 }
 
 /// Returns the devices to watch, within a time limit.
@@ -146,7 +146,7 @@ fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<Device
     Ok((Some(nvml), devices))
 }
 
-impl Work {
+impl WatchWork {
     /// Does one reading; `false` once nobody reads the output.
     fn look(&mut self) -> Result<bool, Stop> {
         match self {
@@ -224,7 +224,7 @@ fn signals() -> Result<Receiver<i32>, Stop> {
 }
 
 impl Watching {
-    fn look(&mut self) -> Vec<Seen> {
+    fn look(&mut self) -> Vec<WatchReading> {
         let began = Instant::now();
         let monotonic_nanoseconds = host::monotonic_nanoseconds();
         let host = self.host.as_mut().map(HostSeries::tick);
@@ -238,19 +238,19 @@ impl Watching {
                 tick.gpu = look.tick;
             }
             tick.reading_seconds = began.elapsed().as_secs_f64();
-            Seen { device: Some(place), tick }
+            WatchReading { device: Some(place), tick }
         });
-        let mut seen: Vec<Seen> = devices.collect();
+        let mut seen: Vec<WatchReading> = devices.collect();
         let of_host = |host| Tick { monotonic_nanoseconds, reading_seconds: host_seconds, host, ..Tick::default() };
-        seen.extend(host.map(|host| Seen { device: None, tick: of_host(host) }));
+        seen.extend(host.map(|host| WatchReading { device: None, tick: of_host(host) }));
         seen
     }
 }
 
-fn rows<'a>(devices: &'a [DeviceFacts], seen: &'a [Seen], utc: &'a str) -> Vec<Watched<'a>> {
-    let row = |seen: &'a Seen| {
+fn rows<'a>(devices: &'a [DeviceFacts], seen: &'a [WatchReading], utc: &'a str) -> Vec<WatchRow<'a>> {
+    let row = |seen: &'a WatchReading| {
         let device = seen.device.map(|place| &devices[place]);
-        Watched {
+        WatchRow {
             utc,
             index: device.map(|device| device.index),
             device: device.map_or("host", |device| &device.uuid),

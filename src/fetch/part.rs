@@ -11,7 +11,7 @@ use kiln_data::source;
 use super::{Download, FetchError};
 
 /// The file while it grows, locked against a second kiln.
-pub(super) struct Part {
+pub(super) struct PartFile {
     path: PathBuf,
     file: File,
     /// Number of bytes on disk.
@@ -20,14 +20,14 @@ pub(super) struct Part {
     pub(super) etag: Option<String>,
 }
 
-impl Drop for Part {
+impl Drop for PartFile {
     fn drop(&mut self) {
         // A child that another thread is just starting still has the file until it becomes its program.
         let _ = self.file.unlock();
     }
 }
 
-impl Part {
+impl PartFile {
     pub(super) fn open(destination: &Path) -> Result<Self, FetchError> {
         let path = beside(destination, ".part");
         let failed = |error| FetchError::Write { path: path.clone(), error };
@@ -112,10 +112,10 @@ mod tests {
     fn a_full_disk_says_how_much_is_missing() {
         // A device of Linux on which every write fails with a full disk.
         let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else { return };
-        let mut part = Part { path: PathBuf::from("set/file.part"), file, done: 1024, etag: None };
+        let mut part = PartFile { path: PathBuf::from("set/file.part"), file, done: 1024, etag: None };
         let error = part.append(&[0; 100], Some(4096)).unwrap_err();
         assert!(matches!(error, FetchError::DiskFull { done: 1024, .. }), "{error}");
-        assert!(error.to_string().contains("1.0 KiB of it came, 3.0 KiB are missing"), "{error}");
+        assert!(error.to_string().contains("1.0 KiB are done, 3.0 KiB are missing"), "{error}");
         assert_eq!(part.done, 1024);
     }
 }

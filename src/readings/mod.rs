@@ -7,4 +7,4 @@ pub mod watch;
 
 pub use identity::{Paths, Privacy};
 pub use samples::{SampleRow, SampleWriter};
-pub use snapshots::{Moment, SnapshotRow, SnapshotWriter};
+pub use snapshots::{SnapshotMoment, SnapshotRow, SnapshotWriter};

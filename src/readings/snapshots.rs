@@ -19,7 +19,7 @@ pub struct SnapshotRow {
     pub launch: u64,
     pub trial: Option<TrialId>,
     pub attempt: Option<u64>,
-    pub moment: Moment,
+    pub moment: SnapshotMoment,
     pub device: String,
     pub section: String,
     pub field: String,
@@ -33,7 +33,7 @@ pub struct SnapshotRow {
 /// When a snapshot was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Moment {
+pub enum SnapshotMoment {
     Launch,
     /// At the start or end of an attempt.
     Start,
@@ -72,14 +72,14 @@ impl SnapshotWriter {
     /// # Errors
     /// When the write fails; the file then ends with the rows before.
     pub fn write_all(&mut self, snapshot: &Snapshot) -> Result<(), TableError> {
-        self.write(snapshot, Moment::Launch, None)
+        self.write(snapshot, SnapshotMoment::Launch, None)
     }
 
     /// Writes a snapshot at an attempt's start or end: the fields that changed since the last one of this launch, and those that disappeared.
     ///
     /// # Errors
     /// As [`SnapshotWriter::write_all`].
-    pub fn write_changes(&mut self, snapshot: &Snapshot, moment: Moment, trial: &TrialId, attempt: u64) -> Result<(), TableError> {
+    pub fn write_changes(&mut self, snapshot: &Snapshot, moment: SnapshotMoment, trial: &TrialId, attempt: u64) -> Result<(), TableError> {
         self.write(snapshot, moment, Some((trial, attempt)))
     }
 
@@ -91,7 +91,7 @@ impl SnapshotWriter {
         self.table.sync()
     }
 
-    fn write(&mut self, snapshot: &Snapshot, moment: Moment, attempt: Option<(&TrialId, u64)>) -> Result<(), TableError> {
+    fn write(&mut self, snapshot: &Snapshot, moment: SnapshotMoment, attempt: Option<(&TrialId, u64)>) -> Result<(), TableError> {
         let mut rows = Vec::new();
         let mut seen = HashMap::new();
         for entry in snapshot.entries.iter().map(|entry| self.privacy.apply(entry)) {
@@ -100,7 +100,7 @@ impl SnapshotWriter {
                 // Two masked processes have the same field name.
                 continue;
             }
-            if moment == Moment::Launch || self.last.get(&key) != Some(&entry.value) {
+            if moment == SnapshotMoment::Launch || self.last.get(&key) != Some(&entry.value) {
                 rows.push(self.row(&snapshot.device, &entry, moment, attempt)?);
             }
             seen.insert(key, entry.into_owned().value);
@@ -119,7 +119,7 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    fn row(&self, device: &str, entry: &Entry, moment: Moment, attempt: Option<(&TrialId, u64)>) -> Result<Vec<String>, TableError> {
+    fn row(&self, device: &str, entry: &Entry, moment: SnapshotMoment, attempt: Option<(&TrialId, u64)>) -> Result<Vec<String>, TableError> {
         let row = SnapshotRow {
             kiln_table: SNAPSHOTS.version.to_owned(),
             launch: self.launch,
@@ -164,11 +164,11 @@ mod tests {
         let trial = TrialId("0123456789".into());
         writer.write_all(&snapshot(vec![entry("name", "A", false), entry("clock", "1", false), entry("x", "7", false)])).unwrap();
         let started = snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]);
-        writer.at(1.5).write_changes(&started, Moment::Start, &trial, 1).unwrap();
-        writer.write_changes(&snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]), Moment::End, &trial, 1).unwrap();
+        writer.at(1.5).write_changes(&started, SnapshotMoment::Start, &trial, 1).unwrap();
+        writer.write_changes(&snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]), SnapshotMoment::End, &trial, 1).unwrap();
         let rows = rows(&path);
         assert_eq!(rows.len(), 5);
-        assert!(rows[..3].iter().all(|row| row.moment == Moment::Launch && row.trial.is_none()));
+        assert!(rows[..3].iter().all(|row| row.moment == SnapshotMoment::Launch && row.trial.is_none()));
         assert_eq!((rows[3].field.as_str(), rows[3].value.as_deref(), rows[3].trial.as_ref()), ("clock", Some("2"), Some(&trial)));
         assert_eq!((rows[2].run_seconds, rows[3].run_seconds), (None, Some(1.5)));
         assert_eq!((rows[4].field.as_str(), rows[4].reason.as_deref()), ("x", Some("no longer there")));

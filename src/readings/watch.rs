@@ -43,7 +43,7 @@ fn names() -> Vec<String> {
 
 /// One row: time, device and values of a reading.
 #[derive(Clone, Debug)]
-pub struct Watched<'a> {
+pub struct WatchRow<'a> {
     pub utc: &'a str,
     /// `None` for the host.
     pub index: Option<u32>,
@@ -52,7 +52,7 @@ pub struct Watched<'a> {
     pub tick: &'a Tick,
 }
 
-impl Watched<'_> {
+impl WatchRow<'_> {
     fn cells(&self) -> Vec<String> {
         let sampled = SampledTick { trial: String::new(), attempt: 0, device_uuid: None, run_seconds: 0.0, tick: self.tick.clone() };
         let own = [
@@ -102,8 +102,8 @@ impl WatchWriter {
     ///
     /// # Errors
     /// When the file or standard output cannot be written.
-    pub fn append(&mut self, rows: &[Watched]) -> io::Result<()> {
-        let cells: Vec<Vec<String>> = rows.iter().map(Watched::cells).collect();
+    pub fn append(&mut self, rows: &[WatchRow]) -> io::Result<()> {
+        let cells: Vec<Vec<String>> = rows.iter().map(WatchRow::cells).collect();
         match self {
             Self::File(table) => Ok(table.append_all(cells.iter().map(Vec::as_slice))?),
             Self::Stdout { is_read } => {
@@ -156,7 +156,7 @@ mod tests {
     fn a_row_has_a_cell_for_every_column_and_nothing_of_a_trial() {
         let names = names();
         let tick = Tick { gpu: Some(GpuTick { utilization: Some(0.25), ..GpuTick::default() }), gpu_absence: None, ..Tick::default() };
-        let row = Watched { utc: "2026-01-02T03:04:05Z", index: Some(3), device: "GPU-3", name: Some("x"), tick: &tick };
+        let row = WatchRow { utc: "2026-01-02T03:04:05Z", index: Some(3), device: "GPU-3", name: Some("x"), tick: &tick };
         let cells = row.cells();
         assert_eq!(cells.len(), names.len());
         let cell = |name: &str| &cells[names.iter().position(|known| known == name).unwrap()];
@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.csv");
         let tick = Tick::default();
-        let row = Watched { utc: "u", index: None, device: "host", name: None, tick: &tick };
+        let row = WatchRow { utc: "u", index: None, device: "host", name: None, tick: &tick };
         for _ in 0..2 {
             WatchWriter::file(&path).unwrap().0.append(&[row.clone(), row.clone()]).unwrap();
         }

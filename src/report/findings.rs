@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Write};
 use kiln_core::units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls};
 
 use super::{
-    diagnosis::{Evidence, Finding, Threshold},
+    diagnosis::{Evidence, RuleFinding, Threshold},
     layout::escaped,
     points::UNSWEPT,
 };
@@ -14,26 +14,26 @@ use super::{
 const MOST_LINES: usize = 5;
 
 /// Findings of one rule.
-struct Group<'a> {
+struct FindingGroup<'a> {
     rule: &'static str,
     /// Findings of greatest weight first.
-    findings: Vec<&'a Finding>,
+    findings: Vec<&'a RuleFinding>,
 }
 
 /// Findings by rule; a rule is placed by its finding of greatest weight.
-fn by_rule(findings: &[Finding]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn by_rule(findings: &[RuleFinding]) -> Vec<FindingGroup<'_>> {
+    let mut groups: Vec<FindingGroup<'_>> = Vec::new();
     for finding in findings {
         match groups.iter_mut().find(|group| group.rule == finding.rule) {
             Some(group) => group.findings.push(finding),
-            None => groups.push(Group { rule: finding.rule, findings: vec![finding] }),
+            None => groups.push(FindingGroup { rule: finding.rule, findings: vec![finding] }),
         }
     }
     groups
 }
 
 /// A line for each rule that fired, a handful at most, and how to see the rest. `trials` is how many have ended.
-pub(super) fn lines(findings: &[Finding], trials: usize) -> Vec<String> {
+pub(super) fn lines(findings: &[RuleFinding], trials: usize) -> Vec<String> {
     let groups = by_rule(findings);
     let mut lines: Vec<String> = groups.iter().take(MOST_LINES).map(|group| group.line(trials)).collect();
     if groups.len() > MOST_LINES {
@@ -43,7 +43,7 @@ pub(super) fn lines(findings: &[Finding], trials: usize) -> Vec<String> {
     lines
 }
 
-impl Group<'_> {
+impl FindingGroup<'_> {
     /// `data-bound (3 of 18 trials, data.num_workers 0): the trainer waited …`
     fn line(&self, trials: usize) -> String {
         let worst = self.findings[0];
@@ -66,7 +66,7 @@ impl Group<'_> {
 }
 
 /// A finding as pages show it: repeats of a point grouped, numbers with their units.
-pub(super) struct Told {
+pub(super) struct WordedFinding {
     /// `data-bound: trial 504d19fd42 (data.num_workers 0) and 2 repeats`.
     pub(super) head: String,
     pub(super) is_fault: bool,
@@ -87,12 +87,12 @@ pub(super) struct ToldCell {
 }
 
 /// All findings, by rule and then by point, most costly first.
-pub(super) fn told(findings: &[Finding]) -> Vec<Told> {
-    by_rule(findings).iter().flat_map(|group| by_point(&group.findings)).map(|point| Told::of(&point)).collect()
+pub(super) fn told(findings: &[RuleFinding]) -> Vec<WordedFinding> {
+    by_rule(findings).iter().flat_map(|group| by_point(&group.findings)).map(|point| WordedFinding::of(&point)).collect()
 }
 
-fn by_point<'a>(findings: &[&'a Finding]) -> Vec<Vec<&'a Finding>> {
-    let mut points: Vec<Vec<&Finding>> = Vec::new();
+fn by_point<'a>(findings: &[&'a RuleFinding]) -> Vec<Vec<&'a RuleFinding>> {
+    let mut points: Vec<Vec<&RuleFinding>> = Vec::new();
     let mut place_of: HashMap<&str, usize> = HashMap::new();
     for finding in findings {
         let place = *place_of.entry(&finding.point).or_insert(points.len());
@@ -104,8 +104,8 @@ fn by_point<'a>(findings: &[&'a Finding]) -> Vec<Vec<&'a Finding>> {
     points
 }
 
-impl Told {
-    fn of(point: &[&Finding]) -> Self {
+impl WordedFinding {
+    fn of(point: &[&RuleFinding]) -> Self {
         let worst = point[0];
         let cell = |cell: &Evidence| ToldCell { column: cell.column, whose: whose(cell), value: shown(cell) };
         Self {
@@ -122,22 +122,22 @@ impl Told {
 }
 
 /// Full text of each finding, repeats of a point grouped.
-pub(super) fn in_full(findings: &[Finding], form: Form) -> String {
+pub(super) fn in_full(findings: &[RuleFinding], form: FindingForm) -> String {
     let write = match form {
-        Form::Text => as_text,
-        Form::Markdown => as_markdown,
+        FindingForm::Text => as_text,
+        FindingForm::Markdown => as_markdown,
     };
     told(findings).iter().map(write).collect()
 }
 
 /// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FindingForm {
     Text,
     Markdown,
 }
 
-fn head(point: &[&Finding]) -> String {
+fn head(point: &[&RuleFinding]) -> String {
     let worst = point[0];
     let values = if worst.point == UNSWEPT { String::new() } else { format!(" ({})", worst.point) };
     let more = if point.len() > 1 { format!(" and {}", counted(point.len() - 1, "repeat")) } else { String::new() };
@@ -145,7 +145,7 @@ fn head(point: &[&Finding]) -> String {
     format!("{}: trial {}{values}{more}{kind}", worst.rule, worst.trial)
 }
 
-fn as_text(finding: &Told) -> String {
+fn as_text(finding: &WordedFinding) -> String {
     let width = finding.evidence.iter().map(|cell| cell.column.chars().count()).max().unwrap_or(0);
     let mut text = format!("\n{}\n  {}\n  {}\n  refuted by: {}\n  read:\n", finding.head, finding.says, finding.means, finding.refuted_by);
     for cell in &finding.evidence {
@@ -161,9 +161,9 @@ fn as_text(finding: &Told) -> String {
     text
 }
 
-fn as_markdown(finding: &Told) -> String {
+fn as_markdown(finding: &WordedFinding) -> String {
     let says = escaped(&capitalized(&finding.says));
-    let (head, Told { means, refuted_by, .. }) = (escaped(&finding.head), finding);
+    let (head, WordedFinding { means, refuted_by, .. }) = (escaped(&finding.head), finding);
     let mut text = format!("\n## {head}\n\n{says}. {means}\n\nRefuted by: {refuted_by}\n\n| column | value |\n|---|---|\n");
     for cell in &finding.evidence {
         let _ = writeln!(text, "| `{}`{} | {} |", cell.column, escaped(&cell.whose), escaped(&cell.value));

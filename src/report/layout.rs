@@ -21,7 +21,7 @@ const RULE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fi
 
 /// Width and color of the page.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub struct PageStyle {
     /// Columns of the terminal; `None` for no limit (a file, a pipe).
     pub width: Option<u16>,
     /// Whether the best line is bold.

@@ -18,9 +18,9 @@ pub mod summary;
 
 pub use diagnosis::diagnose;
 pub use html::Album;
-pub use layout::Style;
+pub use layout::PageStyle;
 pub use manual::manual;
 pub use notices::notices;
 pub use page::{Subject, json, markdown, text};
-pub use recommendation::Search;
+pub use recommendation::SearchScope;
 pub use summary::summary;

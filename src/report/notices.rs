@@ -10,13 +10,13 @@ use kiln_core::{
 };
 
 use super::{
-    diagnosis::Finding,
+    diagnosis::RuleFinding,
     points::{Point, pieces, points},
     rates::Rates,
 };
 
 /// Returns the notices that `findings` do not cover, most important first.
-pub fn notices(table: &TrialTable, findings: &[Finding]) -> Vec<String> {
+pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     let points = points(table);
     let completed: Vec<&TrialRow> =
         points.iter().flat_map(|point| point.rows.iter().copied()).filter(|row| row.samples_per_second.is_some()).collect();

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    diagnosis::{Finding, diagnose},
-    findings::{Form, in_full},
-    layout::{Style, escaped},
+    diagnosis::{RuleFinding, diagnose},
+    findings::{FindingForm, in_full},
+    layout::{PageStyle, escaped},
     notices,
     points::points,
     summary::summary_with,
@@ -45,19 +45,19 @@ impl<'a> Subject<'a> {
 }
 
 /// For a terminal.
-pub fn text(subject: Subject<'_>, style: Style) -> String {
+pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
     let findings = diagnose(subject.table);
     let page = summary_with(subject.table, subject.planned(), &findings, style);
-    format!("{}\n\n{page}{}", subject.name, in_full(&findings, Form::Text))
+    format!("{}\n\n{page}{}", subject.name, in_full(&findings, FindingForm::Text))
 }
 
 /// For a pull request: the summary as it stands on a terminal without limit, then a section per finding.
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose(subject.table);
-    let page = summary_with(subject.table, subject.planned(), &findings, Style { width: None, has_color: false });
+    let page = summary_with(subject.table, subject.planned(), &findings, PageStyle { width: None, has_color: false });
     // No name can close the code block.
     let fence = "`".repeat(longest_run(&page, '`').max(2) + 1);
-    format!("# {}\n\n{fence}\n{page}{fence}\n{}", escaped(subject.name), in_full(&findings, Form::Markdown))
+    format!("# {}\n\n{fence}\n{page}{fence}\n{}", escaped(subject.name), in_full(&findings, FindingForm::Markdown))
 }
 
 /// Returns the length of the longest run of one letter.
@@ -66,13 +66,13 @@ fn longest_run(text: &str, letter: char) -> usize {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct ReportPage {
     kiln_report: u32,
     table: String,
     planned: usize,
     outcomes: Map<String, Value>,
     points: Vec<Value>,
-    findings: Vec<Finding>,
+    findings: Vec<RuleFinding>,
     notices: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ struct Report {
 pub fn json(subject: Subject<'_>) -> String {
     let table = subject.table;
     let findings = diagnose(table);
-    let report = Report {
+    let report = ReportPage {
         kiln_report: KILN_REPORT,
         table: subject.name.to_owned(),
         planned: subject.planned(),

@@ -108,17 +108,17 @@ impl Statistic {
 }
 
 /// Batch and accumulation.
-pub(super) type Pieces = (u64, u64);
+pub(super) type BatchPieces = (u64, u64);
 
 /// Batch size and accumulation of a trial that replaces one that ran out of memory; it is not a repeat of a planned trial.
-pub(super) fn pieces(row: &TrialRow) -> Option<Pieces> {
+pub(super) fn pieces(row: &TrialRow) -> Option<BatchPieces> {
     row.fallback_of.as_ref().map(|_| (row.batch_size, row.grad_accumulation))
 }
 
 /// All points, in the plan's order.
 pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
     let mut points: Vec<Point<'_>> = Vec::new();
-    let mut place_of: HashMap<(&[String], Option<Pieces>), usize> = HashMap::new();
+    let mut place_of: HashMap<(&[String], Option<BatchPieces>), usize> = HashMap::new();
     for row in table.last_attempts() {
         let place = *place_of.entry((&row.axes, pieces(&row.fixed))).or_insert(points.len());
         if place == points.len() {

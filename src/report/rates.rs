@@ -10,7 +10,7 @@ use std::{collections::HashMap, fmt};
 use kiln_core::{
     plan::TrialId,
     record::TrialRow,
-    statistics::{self, Estimate, Field, Run, SESSION_JUMP, WORTH},
+    statistics::{self, Estimate, Field, SESSION_JUMP, TimedRun, WORTH},
     units::Fraction,
 };
 
@@ -134,10 +134,10 @@ impl Rates {
         let usable = |row: &TrialRow| rate(row).filter(|rate| rate.is_finite() && *rate > 0.0);
         let run = |row: &TrialRow| {
             let (value, block) = (usable(row)?, Some(*blocks.of.get(&row.trial)?));
-            Some(Run { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty(), is_at_once: false })
+            Some(TimedRun { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty(), is_at_once: false })
         };
-        let runs: Vec<Vec<Run>> = points.iter().map(|point| point.completed().filter_map(run).collect()).collect();
-        let middle = |runs: &Vec<Run>| Some((statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())?, runs.len()));
+        let runs: Vec<Vec<TimedRun>> = points.iter().map(|point| point.completed().filter_map(run).collect()).collect();
+        let middle = |runs: &Vec<TimedRun>| Some((statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())?, runs.len()));
         let is_repeated = points.iter().any(|point| point.completed().filter_map(usable).count() > 1);
         let lack = if is_repeated { Unknown::Apart } else { Unknown::Single };
         Self {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use kiln_core::{
     plan::{
         Outcome,
-        search::{Cost, Probe, Recommendation, told},
+        search::{Cost, Probe, Recommendation, describe_values},
         show,
     },
     units::{Bytes, Fraction, Seconds, counted, decimals},
@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     findings::capitalized,
-    layout::{MUST_STAY, PageColumn, Style, as_markdown, fitting, layout, significant},
+    layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, layout, significant},
 };
 
 /// Result of a search and its context.
 #[derive(Clone, Copy, Debug)]
-pub struct Search<'a> {
+pub struct SearchScope<'a> {
     pub found: &'a Recommendation,
     /// The column that decides, where it is not one of the usual columns.
     pub metric: Option<&'a str>,
@@ -27,9 +27,9 @@ pub struct Search<'a> {
     pub refused: &'a [(String, String)],
 }
 
-impl Search<'_> {
+impl SearchScope<'_> {
     /// For a terminal or a pipe, ending in a line feed.
-    pub fn text(&self, style: Style) -> String {
+    pub fn text(&self, style: PageStyle) -> String {
         let mut page = format!("{}\n  {}\n\n", self.head(), self.found.why);
         let columns = self.evidence();
         page.push_str(&layout(&fitting(&columns, style.width), style.width, style.has_color));
@@ -68,7 +68,7 @@ impl Search<'_> {
 
     fn head(&self) -> String {
         match &self.found.chosen {
-            Some(values) => format!("Recommended: {}", told(values)),
+            Some(values) => format!("Recommended: {}", describe_values(values)),
             None => "Nothing to recommend".to_owned(),
         }
     }

@@ -12,9 +12,9 @@ use kiln_core::{
 };
 
 use super::{
-    diagnosis::{Finding, diagnose},
+    diagnosis::{RuleFinding, diagnose},
     findings::lines,
-    layout::{MUST_STAY, PageColumn, Style, fitting, layout},
+    layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
     notices,
     points::{Point, Speed, lengths_differ, note_on, pieces, points, short_names, shown, speed},
     rates::{Rates, order_of_best},
@@ -24,12 +24,12 @@ use super::{
 const MOST_LISTED: usize = 20;
 
 /// The whole page, ending in a line feed. `planned` is how many trials the plan has.
-pub fn summary(table: &TrialTable, planned: usize, style: Style) -> String {
+pub fn summary(table: &TrialTable, planned: usize, style: PageStyle) -> String {
     summary_with(table, planned, &diagnose(table), style)
 }
 
 /// The same page, with findings that the caller computed.
-pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Finding], style: Style) -> String {
+pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[RuleFinding], style: PageStyle) -> String {
     let all = points(table);
     let ranking = Ranking::new(&all, speed(&all, &table.axes));
     let mut page = format!("{}\n", counts(table, planned));
@@ -49,7 +49,7 @@ pub(super) fn summary_with(table: &TrialTable, planned: usize, findings: &[Findi
 }
 
 /// A line per finding, most costly first, then the notices on the whole run.
-fn remarks(table: &TrialTable, findings: &[Finding]) -> String {
+fn remarks(table: &TrialTable, findings: &[RuleFinding]) -> String {
     let found = lines(findings, table.last_attempts().len()).into_iter().map(|line| format!("finding: {line}\n"));
     let mut text: String = found.collect();
     if !text.is_empty() {
@@ -128,7 +128,7 @@ impl<'a> Ranking<'a> {
         Self { points, order, rate, has_repeats }
     }
 
-    fn render(&self, axes: &[String], style: Style) -> String {
+    fn render(&self, axes: &[String], style: PageStyle) -> String {
         let columns = self.columns(axes);
         let kept = fitting(&columns, style.width);
         let left_out: Vec<&str> =
@@ -231,7 +231,7 @@ mod tests {
         *,
     };
 
-    const WIDE: Style = Style { width: None, has_color: false };
+    const WIDE: PageStyle = PageStyle { width: None, has_color: false };
 
     fn full(id: u64, rate: f64) -> TrialRow {
         TrialRow {
@@ -339,20 +339,20 @@ mod tests {
     fn a_narrow_terminal_keeps_axes_and_throughput_and_says_what_it_left_out() {
         let table = table(&["train.batch_size", "data.num_workers"], vec![(full(1, 100.0), &["4", "0"]), (full(2, 200.0), &["8", "40"])]);
         for width in [40_u16, 60, 80, 100] {
-            let page = summary(&table, 0, Style { width: Some(width), has_color: false });
+            let page = summary(&table, 0, PageStyle { width: Some(width), has_color: false });
             let body: Vec<&str> = page.lines().take_while(|line| !line.starts_with('*')).collect();
             assert!(widest_line(&body.join("\n")) <= usize::from(width), "{width}:\n{page}");
             assert!(page.contains("samples/s") && page.contains("200"), "{width}:\n{page}");
         }
-        let narrow = summary(&table, 0, Style { width: Some(60), has_color: false });
+        let narrow = summary(&table, 0, PageStyle { width: Some(60), has_color: false });
         assert!(narrow.contains("hidden for width: tokens/s, "), "{narrow}");
     }
 
     #[test]
     fn only_a_terminal_gets_escapes() {
         let table = table(&[], vec![(row(1, 10.0), &[])]);
-        assert!(!summary(&table, 0, Style { width: Some(80), has_color: false }).contains('\u{1b}'));
-        assert!(summary(&table, 0, Style { width: Some(80), has_color: true }).contains('\u{1b}'));
+        assert!(!summary(&table, 0, PageStyle { width: Some(80), has_color: false }).contains('\u{1b}'));
+        assert!(summary(&table, 0, PageStyle { width: Some(80), has_color: true }).contains('\u{1b}'));
     }
 
     #[test]

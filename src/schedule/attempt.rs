@@ -23,14 +23,14 @@ use kiln_hardware::processor::has_bf16;
 use rustix::process::Signal;
 
 use super::{
-    Event, Instruments, Request,
-    child::{self, Running, Start},
+    Event, Instruments, RunRequest,
+    child::{self, ChildStart, Running},
     clock,
-    instruments::{DeviceFacts, TrialReadings, Watch},
-    judge::{Ending, Exit, StopCause, judge},
-    listen::Heard,
+    instruments::{AttemptReadings, AttemptWatch, LeasedGpu},
+    judge::{AttemptEnding, Exit, StopCause, judge},
+    listen::ChildState,
     memory, oom_killer,
-    row::{Facts, UUIDS_APART, row},
+    row::{AttemptFacts, UUIDS_APART, row},
 };
 
 /// Time from SIGTERM to SIGKILL.
@@ -41,14 +41,14 @@ const CHECKPOINT_GRACE: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Setting of an attempt: its folder, devices and program.
-pub(super) struct Setting<'a> {
-    pub(super) request: &'a Request<'a>,
+pub(super) struct AttemptSetting<'a> {
+    pub(super) request: &'a RunRequest<'a>,
     pub(super) trial: &'a Trial,
     pub(super) folder: &'a RunFolder,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
     /// Empty for the CPU.
-    pub(super) devices: &'a [DeviceFacts],
+    pub(super) devices: &'a [LeasedGpu],
     pub(super) token: u64,
     /// Whether it starts from scratch although an earlier attempt left checkpoints.
     pub(super) begins_anew: bool,
@@ -102,7 +102,7 @@ pub(super) struct Surroundings<'a> {
     /// `run.memory_limit`.
     pub(super) memory_limit: Option<ByteSize>,
     /// Empty for the CPU.
-    pub(super) devices: &'a [DeviceFacts],
+    pub(super) devices: &'a [LeasedGpu],
     pub(super) driver: Option<String>,
     /// Name of the CPU for the row if the child did not report it.
     pub(super) cpu_name: Option<String>,
@@ -118,7 +118,7 @@ pub(super) struct Surroundings<'a> {
 ///
 /// # Errors
 /// If a file cannot be written or the child cannot be started; the attempt's folder is then removed.
-pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender<Event>) -> io::Result<Attempt> {
+pub(super) fn start(setting: &AttemptSetting, index: usize, slot: usize, events: Sender<Event>) -> io::Result<Attempt> {
     let trial = setting.trial;
     let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
     let folder = setting.folder.attempt(&trial.id, attempt);
@@ -129,7 +129,7 @@ pub(super) fn start(setting: &Setting, index: usize, slot: usize, events: Sender
     }
     fs::create_dir_all(&folder)?;
     let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
-        let start = Start {
+        let start = ChildStart {
             program: setting.request.trial_program,
             trial_file: &setting.folder.trial_file(&trial.id),
             folder: &folder,
@@ -180,7 +180,7 @@ fn named(error: io::Error, program: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
 }
 
-fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, started_utc: &str) -> io::Result<()> {
+fn write_files(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Path, started_utc: &str) -> io::Result<()> {
     let file = AttemptFile {
         trial: trial.id.clone(),
         attempt,
@@ -193,12 +193,12 @@ fn write_files(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path, st
     write_whole(&setting.folder.trial_file(&trial.id), text.as_bytes())
 }
 
-fn uuids(devices: &[DeviceFacts]) -> Vec<&str> {
+fn uuids(devices: &[LeasedGpu]) -> Vec<&str> {
     devices.iter().map(|gpu| gpu.uuid.as_str()).collect()
 }
 
 /// Returns the child's input: `auto` values are resolved, and every path is absolute.
-fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> TrialFile {
+fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Path) -> TrialFile {
     let cores = super::open::cores();
     let directory = std::env::current_dir().unwrap_or_default();
     TrialFile {
@@ -220,9 +220,9 @@ fn trial_file(setting: &Setting, trial: &Trial, attempt: u64, folder: &Path) -> 
 }
 
 impl Attempt {
-    pub(super) fn watch(&self, trial: &Trial, devices: &[DeviceFacts]) -> Watch {
+    pub(super) fn watch(&self, trial: &Trial, devices: &[LeasedGpu]) -> AttemptWatch {
         let device_uuids = devices.iter().map(|gpu| gpu.uuid.clone()).collect();
-        Watch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuids }
+        AttemptWatch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuids }
     }
 
     /// Stops the child's process group with SIGTERM; the first cause counts.
@@ -263,7 +263,7 @@ impl Attempt {
     }
 
     /// Returns the state that the child reported, and its notices since the last call.
-    pub(super) fn look(&self) -> (Heard, Vec<String>) {
+    pub(super) fn look(&self) -> (ChildState, Vec<String>) {
         let mut heard = self.child.ear.heard();
         let notices = std::mem::take(&mut heard.notices);
         (heard.clone(), notices)
@@ -287,7 +287,7 @@ impl Attempt {
         readings.window.peak_resident_bytes = readings.window.peak_resident_bytes.max(heard.peak_resident_bytes);
         readings.memory_limit_bytes = memory::least(readings.memory_limit_bytes, around.memory_limit);
         let lost = lost(&readings, around.devices);
-        let ending = Ending {
+        let ending = AttemptEnding {
             trial: &trial.id,
             exit,
             finished: heard.finished.clone(),
@@ -324,7 +324,7 @@ impl Attempt {
         };
         let cannot_run = ending.stopped.is_none() && is_absent && lost.is_none();
         let libtorch = result.as_ref().and_then(TrialResult::libtorch);
-        let row = row(&Facts {
+        let row = row(&AttemptFacts {
             trial,
             attempt: self.attempt,
             launch: around.launch,
@@ -362,7 +362,7 @@ fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)
     (!has_bf16(processor)).then(told)
 }
 
-fn lost(readings: &TrialReadings, devices: &[DeviceFacts]) -> Option<Lost> {
+fn lost(readings: &AttemptReadings, devices: &[LeasedGpu]) -> Option<Lost> {
     let (uuid, words) = readings.lost.as_ref()?;
     let gpu = devices.iter().find(|gpu| gpu.uuid == *uuid)?;
     Some(Lost { uuid: uuid.clone(), words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name) })

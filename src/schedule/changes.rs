@@ -13,7 +13,7 @@ const FREE: [&str; 7] = ["description", "data.path", "train.initial_weights.path
 
 /// A key whose value differs; `None` if the key is absent.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Change {
+pub(super) struct KeyChange {
     pub(super) key: String,
     pub(super) old: Option<Value>,
     pub(super) new: Option<Value>,
@@ -21,7 +21,7 @@ pub(super) struct Change {
     is_moved: bool,
 }
 
-impl Change {
+impl KeyChange {
     /// Whether it is the device setting, which may change until the first measurement.
     pub(super) fn is_of_the_device(&self) -> bool {
         self.key == "run.devices"
@@ -34,18 +34,18 @@ impl Change {
 }
 
 /// Every key whose value differs, sorted by key.
-pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<Change> {
+pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
     // For other kinds `data.tokenizer` defines the tokens; adding or removing `valid_path` is another split.
     let moves = |key: &str| ["data.valid_path", "data.tokenizer"].contains(&key) && old.data.pairs().is_some() && new.data.pairs().is_some();
     let of_keys = |Difference { key, old, new }| {
         let is_moved = moves(&key) && old.is_some() && new.is_some();
-        Change { key, old, new, is_moved }
+        KeyChange { key, old, new, is_moved }
     };
     differences(leaves_of(old), leaves_of(new)).into_iter().map(of_keys).collect()
 }
 
 /// The changes as lines of old and new value.
-pub(super) fn describe(changes: &[Change]) -> String {
+pub(super) fn describe(changes: &[KeyChange]) -> String {
     let show = |value: &Option<Value>| value.as_ref().map_or("(not set)".to_owned(), Value::to_string);
     let lines: Vec<String> =
         changes.iter().map(|change| format!("  `{}`: was {}, is now {}", change.key, show(&change.old), show(&change.new))).collect();
@@ -109,10 +109,10 @@ mod tests {
             let weights = format!("{{path: {path}, sha256: {sum}}}");
             experiment(&format!("sweep: {{grid: {{train.initial_weights: [null, {weights}]}}, include: [{{train.initial_weights: {weights}}}]}}"))
         };
-        assert!(changes(&alone("a", "one"), &alone("b", "one")).iter().all(Change::is_free));
+        assert!(changes(&alone("a", "one"), &alone("b", "one")).iter().all(KeyChange::is_free));
         assert_eq!(changes(&swept("a", "one"), &swept("b", "one")), []);
         for other in [changes(&alone("a", "one"), &alone("a", "two")), changes(&swept("a", "one"), &swept("a", "two"))] {
-            assert!(!other.is_empty() && !other.iter().any(Change::is_free), "{other:?}");
+            assert!(!other.is_empty() && !other.iter().any(KeyChange::is_free), "{other:?}");
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let of = |data: &str| {
             serde_yaml::from_str::<Experiment>(&format!("{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {data}, train: {{steps: 1}}}}")).unwrap()
         };
-        let is_free = |old: &str, new: &str| changes(&of(old), &of(new)).iter().all(Change::is_free);
+        let is_free = |old: &str, new: &str| changes(&of(old), &of(new)).iter().all(KeyChange::is_free);
         let pairs = |more: &str| format!("{{kind: sft-jsonl, path: a{more}}}");
         assert!(is_free(&pairs(", tokenizer: t"), &pairs(", tokenizer: u")));
         assert!(is_free(&pairs(", tokenizer: t, valid_path: v"), &pairs(", tokenizer: t, valid_path: w")));

@@ -21,7 +21,7 @@ use rustix::process::{
 use super::{
     Event,
     judge::Exit,
-    listen::{Ear, keep_stderr},
+    listen::{ChildListener, keep_stderr},
     memory::Limit,
     stray,
 };
@@ -31,7 +31,7 @@ const PIPES_MAY_LINGER: Duration = Duration::from_secs(2);
 
 /// Program, folder and environment of a new child.
 #[derive(Debug)]
-pub(super) struct Start<'a> {
+pub(super) struct ChildStart<'a> {
     pub(super) program: &'a Path,
     pub(super) trial_file: &'a Path,
     /// The attempt's folder, absolute.
@@ -49,14 +49,14 @@ pub(super) struct Running {
     child: Child,
     group: Pid,
     folder: PathBuf,
-    pub(super) ear: Ear,
+    pub(super) ear: ChildListener,
     stdout: JoinHandle<()>,
     stderr: JoinHandle<io::Result<String>>,
 }
 
 /// The end of a child.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ChildEnded {
     pub(super) exit: Exit,
     pub(super) stderr_tail: String,
 }
@@ -65,13 +65,13 @@ pub(super) struct Ended {
 ///
 /// # Errors
 /// If the program cannot be started, or kiln itself ended meanwhile.
-pub(super) fn start(start: &Start, events: Sender<Event>) -> io::Result<Running> {
+pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Running> {
     let mut child = command(start).spawn()?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("the pipes of a new child are missing"));
     };
     let group = Pid::from_child(&child);
-    let ear = Ear::new(child.id());
+    let ear = ChildListener::new(child.id());
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
     let (token, window_events) = (start.token, events.clone());
     let at_window = move || drop(window_events.send(Event::Window(token)));
@@ -90,7 +90,7 @@ fn thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'stat
     std::thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-fn command(start: &Start) -> Command {
+fn command(start: &ChildStart) -> Command {
     let mut command = Command::new(start.program);
     command.arg(start.trial_file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     for (name, value) in environment(std::env::vars_os()) {
@@ -170,7 +170,7 @@ impl Running {
     ///
     /// # Errors
     /// If waiting for the child fails.
-    pub(super) fn reap(mut self) -> io::Result<Ended> {
+    pub(super) fn reap(mut self) -> io::Result<ChildEnded> {
         self.signal(Signal::KILL);
         let status = self.child.wait()?;
         stray::end_strays(&self.folder);
@@ -183,7 +183,7 @@ impl Running {
             false => String::new(),
         };
         let exit = status.signal().map_or_else(|| Exit::Status(status.code().unwrap_or(-1)), Exit::Signal);
-        Ok(Ended { exit, stderr_tail })
+        Ok(ChildEnded { exit, stderr_tail })
     }
 }
 

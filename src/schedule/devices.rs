@@ -6,26 +6,26 @@ use kiln_core::{
     units::{Bytes, Fraction, counted, listed},
 };
 
-use super::instruments::{DeviceFacts, ProcessList};
+use super::instruments::{LeasedGpu, ProcessList};
 
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;
 
 /// The devices that a trial may run on.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Choice {
+pub(super) enum DeviceChoice {
     /// The CPU; with a notice if the user may have expected a GPU.
     Cpu { notice: Option<String> },
     /// The first of these that is idle.
-    FirstIdle(Vec<DeviceFacts>),
+    FirstIdle(Vec<LeasedGpu>),
     /// All of these.
-    All(Vec<DeviceFacts>),
+    All(Vec<LeasedGpu>),
 }
 
 /// The devices of the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer<'a> {
-    pub(super) devices: &'a [DeviceFacts],
+pub(super) struct DeviceOffer<'a> {
+    pub(super) devices: &'a [LeasedGpu],
     /// GPUs that cannot be used, by index, and why.
     pub(super) unusable: &'a [(u32, String)],
     /// Reason why there are none.
@@ -38,23 +38,23 @@ pub(super) struct Offer<'a> {
 ///
 /// # Errors
 /// If a GPU is requested by name or by `all` and does not exist; the text lists the available ones.
-pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<Choice, String> {
-    let visible: Vec<DeviceFacts> = restrict(offer.devices, offer.visible);
+pub(super) fn choose(wanted: &Devices, engine: Engine, offer: DeviceOffer) -> Result<DeviceChoice, String> {
+    let visible: Vec<LeasedGpu> = restrict(offer.devices, offer.visible);
     match (wanted, engine) {
-        (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(Choice::Cpu { notice: None }),
+        (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(DeviceChoice::Cpu { notice: None }),
         (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU only; `run.devices` must be `auto` or `cpu`".to_owned()),
         (Devices::Named(DeviceName::Auto), _) if offer.devices.is_empty() && !offer.unusable.is_empty() && !is_hidden_on_purpose(offer.visible) => {
             Err(format!("{}; `--device cpu` runs the trials on the CPU", nothing_visible(offer)))
         }
         (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => {
-            Ok(Choice::Cpu { notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))) })
+            Ok(DeviceChoice::Cpu { notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))) })
         }
-        (Devices::Named(DeviceName::Auto), _) => Ok(Choice::FirstIdle(visible)),
+        (Devices::Named(DeviceName::Auto), _) => Ok(DeviceChoice::FirstIdle(visible)),
         (Devices::Named(DeviceName::All), _) if visible.is_empty() => {
             Err(format!("`run.devices: all` needs a GPU: {}; try `--device auto` or `--device cpu`", nothing_visible(offer)))
         }
-        (Devices::Named(DeviceName::All), _) => Ok(Choice::All(visible)),
-        (Devices::List(ids), _) => ids.iter().map(|id| find(id, &visible, offer)).collect::<Result<_, _>>().map(Choice::All),
+        (Devices::Named(DeviceName::All), _) => Ok(DeviceChoice::All(visible)),
+        (Devices::List(ids), _) => ids.iter().map(|id| find(id, &visible, offer)).collect::<Result<_, _>>().map(DeviceChoice::All),
     }
 }
 
@@ -62,9 +62,9 @@ pub(super) fn choose(wanted: &Devices, engine: Engine, offer: Offer) -> Result<C
 ///
 /// # Errors
 /// As for [`choose`]; also if there are fewer GPUs than one trial uses.
-pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Offer) -> Result<Choice, String> {
+pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: DeviceOffer) -> Result<DeviceChoice, String> {
     let choice = choose(wanted, engine, offer)?;
-    let (Choice::FirstIdle(found) | Choice::All(found)) = &choice else { return Ok(choice) };
+    let (DeviceChoice::FirstIdle(found) | DeviceChoice::All(found)) = &choice else { return Ok(choice) };
     let each = each.max(1) as usize;
     if let Some(instance) = found.iter().find(|device| device.instance.is_some())
         && each > 1
@@ -83,9 +83,9 @@ pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: Of
         ));
     }
     Ok(match choice {
-        Choice::All(mut found) => {
+        DeviceChoice::All(mut found) => {
             found.truncate(found.len() - found.len() % each);
-            Choice::All(found)
+            DeviceChoice::All(found)
         }
         other => other,
     })
@@ -96,7 +96,7 @@ pub(super) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
     visible.map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
 }
 
-fn nothing_visible(offer: Offer) -> String {
+fn nothing_visible(offer: DeviceOffer) -> String {
     if offer.devices.is_empty() && !offer.unusable.is_empty() {
         let each = offer.unusable.iter().map(|(index, why)| format!("GPU {index} cannot be used: {why}"));
         return each.collect::<Vec<_>>().join("; ");
@@ -118,7 +118,7 @@ fn nothing_visible(offer: Offer) -> String {
     }
 }
 
-fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFacts, String> {
+fn find(id: &DeviceId, visible: &[LeasedGpu], offer: DeviceOffer) -> Result<LeasedGpu, String> {
     let found = visible.iter().find(|device| match id {
         DeviceId::Index(index) => device.index == *index,
         DeviceId::Uuid(uuid) => device.is_named(uuid),
@@ -141,7 +141,7 @@ fn find(id: &DeviceId, visible: &[DeviceFacts], offer: Offer) -> Result<DeviceFa
 
 /// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves visible, in its order. Like CUDA, it stops at the first entry that is not a
 /// device, and uses the first instance of a GPU with MIG instances. UUIDs of GPUs may be abbreviated, those of instances not.
-pub fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFacts> {
+pub fn restrict(devices: &[LeasedGpu], visible: Option<&str>) -> Vec<LeasedGpu> {
     let Some(visible) = visible else { return devices.to_vec() };
     let find = |entry: &str| {
         devices.iter().find(|device| match entry.parse::<u32>() {
@@ -154,7 +154,7 @@ pub fn restrict(devices: &[DeviceFacts], visible: Option<&str>) -> Vec<DeviceFac
 }
 
 /// Returns the reason why a GPU is not idle; `None` if it appears idle.
-pub(super) fn busy(device: &DeviceFacts, processes: &ProcessList, utilization: Option<f64>) -> Option<String> {
+pub(super) fn busy(device: &LeasedGpu, processes: &ProcessList, utilization: Option<f64>) -> Option<String> {
     if let ProcessList::Known(processes) = processes
         && !processes.is_empty()
     {
@@ -177,23 +177,23 @@ mod tests {
     use super::*;
     use crate::schedule::instruments::{GpuProcess, InstanceFacts};
 
-    fn gpus() -> Vec<DeviceFacts> {
-        let gpu = |index: u32| DeviceFacts {
+    fn gpus() -> Vec<LeasedGpu> {
+        let gpu = |index: u32| LeasedGpu {
             index,
             uuid: format!("GPU-{index}a"),
             name: "H200".into(),
             memory_total_bytes: Some(1 << 37),
-            ..DeviceFacts::default()
+            ..LeasedGpu::default()
         };
         vec![gpu(0), gpu(1), gpu(2)]
     }
 
-    fn chosen(wanted: &str, visible: Option<&str>, devices: &[DeviceFacts]) -> Result<Vec<u32>, String> {
+    fn chosen(wanted: &str, visible: Option<&str>, devices: &[LeasedGpu]) -> Result<Vec<u32>, String> {
         let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
-        let offer = Offer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible };
+        let offer = DeviceOffer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible };
         choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
-            Choice::Cpu { .. } => Vec::new(),
-            Choice::FirstIdle(found) | Choice::All(found) => found.iter().map(|device| device.index).collect(),
+            DeviceChoice::Cpu { .. } => Vec::new(),
+            DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => found.iter().map(|device| device.index).collect(),
         })
     }
 
@@ -208,14 +208,19 @@ mod tests {
 
     #[test]
     fn several_devices_per_trial_are_taken_in_whole_trials_or_refused() {
-        let chosen = |wanted: &str, each: u64, devices: &[DeviceFacts]| {
+        let chosen = |wanted: &str, each: u64, devices: &[LeasedGpu]| {
             let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
-            choose_each(&wanted, Engine::Libtorch, each, Offer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible: None })
+            choose_each(
+                &wanted,
+                Engine::Libtorch,
+                each,
+                DeviceOffer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible: None },
+            )
         };
-        assert_eq!(chosen("all", 2, &gpus()), Ok(Choice::All(gpus()[..2].to_vec())), "the third fills no trial");
-        assert_eq!(chosen("all", 3, &gpus()), Ok(Choice::All(gpus())));
-        assert_eq!(chosen("auto", 2, &gpus()), Ok(Choice::FirstIdle(gpus())));
-        assert!(matches!(chosen("auto", 2, &[]), Ok(Choice::Cpu { notice: Some(_) })));
+        assert_eq!(chosen("all", 2, &gpus()), Ok(DeviceChoice::All(gpus()[..2].to_vec())), "the third fills no trial");
+        assert_eq!(chosen("all", 3, &gpus()), Ok(DeviceChoice::All(gpus())));
+        assert_eq!(chosen("auto", 2, &gpus()), Ok(DeviceChoice::FirstIdle(gpus())));
+        assert!(matches!(chosen("auto", 2, &[]), Ok(DeviceChoice::Cpu { notice: Some(_) })));
         for wanted in ["all", "auto"] {
             let refused = chosen(wanted, 4, &gpus()).unwrap_err();
             assert!(refused.starts_with("`run.devices_per_trial` is 4, and a trial may use 3 GPUs: 0 (GPU-0a), 1"), "{refused}");
@@ -231,8 +236,8 @@ mod tests {
     }
 
     /// GPU 0 has two MIG instances, GPU 1 has none.
-    fn one_in_pieces() -> Vec<DeviceFacts> {
-        let instance = |id: u32| DeviceFacts {
+    fn one_in_pieces() -> Vec<LeasedGpu> {
+        let instance = |id: u32| LeasedGpu {
             uuid: format!("MIG-{id}b"),
             instance: Some(InstanceFacts { board_uuid: "GPU-0a".into(), gpu_instance: id, compute_instance: 0 }),
             ..gpus()[0].clone()
@@ -242,10 +247,10 @@ mod tests {
 
     fn uuids(wanted: &str, visible: Option<&str>) -> Result<Vec<String>, String> {
         let (wanted, devices): (Devices, _) = (serde_yaml::from_str(wanted).unwrap(), one_in_pieces());
-        let offer = Offer { devices: &devices, unusable: &[], absence: None, visible };
+        let offer = DeviceOffer { devices: &devices, unusable: &[], absence: None, visible };
         choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
-            Choice::Cpu { notice } => notice.into_iter().collect(),
-            Choice::FirstIdle(found) | Choice::All(found) => found.into_iter().map(|device| device.uuid).collect(),
+            DeviceChoice::Cpu { notice } => notice.into_iter().collect(),
+            DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => found.into_iter().map(|device| device.uuid).collect(),
         })
     }
 
@@ -279,7 +284,7 @@ mod tests {
     fn instances_are_not_joined_for_one_trial() {
         let chosen = |visible: &str| {
             let devices = one_in_pieces();
-            let offer = Offer { devices: &devices, unusable: &[], absence: None, visible: Some(visible) };
+            let offer = DeviceOffer { devices: &devices, unusable: &[], absence: None, visible: Some(visible) };
             choose_each(&Devices::Named(DeviceName::All), Engine::Libtorch, 2, offer)
         };
         let refused = chosen("MIG-1b,MIG-2b").unwrap_err();
@@ -289,29 +294,29 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_gpu_falls_back_aloud_and_only_for_auto() {
-        let offer = Offer { devices: &[], unusable: &[], absence: Some("no NVIDIA driver found"), visible: None };
+        let offer = DeviceOffer { devices: &[], unusable: &[], absence: Some("no NVIDIA driver found"), visible: None };
         let auto = choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, offer);
-        assert_eq!(auto, Ok(Choice::Cpu { notice: Some("no NVIDIA driver found, trials run on the CPU".into()) }));
-        assert_eq!(choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer), Ok(Choice::Cpu { notice: None }));
+        assert_eq!(auto, Ok(DeviceChoice::Cpu { notice: Some("no NVIDIA driver found, trials run on the CPU".into()) }));
+        assert_eq!(choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer), Ok(DeviceChoice::Cpu { notice: None }));
         assert!(chosen("all", None, &[]).unwrap_err().contains("no NVIDIA driver found"));
     }
 
     #[test]
     fn a_gpu_that_cannot_be_used_is_named_with_its_reason() {
         let unusable = [(2, "the GPU is lost".to_owned())];
-        let of = |wanted: &str, devices: &[DeviceFacts]| {
+        let of = |wanted: &str, devices: &[LeasedGpu]| {
             let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
-            choose(&wanted, Engine::Libtorch, Offer { devices, unusable: &unusable, absence: None, visible: None })
+            choose(&wanted, Engine::Libtorch, DeviceOffer { devices, unusable: &unusable, absence: None, visible: None })
         };
         let two = &gpus()[..2];
         assert!(of("[0, 2]", two).unwrap_err().starts_with("`run.devices` names GPU 2, which cannot be used: the GPU is lost"));
-        assert_eq!(of("auto", two), Ok(Choice::FirstIdle(two.to_vec())));
+        assert_eq!(of("auto", two), Ok(DeviceChoice::FirstIdle(two.to_vec())));
         let refused = of("auto", &[]).unwrap_err();
         assert_eq!(refused, "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU");
-        assert_eq!(of("cpu", &[]), Ok(Choice::Cpu { notice: None }));
+        assert_eq!(of("cpu", &[]), Ok(DeviceChoice::Cpu { notice: None }));
         for text in ["", "-1"] {
-            let hidden = Offer { devices: &[], unusable: &unusable, absence: None, visible: Some(text) };
-            assert!(matches!(choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden), Ok(Choice::Cpu { notice: Some(_) })));
+            let hidden = DeviceOffer { devices: &[], unusable: &unusable, absence: None, visible: Some(text) };
+            assert!(matches!(choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden), Ok(DeviceChoice::Cpu { notice: Some(_) })));
         }
     }
 

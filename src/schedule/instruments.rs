@@ -29,8 +29,8 @@ use kiln_hardware::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Request, clock, preflight};
-use crate::readings::{Moment, Privacy, SampleWriter, SnapshotWriter, identity::MASKED};
+use super::{RunRequest, clock, preflight};
+use crate::readings::{Privacy, SampleWriter, SnapshotMoment, SnapshotWriter, identity::MASKED};
 pub use kiln_hardware::{GpuProcess, ProcessList};
 
 /// Share of the machine's cores that other processes may use before a trial counts as disturbed.
@@ -38,7 +38,7 @@ const DISTURBING_SHARE: f64 = 0.15;
 
 /// One GPU, as nvidia-smi numbers it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct DeviceFacts {
+pub struct LeasedGpu {
     pub index: u32,
     pub uuid: String,
     pub name: String,
@@ -66,7 +66,7 @@ pub struct InstanceFacts {
     pub compute_instance: u32,
 }
 
-impl DeviceFacts {
+impl LeasedGpu {
     /// UUID of the GPU that has the power, the clocks and the temperature: that of the device itself, unless it is a MIG instance.
     pub fn board_uuid(&self) -> &str {
         self.instance.as_ref().map_or(&self.uuid, |instance| &instance.board_uuid)
@@ -92,7 +92,7 @@ impl From<kiln_hardware::MigInstance> for InstanceFacts {
     }
 }
 
-impl From<kiln_hardware::DeviceFacts> for DeviceFacts {
+impl From<kiln_hardware::DeviceFacts> for LeasedGpu {
     fn from(found: kiln_hardware::DeviceFacts) -> Self {
         let mode = |is_enabled: bool| if is_enabled { "enabled" } else { "disabled" };
         Self {
@@ -110,7 +110,7 @@ impl From<kiln_hardware::DeviceFacts> for DeviceFacts {
 
 /// Readings of the machine over one attempt; `None` if missing.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TrialReadings {
+pub struct AttemptReadings {
     /// Values, with the reasons for missing ones by column.
     pub window: WindowSummary,
     pub memory_limit_bytes: Option<u64>,
@@ -123,7 +123,7 @@ pub struct TrialReadings {
 
 /// The process and the attempt to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct AttemptWatch {
     pub trial: TrialId,
     pub attempt: u64,
     pub pid: u32,
@@ -133,7 +133,7 @@ pub struct Watch {
 
 /// Facts of a launch for its instruments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sitting<'a> {
+pub(super) struct LaunchContext<'a> {
     pub(super) folder: &'a RunFolder,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
@@ -145,7 +145,7 @@ pub(super) struct Sitting<'a> {
 #[derive(Debug)]
 pub struct Instruments {
     nvml: Result<Arc<Nvml>, NvmlAbsent>,
-    devices: Vec<DeviceFacts>,
+    devices: Vec<LeasedGpu>,
     /// GPUs that cannot be used, by index, and why.
     unusable: Vec<(u32, String)>,
     driver: Option<String>,
@@ -156,7 +156,7 @@ pub struct Instruments {
     host: HostFacts,
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
-    watched: Vec<Watch>,
+    watched: Vec<AttemptWatch>,
     /// Idle power of each device before its current trial, in watts.
     idle_power: HashMap<String, f64>,
     /// Devices that a test simulates as lost.
@@ -216,7 +216,7 @@ impl Instruments {
     }
 
     /// From now on stops waiting for answers once `is_asked_to_stop` is set.
-    pub(super) fn heed(&mut self, is_asked_to_stop: Arc<AtomicBool>) {
+    pub(super) fn stop_when(&mut self, is_asked_to_stop: Arc<AtomicBool>) {
         self.patience = Patience::until(is_asked_to_stop);
     }
 
@@ -227,7 +227,7 @@ impl Instruments {
 
     /// With GPUs that are not there.
     #[cfg(test)]
-    pub(super) fn pretending(devices: Vec<DeviceFacts>) -> Self {
+    pub(super) fn pretending(devices: Vec<LeasedGpu>) -> Self {
         Self { devices, ..Self::open(Some(Path::new("/nonexistent"))) }
     }
 
@@ -242,7 +242,7 @@ impl Instruments {
     ///
     /// # Errors
     /// A table under the run's folder cannot be opened or written.
-    pub(super) fn begin(&mut self, sitting: Sitting) -> io::Result<()> {
+    pub(super) fn begin(&mut self, sitting: LaunchContext) -> io::Result<()> {
         let nvml = self.nvml.as_ref().ok().map(Arc::clone);
         let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io::Error::from)?;
         let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io::Error::from)?;
@@ -254,7 +254,7 @@ impl Instruments {
         snapshots.sync().map_err(io::Error::from)?;
         fs::write(sitting.folder.snapshot_page(sitting.launch), self.page(&gpus, sitting.privacy))?;
         let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds);
-        let Sitting { privacy, run_anchor_nanoseconds, .. } = sitting;
+        let LaunchContext { privacy, run_anchor_nanoseconds, .. } = sitting;
         self.keeping = Some(Keeping { sampler, samples, snapshots, privacy, run_anchor_nanoseconds });
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Instruments {
         std::iter::once(host_snapshot(&self.host)).chain(read).collect()
     }
 
-    pub fn devices(&self) -> Vec<DeviceFacts> {
+    pub fn devices(&self) -> Vec<LeasedGpu> {
         self.devices.clone()
     }
 
@@ -325,7 +325,7 @@ impl Instruments {
     }
 
     /// Key of the stored peak of this GPU, or of the CPU with this number of threads; `None` for a processor without a name.
-    pub fn peak_key(&self, gpu: Option<&DeviceFacts>, cpu_threads: u64) -> Option<DeviceKey> {
+    pub fn peak_key(&self, gpu: Option<&LeasedGpu>, cpu_threads: u64) -> Option<DeviceKey> {
         Some(match gpu {
             Some(gpu) => DeviceKey {
                 device: gpu.uuid.clone(),
@@ -354,8 +354,8 @@ impl Instruments {
     }
 
     /// The cheap checks of the machine before a launch that has leased these GPUs.
-    pub(super) fn preflight(&self, request: &Request, privacy: Privacy, uuids: &[String]) -> Vec<Check> {
-        let launch = preflight::Launch {
+    pub(super) fn preflight(&self, request: &RunRequest, privacy: Privacy, uuids: &[String]) -> Vec<Check> {
+        let launch = preflight::PlannedLaunch {
             is_system_nvml: self.is_system_nvml,
             results: request.results,
             trials: request.trials,
@@ -397,7 +397,7 @@ impl Instruments {
     }
 
     /// A trial is about to start on this device: its power now is that of an idle device.
-    pub(super) fn note_idle_power(&mut self, device: &DeviceFacts) {
+    pub(super) fn note_idle_power(&mut self, device: &LeasedGpu) {
         let watts = self.ask_of(&device.uuid, kiln_hardware::power_now_watts).flatten();
         self.idle_power.extend(watts.map(|watts| (device.uuid.clone(), watts)));
     }
@@ -418,7 +418,7 @@ impl Instruments {
 
     /// Dense peak for this trial in FLOP/s, of all its devices together, and where it is from (`measured` or `table`, of the first); `None`
     /// if one is unknown. `libtorch` is the version that the trial ran on, as its child says; a peak measured on another does not count.
-    pub fn peak_flops(&self, devices: &[DeviceFacts], trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
+    pub fn peak_flops(&self, devices: &[LeasedGpu], trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
         if devices.is_empty() {
             return self.peak_of(None, trial, libtorch);
         }
@@ -426,7 +426,7 @@ impl Instruments {
         peaks?.into_iter().reduce(|(sum, source), (flops, _)| (sum + flops, source))
     }
 
-    fn peak_of(&self, device: Option<&DeviceFacts>, trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
+    fn peak_of(&self, device: Option<&LeasedGpu>, trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
         if trial.engine == Engine::Flex {
             return None;
         }
@@ -439,8 +439,8 @@ impl Instruments {
     ///
     /// # Errors
     /// The table cannot be written.
-    pub fn watch(&mut self, watch: Watch) -> io::Result<()> {
-        self.write_changes(Moment::Start, &watch)?;
+    pub fn watch(&mut self, watch: AttemptWatch) -> io::Result<()> {
+        self.write_changes(SnapshotMoment::Start, &watch)?;
         if let Some(keeping) = &self.keeping {
             let on = |device_uuid| kiln_hardware::Watch { trial: watch.trial.0.clone(), attempt: watch.attempt, pid: watch.pid, device_uuid };
             match watch.device_uuids.as_slice() {
@@ -474,10 +474,10 @@ impl Instruments {
     /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one; `cuts` are the
     /// stretches of it that do not count. `was_alone`: no other trial of this run ran beside it, so what else kept the cores
     /// busy was not ours.
-    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>, cuts: &[(u64, u64)], was_alone: bool) -> TrialReadings {
-        let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return TrialReadings::default() };
+    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>, cuts: &[(u64, u64)], was_alone: bool) -> AttemptReadings {
+        let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return AttemptReadings::default() };
         let watch = self.watched.swap_remove(at);
-        let Some(keeping) = &self.keeping else { return TrialReadings::default() };
+        let Some(keeping) = &self.keeping else { return AttemptReadings::default() };
         let of_devices = keeping.sampler.unwatch_all(&trial.0);
         let cores = self.host.logical_cores.value().copied();
         let mut found = together(of_devices.iter().map(|readings| summarize(readings, window, cuts, cores)).collect());
@@ -486,7 +486,7 @@ impl Instruments {
         let lost =
             |(uuid, readings): (&String, &kiln_hardware::TrialReadings)| Some((uuid.clone(), readings.lost.clone().or_else(|| self.lost_now(uuid))?));
         let idle_power: Option<Vec<f64>> = watch.device_uuids.iter().map(|uuid| self.idle_power.get(uuid).copied()).collect();
-        let readings = TrialReadings {
+        let readings = AttemptReadings {
             window: found,
             memory_limit_bytes: self.memory_limit_bytes(&watch.device_uuids),
             foreign_processes: foreign.map(|seen| keeping.privacy.foreign_processes(&seen)),
@@ -495,7 +495,7 @@ impl Instruments {
         };
         self.idle_power.retain(|uuid, _| !watch.device_uuids.contains(uuid));
         // A table that cannot be written fails again at the next tick, which can stop the run.
-        let _ = self.write_changes(Moment::End, &watch);
+        let _ = self.write_changes(SnapshotMoment::End, &watch);
         readings
     }
 
@@ -508,7 +508,7 @@ impl Instruments {
         }
     }
 
-    fn write_changes(&mut self, moment: Moment, watch: &Watch) -> io::Result<()> {
+    fn write_changes(&mut self, moment: SnapshotMoment, watch: &AttemptWatch) -> io::Result<()> {
         if let Some(keeping) = &mut self.keeping {
             keeping.snapshots.at(clock::run_seconds(keeping.run_anchor_nanoseconds));
         }
@@ -540,7 +540,7 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(run.path());
         let sample_interval = Duration::from_secs(60);
-        let sitting = Sitting { folder: &folder, launch: 2, run_anchor_nanoseconds: 0, sample_interval, privacy: Privacy::Masked };
+        let sitting = LaunchContext { folder: &folder, launch: 2, run_anchor_nanoseconds: 0, sample_interval, privacy: Privacy::Masked };
         Instruments::open(Some(Path::new("/nonexistent"))).begin(sitting).unwrap();
         let page = fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
         assert!(page.starts_with("Host\n    cpu\n") && page.contains("No GPU can be read: no NVML at /nonexistent"), "{page}");

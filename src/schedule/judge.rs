@@ -35,7 +35,7 @@ pub(super) enum StopCause {
 
 /// All facts about the end of an attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Ending<'a> {
+pub(super) struct AttemptEnding<'a> {
     pub(super) trial: &'a TrialId,
     pub(super) exit: Exit,
     /// The `finished` message, if there was one.
@@ -59,7 +59,7 @@ pub(super) struct Ending<'a> {
 }
 
 /// The outcome and its reason; the reason is empty for a plain `completed`.
-pub(super) fn judge(ending: &Ending) -> (Outcome, Option<String>) {
+pub(super) fn judge(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     if let Some(spoken) = ending.foreign_protocol {
         return (Outcome::Failed, Some(foreign(spoken, ending.trial)));
     }
@@ -96,7 +96,7 @@ fn foreign(spoken: u32, trial: &TrialId) -> String {
 }
 
 /// Whether a lost device explains the end. A result that exists anyway is kept, and so is a stop by the user.
-fn is_fault_of_the_device(ending: &Ending) -> bool {
+fn is_fault_of_the_device(ending: &AttemptEnding) -> bool {
     match (&ending.finished, ending.stopped) {
         (_, Some(StopCause::Told | StopCause::RunFailed)) => false,
         (Some((outcome, _)), _) => *outcome == Outcome::Failed || !outcome.is_final(),
@@ -104,11 +104,11 @@ fn is_fault_of_the_device(ending: &Ending) -> bool {
     }
 }
 
-fn unexplained(outcome: Outcome, ending: &Ending) -> Option<String> {
+fn unexplained(outcome: Outcome, ending: &AttemptEnding) -> Option<String> {
     (outcome != Outcome::Completed).then(|| in_words(&format!("ended as `{outcome}` and gave no reason"), outcome, ending))
 }
 
-fn stopped(cause: StopCause, ending: &Ending) -> (Outcome, Option<String>) {
+fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>) {
     let (outcome, what) = match cause {
         StopCause::Timeout(limit) => (Outcome::TimedOut, format!("was stopped at its time limit (`run.timeout` {limit})")),
         StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it sent no message for {limit} (`run.stall`)")),
@@ -121,7 +121,7 @@ fn stopped(cause: StopCause, ending: &Ending) -> (Outcome, Option<String>) {
     (outcome, Some(in_words(&what, outcome, ending)))
 }
 
-fn by_status(status: i32, ending: &Ending) -> (Outcome, String) {
+fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
     match status {
         exit_status::OOM => (Outcome::Oom, "ran out of memory".to_owned()),
         exit_status::INTERRUPTED => (Outcome::Killed, "was told to stop (SIGTERM) by something other than kiln".to_owned()),
@@ -139,7 +139,7 @@ fn by_status(status: i32, ending: &Ending) -> (Outcome, String) {
 
 /// Signals: 9 with the out-of-memory killer at work is memory; those a person or a system sends are `killed`; all others
 /// are the child's own crash.
-fn by_signal(signal: i32, ending: &Ending) -> (Outcome, String) {
+fn by_signal(signal: i32, ending: &AttemptEnding) -> (Outcome, String) {
     let name = signal_name(signal);
     match signal {
         9 if ending.oom_killer_struck => (Outcome::Oom, "ran out of host memory: the kernel's out-of-memory killer ended it".to_owned()),
@@ -154,7 +154,7 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see trials/4f0c1a2b3d/1/stderr.txt: <last line>`.
-fn in_words(what: &str, outcome: Outcome, ending: &Ending) -> String {
+fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
     let step = ending.step.map_or(", before its first step".to_owned(), |step| format!(", at step {step}"));
     let mut text = format!("trial {} {what} after {}{step}", ending.trial, Seconds(ending.seconds));
     // The line above a backtrace is more useful than the backtrace.
@@ -185,9 +185,9 @@ mod tests {
 
     const LIMIT: TimeSpan = TimeSpan::from_secs(60);
 
-    fn judged(exit: Exit, change: impl FnOnce(&mut Ending)) -> (Outcome, String) {
+    fn judged(exit: Exit, change: impl FnOnce(&mut AttemptEnding)) -> (Outcome, String) {
         let trial = TrialId("4f0c1a2b3d".to_owned());
-        let mut ending = Ending {
+        let mut ending = AttemptEnding {
             trial: &trial,
             exit,
             finished: None,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn every_end_has_its_outcome() {
         use Exit::{Signal, Status};
-        type Case = (Exit, fn(&mut Ending), Outcome, &'static str);
+        type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
         let cases: [Case; 24] = [
             (Status(0), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
             (Signal(11), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_lost_device_is_the_reason_of_a_failure_and_of_nothing_else() {
-        let lost = |change: fn(&mut Ending)| {
+        let lost = |change: fn(&mut AttemptEnding)| {
             judged(Exit::Signal(6), |e| {
                 e.lost = Some("GPU 0 (H200) was lost (NVML: it is lost)".into());
                 change(e);
@@ -272,7 +272,7 @@ mod tests {
             "{reason}"
         );
         for change in [
-            (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into())))) as fn(&mut Ending),
+            (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into())))) as fn(&mut AttemptEnding),
             |e| e.stopped = Some(StopCause::DeviceLost),
             |e| e.stopped = Some(StopCause::Stall(LIMIT)),
         ] {

@@ -34,7 +34,7 @@ const VARIABLES: [&str; 14] = [
 ];
 
 /// Collects the facts of a launch. `anchor` is the current time; `run_anchor_nanoseconds` is the run's start on this boot's clock.
-pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, sources: &Sources) -> Launch {
+pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, sources: &FactSources) -> Launch {
     Launch {
         launch,
         anchor,
@@ -59,7 +59,7 @@ pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, s
 }
 
 /// Sources of a launch's facts.
-pub(super) struct Sources<'a> {
+pub(super) struct FactSources<'a> {
     pub(super) command_line: &'a [String],
     pub(super) data: &'a BTreeMap<String, String>,
     pub(super) trial_program: &'a Path,
@@ -97,7 +97,7 @@ fn devices(instruments: &Instruments) -> Value {
     }
 }
 
-fn versions(sources: &Sources) -> Versions {
+fn versions(sources: &FactSources) -> Versions {
     let (trial_program, sha256) = (sources.trial_program, sources.sha256);
     let own = std::env::current_exe().ok();
     Versions {

@@ -11,8 +11,8 @@ use kiln_core::record::run_folder::{Lock, lock_file};
 
 use super::{
     clock,
-    devices::{Choice, busy},
-    instruments::{DeviceFacts, Instruments},
+    devices::{DeviceChoice, busy},
+    instruments::{Instruments, LeasedGpu},
 };
 
 /// The default folder of the locks, without `$KILN_LOCKS`.
@@ -22,7 +22,7 @@ const FOLDER: &str = "/tmp/kiln-locks";
 #[derive(Debug)]
 pub struct Lease {
     /// `None` is the CPU, which is not leased.
-    pub(super) gpu: Option<DeviceFacts>,
+    pub(super) gpu: Option<LeasedGpu>,
     _lock: Option<Lock>,
 }
 
@@ -32,7 +32,7 @@ impl Lease {
     }
 
     /// `None` is the CPU.
-    pub fn gpu(&self) -> Option<&DeviceFacts> {
+    pub fn gpu(&self) -> Option<&LeasedGpu> {
         self.gpu.as_ref()
     }
 
@@ -60,11 +60,11 @@ pub fn folder() -> PathBuf {
 ///
 /// # Errors
 /// If a device is leased or used by others, or the folder of the locks cannot be used.
-pub(super) fn take(choice: &Choice, each: usize, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+pub(super) fn take(choice: &DeviceChoice, each: usize, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
     match choice {
-        Choice::Cpu { .. } => Ok(vec![Lease::cpu()]),
-        Choice::All(devices) => devices.iter().filter(|device| !has(held, device)).map(|device| take_one(device, terms)).collect(),
-        Choice::FirstIdle(devices) => {
+        DeviceChoice::Cpu { .. } => Ok(vec![Lease::cpu()]),
+        DeviceChoice::All(devices) => devices.iter().filter(|device| !has(held, device)).map(|device| take_one(device, terms)).collect(),
+        DeviceChoice::FirstIdle(devices) => {
             let (had, others): (Vec<_>, Vec<_>) = devices.iter().cloned().partition(|device| has(held, device));
             first_idle(&others, each.saturating_sub(had.len()), terms)
         }
@@ -80,7 +80,7 @@ pub(super) struct Terms<'a> {
     pub(super) who: &'a str,
 }
 
-fn has(held: &[Lease], device: &DeviceFacts) -> bool {
+fn has(held: &[Lease], device: &LeasedGpu) -> bool {
     held.iter().any(|lease| lease.gpu.as_ref() == Some(device))
 }
 
@@ -88,7 +88,7 @@ fn has(held: &[Lease], device: &DeviceFacts) -> bool {
 ///
 /// # Errors
 /// If each is leased or used by others, whom the text names, or the folder of the locks cannot be used.
-pub fn take_first_idle(devices: &[DeviceFacts], instruments: &Instruments, folder: &Path, what: &str) -> Result<Lease, String> {
+pub fn take_first_idle(devices: &[LeasedGpu], instruments: &Instruments, folder: &Path, what: &str) -> Result<Lease, String> {
     let who = format!("process {} since {} ({what})", std::process::id(), clock::utc_now());
     let terms = Terms { folder, instruments, require_idle: true, who: &who };
     match first_idle(devices, 1, &terms) {
@@ -98,7 +98,7 @@ pub fn take_first_idle(devices: &[DeviceFacts], instruments: &Instruments, folde
 }
 
 /// Leases `count` idle devices of these, or none.
-pub(super) fn first_idle(devices: &[DeviceFacts], count: usize, terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+pub(super) fn first_idle(devices: &[LeasedGpu], count: usize, terms: &Terms) -> Result<Vec<Lease>, Refusal> {
     let (mut taken, mut reasons) = (Vec::new(), Vec::new());
     for device in devices {
         if taken.len() == count {
@@ -112,7 +112,7 @@ pub(super) fn first_idle(devices: &[DeviceFacts], count: usize, terms: &Terms) -
     if taken.len() == count { Ok(taken) } else { Err(Refusal::Busy(reasons.join("; "))) }
 }
 
-fn take_one(device: &DeviceFacts, terms: &Terms) -> Result<Lease, Refusal> {
+fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
     // The older name of a MIG instance has slashes in it.
     let path = terms.folder.join(format!("{}.lock", device.uuid.replace('/', "_")));
     let broken = |error: io::Error| Refusal::Broken(format!("{}: {error}; name another folder in `KILN_LOCKS`", path.display()));
@@ -144,8 +144,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn gpu(index: u32) -> DeviceFacts {
-        DeviceFacts { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: Some(1), ..DeviceFacts::default() }
+    fn gpu(index: u32) -> LeasedGpu {
+        LeasedGpu { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: Some(1), ..LeasedGpu::default() }
     }
 
     #[test]
@@ -153,14 +153,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
         let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
-        let first = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 1")).unwrap();
-        let second = take(&Choice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 2")).unwrap();
+        let first = take(&DeviceChoice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 1")).unwrap();
+        let second = take(&DeviceChoice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 2")).unwrap();
         assert_eq!((first[0].name(), second[0].name()), ("GPU-0", "GPU-1"));
-        let Err(Refusal::Busy(words)) = take(&Choice::All(vec![gpu(1)]), 1, &[], &terms("process 3")) else { panic!() };
+        let Err(Refusal::Busy(words)) = take(&DeviceChoice::All(vec![gpu(1)]), 1, &[], &terms("process 3")) else { panic!() };
         assert_eq!(words, "GPU 1 (H200) is leased by process 2");
         drop(second);
-        assert_eq!(take(&Choice::All(vec![gpu(1)]), 1, &[], &terms("process 3")).unwrap().len(), 1);
-        assert_eq!(take(&Choice::FirstIdle(vec![gpu(0)]), 1, &first, &terms("process 1")).unwrap().len(), 0);
+        assert_eq!(take(&DeviceChoice::All(vec![gpu(1)]), 1, &[], &terms("process 3")).unwrap().len(), 1);
+        assert_eq!(take(&DeviceChoice::FirstIdle(vec![gpu(0)]), 1, &first, &terms("process 1")).unwrap().len(), 0);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
         let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
-        let all = || Choice::FirstIdle((0..4).map(gpu).collect());
+        let all = || DeviceChoice::FirstIdle((0..4).map(gpu).collect());
         let names = |leases: &[Lease]| leases.iter().map(|lease| lease.name().to_owned()).collect::<Vec<_>>();
         let first = take(&all(), 3, &[], &terms("process 1")).unwrap();
         assert_eq!(names(&first), ["GPU-0", "GPU-1", "GPU-2"]);
@@ -181,7 +181,7 @@ mod tests {
     fn a_command_leases_as_a_run_does_and_says_who_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
-        let take_one = |devices: &[DeviceFacts]| take_first_idle(devices, &instruments, folder.path(), "`kiln calibrate`");
+        let take_one = |devices: &[LeasedGpu]| take_first_idle(devices, &instruments, folder.path(), "`kiln calibrate`");
         let lease = take_one(&[gpu(0), gpu(1)]).unwrap();
         assert_eq!(lease.gpu(), Some(&gpu(0)));
         let refused = take_one(&[gpu(0)]).unwrap_err();

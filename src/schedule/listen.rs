@@ -27,7 +27,7 @@ const TAIL_BYTES: usize = 64 << 10;
 
 /// State of a child, from its messages so far.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(super) struct ChildState {
     pub(super) last_message: Instant,
     /// Whether any message arrived.
     pub(super) has_spoken: bool,
@@ -65,15 +65,15 @@ enum Hello {
 
 /// Shared between the reading thread and the scheduler.
 #[derive(Clone, Debug)]
-pub(super) struct Ear {
-    heard: Arc<Mutex<Heard>>,
+pub(super) struct ChildListener {
+    heard: Arc<Mutex<ChildState>>,
     /// The child's.
     pid: u32,
 }
 
-impl Ear {
+impl ChildListener {
     pub(super) fn new(pid: u32) -> Self {
-        let heard = Heard {
+        let heard = ChildState {
             last_message: Instant::now(),
             has_spoken: false,
             foreign_protocol: None,
@@ -95,7 +95,7 @@ impl Ear {
         Self { heard: Arc::new(Mutex::new(heard)), pid }
     }
 
-    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
+    pub(super) fn heard(&self) -> MutexGuard<'_, ChildState> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +141,7 @@ impl Ear {
     }
 }
 
-impl Heard {
+impl ChildState {
     fn take(&mut self, message: Message) {
         self.has_spoken = true;
         self.last_message = Instant::now();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn messages_are_heard_between_garbage_and_endless_lines() {
-        let ear = Ear::new(std::process::id());
+        let ear = ChildListener::new(std::process::id());
         let mut text = b"not json\n".to_vec();
         text.extend(vec![b'x'; 200_000]);
         text.extend(b"\n\xff\xfe\n{\"event\":\"from_the_future\",\"x\":1}\n");
@@ -239,7 +239,7 @@ mod tests {
             (r#"{"event":"hello","protocol":3,"of":"the future"}"#, Some(3)),
             (r#"{"event":"hello","protocol":1,"kiln_trial":"0.1.0","pid":1}"#, None),
         ] {
-            let ear = Ear::new(std::process::id());
+            let ear = ChildListener::new(std::process::id());
             ear.listen(format!("{hello}\n").as_bytes(), || {});
             assert_eq!(ear.heard().foreign_protocol, foreign, "{hello}");
         }

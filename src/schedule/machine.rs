@@ -15,7 +15,7 @@ const DIGITS: usize = 12;
 
 /// Facts that distinguish this machine from others; `None` if unknown.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Here {
+pub(super) struct MachineIdentity {
     pub(super) machine_id: Option<String>,
     pub(super) host_id: Option<String>,
     pub(super) boot_id: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Here {
     pub(super) gpus: Vec<String>,
 }
 
-impl Here {
+impl MachineIdentity {
     pub(super) fn of(instruments: &Instruments) -> Self {
         Self {
             machine_id: machine_id(),
@@ -56,12 +56,12 @@ pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
 ///
 /// The same boot, host id or GPU means the same machine; another host id means another. Otherwise the machine id or processor decides, although
 /// copies of one image share the machine id, and processors of one model share a name.
-pub(super) fn made_elsewhere(launches: &[Launch], here: &Here) -> Option<String> {
+pub(super) fn made_elsewhere(launches: &[Launch], here: &MachineIdentity) -> Option<String> {
     let differences: Option<Vec<String>> = launches.iter().map(|launch| difference(launch, here)).collect();
     differences?.pop()
 }
 
-fn difference(launch: &Launch, here: &Here) -> Option<String> {
+fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
     let is_here = here.boot_id.as_deref().is_some_and(|boot| boot == launch.anchor.boot_id);
     let listed = launch.devices.as_array().into_iter().flatten();
     let shares_gpu = listed
@@ -99,8 +99,8 @@ mod tests {
         .unwrap()
     }
 
-    fn here() -> Here {
-        Here {
+    fn here() -> MachineIdentity {
+        MachineIdentity {
             machine_id: Some("aaa".into()),
             host_id: Some("net-1".into()),
             boot_id: Some("now".into()),
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn one_launch_here_makes_the_run_this_machines() {
         let there = launch(Some("bbb"), json!("Xeon"), Value::Null);
-        let same_boot = Here { boot_id: Some("then".into()), ..here() };
+        let same_boot = MachineIdentity { boot_id: Some("then".into()), ..here() };
         assert!(made_elsewhere(&[there.clone(), launch(Some("aaa"), json!("Xeon"), Value::Null)], &here()).is_none());
         assert!(made_elsewhere(std::slice::from_ref(&there), &here()).is_some() && made_elsewhere(&[there], &same_boot).is_none());
         assert!(made_elsewhere(&[], &here()).is_none());

@@ -2,7 +2,7 @@
 
 use kiln_core::units::{ByteSize, Bytes};
 
-use super::instruments::{DeviceFacts, TrialReadings};
+use super::instruments::{AttemptReadings, LeasedGpu};
 
 /// Environment variables with the settings of libtorch's allocator.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
@@ -18,7 +18,7 @@ pub(super) enum Limit {
 }
 
 /// Returns the limit of a trial on these devices; no devices means the CPU.
-pub(super) fn limit(asked: Option<ByteSize>, devices: &[DeviceFacts]) -> Limit {
+pub(super) fn limit(asked: Option<ByteSize>, devices: &[LeasedGpu]) -> Limit {
     match (asked, devices) {
         (None, _) => Limit::None,
         (Some(limit), []) => Limit::OfProcess(limit.0),
@@ -46,7 +46,7 @@ pub(super) fn least(of_machine: Option<u64>, asked: Option<ByteSize>) -> Option<
 }
 
 /// Returns the reason of a trial that ran out of host memory, with its peak and its limit.
-pub(super) fn with_what_was_held(reason: String, readings: &TrialReadings, asked: Option<ByteSize>) -> String {
+pub(super) fn with_what_was_held(reason: String, readings: &AttemptReadings, asked: Option<ByteSize>) -> String {
     let Some(limit) = readings.memory_limit_bytes else { return reason };
     let whose = match asked {
         Some(asked) if asked.0 == limit => " (`run.memory_limit`)",
@@ -62,8 +62,8 @@ pub(super) fn with_what_was_held(reason: String, readings: &TrialReadings, asked
 mod tests {
     use super::*;
 
-    fn gpu(memory: Option<u64>) -> DeviceFacts {
-        DeviceFacts { index: 0, uuid: "GPU-0".into(), name: "pretended".into(), memory_total_bytes: memory, ..DeviceFacts::default() }
+    fn gpu(memory: Option<u64>) -> LeasedGpu {
+        LeasedGpu { index: 0, uuid: "GPU-0".into(), name: "pretended".into(), memory_total_bytes: memory, ..LeasedGpu::default() }
     }
 
     #[test]
@@ -86,13 +86,13 @@ mod tests {
 
     #[test]
     fn the_reason_tells_what_was_held_and_whose_limit_it_was() {
-        let mut readings = TrialReadings { memory_limit_bytes: least(Some(8 << 30), Some(ByteSize(1 << 30))), ..TrialReadings::default() };
-        let told = |readings: &TrialReadings, asked| with_what_was_held("ran out".to_owned(), readings, asked);
+        let mut readings = AttemptReadings { memory_limit_bytes: least(Some(8 << 30), Some(ByteSize(1 << 30))), ..AttemptReadings::default() };
+        let told = |readings: &AttemptReadings, asked| with_what_was_held("ran out".to_owned(), readings, asked);
         assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; its limit was 1.0 GiB (`run.memory_limit`)");
         readings.window.peak_resident_bytes = Some(900 << 20);
         assert_eq!(told(&readings, Some(ByteSize(1 << 30))), "ran out; its process used up to 900.0 MiB of 1.0 GiB (`run.memory_limit`)");
         readings.memory_limit_bytes = least(Some(8 << 30), Some(ByteSize(9 << 30)));
         assert_eq!(told(&readings, Some(ByteSize(9 << 30))), "ran out; its process used up to 900.0 MiB of 8.0 GiB");
-        assert_eq!(told(&TrialReadings::default(), None), "ran out");
+        assert_eq!(told(&AttemptReadings::default(), None), "ran out");
     }
 }

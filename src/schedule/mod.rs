@@ -1,7 +1,7 @@
 //! Runs experiments: leases devices, runs each attempt in a child process, and converts its end to an outcome and a row.
 //!
-//! An experiment and its trials come in as a [`Request`]; a run's folder under `results/` is created or resumed, and a
-//! [`Report`] comes out. The child does the training, `report` interprets the results.
+//! An experiment and its trials come in as a [`RunRequest`]; a run's folder under `results/` is created or resumed, and a
+//! [`LaunchReport`] comes out. The child does the training, `report` interprets the results.
 
 mod attempt;
 mod changes;
@@ -41,7 +41,7 @@ use std::{
 pub use devices::restrict as visible_gpus;
 pub use instruments::Instruments;
 pub use lease::{Lease, folder as locks_folder, take_first_idle};
-pub use progress::Style;
+pub use progress::ProgressMode;
 pub use remaining::{Selection, find_ids};
 pub use tuning::{Progressed, Refused, Tuning};
 
@@ -50,13 +50,13 @@ use kiln_core::{
     record::{RunFile, RunFolder, TableRow},
     spec::Experiment,
 };
-use machine::Here;
-use open::Found;
+use machine::MachineIdentity;
+use open::ExistingRun;
 use remaining::History;
 
 /// The experiment to run, and how to run it.
 #[derive(Clone)]
-pub struct Request<'a> {
+pub struct RunRequest<'a> {
     pub experiment: &'a Experiment,
     /// Text of `experiment.yaml`: the resolved experiment, which must read back as `experiment`.
     pub resolved: &'a str,
@@ -79,19 +79,19 @@ pub struct Request<'a> {
     pub data: &'a BTreeMap<String, String>,
     /// Returns the SHA-256 of a file as hex, to record the programs in `run.json`.
     pub sha256: fn(&Path) -> io::Result<String>,
-    pub style: Style,
+    pub style: ProgressMode,
 }
 
-impl<'a> Request<'a> {
-    fn wanted(&self) -> Wanted<'a> {
+impl<'a> RunRequest<'a> {
+    fn wanted(&self) -> WantedTrials<'a> {
         let Self { experiment, trials, search, results, fresh, .. } = *self;
-        Wanted { experiment, trials, search, results, fresh, reruns: !self.selection.rerun.is_empty() }
+        WantedTrials { experiment, trials, search, results, fresh, reruns: !self.selection.rerun.is_empty() }
     }
 }
 
 /// The run to find under `results`.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct WantedTrials<'a> {
     pub experiment: &'a Experiment,
     /// Trials in plan order; for a search the first ones.
     pub trials: &'a [Trial],
@@ -105,7 +105,7 @@ pub struct Wanted<'a> {
 
 /// The end of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum LaunchEnd {
     /// All requested trials ran.
     Finished,
     /// There was nothing to do.
@@ -116,9 +116,9 @@ pub enum End {
 
 /// The result of a launch.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct LaunchReport {
     pub folder: RunFolder,
-    pub end: End,
+    pub end: LaunchEnd,
     /// Number of planned trials and replacements.
     pub trials: usize,
     /// Number of those without a final row.
@@ -128,12 +128,12 @@ pub struct Report {
     /// The last attempt of each selected trial that has one, in plan order.
     pub rows: Vec<TableRow>,
     /// Reason why no more trials were started, if the machine could not continue.
-    pub failure: Option<Stop>,
+    pub failure: Option<RunStop>,
 }
 
 /// Reason why a run could not start or continue.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Stop {
+pub enum RunStop {
     /// The request contradicts the existing run (a changed experiment).
     #[error("{0}")]
     Refused(String),
@@ -159,8 +159,8 @@ pub struct Preview {
 /// Runs the remaining trials of an experiment, in a new run or in its newest unfinished one.
 ///
 /// # Errors
-/// See [`Stop`]. A trial that fails is a row, not an error.
-pub fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+/// See [`RunStop`]. A trial that fails is a row, not an error.
+pub fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
     sweep::run(request, instruments)
 }
 
@@ -168,12 +168,12 @@ pub fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> 
 ///
 /// # Errors
 /// As [`run`], for errors that can be found without starting.
-pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Result<Preview, Stop> {
-    let found = open::find(&request.wanted(), &|| Here::of(&instruments()))?;
+pub fn preview(request: &RunRequest, instruments: &dyn Fn() -> Instruments) -> Result<Preview, RunStop> {
+    let found = open::find(&request.wanted(), &|| MachineIdentity::of(&instruments()))?;
     let trials = known_trials(request, &found);
     let (resumes, notice, history) = match found {
-        Found::New { notice } => (None, notice, History::default()),
-        Found::Old(old) => (Some(old.folder), None, old.history),
+        ExistingRun::New { notice } => (None, notice, History::default()),
+        ExistingRun::Old(old) => (Some(old.folder), None, old.history),
     };
     let left = remaining::remaining(&trials, &history, &request.selection, request.experiment.run.retries);
     let to_run = left.iter().map(|index| &trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
@@ -181,24 +181,24 @@ pub fn preview(request: &Request, instruments: &dyn Fn() -> Instruments) -> Resu
 }
 
 /// Returns the facts of code, programs, machine and data that `run.json` of a new run would record, without side effects.
-pub fn record_now(request: &Request, instruments: &Instruments) -> RunFile {
+pub fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
     open::record_now(request, instruments)
 }
 
 /// The plan with the trials that the rows add: further trials of a search, or replacements of trials that ran out of memory.
-fn known_trials(request: &Request, found: &Found) -> Vec<Trial> {
+fn known_trials(request: &RunRequest, found: &ExistingRun) -> Vec<Trial> {
     match (found, request.search) {
-        (Found::New { .. }, _) => request.trials.to_vec(),
-        (Found::Old(old), Some(search)) => search.progress(&old.rows).trials,
-        (Found::Old(old), None) => remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom),
+        (ExistingRun::New { .. }, _) => request.trials.to_vec(),
+        (ExistingRun::Old(old), Some(search)) => search.progress(&old.rows).trials,
+        (ExistingRun::Old(old), None) => remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom),
     }
 }
 
 /// Returns the last outcome of each trial in the run that [`run`] would resume; empty if it would start a new one, or fail.
-pub fn ended(wanted: &Wanted, instruments: &dyn Fn() -> Instruments) -> HashMap<TrialId, Outcome> {
-    match open::find(wanted, &|| Here::of(&instruments())) {
-        Ok(Found::Old(old)) => wanted.trials.iter().filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?))).collect(),
-        Ok(Found::New { .. }) | Err(_) => HashMap::new(),
+pub fn ended(wanted: &WantedTrials, instruments: &dyn Fn() -> Instruments) -> HashMap<TrialId, Outcome> {
+    match open::find(wanted, &|| MachineIdentity::of(&instruments())) {
+        Ok(ExistingRun::Old(old)) => wanted.trials.iter().filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?))).collect(),
+        Ok(ExistingRun::New { .. }) | Err(_) => HashMap::new(),
     }
 }
 

@@ -20,21 +20,21 @@ use kiln_hardware::host::usable_cores;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Request, Stop, Wanted,
-    changes::{Change, changes, describe},
+    RunRequest, RunStop, WantedTrials,
+    changes::{KeyChange, changes, describe},
     clock,
-    instruments::{DeviceFacts, Instruments, TrialReadings},
-    launch::{Sources, gather, git},
-    machine::{self, Here},
+    instruments::{AttemptReadings, Instruments, LeasedGpu},
+    launch::{FactSources, gather, git},
+    machine::{self, MachineIdentity},
     preflight::notice,
     remaining::History,
-    row::{Facts, UUIDS_APART, row},
+    row::{AttemptFacts, UUIDS_APART, row},
     stray,
 };
 use crate::readings::{Paths, Privacy};
 
 /// The run to resume, or a new one.
-pub(super) enum Found {
+pub(super) enum ExistingRun {
     New {
         /// The reason why a finished run of the same experiment is not used.
         notice: Option<String>,
@@ -49,11 +49,11 @@ pub(super) struct Old {
     pub(super) rows: Vec<TableRow>,
     pub(super) history: History,
     /// Changed keys that a resume accepts.
-    pub(super) changed: Vec<Change>,
+    pub(super) changed: Vec<KeyChange>,
 }
 
 /// The run of this launch.
-pub(super) struct Open {
+pub(super) struct OpenRun {
     pub(super) folder: RunFolder,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
@@ -68,10 +68,10 @@ pub(super) struct Open {
 ///
 /// # Errors
 /// If the run is unfinished and the experiment has changed, or the run cannot be read.
-pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, Stop> {
+pub(super) fn find(wanted: &WantedTrials, here: &dyn Fn() -> MachineIdentity) -> Result<ExistingRun, RunStop> {
     let newest = runs(wanted.results, &wanted.experiment.name).pop();
-    let Some(folder) = newest.filter(|_| !wanted.fresh) else { return Ok(Found::New { notice: None }) };
-    let unreadable = |what: String| Stop::Refused(format!("{what}; repair it, or start a new run with `--fresh`"));
+    let Some(folder) = newest.filter(|_| !wanted.fresh) else { return Ok(ExistingRun::New { notice: None }) };
+    let unreadable = |what: String| RunStop::Refused(format!("{what}; repair it, or start a new run with `--fresh`"));
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
     let history = History::of(&rows);
@@ -82,11 +82,11 @@ pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, St
                 && !wanted.reruns
                 && let Some(notice) = elsewhere(&folder, &file, here) =>
         {
-            Ok(Found::New { notice: Some(notice) })
+            Ok(ExistingRun::New { notice: Some(notice) })
         }
-        Ok(changed) => Ok(Found::Old(Box::new(Old { folder, file, rows, history, changed }))),
-        Err(_) if finished => Ok(Found::New { notice: None }),
-        Err(what) => Err(Stop::Refused(format!(
+        Ok(changed) => Ok(ExistingRun::Old(Box::new(Old { folder, file, rows, history, changed }))),
+        Err(_) if finished => Ok(ExistingRun::New { notice: None }),
+        Err(what) => Err(RunStop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume that run, or start a new one with `--fresh`",
             folder.path().display()
         ))),
@@ -94,17 +94,17 @@ pub(super) fn find(wanted: &Wanted, here: &dyn Fn() -> Here) -> Result<Found, St
 }
 
 /// Returns the reason why a finished run is not a result of this machine; `None` if it is one.
-fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> Here) -> Option<String> {
+fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> MachineIdentity) -> Option<String> {
     let difference = machine::made_elsewhere(&file.launches, &here())?;
     Some(format!("{} is finished, but ran on another machine ({difference}); starting a new run", folder.path().display()))
 }
 
 /// Returns the changes that a resume accepts; the error lists those that it does not.
-fn compare(wanted: &Wanted, folder: &RunFolder, file: &RunFile, rows: &[TableRow]) -> Result<Vec<Change>, String> {
+fn compare(wanted: &WantedTrials, folder: &RunFolder, file: &RunFile, rows: &[TableRow]) -> Result<Vec<KeyChange>, String> {
     let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
     let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
     let old: Experiment = serde_yaml::from_str(&text).map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
-    let (free, bound): (Vec<Change>, Vec<Change>) =
+    let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) =
         changes(&old, wanted.experiment).into_iter().partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
     if !bound.is_empty() {
         return Err(describe(&bound));
@@ -137,17 +137,17 @@ fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
 ///
 /// # Errors
 /// If the files of the folder cannot be read or written.
-pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, preflight: &[Check]) -> Result<Open, Stop> {
+pub(super) fn open(request: &RunRequest, found: ExistingRun, instruments: &Instruments, preflight: &[Check]) -> Result<OpenRun, RunStop> {
     let anchor = clock::anchor();
     let git = git(request.results);
-    let Request { command_line, data, trial_program, sha256, .. } = *request;
+    let RunRequest { command_line, data, trial_program, sha256, .. } = *request;
     let paths = Paths::here(privacy(request));
     let command_line: &[String] = &command_line.iter().map(|word| paths.hide(word)).collect::<Vec<_>>();
     let preflight_kept: Vec<Check> = preflight.iter().map(|check| hidden(check, &paths)).collect();
-    let sources = Sources { command_line, data, trial_program, sha256, git: &git, instruments, preflight: &preflight_kept };
+    let sources = FactSources { command_line, data, trial_program, sha256, git: &git, instruments, preflight: &preflight_kept };
     let mut notices: Vec<String> = preflight.iter().filter(|check| check.is_worth_saying()).map(notice).collect();
     let (folder, file, launch_number) = match found {
-        Found::New { notice } => {
+        ExistingRun::New { notice } => {
             notices.extend(notice);
             let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
             let short = git.as_ref().map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
@@ -156,12 +156,12 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
             let folder = create(request.results, &request.experiment.name, &stamp, |folder| fill(folder, request, &file));
             (folder.map_err(cannot_write(request))?, file, 1)
         }
-        Found::Old(old) => {
+        ExistingRun::Old(old) => {
             let Old { folder, mut file, changed, .. } = *old;
             let number = file.launches.iter().map(|launch| launch.launch).max().unwrap_or(0) + 1;
             let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
             let mut launch = gather(number, anchor.clone(), clock::run_anchor(run, &anchor), &sources);
-            if changed.iter().any(Change::is_of_the_device) {
+            if changed.iter().any(KeyChange::is_of_the_device) {
                 // The run has no measurement yet; it now belongs to the new device.
                 write_whole(&folder.experiment(), resolved(request).as_bytes()).map_err(cannot_write(request))?;
                 file.experiment_sha256 = Some(experiment_sha256(request));
@@ -174,11 +174,11 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
     };
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
-    let refused = |error: TableError| Stop::Refused(error.to_string());
+    let refused = |error: TableError| RunStop::Refused(error.to_string());
     let (table, torn) = TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
     let rows = TrialTable::read(&folder.trials_table()).map_err(refused)?.rows;
     let run_anchor_nanoseconds = file.launches.last().map_or(0, |launch| launch.run_anchor_nanoseconds);
-    let mut open = Open { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices };
+    let mut open = OpenRun { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices };
     if let Some(torn) = torn {
         let path = open.table.path().display().to_string();
         open.notices.push(format!("{path}:{}: the last line was incomplete and has been removed: {}", torn.line, torn.text));
@@ -188,10 +188,10 @@ pub(super) fn open(request: &Request, found: Found, instruments: &Instruments, p
 }
 
 /// Returns the first content of `run.json` of a new run.
-pub(super) fn record_now(request: &Request, instruments: &Instruments) -> RunFile {
-    let Request { data, trial_program, sha256, .. } = *request;
+pub(super) fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
+    let RunRequest { data, trial_program, sha256, .. } = *request;
     let (anchor, git) = (clock::anchor(), git(request.results));
-    let sources = Sources { command_line: &[], data, trial_program, sha256, git: &git, instruments, preflight: &[] };
+    let sources = FactSources { command_line: &[], data, trial_program, sha256, git: &git, instruments, preflight: &[] };
     new_file(request, gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources))
 }
 
@@ -199,7 +199,7 @@ fn hidden(check: &Check, paths: &Paths) -> Check {
     Check { evidence: paths.hide(&check.evidence), remedy: check.remedy.as_deref().map(|remedy| paths.hide(remedy)), ..check.clone() }
 }
 
-fn new_file(request: &Request, launch: kiln_core::record::run_file::Launch) -> RunFile {
+fn new_file(request: &RunRequest, launch: kiln_core::record::run_file::Launch) -> RunFile {
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
@@ -212,7 +212,7 @@ fn new_file(request: &Request, launch: kiln_core::record::run_file::Launch) -> R
 }
 
 /// Text of `experiment.yaml`.
-fn resolved(request: &Request) -> String {
+fn resolved(request: &RunRequest) -> String {
     let paths = Paths::here(privacy(request));
     // The values do not change; only the comments with their origin do.
     let line = |line: &str| match line.rfind("  # ") {
@@ -223,19 +223,19 @@ fn resolved(request: &Request) -> String {
 }
 
 /// SHA-256 of that text, as hex.
-fn experiment_sha256(request: &Request) -> String {
+fn experiment_sha256(request: &RunRequest) -> String {
     hex::encode(Sha256::digest(resolved(request)))
 }
 
 /// Whether the tables of this experiment may contain identities and paths.
-pub(super) fn privacy(request: &Request) -> Privacy {
+pub(super) fn privacy(request: &RunRequest) -> Privacy {
     match request.experiment.record.identity {
         Identity::Masked => Privacy::Masked,
         Identity::Full => Privacy::Full,
     }
 }
 
-fn fill(folder: &RunFolder, request: &Request, file: &RunFile) -> io::Result<()> {
+fn fill(folder: &RunFolder, request: &RunRequest, file: &RunFile) -> io::Result<()> {
     fs::create_dir(folder.trials())?;
     write_whole(&folder.experiment(), resolved(request).as_bytes())?;
     TrialWriter::open(&folder.trials_table(), &axes(request.trials))?;
@@ -243,7 +243,7 @@ fn fill(folder: &RunFolder, request: &Request, file: &RunFile) -> io::Result<()>
 }
 
 /// Ends the processes that a killed parent left running, and writes a `killed` row for each attempt without a row.
-fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Result<(), Stop> {
+fn adopt(open: &mut OpenRun, request: &RunRequest, instruments: &Instruments) -> Result<(), RunStop> {
     let strays = stray::end_strays(open.folder.path());
     if strays > 0 {
         open.notices.push(format!("ended leftover processes of an earlier launch: {strays}"));
@@ -263,20 +263,20 @@ fn adopt(open: &mut Open, request: &Request, instruments: &Instruments) -> Resul
     Ok(())
 }
 
-fn killed(open: &Open, trial: &Trial, attempt: u64, devices: &[DeviceFacts]) -> TableRow {
+fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {
     let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
     let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
     let named = started.as_ref().map(|started| started.device.split(UUIDS_APART)).into_iter().flatten();
-    let used: Vec<DeviceFacts> = named.filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid)).cloned().collect();
+    let used: Vec<LeasedGpu> = named.filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid)).cloned().collect();
     let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
     let reason = format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id);
-    row(&Facts {
+    row(&AttemptFacts {
         attempt,
         started_utc: started.as_ref().map(|started| started.started_utc.clone()),
         devices: &used,
         cpu_name,
         concurrent_trials: 1,
-        ..Facts::of_end(trial, launch, (Outcome::Killed, reason), &TrialReadings::default(), cores())
+        ..AttemptFacts::of_end(trial, launch, (Outcome::Killed, reason), &AttemptReadings::default(), cores())
     })
 }
 
@@ -302,11 +302,11 @@ fn stamp(utc: &str) -> String {
 }
 
 /// The error of a file of the run that cannot be written.
-pub(super) fn cannot_write(request: &Request) -> impl Fn(io::Error) -> Stop {
+pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
     let folder = request.results.join(&request.experiment.name);
     move |error| match super::disk::is_full(&error) {
-        true => Stop::CannotRun(super::disk::full_message(&folder)),
-        false => Stop::CannotRun(format!("{}: {error}", folder.display())),
+        true => RunStop::CannotRun(super::disk::full_message(&folder)),
+        false => RunStop::CannotRun(format!("{}: {error}", folder.display())),
     }
 }
 

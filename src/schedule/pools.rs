@@ -11,12 +11,12 @@ use kiln_core::{
 };
 
 use super::{
-    Event, Instruments, Request, Stop, clock,
-    devices::{Choice, Offer, choose_each, restrict},
+    Event, Instruments, RunRequest, RunStop, clock,
+    devices::{DeviceChoice, DeviceOffer, choose_each, restrict},
     lease::{self, Lease, Refusal, Terms},
-    open::Found,
+    open::ExistingRun,
     progress,
-    queue::{Wish, wish},
+    queue::{DeviceRequest, wish},
     remaining::{History, remaining},
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Pools {
     /// Indices into the list of devices that one trial uses together.
     pub(super) slots: Vec<Vec<usize>>,
     /// Each device request with its slots.
-    pub(super) wishes: Vec<(Wish, Vec<usize>)>,
+    pub(super) wishes: Vec<(DeviceRequest, Vec<usize>)>,
     pub(super) notices: Vec<String>,
 }
 
@@ -50,10 +50,10 @@ impl Pools {
 }
 
 /// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.
-pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, Stop> {
+pub(super) fn lease_all(request: &RunRequest, found: &ExistingRun, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, RunStop> {
     let history = match found {
-        Found::New { .. } => History::default(),
-        Found::Old(old) => old.history.clone(),
+        ExistingRun::New { .. } => History::default(),
+        ExistingRun::Old(old) => old.history.clone(),
     };
     let mut pools = Pools { devices: Vec::new(), slots: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
     for index in remaining(request.trials, &history, &request.selection, request.experiment.run.retries) {
@@ -68,39 +68,45 @@ pub(super) fn lease_all(request: &Request, found: &Found, instruments: &Instrume
 }
 
 /// Checks trials for which `auto` selected the CPU. Devices named in the file are checked with the file.
-fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &Wish) -> Result<(), Stop> {
+fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &DeviceRequest) -> Result<(), RunStop> {
     let slots = pools.wishes.iter().filter(|(known, _)| known == wish).flat_map(|(_, slots)| slots);
     let mut devices = slots.flat_map(|slot| &pools.slots[*slot]);
     if trial.train.precision != Precision::Tf32 || devices.all(|place| pools.devices[*place].gpu.is_some()) {
         return Ok(());
     }
     let why = pools.notices.first().map(|notice| format!(" ({})", notice.trim_end_matches(", trials run on the CPU"))).unwrap_or_default();
-    Err(Stop::CannotRun(format!(
+    Err(RunStop::CannotRun(format!(
         "trial {} has `train.precision: tf32`, which needs a GPU, and there is none for it{why}; use another precision, or name a GPU with `--device`",
         trial.id
     )))
 }
 
-fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Instruments, events: &Receiver<Event>) -> Result<(), Stop> {
+fn add_pool(
+    pools: &mut Pools,
+    wish: DeviceRequest,
+    request: &RunRequest,
+    instruments: &Instruments,
+    events: &Receiver<Event>,
+) -> Result<(), RunStop> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
+    let offer = DeviceOffer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
     let each = wish.2;
-    let choice = choose_each(&wish.0, wish.1, each, offer).map_err(Stop::CannotRun)?;
-    if let Choice::Cpu { notice: Some(notice) } = &choice {
+    let choice = choose_each(&wish.0, wish.1, each, offer).map_err(RunStop::CannotRun)?;
+    if let DeviceChoice::Cpu { notice: Some(notice) } = &choice {
         pools.notices.push(notice.clone());
     }
     pools.notices.extend(unused(&choice, &wish, offer));
-    let each = if matches!(choice, Choice::Cpu { .. }) { 1 } else { each.max(1) as usize };
+    let each = if matches!(choice, DeviceChoice::Cpu { .. }) { 1 } else { each.max(1) as usize };
     let taken = wait_for(&choice, each, &pools.devices, request, instruments, events)?;
     pools.devices.extend(taken);
     let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
-        (Choice::Cpu { .. }, None) => true,
-        (Choice::All(gpus), Some(gpu)) => gpus.contains(gpu),
-        (Choice::FirstIdle(gpus), Some(gpu)) => gpus.contains(gpu),
+        (DeviceChoice::Cpu { .. }, None) => true,
+        (DeviceChoice::All(gpus), Some(gpu)) => gpus.contains(gpu),
+        (DeviceChoice::FirstIdle(gpus), Some(gpu)) => gpus.contains(gpu),
         _ => false,
     };
     let mut places: Vec<usize> = (0..pools.devices.len()).filter(|at| belongs(&pools.devices[*at])).collect();
-    if matches!(choice, Choice::FirstIdle(_) | Choice::Cpu { .. }) {
+    if matches!(choice, DeviceChoice::FirstIdle(_) | DeviceChoice::Cpu { .. }) {
         places.truncate(each);
     }
     let slots = places.chunks_exact(each).map(|places| pools.slot(places)).collect();
@@ -109,8 +115,8 @@ fn add_pool(pools: &mut Pools, wish: Wish, request: &Request, instruments: &Inst
 }
 
 /// Returns a notice about GPUs of `all` that are too few for a further trial.
-fn unused(choice: &Choice, (devices, _, each): &Wish, offer: Offer) -> Option<String> {
-    let Choice::All(used) = choice else { return None };
+fn unused(choice: &DeviceChoice, (devices, _, each): &DeviceRequest, offer: DeviceOffer) -> Option<String> {
+    let DeviceChoice::All(used) = choice else { return None };
     let left: Vec<String> =
         restrict(offer.devices, offer.visible).iter().filter(|gpu| !used.contains(gpu)).map(|gpu| gpu.index.to_string()).collect();
     let is_all = *devices == Devices::Named(DeviceName::All) && !left.is_empty();
@@ -119,10 +125,16 @@ fn unused(choice: &Choice, (devices, _, each): &Wish, offer: Offer) -> Option<St
 
 /// Returns the devices of a new slot for a request that lost its slot: indices of `held` that are not `lost`, and newly leased devices, only if
 /// they are idle now. Named devices, and those of `all`, have no replacement.
-pub(super) fn another(wish: &Wish, held: &[Lease], lost: &[usize], request: &Request, instruments: &Instruments) -> Option<(Vec<usize>, Vec<Lease>)> {
+pub(super) fn another(
+    wish: &DeviceRequest,
+    held: &[Lease],
+    lost: &[usize],
+    request: &RunRequest,
+    instruments: &Instruments,
+) -> Option<(Vec<usize>, Vec<Lease>)> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let offer = Offer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
-    let Ok(Choice::FirstIdle(mut gpus)) = choose_each(&wish.0, wish.1, wish.2, offer) else { return None };
+    let offer = DeviceOffer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
+    let Ok(DeviceChoice::FirstIdle(mut gpus)) = choose_each(&wish.0, wish.1, wish.2, offer) else { return None };
     let each = wish.2.max(1) as usize;
     let is_kept = |place: &usize| !lost.contains(place) && held[*place].gpu.as_ref().is_some_and(|gpu| gpus.contains(gpu));
     let kept: Vec<usize> = (0..held.len()).filter(is_kept).take(each).collect();
@@ -134,18 +146,18 @@ pub(super) fn another(wish: &Wish, held: &[Lease], lost: &[usize], request: &Req
 }
 
 /// Returns a text that names the holder of a lease.
-fn who(request: &Request) -> String {
+fn who(request: &RunRequest) -> String {
     format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name)
 }
 
 fn wait_for(
-    choice: &Choice,
+    choice: &DeviceChoice,
     each: usize,
     held: &[Lease],
-    request: &Request,
+    request: &RunRequest,
     instruments: &Instruments,
     events: &Receiver<Event>,
-) -> Result<Vec<Lease>, Stop> {
+) -> Result<Vec<Lease>, RunStop> {
     let deadline = Instant::now() + request.experiment.run.wait.0;
     let who = who(request);
     let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
@@ -153,9 +165,9 @@ fn wait_for(
     loop {
         match lease::take(choice, each, held, &terms) {
             Ok(taken) => return Ok(taken),
-            Err(Refusal::Broken(what)) => return Err(Stop::CannotRun(what)),
+            Err(Refusal::Broken(what)) => return Err(RunStop::CannotRun(what)),
             Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
-                return Err(Stop::CannotRun(format!(
+                return Err(RunStop::CannotRun(format!(
                     "no device is idle: {what}; wait with `--set run.wait=10m`, name another with `--device` (also `cpu`), or share it with `--set run.require_idle_device=false`"
                 )));
             }
@@ -166,7 +178,7 @@ fn wait_for(
             Err(Refusal::Busy(_)) => {}
         }
         if let Ok(Event::Signal(_)) = events.recv_timeout(LOOK_AGAIN.min(deadline.saturating_duration_since(Instant::now()))) {
-            return Err(Stop::Interrupted("interrupted while waiting for an idle device; nothing was started".to_owned()));
+            return Err(RunStop::Interrupted("interrupted while waiting for an idle device; nothing was started".to_owned()));
         }
     }
 }

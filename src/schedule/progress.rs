@@ -14,7 +14,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{listen::Heard, remaining::Standing};
+use super::{listen::ChildState, remaining::PlanProgress};
 
 /// Time between two lines, or two JSON events, of one trial's progress.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const JSON_EVERY: Duration = Duration::from_millis(500);
 
 /// Form of the progress output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum ProgressMode {
     Quiet,
     /// Lines with times on standard error.
     Plain,
@@ -32,7 +32,7 @@ pub enum Style {
     Bars,
 }
 
-impl Style {
+impl ProgressMode {
     /// Bars if standard error is a terminal, else plain lines.
     pub fn for_terminal() -> Self {
         if std::io::stderr().is_terminal() { Self::Bars } else { Self::Plain }
@@ -40,25 +40,25 @@ impl Style {
 }
 
 /// Prints a notice before the sweep exists.
-pub(super) fn say(style: Style, text: &str) {
+pub(super) fn say(style: ProgressMode, text: &str) {
     let _ = match style {
-        Style::Quiet => Ok(()),
-        Style::Json => writeln!(std::io::stdout().lock(), "{}", json!({"event": "notice", "text": text})),
-        Style::Plain | Style::Bars => writeln!(std::io::stderr().lock(), "{text}"),
+        ProgressMode::Quiet => Ok(()),
+        ProgressMode::Json => writeln!(std::io::stdout().lock(), "{}", json!({"event": "notice", "text": text})),
+        ProgressMode::Plain | ProgressMode::Bars => writeln!(std::io::stderr().lock(), "{text}"),
     };
 }
 
 /// Writes the last event of a launch that has nothing to run; for people the command prints a line.
-pub(super) fn nothing_to_do(style: Style, total: usize, standing: Standing) {
-    if style == Style::Json {
+pub(super) fn nothing_to_do(style: ProgressMode, total: usize, standing: PlanProgress) {
+    if style == ProgressMode::Json {
         let event = json!({"event": "run_ended", "how": "nothing to do", "done": standing.settled, "failed": standing.failed, "total": total});
         let _ = writeln!(std::io::stdout().lock(), "{event}");
     }
 }
 
 /// Progress output of one sweep.
-pub(super) struct Progress {
-    style: Style,
+pub(super) struct ProgressReporter {
+    style: ProgressMode,
     started: Instant,
     total: usize,
     /// Numbers of trials that this launch has to run, and that it has settled.
@@ -68,17 +68,17 @@ pub(super) struct Progress {
     is_over: bool,
     /// Whether a search may add trials, so that their number and the remaining time are unknown.
     is_open: bool,
-    standing: Standing,
+    standing: PlanProgress,
     bars: MultiProgress,
     sweep: ProgressBar,
     trials: HashMap<TrialId, ProgressBar>,
     spoken: HashMap<TrialId, Instant>,
 }
 
-impl Progress {
+impl ProgressReporter {
     /// `total` trials, of which this launch runs `to_run`; `standing` counts all of them.
-    pub(super) fn new(style: Style, total: usize, to_run: usize, standing: Standing) -> Self {
-        let target = if style == Style::Bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    pub(super) fn new(style: ProgressMode, total: usize, to_run: usize, standing: PlanProgress) -> Self {
+        let target = if style == ProgressMode::Bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
         let sweep = bars.add(ProgressBar::new(total as u64).with_style(template("{bar:24} {pos}/{len} trials{msg}")));
         sweep.set_position(standing.settled as u64);
@@ -101,18 +101,20 @@ impl Progress {
     /// Prints a notice for the user.
     pub(super) fn notice(&self, text: &str) {
         match self.style {
-            Style::Quiet => {}
-            Style::Json => self.event(json!({"event": "notice", "text": text})),
-            Style::Plain | Style::Bars => self.line(text),
+            ProgressMode::Quiet => {}
+            ProgressMode::Json => self.event(json!({"event": "notice", "text": text})),
+            ProgressMode::Plain | ProgressMode::Bars => self.line(text),
         }
     }
 
     pub(super) fn run_started(&self, folder: &str, launch: u64) {
         let to_run = self.to_run;
         match self.style {
-            Style::Quiet => {}
-            Style::Json => self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run})),
-            Style::Plain | Style::Bars => {
+            ProgressMode::Quiet => {}
+            ProgressMode::Json => {
+                self.event(json!({"event": "run_started", "folder": folder, "launch": launch, "trials": self.total, "to_run": to_run}))
+            }
+            ProgressMode::Plain | ProgressMode::Bars => {
                 let more = if self.is_open { ", then further trials that depend on their results" } else { "" };
                 self.line(&format!("{folder}: launch {launch}, {to_run} of {} to run{more}", counted(self.total, "trial")));
             }
@@ -122,10 +124,12 @@ impl Progress {
     pub(super) fn trial_started(&mut self, trial: &Trial, attempt: u64, device: &str) {
         let id = &trial.id;
         match self.style {
-            Style::Quiet => {}
-            Style::Json => self.event(json!({"event": "trial_started", "trial": id, "attempt": attempt, "number": trial.number, "device": device})),
-            Style::Plain => self.line(&format!("trial {id} ({}) started on {device}, attempt {attempt}", describe(trial))),
-            Style::Bars => {
+            ProgressMode::Quiet => {}
+            ProgressMode::Json => {
+                self.event(json!({"event": "trial_started", "trial": id, "attempt": attempt, "number": trial.number, "device": device}))
+            }
+            ProgressMode::Plain => self.line(&format!("trial {id} ({}) started on {device}, attempt {attempt}", describe(trial))),
+            ProgressMode::Bars => {
                 let bar = ProgressBar::new(trial.steps.unwrap_or(0)).with_style(template("  {prefix} {bar:16} {pos}/{len} steps{msg}"));
                 let bar = self.bars.insert_before(&self.sweep, bar);
                 bar.set_prefix(format!("{id} ({})", describe(trial)));
@@ -134,26 +138,26 @@ impl Progress {
         }
     }
 
-    pub(super) fn trial_progress(&mut self, id: &TrialId, heard: &Heard) {
+    pub(super) fn trial_progress(&mut self, id: &TrialId, heard: &ChildState) {
         let every = match self.style {
-            Style::Quiet | Style::Bars => Duration::ZERO,
-            Style::Plain => PLAIN_EVERY,
-            Style::Json => JSON_EVERY,
+            ProgressMode::Quiet | ProgressMode::Bars => Duration::ZERO,
+            ProgressMode::Plain => PLAIN_EVERY,
+            ProgressMode::Json => JSON_EVERY,
         };
         if !self.is_due(id, every) {
             return;
         }
         match self.style {
-            Style::Quiet => {}
-            Style::Json => self.event(json!({
+            ProgressMode::Quiet => {}
+            ProgressMode::Json => self.event(json!({
                 "event": "trial_progress", "trial": id, "step": heard.step, "total_steps": heard.total_steps, "loss": heard.loss,
                 "samples_per_second": heard.samples_per_second, "data_wait_fraction": heard.data_wait_fraction,
             })),
-            Style::Plain => {
+            ProgressMode::Plain => {
                 let of = heard.total_steps.map(|total| format!("/{total}")).unwrap_or_default();
                 self.line(&format!("trial {id}: step {}{of}{}", heard.step.unwrap_or(0), figures(heard)));
             }
-            Style::Bars => {
+            ProgressMode::Bars => {
                 if let Some(bar) = self.trials.get(id) {
                     heard.total_steps.inspect(|total| bar.set_length(*total));
                     heard.step.inspect(|step| bar.set_position(*step));
@@ -165,7 +169,7 @@ impl Progress {
     }
 
     /// `settled`: whether the trial needs no further attempt; `standing` includes this trial.
-    pub(super) fn trial_ended(&mut self, row: &TrialRow, settled: bool, standing: Standing) {
+    pub(super) fn trial_ended(&mut self, row: &TrialRow, settled: bool, standing: PlanProgress) {
         self.made += usize::from(settled);
         self.standing = standing;
         self.spoken.remove(&row.trial);
@@ -174,19 +178,19 @@ impl Progress {
             self.bars.remove(&bar);
         }
         match self.style {
-            Style::Quiet => {}
-            Style::Json => self.event(json!({
+            ProgressMode::Quiet => {}
+            ProgressMode::Json => self.event(json!({
                 "event": "trial_ended", "trial": row.trial, "attempt": row.attempt, "outcome": row.outcome, "reason": row.reason,
                 "seconds": row.trial_seconds, "samples_per_second": row.samples_per_second, "done": standing.settled,
                 "failed": standing.failed, "total": self.total,
             })),
-            Style::Plain | Style::Bars => {
+            ProgressMode::Plain | ProgressMode::Bars => {
                 self.line(&ended(row));
                 self.sweep.set_position(standing.settled as u64);
                 self.sweep.set_message(self.outlook());
             }
         }
-        if self.style == Style::Plain {
+        if self.style == ProgressMode::Plain {
             let of = if self.is_open { counted(standing.settled, "trial") } else { format!("{}/{} trials", standing.settled, self.total) };
             self.line(&format!("{of}{}", self.outlook()));
         }
@@ -212,8 +216,8 @@ impl Progress {
     /// Prints the end of a launch.
     pub(super) fn run_ended(&self, how: &str) {
         self.sweep.finish_and_clear();
-        if self.style == Style::Json {
-            let Standing { settled, failed } = self.standing;
+        if self.style == ProgressMode::Json {
+            let PlanProgress { settled, failed } = self.standing;
             self.event(json!({"event": "run_ended", "how": how, "done": settled, "failed": failed, "total": self.total}));
         }
     }
@@ -243,7 +247,7 @@ impl Progress {
 
     fn line(&self, text: &str) {
         match self.style {
-            Style::Bars if !self.bars.is_hidden() => {
+            ProgressMode::Bars if !self.bars.is_hidden() => {
                 let _ = self.bars.println(text);
             }
             _ => {
@@ -267,7 +271,7 @@ fn describe(trial: &Trial) -> String {
     axes.join(", ")
 }
 
-fn figures(heard: &Heard) -> String {
+fn figures(heard: &ChildState) -> String {
     let mut text = String::new();
     if let Some(loss) = heard.loss {
         text.push_str(&format!(", loss {}", decimals(loss, 4)));

@@ -9,26 +9,26 @@ use kiln_core::{
 };
 
 /// The device setting and the number of devices of a trial.
-pub(super) type Wish = (Devices, Engine, u64);
+pub(super) type DeviceRequest = (Devices, Engine, u64);
 
 /// The waiting trials, in order, with the rules for their start.
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: VecDeque<usize>,
     /// Slots that each device request may use.
-    pools: Vec<(Wish, Vec<usize>)>,
+    pools: Vec<(DeviceRequest, Vec<usize>)>,
     /// The slot of each round of repeats, once it has one. Empty if there is one round only.
     rounds: Option<HashMap<u64, usize>>,
 }
 
 /// Returns the device request of a trial.
-pub(super) fn wish(trial: &Trial) -> Wish {
+pub(super) fn wish(trial: &Trial) -> DeviceRequest {
     (trial.devices.clone(), trial.engine, trial.devices_per_trial)
 }
 
 impl Queue {
     /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one slot.
-    pub(super) fn new(waiting: Vec<usize>, pools: Vec<(Wish, Vec<usize>)>, keep_rounds: bool) -> Self {
+    pub(super) fn new(waiting: Vec<usize>, pools: Vec<(DeviceRequest, Vec<usize>)>, keep_rounds: bool) -> Self {
         Self { waiting: waiting.into(), pools, rounds: keep_rounds.then(HashMap::new) }
     }
 
@@ -55,7 +55,7 @@ impl Queue {
 
     /// Takes the first trial that may start on a free slot. While trials of one device request run, those of another wait: a CPU trial
     /// beside a GPU trial would disturb both.
-    pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&Wish>) -> Option<(usize, usize)> {
+    pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&DeviceRequest>) -> Option<(usize, usize)> {
         let wanted = match running {
             Some(wish) => wish.clone(),
             None => wish(&trials[*self.waiting.front()?]),
@@ -74,13 +74,13 @@ impl Queue {
     }
 
     /// The device request of a waiting trial for which no slot is left.
-    pub(super) fn stranded(&self, trials: &[Trial]) -> Option<Wish> {
-        let is_empty = |wanted: &Wish| self.pools.iter().any(|(wish, pool)| wish == wanted && pool.is_empty());
+    pub(super) fn stranded(&self, trials: &[Trial]) -> Option<DeviceRequest> {
+        let is_empty = |wanted: &DeviceRequest| self.pools.iter().any(|(wish, pool)| wish == wanted && pool.is_empty());
         self.waiting.iter().map(|index| wish(&trials[*index])).find(is_empty)
     }
 
     /// Adds a slot for a device request.
-    pub(super) fn add_slot(&mut self, wanted: &Wish, slot: usize) {
+    pub(super) fn add_slot(&mut self, wanted: &DeviceRequest, slot: usize) {
         self.pools.iter_mut().filter(|(wish, _)| wish == wanted).for_each(|(_, pool)| pool.push(slot));
     }
 
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    fn all() -> Wish {
+    fn all() -> DeviceRequest {
         (Devices::Named(DeviceName::All), Engine::Libtorch, 1)
     }
 

@@ -27,7 +27,7 @@ impl Selection {
 
 /// Progress of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct PlanProgress {
     /// Number of trials that need no further attempt.
     pub(super) settled: usize,
     /// Number of those without a result.
@@ -64,9 +64,9 @@ impl History {
     }
 
     /// Progress of the whole plan, independent of the selection of a launch.
-    pub(super) fn standing(&self, trials: &[Trial], retries: u64) -> Standing {
+    pub(super) fn standing(&self, trials: &[Trial], retries: u64) -> PlanProgress {
         let settled = trials.iter().filter(|trial| self.is_settled(&trial.id, retries)).map(|trial| self.last(&trial.id));
-        settled.fold(Standing::default(), |standing, outcome| Standing {
+        settled.fold(PlanProgress::default(), |standing, outcome| PlanProgress {
             settled: standing.settled + 1,
             failed: standing.failed + usize::from(!outcome.is_some_and(Outcome::is_result)),
         })

@@ -12,14 +12,14 @@ use kiln_core::{
 };
 use serde_json::Value;
 
-use super::instruments::{DeviceFacts, TrialReadings};
+use super::instruments::{AttemptReadings, LeasedGpu};
 
 /// Separator between the devices of one trial in a cell.
 pub(super) const UUIDS_APART: &str = ";";
 
 /// All facts about an ended attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Facts<'a> {
+pub(super) struct AttemptFacts<'a> {
     pub(super) trial: &'a Trial,
     pub(super) attempt: u64,
     pub(super) launch: u64,
@@ -30,9 +30,9 @@ pub(super) struct Facts<'a> {
     pub(super) run_seconds: Option<f64>,
     pub(super) trial_seconds: Option<f64>,
     pub(super) result: Option<&'a TrialResult>,
-    pub(super) readings: &'a TrialReadings,
+    pub(super) readings: &'a AttemptReadings,
     /// `None` on the CPU, or if unknown.
-    pub(super) devices: &'a [DeviceFacts],
+    pub(super) devices: &'a [LeasedGpu],
     /// The processor's model, if it is the device.
     pub(super) cpu_name: Option<&'a str>,
     /// Full description of the host's processor.
@@ -53,9 +53,9 @@ pub(super) struct Facts<'a> {
     pub(super) notes: BTreeMap<String, String>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> AttemptFacts<'a> {
     /// Facts of an attempt of which only the outcome and its reason are known.
-    pub(super) fn of_end(trial: &'a Trial, launch: u64, (outcome, reason): (Outcome, String), readings: &'a TrialReadings, cores: u64) -> Self {
+    pub(super) fn of_end(trial: &'a Trial, launch: u64, (outcome, reason): (Outcome, String), readings: &'a AttemptReadings, cores: u64) -> Self {
         Self {
             trial,
             attempt: 0,
@@ -84,13 +84,13 @@ impl<'a> Facts<'a> {
 }
 
 /// The row of an attempt.
-pub(super) fn row(facts: &Facts) -> TableRow {
+pub(super) fn row(facts: &AttemptFacts) -> TableRow {
     let values: Vec<Value> = facts.trial.axes.iter().map(|(_, value)| value.clone()).collect();
     TableRow::new(fixed(facts), &values)
 }
 
-fn fixed(facts: &Facts) -> TrialRow {
-    let Facts { trial, readings, result, .. } = facts;
+fn fixed(facts: &AttemptFacts) -> TrialRow {
+    let AttemptFacts { trial, readings, result, .. } = facts;
     let of = |read: fn(&TrialResult) -> Option<f64>| result.and_then(read).filter(|value| value.is_finite());
     let flops_per_sample = result.and_then(|result| result.flops_per_sample).or(trial.flops_per_sample);
     let window_samples = result.and_then(|result| result.window_samples);
@@ -207,7 +207,7 @@ fn fixed(facts: &Facts) -> TrialRow {
 }
 
 /// Returns each text once, in the order of the devices; `None` if there is none.
-fn joined(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> &String) -> Option<String> {
+fn joined(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> &String) -> Option<String> {
     let mut found: Vec<&str> = Vec::new();
     for text in devices.iter().map(text) {
         if !found.contains(&text.as_str()) {
@@ -218,19 +218,19 @@ fn joined(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> &String) -> Option<
 }
 
 /// Returns the GPU's name, else the name that the child reported, else the processor's model, which is the child's name of a CPU.
-fn device_name(facts: &Facts) -> Option<String> {
+fn device_name(facts: &AttemptFacts) -> Option<String> {
     let said = || facts.result.and_then(|result| result.device_name.clone());
     joined(facts.devices, |device| &device.name).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
 }
 
 /// The same for values that may be unknown.
-fn joined_known(devices: &[DeviceFacts], text: fn(&DeviceFacts) -> Option<&str>) -> Option<String> {
+fn joined_known(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> Option<&str>) -> Option<String> {
     let mut found: Vec<&str> = devices.iter().filter_map(text).collect();
     found.dedup();
     (!found.is_empty()).then(|| found.join(UUIDS_APART))
 }
 
-fn no_peak(facts: &Facts) -> String {
+fn no_peak(facts: &AttemptFacts) -> String {
     let threads = facts.trial.train.cpu_threads.resolve(facts.cores);
     match (facts.trial.engine, facts.devices) {
         (Engine::Flex, _) => "no peak is measured for engine `flex`".to_owned(),
@@ -259,7 +259,7 @@ fn flops_per_second(window_flops: Option<f64>, flops_per_sample: Option<u64>, re
     counted().or_else(by_rate)
 }
 
-fn notes(facts: &Facts) -> Option<String> {
+fn notes(facts: &AttemptFacts) -> Option<String> {
     let mut notes = facts.readings.window.notes.clone();
     notes.extend(facts.result.map(|result| result.notes.clone()).unwrap_or_default());
     notes.extend(facts.notes.clone());

@@ -18,7 +18,7 @@ use super::Event;
 
 /// Levels of a stop request, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Asked {
+pub(super) enum StopRequest {
     /// First Ctrl-C: finish the running trials and start no more.
     Drain,
     /// Second Ctrl-C, SIGTERM, SIGHUP: stop the children with SIGTERM.
@@ -28,11 +28,11 @@ pub(super) enum Asked {
 }
 
 /// Returns the request for one more signal after `before`.
-pub(super) fn ask(before: Option<Asked>, signal: i32) -> Asked {
+pub(super) fn ask(before: Option<StopRequest>, signal: i32) -> StopRequest {
     match (before, signal) {
-        (None, SIGINT) => Asked::Drain,
-        (None | Some(Asked::Drain), _) => Asked::Stop,
-        (Some(Asked::Stop | Asked::Kill), _) => Asked::Kill,
+        (None, SIGINT) => StopRequest::Drain,
+        (None | Some(StopRequest::Drain), _) => StopRequest::Stop,
+        (Some(StopRequest::Stop | StopRequest::Kill), _) => StopRequest::Kill,
     }
 }
 
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn the_first_ctrl_c_drains_the_second_stops_and_sigterm_stops_at_once() {
-        assert_eq!(ask(None, SIGINT), Asked::Drain);
-        assert_eq!(ask(Some(Asked::Drain), SIGINT), Asked::Stop);
-        assert_eq!(ask(None, SIGTERM), Asked::Stop);
-        assert_eq!(ask(Some(Asked::Stop), SIGINT), Asked::Kill);
+        assert_eq!(ask(None, SIGINT), StopRequest::Drain);
+        assert_eq!(ask(Some(StopRequest::Drain), SIGINT), StopRequest::Stop);
+        assert_eq!(ask(None, SIGTERM), StopRequest::Stop);
+        assert_eq!(ask(Some(StopRequest::Stop), SIGINT), StopRequest::Kill);
     }
 }

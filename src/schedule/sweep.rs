@@ -15,27 +15,27 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{RunFolder, TableRow, run_file::Ended, run_folder::repair_latest},
+    record::{RunFolder, TableRow, run_file::LaunchEnded, run_folder::repair_latest},
     spec::Order,
     units::counted,
 };
 
 use super::{
-    End, Event, Instruments, Report, Request, Stop, attempt,
+    Event, Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, attempt,
     attempt::{Attempt, Lost},
     clock, disk,
-    instruments::{DeviceFacts, Sitting},
+    instruments::{LaunchContext, LeasedGpu},
     judge::StopCause,
     known_trials,
     lease::Lease,
-    machine::Here,
-    open::{self, Found, Open, privacy},
+    machine::MachineIdentity,
+    open::{self, ExistingRun, OpenRun, privacy},
     pools::{self, Pools},
-    progress::{self, Progress},
+    progress::{self, ProgressReporter},
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
     row::UUIDS_APART,
-    signals::{Asked, Listener, ask},
+    signals::{Listener, StopRequest, ask},
     tuning::Tuning,
 };
 use crate::readings::Paths;
@@ -46,38 +46,38 @@ const TICK: Duration = Duration::from_millis(200);
 /// Whether there is room for one more trial at a path.
 type HasRoom = fn(&Path) -> bool;
 
-pub(super) fn run(request: &Request, instruments: Instruments) -> Result<Report, Stop> {
+pub(super) fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
     run_on(request, instruments, disk::has_room)
 }
 
-fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) -> Result<Report, Stop> {
+fn run_on(request: &RunRequest, mut instruments: Instruments, has_room: HasRoom) -> Result<LaunchReport, RunStop> {
     if request.trials.is_empty() {
-        return Err(Stop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
+        return Err(RunStop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
     }
     refusals::without_program(request.trial_program)?;
     let _lock = refusals::take_lock(request)?;
-    let found = open::find(&request.wanted(), &|| Here::of(&instruments))?;
+    let found = open::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
     let known = known_trials(request, &found);
-    let request = &Request { trials: &known, ..request.clone() };
-    if let Found::Old(old) = &found {
+    let request = &RunRequest { trials: &known, ..request.clone() };
+    if let ExistingRun::Old(old) = &found {
         repair_latest(&old.folder).map_err(open::cannot_write(request))?;
     }
-    if let Found::Old(old) = &found
+    if let ExistingRun::Old(old) = &found
         && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
     {
         search::note_end(request, old)?;
         let standing = old.history.standing(request.trials, request.experiment.run.retries);
         progress::nothing_to_do(request.style, request.trials.len(), standing);
-        return Ok(report(request, request.trials, old.folder.clone(), End::NothingToDo, &old.rows));
+        return Ok(report(request, request.trials, old.folder.clone(), LaunchEnd::NothingToDo, &old.rows));
     }
     let (sender, events) = channel();
     let listener =
-        Listener::start(sender.clone()).map_err(|error| Stop::CannotRun(format!("the signal handlers could not be installed: {error}")))?;
-    instruments.heed(listener.asked());
-    let interrupted = || Stop::Interrupted("interrupted before the first trial; nothing was started".to_owned());
+        Listener::start(sender.clone()).map_err(|error| RunStop::CannotRun(format!("the signal handlers could not be installed: {error}")))?;
+    instruments.stop_when(listener.asked());
+    let interrupted = || RunStop::Interrupted("interrupted before the first trial; nothing was started".to_owned());
     let pools = pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
         // After a signal a driver that does not answer counts as busy.
-        Stop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
+        RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
         stop => stop,
     })?;
     let checks = instruments.preflight(request, privacy(request), &pools.uuids());
@@ -88,11 +88,11 @@ fn run_on(request: &Request, mut instruments: Instruments, has_room: HasRoom) ->
     let open = open::open(request, found, &instruments, &checks)?;
     instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
     instruments.heed_no_more();
-    Sweep::new(request, instruments, open, pools, sender, has_room).run(&events)
+    LaunchState::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
 
-fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
-    Sitting {
+fn sitting<'a>(request: &RunRequest, open: &'a OpenRun) -> LaunchContext<'a> {
+    LaunchContext {
         folder: &open.folder,
         launch: open.launch,
         run_anchor_nanoseconds: open.run_anchor_nanoseconds,
@@ -102,12 +102,12 @@ fn sitting<'a>(request: &Request, open: &'a Open) -> Sitting<'a> {
 }
 
 /// The state of one launch.
-struct Sweep<'a> {
-    request: &'a Request<'a>,
+struct LaunchState<'a> {
+    request: &'a RunRequest<'a>,
     /// The trials of the request, followed by replacements of trials that ran out of memory.
     trials: Vec<Trial>,
     instruments: Instruments,
-    open: Open,
+    open: OpenRun,
     history: History,
     devices: Vec<Lease>,
     /// Indices of the devices that one trial uses together.
@@ -120,20 +120,20 @@ struct Sweep<'a> {
     running: Vec<Attempt>,
     sender: Sender<Event>,
     next_token: u64,
-    asked: Option<Asked>,
+    asked: Option<StopRequest>,
     /// Reason why no more trials are started.
-    failure: Option<Stop>,
-    progress: Progress,
+    failure: Option<RunStop>,
+    progress: ProgressReporter,
     has_room: HasRoom,
     paths: Paths,
 }
 
-impl<'a> Sweep<'a> {
-    fn new(request: &'a Request, instruments: Instruments, open: Open, pools: Pools, sender: Sender<Event>, has_room: HasRoom) -> Self {
+impl<'a> LaunchState<'a> {
+    fn new(request: &'a RunRequest, instruments: Instruments, open: OpenRun, pools: Pools, sender: Sender<Event>, has_room: HasRoom) -> Self {
         let history = History::of(&open.rows);
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
-        let mut progress = Progress::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
+        let mut progress = ProgressReporter::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
         if request.search.is_some() {
             progress.leave_open();
         }
@@ -166,7 +166,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn run(mut self, events: &Receiver<Event>) -> Result<Report, Stop> {
+    fn run(mut self, events: &Receiver<Event>) -> Result<LaunchReport, RunStop> {
         disk::keep_reserve(&self.open.folder);
         // Signals that arrived while the machine was read count before the first trial.
         while let Ok(Event::Signal(signal)) = events.try_recv() {
@@ -229,14 +229,14 @@ impl<'a> Sweep<'a> {
     }
 
     /// The GPUs of a slot; none on the CPU.
-    fn gpus(&self, slot: usize) -> Vec<DeviceFacts> {
+    fn gpus(&self, slot: usize) -> Vec<LeasedGpu> {
         self.slots[slot].iter().filter_map(|device| self.devices[*device].gpu.clone()).collect()
     }
 
-    fn start(&mut self, index: usize, slot: usize) -> Result<(), Stop> {
+    fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {
         let trial = &self.trials[index];
         let gpus = self.gpus(slot);
-        let setting = attempt::Setting {
+        let setting = attempt::AttemptSetting {
             request: self.request,
             trial,
             folder: &self.open.folder,
@@ -266,16 +266,16 @@ impl<'a> Sweep<'a> {
         self.asked = Some(asked);
         self.progress.start_no_more();
         match asked {
-            Asked::Drain if self.running.is_empty() => self.progress.notice("stopping"),
-            Asked::Drain => {
+            StopRequest::Drain if self.running.is_empty() => self.progress.notice("stopping"),
+            StopRequest::Drain => {
                 let running = counted(self.running.len(), "running trial");
                 self.progress.notice(&format!("finishing {running} and starting no more; press Ctrl-C again to stop now"));
             }
-            Asked::Stop => {
+            StopRequest::Stop => {
                 self.progress.notice("stopping the running trials");
                 self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::Told));
             }
-            Asked::Kill => self.running.iter_mut().for_each(Attempt::kill),
+            StopRequest::Kill => self.running.iter_mut().for_each(Attempt::kill),
         }
     }
 
@@ -324,7 +324,7 @@ impl<'a> Sweep<'a> {
         let full = !(self.has_room)(self.open.folder.path());
         let attempt::Finished { mut row, cannot_run, lost, libraries, flags } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
-            self.fail(Stop::CannotRun(cannot_run_here(&trial.id, !gpus.is_empty())));
+            self.fail(RunStop::CannotRun(cannot_run_here(&trial.id, !gpus.is_empty())));
         }
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes].into_iter().flatten() {
             *cell = self.paths.hide(cell);
@@ -354,7 +354,7 @@ impl<'a> Sweep<'a> {
         while let Some(wish) = self.queue.stranded(&self.trials) {
             let Some((mut slot, taken)) = pools::another(&wish, &self.devices, &self.lost, self.request, &self.instruments) else {
                 let left = "no other device is left for the waiting trials; reset the device or reboot, then run the same command to resume";
-                return self.start_no_more(Stop::CannotRun(format!("{lost}, and {left}")));
+                return self.start_no_more(RunStop::CannotRun(format!("{lost}, and {left}")));
             };
             slot.extend(self.devices.len()..self.devices.len() + taken.len());
             self.rested_since.extend(taken.iter().map(|_| None));
@@ -405,34 +405,34 @@ impl<'a> Sweep<'a> {
     }
 
     /// Starts no more trials and stops those that run.
-    fn fail(&mut self, stop: Stop) {
+    fn fail(&mut self, stop: RunStop) {
         self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::RunFailed));
         self.start_no_more(stop);
     }
 
     /// Starts no more trials; the running ones finish.
-    fn start_no_more(&mut self, stop: Stop) {
+    fn start_no_more(&mut self, stop: RunStop) {
         self.progress.start_no_more();
         self.failure.get_or_insert(stop);
     }
 
-    fn disk_full(&self) -> Stop {
-        Stop::CannotRun(disk::full_message(&self.request.results.join(&self.request.experiment.name)))
+    fn disk_full(&self) -> RunStop {
+        RunStop::CannotRun(disk::full_message(&self.request.results.join(&self.request.experiment.name)))
     }
 
-    fn close(mut self) -> Result<Report, Stop> {
-        let mut report = report(self.request, &self.trials, self.open.folder.clone(), End::Finished, &self.open.rows);
+    fn close(mut self) -> Result<LaunchReport, RunStop> {
+        let mut report = report(self.request, &self.trials, self.open.folder.clone(), LaunchEnd::Finished, &self.open.rows);
         if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
-            report.end = End::Interrupted;
+            report.end = LaunchEnd::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
             (Some(stop), ..) => stop.to_string(),
-            (None, End::Interrupted, _) => "interrupted".to_owned(),
+            (None, LaunchEnd::Interrupted, _) => "interrupted".to_owned(),
             (None, _, 0) => "finished".to_owned(),
             (None, _, left) => format!("{} left", counted(left, "trial")),
         };
         if let Some(launch) = self.open.file.launches.last_mut() {
-            launch.ended = Some(Ended { utc: clock::utc_now(), how: self.paths.hide(&how) });
+            launch.ended = Some(LaunchEnded { utc: clock::utc_now(), how: self.paths.hide(&how) });
         }
         let written = self.open.file.write(&self.open.folder.run_file());
         self.progress.run_ended(&how);
@@ -454,7 +454,7 @@ fn name_of(slot: &[usize], devices: &[Lease]) -> String {
 }
 
 /// Assigns rounds of repeats to the devices where they ran in earlier launches.
-fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], slots: &[String]) {
+fn bind_rounds(queue: &mut Queue, request: &RunRequest, rows: &[TableRow], slots: &[String]) {
     let repeats: HashMap<&TrialId, u64> = request.trials.iter().map(|trial| (&trial.id, trial.repeat)).collect();
     for row in rows {
         let name = row.fixed.device_uuid.as_deref().unwrap_or("cpu");
@@ -466,11 +466,11 @@ fn bind_rounds(queue: &mut Queue, request: &Request, rows: &[TableRow], slots: &
 }
 
 /// The run's folder as the user would write it.
-fn shown(request: &Request, open: &Open) -> String {
+fn shown(request: &RunRequest, open: &OpenRun) -> String {
     request.results.join(&request.experiment.name).join(open.folder.name()).display().to_string()
 }
 
-fn report(request: &Request, trials: &[Trial], folder: RunFolder, end: End, rows: &[TableRow]) -> Report {
+fn report(request: &RunRequest, trials: &[Trial], folder: RunFolder, end: LaunchEnd, rows: &[TableRow]) -> LaunchReport {
     let history = History::of(rows);
     let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
     let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
@@ -478,7 +478,7 @@ fn report(request: &Request, trials: &[Trial], folder: RunFolder, end: End, rows
     let asked: Vec<&TrialId> = trials.iter().filter(|trial| request.selection.wants(trial)).map(|trial| &trial.id).collect();
     let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
     let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    Report { folder, end, trials: trials.len(), left, asked_left: asked.into_iter().filter(is_left).count(), rows, failure: None }
+    LaunchReport { folder, end, trials: trials.len(), left, asked_left: asked.into_iter().filter(is_left).count(), rows, failure: None }
 }
 
 mod memory;

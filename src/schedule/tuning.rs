@@ -6,7 +6,7 @@
 use kiln_core::{
     plan::{
         Outcome, PlanProblem, Prober, Trial,
-        search::{Ask, Choice, Probe, Recommendation, Strategy, told},
+        search::{Ask, Probe, Recommendation, SearchTrial, Strategy, describe_values},
     },
     record::{TableRow, TrialRow},
     spec::{Experiment, Metric, Search},
@@ -38,7 +38,7 @@ pub struct Progressed {
 /// A choice that cannot be a trial, such as a batch larger than the data.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    pub choice: Choice,
+    pub choice: SearchTrial,
     pub problems: Vec<PlanProblem>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Tuning<'a> {
         self.is_of_speed
     }
 
-    fn probe(&self, choice: Choice, row: &TrialRow) -> Probe {
+    fn probe(&self, choice: SearchTrial, row: &TrialRow) -> Probe {
         Probe {
             choice,
             outcome: row.outcome,
@@ -143,7 +143,7 @@ fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
 impl Refused {
     /// Returns the choice and its problems as text.
     pub fn spelled(&self) -> (String, String) {
-        (told(&self.choice.values), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
+        (describe_values(&self.choice.values), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
     }
 }
 

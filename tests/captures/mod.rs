@@ -23,7 +23,7 @@ use fake_nvml::{
 };
 use kiln_hardware::{
     Gpu, Nvml,
-    query::{Format, Query},
+    query::{Query, QueryFormat},
     text::{Naming, text},
 };
 
@@ -103,7 +103,7 @@ impl Driver {
 
     /// The same for `kiln snapshot --query`.
     fn table(&self, scenario: &Scenario, properties: &str) -> String {
-        let query = Query::parse(properties, Format::parse("csv").unwrap()).unwrap();
+        let query = Query::parse(properties, QueryFormat::parse("csv").unwrap()).unwrap();
         query.answer(&self.gpus(scenario), &jiff::Zoned::now())
     }
 

@@ -10,7 +10,7 @@ use std::{
 use fake_nvml::{Scenario, install::install};
 use kiln::readings::{Privacy, SampleRow, SampleWriter, SnapshotRow, SnapshotWriter};
 use kiln_core::record::Table;
-use kiln_hardware::{GpuDesk, Nvml, ProcessList, Sampler, Watch, snapshot, window};
+use kiln_hardware::{GpuWatchdog, Nvml, ProcessList, Sampler, Watch, snapshot, window};
 
 use crate::scripted_child::wait_until;
 
@@ -77,7 +77,7 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
 #[test]
 fn samples_become_rows_and_the_window_has_its_energy() {
     // A busy machine may take its time for a look.
-    let desk = GpuDesk::new(&nvml(), Duration::from_secs(60));
+    let desk = GpuWatchdog::new(&nvml(), Duration::from_secs(60));
     let sampler = Sampler::with_desk(Some(desk), Duration::from_millis(5), 0);
     sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some(UUID.into()) });
     let mut rows = Vec::new();

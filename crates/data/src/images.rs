@@ -26,12 +26,12 @@ pub struct LoadedImages {
 #[derive(Clone, Debug)]
 pub struct Images {
     pub labels: Vec<u32>,
-    pub pixels: Pixels,
+    pub pixels: ImagePixels,
 }
 
 /// The source of the pixels.
 #[derive(Clone, Debug)]
-pub enum Pixels {
+pub enum ImagePixels {
     /// In memory: [images, channels, height, width], 0 is black, 255 the brightest.
     Memory(Vec<u8>),
     /// In one PNG or JPEG file each, of any size.
@@ -100,7 +100,7 @@ fn generated(made: &GeneratedImages) -> LoadedImages {
     let GeneratedImages { channels, image_size, classes, .. } = *made;
     let shape = ImageShape { channels, height: image_size, width: image_size, classes };
     let parts = [made.images, made.valid_images]
-        .map(|count| Images { labels: (0..count).map(|index| generated_images::label(index, classes)).collect(), pixels: Pixels::Generated });
+        .map(|count| Images { labels: (0..count).map(|index| generated_images::label(index, classes)).collect(), pixels: ImagePixels::Generated });
     LoadedImages::of(shape, parts, generated_images::sha256(shape))
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN};
 use sha2::{Digest, Sha256};
 
-use self::rows::Row;
+use self::rows::PairTexts;
 use super::{source, text::DataError};
 
 pub use self::{error::PairsError, tokens::TokenFile};
@@ -47,7 +47,7 @@ pub struct Pair {
 }
 
 /// The settings of an experiment for the rows, the same for every kind.
-struct Request<'a> {
+struct PairsRequest<'a> {
     prompt_key: &'a str,
     response_key: &'a str,
     end_token: &'a str,
@@ -59,7 +59,7 @@ struct Request<'a> {
     remedy: &'static str,
 }
 
-impl<'a> Request<'a> {
+impl<'a> PairsRequest<'a> {
     /// `None` for other data.
     fn of(data: &'a Data) -> Option<Self> {
         match data {
@@ -94,8 +94,8 @@ impl<'a> Request<'a> {
 
 /// The rows as read and split, before tokenization.
 pub(super) struct ReadPairs {
-    train: Vec<Row>,
-    valid: Vec<Row>,
+    train: Vec<PairTexts>,
+    valid: Vec<PairTexts>,
     tokenizer: PathBuf,
     tokenizer_bytes: Vec<u8>,
     /// SHA-256 over the uncompressed bytes of the training rows, the validation rows if they have a separate file, and the tokenizer.
@@ -113,7 +113,7 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, Data
 
 /// Reads and splits the rows, without tokenization.
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs, DataError> {
-    let request = Request::of(data).ok_or_else(|| other_content(data))?;
+    let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
     let parts = source::locate(data, data_folder)?;
     let (Some((train_path, others)), Some(tokenizer)) = (parts.split_first(), parts.last().cloned()) else { return Err(other_content(data)) };
     let mut hasher = Sha256::new();
@@ -140,7 +140,7 @@ fn other_content(data: &Data) -> DataError {
     DataError::OtherContent { kind: data.kind(), wanted: "prompts and responses" }
 }
 
-fn first_rows(mut rows: Vec<Row>, wanted: Option<u64>, key: &'static str, path: &Path) -> Result<Vec<Row>, DataError> {
+fn first_rows(mut rows: Vec<PairTexts>, wanted: Option<u64>, key: &'static str, path: &Path) -> Result<Vec<PairTexts>, DataError> {
     let Some(wanted) = wanted else { return Ok(rows) };
     let there = rows.len() as u64;
     if there < wanted {
@@ -151,7 +151,7 @@ fn first_rows(mut rows: Vec<Row>, wanted: Option<u64>, key: &'static str, path: 
 }
 
 pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, DataError> {
-    let request = Request::of(data).ok_or_else(|| other_content(data))?;
+    let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
     let special = [("end_token", request.end_token), ("pad_token", request.pad_token), ("unknown_token", request.unknown_token)];
     let tokens = TokenFile::read(&read.tokenizer, &read.tokenizer_bytes, special)?;
     let (train, train_counts) = pairs(read.train, &tokens, request.sampling)?;
@@ -160,7 +160,7 @@ pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, Data
     Ok(LoadedPairs { train, valid, tokens, facts: DataFacts { counts, sha256: read.sha256 } })
 }
 
-fn pairs(rows: Vec<Row>, tokens: &TokenFile, sampling: &PairSampling) -> Result<(Vec<Pair>, PairCounts), DataError> {
+fn pairs(rows: Vec<PairTexts>, tokens: &TokenFile, sampling: &PairSampling) -> Result<(Vec<Pair>, PairCounts), DataError> {
     let mut counts = PairCounts::default();
     let mut pairs = Vec::with_capacity(rows.len());
     for rows in rows.chunks(ROWS_AT_ONCE) {

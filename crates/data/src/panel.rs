@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use self::{
     files::CsvFile,
     returns::{Moments, Returns},
-    rows::{Rows, Wanted},
+    rows::{Rows, WantedColumns},
 };
 use super::{
     dataset::{self, STOCKNET},
@@ -33,7 +33,7 @@ pub use self::error::PanelError;
 pub struct LoadedPanel {
     pub shape: PanelShape,
     /// Symbols by number, which is the index of a model's embedding.
-    pub symbols: Vec<Series>,
+    pub symbols: Vec<SymbolSeries>,
     /// Mean and deviation of the training returns of the price, over all symbols: used to normalize targets.
     pub target_mean: f64,
     pub target_deviation: f64,
@@ -46,7 +46,7 @@ pub struct LoadedPanel {
 
 /// One symbol's log returns, in time order.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub struct SymbolSeries {
     pub symbol: String,
     /// [returns, features], each feature normalized by its mean and deviation over all training returns.
     pub features: Vec<f32>,
@@ -61,7 +61,7 @@ const STOCKNET_INSIDE: &str = "price/raw";
 const STOCKNET_COLUMNS: [&str; 6] = ["Open", "High", "Low", "Close", "Adj Close", "Volume"];
 
 /// The settings of an experiment for a panel, the same for every kind.
-struct Request<'a> {
+struct PanelRequest<'a> {
     date: &'a str,
     price: &'a str,
     /// Default: all columns of numbers.
@@ -73,7 +73,7 @@ struct Request<'a> {
     split: &'a PanelSplit,
 }
 
-impl<'a> Request<'a> {
+impl<'a> PanelRequest<'a> {
     /// `None` for other data.
     fn of(data: &'a Data) -> Option<Self> {
         match data {
@@ -100,10 +100,10 @@ impl<'a> Request<'a> {
     }
 
     /// The parts of each file to read; the price is last unless it is among the model's columns.
-    fn wanted(&self, columns: &[String]) -> Wanted {
+    fn wanted(&self, columns: &[String]) -> WantedColumns {
         let price = columns.iter().position(|column| column == self.price);
         let more = price.is_none().then(|| self.price.to_owned());
-        Wanted {
+        WantedColumns {
             date: self.date.to_owned(),
             columns: columns.iter().cloned().chain(more).collect(),
             price: price.unwrap_or(columns.len()),
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
 /// # Errors
 /// The data does not exist or cannot be read; a column is missing; a row cannot be read (file, line and column), unless `skip_bad`.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, DataError> {
-    let request = Request::of(data).ok_or(DataError::OtherContent { kind: data.kind(), wanted: "panel of series" })?;
+    let request = PanelRequest::of(data).ok_or(DataError::OtherContent { kind: data.kind(), wanted: "panel of series" })?;
     let path = locate(data, data_folder)?;
     let files = files::find(&path, request.inside, request.split.limit)?;
     let read = read(&path, files, &request)?;
@@ -182,13 +182,13 @@ fn hash(hasher: &mut Sha256, symbol: &str, bytes: &[u8]) {
 struct Read {
     symbols: Vec<String>,
     rows: Vec<Rows>,
-    wanted: Wanted,
+    wanted: WantedColumns,
     /// Number of columns that the model reads; one more is read if the price is not among them.
     features: usize,
     sha256: String,
 }
 
-fn read(path: &Path, files: Vec<CsvFile>, request: &Request<'_>) -> Result<Read, DataError> {
+fn read(path: &Path, files: Vec<CsvFile>, request: &PanelRequest<'_>) -> Result<Read, DataError> {
     let columns = match &request.columns {
         Some(columns) => columns.clone(),
         None => number_columns(path, &files, request.date)?,
@@ -225,7 +225,7 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
     let moments = returns::training_moments(&returns, columns);
     let target = moments[wanted.price];
     let series = symbols.into_iter().zip(returns).map(|(symbol, returns)| series(symbol, &returns, &moments, features, wanted.price));
-    let symbols: Vec<Series> = series.collect();
+    let symbols: Vec<SymbolSeries> = series.collect();
     let counts = symbols.iter().map(|series| SymbolReturns { train: series.train as u64, all: series.returns.len() as u64 }).collect();
     LoadedPanel {
         shape: PanelShape { features: features as u64, symbols: symbols.len() as u64 },
@@ -238,10 +238,10 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
     }
 }
 
-fn series(symbol: String, returns: &Returns, moments: &[Moments], features: usize, price: usize) -> Series {
+fn series(symbol: String, returns: &Returns, moments: &[Moments], features: usize, price: usize) -> SymbolSeries {
     let rows = || returns.values.chunks_exact(moments.len());
     let seen = rows().flat_map(|row| row.iter().zip(moments).take(features));
-    Series {
+    SymbolSeries {
         symbol,
         features: seen.map(|(value, moments)| moments.normalize(*value)).collect(),
         returns: rows().map(|row| row[price] as f32).collect(),

@@ -25,9 +25,9 @@ pub mod words;
 
 pub use gpu::Gpu;
 pub use gpu_reader::{
-    GpuLook,
+    GpuReading,
     cost::{GroupCost, costs},
-    desk::GpuDesk,
+    desk::GpuWatchdog,
     lost, power_now_watts,
 };
 pub use host::HostFacts;

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Absence, DeviceFacts, Gpu, Nvml, Reading,
-    nvml::{absence, facts, instances, told},
+    nvml::{absence, facts, instances, reading_of},
 };
 
 /// Timeout for a device, unless `KILN_NVML_PATIENCE` sets another. All readings of one take less than half a second
@@ -160,8 +160,8 @@ fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
     let short = Patience { limit: patience.shorter(), ..patience.clone() };
     let mut gpu = Gpu::unread(&patience.silence());
     gpu.index = Reading::Value(u64::from(index));
-    let uuid = short.wait(move || told(nvml.library().device_by_index(index).and_then(|device| device.uuid())));
-    let name = short.wait(move || told(nvml.library().device_by_index(index).and_then(|device| device.name())));
+    let uuid = short.wait(move || reading_of(nvml.library().device_by_index(index).and_then(|device| device.uuid())));
+    let name = short.wait(move || reading_of(nvml.library().device_by_index(index).and_then(|device| device.name())));
     let driver = short.wait(move || (nvml.driver_version(), nvml.cuda_version()));
     if let Some((version, cuda)) = driver {
         (gpu.driver.version, gpu.driver.cuda) = (version, cuda);

@@ -4,24 +4,24 @@ use std::sync::LazyLock;
 
 use super::{
     Absence, Gpu,
-    fields::{Row, property, rows},
+    fields::{FieldRow, property, rows},
 };
 
 /// A query: properties in the requested order, and their format.
 pub struct Query {
-    columns: Vec<Column>,
-    format: Format,
+    columns: Vec<QueryColumn>,
+    format: QueryFormat,
 }
 
 /// nvidia-smi's `--format=csv,noheader,nounits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Format {
+pub struct QueryFormat {
     pub has_header: bool,
     pub has_units: bool,
 }
 
-enum Column {
-    Row(&'static Row),
+enum QueryColumn {
+    Row(&'static FieldRow),
     /// The time of the reading, which does not belong to a GPU.
     Timestamp,
 }
@@ -54,7 +54,7 @@ impl std::fmt::Display for QueryError {
 
 impl std::error::Error for QueryError {}
 
-impl Format {
+impl QueryFormat {
     /// Reads `csv,noheader,nounits`, in any order.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Query {
     ///
     /// # Errors
     /// The list is empty, or names are not properties; all of them are reported at once.
-    pub fn parse(properties: &str, format: Format) -> Result<Self, QueryError> {
+    pub fn parse(properties: &str, format: QueryFormat) -> Result<Self, QueryError> {
         let names = properties.split(',').map(str::trim).filter(|name| !name.is_empty());
         let (mut columns, mut unknown) = (Vec::new(), Vec::new());
         for name in names {
@@ -104,8 +104,8 @@ impl Query {
         lines.iter().map(|cells| cells.join(", ") + "\n").collect()
     }
 
-    fn header(&self, column: &Column) -> String {
-        let Column::Row(row) = column else { return TIMESTAMP.to_owned() };
+    fn header(&self, column: &QueryColumn) -> String {
+        let QueryColumn::Row(row) = column else { return TIMESTAMP.to_owned() };
         match unit_of(row) {
             "" => row.property.to_owned(),
             // nvidia-smi names the unit in the header even where it leaves it out of the cells.
@@ -113,18 +113,18 @@ impl Query {
         }
     }
 
-    fn cell(&self, column: &Column, gpu: &Gpu, moment: &jiff::Zoned) -> String {
+    fn cell(&self, column: &QueryColumn, gpu: &Gpu, moment: &jiff::Zoned) -> String {
         match column {
-            Column::Timestamp => moment.strftime("%Y/%m/%d %H:%M:%S%.3f").to_string(),
+            QueryColumn::Timestamp => moment.strftime("%Y/%m/%d %H:%M:%S%.3f").to_string(),
             // A comma would be a column's end; nvidia-smi writes a question mark too.
-            Column::Row(row) => (row.cell)(gpu).query(self.format.has_units, row.is_bare).replace(',', "?"),
+            QueryColumn::Row(row) => (row.cell)(gpu).query(self.format.has_units, row.is_bare).replace(',', "?"),
         }
     }
 }
 
 /// `None` for a name that is not a property.
-fn column(name: &str) -> Option<Column> {
-    if name == TIMESTAMP { Some(Column::Timestamp) } else { property(name).map(Column::Row) }
+fn column(name: &str) -> Option<QueryColumn> {
+    if name == TIMESTAMP { Some(QueryColumn::Timestamp) } else { property(name).map(QueryColumn::Row) }
 }
 
 /// The known name nearest to this one, if it is near enough to be a slip.
@@ -137,7 +137,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 }
 
 /// The unit of a property's header.
-fn unit_of(row: &Row) -> &'static str {
+fn unit_of(row: &FieldRow) -> &'static str {
     static NO_GPU: LazyLock<Gpu> = LazyLock::new(|| Gpu::unread(&Absence::NotSupported));
     (row.cell)(&NO_GPU).query_unit()
 }
@@ -154,7 +154,7 @@ mod tests {
 
     fn ask(properties: &str, format: &str) -> String {
         let moment: jiff::Zoned = "2026-07-03T22:11:09.7634[UTC]".parse().unwrap();
-        let query = Query::parse(properties, Format::parse(format).unwrap()).unwrap();
+        let query = Query::parse(properties, QueryFormat::parse(format).unwrap()).unwrap();
         query.answer(&[Gpu::unread(&Absence::Lost)], &moment)
     }
 
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn a_slip_finds_its_property_and_a_stranger_none() {
-        let slips = Query::parse("utilisation.gpu,name,xyzzy", Format { has_header: true, has_units: true }).err().unwrap();
+        let slips = Query::parse("utilisation.gpu,name,xyzzy", QueryFormat { has_header: true, has_units: true }).err().unwrap();
         let wanted = "`--query`: unknown property `utilisation.gpu` (did you mean `utilization.gpu`?), unknown property `xyzzy`; `kiln snapshot --list` lists them all";
         assert_eq!(slips.to_string(), wanted);
-        let stranger = Query::parse("loss", Format { has_header: true, has_units: true }).err().unwrap();
+        let stranger = Query::parse("loss", QueryFormat { has_header: true, has_units: true }).err().unwrap();
         assert!(!stranger.to_string().contains("did you mean"), "{stranger}");
-        assert_eq!(Format::parse("csv,nohead"), Err(QueryError::UnknownFormat("nohead".into())));
-        assert_eq!(Query::parse(" , ", Format { has_header: true, has_units: true }).err(), Some(QueryError::NoProperty));
+        assert_eq!(QueryFormat::parse("csv,nohead"), Err(QueryError::UnknownFormat("nohead".into())));
+        assert_eq!(Query::parse(" , ", QueryFormat { has_header: true, has_units: true }).err(), Some(QueryError::NoProperty));
     }
 }

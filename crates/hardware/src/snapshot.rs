@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     Gpu, HostFacts, Nvml, Reading,
     fields::{
-        cell::{Cell, Kind, Value, bytes, count, enabled, milliseconds, percent, words},
+        cell::{TypedReading, Value, ValueKind, bytes, count, enabled, milliseconds, percent, words},
         rows,
     },
     gpu::{MigDevice, ProcessMemory},
@@ -43,7 +43,7 @@ pub struct Entry {
 pub struct Item {
     pub section: &'static str,
     pub field: String,
-    pub cell: Cell,
+    pub cell: TypedReading,
     pub is_identifying: bool,
 }
 
@@ -124,7 +124,7 @@ pub fn items(gpu: &Gpu) -> Vec<Item> {
     items
 }
 
-fn item(section: &'static str, field: String, cell: Cell) -> Item {
+fn item(section: &'static str, field: String, cell: TypedReading) -> Item {
     Item { section, field, cell, is_identifying: false }
 }
 
@@ -191,8 +191,8 @@ fn accounted_items(gpu: &Gpu) -> Vec<Item> {
 /// The host's facts, in the order of the tables.
 pub fn host_items(facts: &HostFacts) -> Vec<Item> {
     let value = |text: &String| Reading::Value(text.clone());
-    let flag = |reading: &Reading<bool>| Cell { kind: Kind::Flag("no", "yes"), ..enabled(reading) };
-    let real = |reading: &Reading<f64>, kind: Kind| Cell { kind, value: reading.as_ref().map(|number| Value::Real(*number)) };
+    let flag = |reading: &Reading<bool>| TypedReading { kind: ValueKind::Flag("no", "yes"), ..enabled(reading) };
+    let real = |reading: &Reading<f64>, kind: ValueKind| TypedReading { kind, value: reading.as_ref().map(|number| Value::Real(*number)) };
     let cells = [
         ("cpu", "model", words(&facts.cpu_model)),
         ("cpu", "processor", words(&facts.processor)),
@@ -201,12 +201,12 @@ pub fn host_items(facts: &HostFacts) -> Vec<Item> {
         ("cpu", "logical_cores", count(&facts.logical_cores)),
         ("cpu", "usable_cores", count(&Reading::Value(facts.usable_cores))),
         ("cpu", "scaling_governor", words(&facts.scaling_governor)),
-        ("cpu", "load_1_minute", real(&facts.load_1_minute, Kind::Plain)),
+        ("cpu", "load_1_minute", real(&facts.load_1_minute, ValueKind::Plain)),
         ("memory", "total", bytes(&facts.memory_bytes)),
         ("memory", "available", bytes(&facts.memory_available_bytes)),
         ("memory", "swap_total", bytes(&facts.swap_bytes)),
         ("limits", "cgroup_version", count(&facts.cgroup_version)),
-        ("limits", "cgroup_cpu", real(&facts.cgroup_cpu_cores, Kind::Cores)),
+        ("limits", "cgroup_cpu", real(&facts.cgroup_cpu_cores, ValueKind::Cores)),
         ("limits", "cgroup_memory", bytes(&facts.cgroup_memory_bytes)),
         ("system", "kernel", words(&facts.kernel)),
         ("system", "distribution", words(&facts.distribution)),

@@ -5,7 +5,7 @@
 use super::{
     Gpu, Reading,
     fields::{
-        Block, Row, WITHIN,
+        FieldRow, TextBlock, WITHIN,
         cell::{bytes, count, token, words},
         rows,
     },
@@ -28,7 +28,7 @@ pub enum Naming {
 
 /// The whole text: versions, then each GPU.
 pub fn text(gpus: &[Gpu], moment: &jiff::Zoned, naming: Naming) -> String {
-    let mut page = Page::default();
+    let mut page = TextPage::default();
     page.out.push_str("\n==============NVSMI LOG==============\n\n");
     // As C's ctime writes it: a day below ten has a space before it.
     page.line(0, "Timestamp", &moment.strftime("%a %b %e %H:%M:%S %Y").to_string());
@@ -49,7 +49,7 @@ pub fn text(gpus: &[Gpu], moment: &jiff::Zoned, naming: Naming) -> String {
 
 /// The host's facts in the same manner.
 pub fn host_text(items: &[Item]) -> String {
-    let mut page = Page::default();
+    let mut page = TextPage::default();
     page.out.push_str("Host\n");
     let mut section = "";
     for item in items {
@@ -63,13 +63,13 @@ pub fn host_text(items: &[Item]) -> String {
 }
 
 #[derive(Default)]
-struct Page {
+struct TextPage {
     out: String,
     /// Headings above the last line.
     path: Vec<&'static str>,
 }
 
-impl Page {
+impl TextPage {
     fn heading(&mut self, depth: usize, heading: &str) {
         self.out.push_str(&format!("{:indent$}{heading}\n", "", indent = depth * 4));
     }
@@ -91,15 +91,15 @@ impl Page {
         self.heading(0, &format!("GPU {name}"));
         for row in rows() {
             match row.block {
-                Some(Block::MigDevices) => gpu.mig_devices.iter().for_each(|device| self.mig(device)),
-                Some(Block::Processes) => self.processes(gpu, naming),
+                Some(TextBlock::MigDevices) => gpu.mig_devices.iter().for_each(|device| self.mig(device)),
+                Some(TextBlock::Processes) => self.processes(gpu, naming),
                 None if row.label.is_empty() || !(row.is_shown)(gpu) => {}
                 None => self.row(row, gpu, naming),
             }
         }
     }
 
-    fn row(&mut self, row: &Row, gpu: &Gpu, naming: Naming) {
+    fn row(&mut self, row: &FieldRow, gpu: &Gpu, naming: Naming) {
         let cell = (row.cell)(gpu);
         let value = match naming {
             Naming::Masked(mask) if row.is_identifying && cell.value.value().is_some() => mask.to_owned(),

@@ -25,10 +25,10 @@ use kiln_core::{
 };
 use kiln_trial::{
     TrialError,
-    data::{BatchPixels, HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
+    data::{BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale},
     engine::{
         IGNORED_TARGET,
-        recorder::{Operator, operators_of, record_operators},
+        recorder::{RecordedOperator, operators_of, record_operators},
     },
     train::Learner,
 };
@@ -106,7 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn print_work(operators: &[Operator]) -> Result<(), Box<dyn Error>> {
+fn print_work(operators: &[RecordedOperator]) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout().lock();
     operators.iter().filter(|operator| operator.is_work).try_for_each(|operator| writeln!(out, "{}", operator.name))?;
     Ok(())
@@ -181,11 +181,11 @@ impl Case {
         let real = |values: usize| counter(step, rows, values).map(|count| (count % 255) as f32 / 127.5 - 1.0).collect();
         let samples = if let Some(shape) = self.images {
             let pixels = real((shape.channels * shape.height * shape.width) as usize);
-            Samples::Images(ImageSamples { pixels: BatchPixels::Numbers(pixels), labels: whole(1, shape.classes), shape })
+            BatchSamples::Images(ImageSamples { pixels: BatchPixels::Numbers(pixels), labels: whole(1, shape.classes), shape })
         } else if let Some(shape) = self.panel {
             let (seq_len, scale) = (number(&self.model, "seq_len"), TargetScale::Returns { mean: 0.0, deviation: 1.0 });
             let features = real(seq_len * shape.features as usize);
-            Samples::Panel(PanelSamples { features, symbols: whole(1, shape.symbols), targets: real(1), seq_len, shape, scale })
+            BatchSamples::Panel(PanelSamples { features, symbols: whole(1, shape.symbols), targets: real(1), seq_len, shape, scale })
         } else if let Some(lengths) = self.pairs {
             return self.pairs(step, rows, lengths);
         } else {
@@ -200,7 +200,7 @@ impl Case {
         let (targets, _) = padded(step, rows, response_len, bound, IGNORED_TARGET);
         let shifted = |row: &[i64]| [0].into_iter().chain(row[..response_len - 1].iter().map(|token| (*token).max(0))).collect::<Vec<i64>>();
         let decoder_inputs = targets.chunks(response_len).flat_map(shifted).collect();
-        let samples = Samples::Pairs(PairSamples { prompts, prompt_lengths, decoder_inputs, targets, prompt_len, response_len, pad: 0 });
+        let samples = BatchSamples::Pairs(PairSamples { prompts, prompt_lengths, decoder_inputs, targets, prompt_len, response_len, pad: 0 });
         HostBatch { rows, samples, step_targets: None }
     }
 

@@ -34,12 +34,12 @@ pub struct Calibration {
     pub libtorch: Option<String>,
     pub device_name: String,
     pub cpu_threads: u64,
-    pub peaks: Vec<Peak>,
+    pub peaks: Vec<BestSize>,
 }
 
 /// The best size at one precision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Peak {
+pub struct BestSize {
     /// As `train.precision` names it.
     pub precision: String,
     /// FLOP/s: 2 N³ per product over the median run's seconds per product.
@@ -67,7 +67,7 @@ pub fn calibrate(device: ChildDevice, cpu_threads: u64) -> Result<Calibration, T
     Ok(Calibration { kiln_calibration: 1, libtorch: libraries().remove("libtorch"), device_name: device.name(), cpu_threads, peaks })
 }
 
-fn peak(device: &EngineDevice, precision: Precision) -> Result<Peak, TrialError> {
+fn peak(device: &EngineDevice, precision: Precision) -> Result<BestSize, TrialError> {
     let sizes: &[u64] = if device.is_cuda() { &[4096, 8192, 16384] } else { &[512, 1024, 2048] };
     let mut tried: Vec<(u64, f64)> = Vec::new();
     for size in sizes {
@@ -77,7 +77,7 @@ fn peak(device: &EngineDevice, precision: Precision) -> Result<Peak, TrialError>
         tried.push((*size, rate(device, precision, *size)?));
     }
     let (size, flops) = tried.iter().copied().fold((0, 0.0), |best, this| if this.1 > best.1 { this } else { best });
-    Ok(Peak { precision: precision.name().to_owned(), flops, size, tried })
+    Ok(BestSize { precision: precision.name().to_owned(), flops, size, tried })
 }
 
 fn product_flops(size: u64) -> f64 {

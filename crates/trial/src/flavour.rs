@@ -23,19 +23,19 @@ pub(crate) fn check(arguments: &[String], out: impl Write) -> Result<(), TrialEr
     table.flush().map_err(|error| not_written(&error))
 }
 
-struct Line {
+struct FlavourRow {
     check: String,
     outcome: &'static str,
     evidence: String,
 }
 
 #[cfg(not(feature = "libtorch"))]
-fn lines(_: bool) -> Vec<Line> {
-    vec![Line { check: "libtorch".to_owned(), outcome: "failed", evidence: "not part of this build".to_owned() }]
+fn lines(_: bool) -> Vec<FlavourRow> {
+    vec![FlavourRow { check: "libtorch".to_owned(), outcome: "failed", evidence: "not part of this build".to_owned() }]
 }
 
 #[cfg(feature = "libtorch")]
-fn lines(with_compiler: bool) -> Vec<Line> {
+fn lines(with_compiler: bool) -> Vec<FlavourRow> {
     let loaded = if with_compiler { cuda::load() } else { cuda::load_without_compiler() };
     let loaded = loaded.map(|()| "loaded").map_err(TrialError::from);
     let mut lines = vec![line("libtorch_cuda.so", loaded)];
@@ -45,7 +45,7 @@ fn lines(with_compiler: bool) -> Vec<Line> {
     lines.extend(compiled());
     if with_compiler {
         let versions = engine::libraries().into_iter();
-        lines.extend(versions.map(|(name, version)| Line { check: format!("version {name}"), outcome: "recorded", evidence: version }));
+        lines.extend(versions.map(|(name, version)| FlavourRow { check: format!("version {name}"), outcome: "recorded", evidence: version }));
     }
     lines
 }
@@ -54,23 +54,23 @@ fn lines(with_compiler: bool) -> Vec<Line> {
 use crate::engine::{self, cuda, nvrtc};
 
 #[cfg(feature = "libtorch")]
-fn line(check: &str, found: Result<impl Into<String>, TrialError>) -> Line {
+fn line(check: &str, found: Result<impl Into<String>, TrialError>) -> FlavourRow {
     let (outcome, evidence) = match found {
         Ok(evidence) => ("passed", evidence.into()),
         Err(error) => ("failed", error.to_string()),
     };
-    Line { check: check.to_owned(), outcome, evidence }
+    FlavourRow { check: check.to_owned(), outcome, evidence }
 }
 
 #[cfg(feature = "libtorch")]
-fn symbol(symbol: cuda::Symbol) -> Line {
+fn symbol(symbol: cuda::CudaSymbol) -> FlavourRow {
     let found = symbol.file.map(|file| format!("in {}", file.rsplit('/').next().unwrap_or(&file)));
     line(&format!("symbol {}", symbol.name), found.ok_or_else(|| TrialError::Failed("no loaded library has it".to_owned())))
 }
 
 /// A kernel for the H100 and one for the newest GPU that this NVRTC knows.
 #[cfg(feature = "libtorch")]
-fn compiled() -> Vec<Line> {
+fn compiled() -> Vec<FlavourRow> {
     let library = nvrtc::library().ok_or_else(|| TrialError::Failed("none is loaded, and none is in the folder of this libtorch".to_owned()));
     let found = library.and_then(|library| Ok((nvrtc::version(&library)?, library)));
     let (version, library) = match found {

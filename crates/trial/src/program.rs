@@ -31,7 +31,7 @@ Options:
   -V, --version  Print version
 ";
 
-enum Request {
+enum ProgramRequest {
     Help,
     Version,
     Run(PathBuf),
@@ -44,33 +44,33 @@ enum Request {
 /// Runs the program with this process's arguments; `registry` has the models that `model.kind` custom can name.
 pub fn main(registry: Registry) -> ExitCode {
     let status = match parse(std::env::args_os().skip(1).collect()) {
-        Ok(Request::Help) => say(HELP),
-        Ok(Request::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
-        Ok(Request::Run(path)) => run(&path, &registry),
-        Ok(Request::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
-        Ok(Request::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
-        Ok(Request::CheckFlavour(rest)) => answered(flavour::check(&rest, io::stdout())),
+        Ok(ProgramRequest::Help) => say(HELP),
+        Ok(ProgramRequest::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(ProgramRequest::Run(path)) => run(&path, &registry),
+        Ok(ProgramRequest::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
+        Ok(ProgramRequest::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
+        Ok(ProgramRequest::CheckFlavour(rest)) => answered(flavour::check(&rest, io::stdout())),
         Err(reason) => refuse(reason),
     };
     ExitCode::from(u8::try_from(status).unwrap_or(1))
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
+fn parse(arguments: Vec<OsString>) -> Result<ProgramRequest, String> {
     let rest = || arguments[1..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     match arguments.first().and_then(|first| first.to_str()) {
-        Some("--calibrate") => return Ok(Request::Calibrate(rest())),
-        Some("--examine") => return Ok(Request::Examine(rest())),
-        Some("--check-cuda-flavour") => return Ok(Request::CheckFlavour(rest())),
+        Some("--calibrate") => return Ok(ProgramRequest::Calibrate(rest())),
+        Some("--examine") => return Ok(ProgramRequest::Examine(rest())),
+        Some("--check-cuda-flavour") => return Ok(ProgramRequest::CheckFlavour(rest())),
         _ => {}
     }
     let [argument] = arguments.as_slice() else {
         return Err(format!("expected one trial file, got {} arguments; try --help", arguments.len()));
     };
     match argument.to_str() {
-        Some("-h" | "--help") => Ok(Request::Help),
-        Some("-V" | "--version") => Ok(Request::Version),
+        Some("-h" | "--help") => Ok(ProgramRequest::Help),
+        Some("-V" | "--version") => Ok(ProgramRequest::Version),
         Some(option) if option.starts_with('-') => Err(format!("unknown option `{option}`; try --help")),
-        _ => Ok(Request::Run(PathBuf::from(argument))),
+        _ => Ok(ProgramRequest::Run(PathBuf::from(argument))),
     }
 }
 

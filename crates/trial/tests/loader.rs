@@ -13,7 +13,7 @@ use std::{
 };
 
 use kiln_core::kinds::data::Sampling;
-use kiln_trial::data::{BatchSchedule, Draw, HostBatch, LoadError, Loader, LoaderOptions, Source, TextWindows};
+use kiln_trial::data::{BatchLoader, BatchSchedule, Draw, HostBatch, LoadError, LoaderOptions, Source, TextWindows};
 
 const SEQ_LEN: usize = 4;
 /// Longest wait for what must happen; only a fault uses it up.
@@ -51,7 +51,7 @@ fn options(num_workers: usize, prefetch: usize) -> LoaderOptions {
     LoaderOptions { num_workers, prefetch, persistent_workers: true, synthetic: false }
 }
 
-fn all_batches(mut loader: Loader) -> Vec<HostBatch> {
+fn all_batches(mut loader: BatchLoader) -> Vec<HostBatch> {
     let mut batches = Vec::new();
     loop {
         match loader.next_batch() {
@@ -65,18 +65,18 @@ fn all_batches(mut loader: Loader) -> Vec<HostBatch> {
 #[test]
 fn batches_are_the_same_for_any_number_of_workers_prefetch_and_persistence() {
     for sampling in [Sampling::Shuffled, Sampling::Random] {
-        let expected = all_batches(Loader::new(text(), schedule(20, sampling), options(0, 2)));
+        let expected = all_batches(BatchLoader::new(text(), schedule(20, sampling), options(0, 2)));
         assert_eq!(expected.len(), 40);
         for (num_workers, prefetch, persistent_workers) in [(1, 1, true), (1, 2, false), (4, 1, false), (4, 3, true), (7, 2, true)] {
             let options = LoaderOptions { num_workers, prefetch, persistent_workers, synthetic: false };
-            assert_eq!(all_batches(Loader::new(text(), schedule(20, sampling), options)), expected, "{sampling:?} {options:?}");
+            assert_eq!(all_batches(BatchLoader::new(text(), schedule(20, sampling), options)), expected, "{sampling:?} {options:?}");
         }
     }
 }
 
 #[test]
 fn an_epoch_visits_each_sample_once_but_for_what_fills_no_step_and_no_two_epochs_are_alike() {
-    let batches = all_batches(Loader::new(text(), schedule(16, Sampling::Shuffled), options(2, 2)));
+    let batches = all_batches(BatchLoader::new(text(), schedule(16, Sampling::Shuffled), options(2, 2)));
     let first_tokens = |batches: &[HostBatch]| -> Vec<i64> {
         batches.iter().flat_map(|batch| batch.text().unwrap().inputs.chunks(SEQ_LEN).map(|row| row[0])).collect()
     };
@@ -144,7 +144,7 @@ impl Source for Slow {
 fn a_synthetic_loader_makes_the_first_batch_once_and_costs_nothing_after_it() {
     let source = Slow::new(20);
     let options = LoaderOptions { synthetic: true, ..options(4, 2) };
-    let mut loader = Loader::new(source.clone(), schedule(20, Sampling::Shuffled), options).timed_by(shown);
+    let mut loader = BatchLoader::new(source.clone(), schedule(20, Sampling::Shuffled), options).timed_by(shown);
     let first = loader.next_batch().unwrap();
     let (wait, batch) = (first.wait, (*first).clone());
     drop(first);
@@ -161,7 +161,7 @@ fn a_synthetic_loader_makes_the_first_batch_once_and_costs_nothing_after_it() {
 fn host_memory_holds_workers_times_prefetch_batches_and_never_more() {
     for (num_workers, prefetch, bound) in [(0, 5, 1), (1, 1, 1), (2, 1, 2), (3, 2, 6), (4, 4, 16)] {
         let source = Slow::new(0);
-        let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(num_workers, prefetch));
+        let mut loader = BatchLoader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(num_workers, prefetch));
         for batch in 0..40 {
             let held = loader.next_batch().unwrap();
             // The workers run as far ahead as they may; towards the end fewer batches are left.
@@ -203,7 +203,7 @@ impl Source for FourAtOnce {
 #[test]
 fn four_workers_make_four_batches_at_the_same_time() {
     let source = FourAtOnce { begun: Mutex::new(0), changed: Condvar::new() };
-    let mut loader = Loader::new(Arc::new(source), schedule(12, Sampling::Shuffled), options(4, 2));
+    let mut loader = BatchLoader::new(Arc::new(source), schedule(12, Sampling::Shuffled), options(4, 2));
     for _ in 0..24 {
         drop(loader.next_batch().unwrap());
     }
@@ -211,11 +211,11 @@ fn four_workers_make_four_batches_at_the_same_time() {
 
 #[test]
 fn data_wait_is_load_time_without_workers_and_none_for_a_batch_made_ahead() {
-    let mut here = Loader::new(Slow::new(10), schedule(2, Sampling::Shuffled), options(0, 2)).timed_by(shown);
+    let mut here = BatchLoader::new(Slow::new(10), schedule(2, Sampling::Shuffled), options(0, 2)).timed_by(shown);
     let batch = here.next_batch().unwrap();
     assert_eq!((batch.wait, batch.load), (Duration::from_millis(30), Duration::from_millis(30)));
     let source = Slow::new(50);
-    let mut ahead = Loader::new(source.clone(), schedule(2, Sampling::Shuffled), options(1, 2)).timed_by(shown);
+    let mut ahead = BatchLoader::new(source.clone(), schedule(2, Sampling::Shuffled), options(1, 2)).timed_by(shown);
     drop(ahead.next_batch().unwrap());
     wait_until(|| source.finished.load(Ordering::SeqCst) >= 2);
     // The worker's time passes on its own clock.
@@ -227,7 +227,7 @@ fn data_wait_is_load_time_without_workers_and_none_for_a_batch_made_ahead() {
 #[test]
 fn a_batch_that_is_asked_for_before_it_is_begun_is_waited_for_whole() {
     let source = Arc::new(Slow::with(5, true));
-    let batch = Loader::new(source, schedule(2, Sampling::Shuffled), options(1, 2)).next_batch().unwrap();
+    let batch = BatchLoader::new(source, schedule(2, Sampling::Shuffled), options(1, 2)).next_batch().unwrap();
     assert!(batch.load >= Duration::from_millis(15) && batch.wait >= batch.load, "{:?} for a load of {:?}", batch.wait, batch.load);
 }
 
@@ -264,11 +264,11 @@ impl Source for Breaking {
 #[test]
 fn a_workers_panic_or_error_reaches_the_trainer_as_a_typed_error_at_its_batch() {
     // Sample 9 of the text starts with token 36.
-    let good = all_batches(Loader::new(text(), schedule(16, Sampling::Shuffled), options(0, 1)));
+    let good = all_batches(BatchLoader::new(text(), schedule(16, Sampling::Shuffled), options(0, 1)));
     let expected = good.iter().position(|batch| batch.text().unwrap().inputs.chunks(SEQ_LEN).any(|row| row[0] == 36)).unwrap() as u64;
     for num_workers in [0, 1, 4] {
         for panics in [true, false] {
-            let mut loader = Loader::new(Breaking::new(panics), schedule(16, Sampling::Shuffled), options(num_workers, 2));
+            let mut loader = BatchLoader::new(Breaking::new(panics), schedule(16, Sampling::Shuffled), options(num_workers, 2));
             for _ in 0..expected {
                 drop(loader.next_batch().unwrap());
             }
@@ -288,7 +288,7 @@ fn workers_live_across_epochs_only_where_they_are_persistent() {
         // One step an epoch; sample 9 is never drawn.
         let schedule = BatchSchedule { epoch_samples: 6, ..schedule(3, Sampling::Shuffled) };
         let options = LoaderOptions { num_workers: 1, prefetch: 2, persistent_workers, synthetic: false };
-        let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule, options);
+        let mut loader = BatchLoader::new(Arc::clone(&source) as Arc<dyn Source>, schedule, options);
         for _ in 0..6 {
             drop(loader.next_batch().unwrap());
         }
@@ -300,7 +300,7 @@ fn workers_live_across_epochs_only_where_they_are_persistent() {
 #[test]
 fn dropping_a_loader_joins_its_threads_in_the_middle_of_slow_batches() {
     let source = Arc::new(Slow::with(1, true));
-    let mut loader = Loader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(3, 2));
+    let mut loader = BatchLoader::new(Arc::clone(&source) as Arc<dyn Source>, schedule(20, Sampling::Shuffled), options(3, 2));
     drop(loader.next_batch().unwrap());
     drop(loader);
     assert_eq!(Arc::strong_count(&source), 1, "no thread holds the source");

@@ -10,7 +10,7 @@ use kiln_core::{
 use kiln_trial::{
     engine::{
         libtorch::force_cuda_branches,
-        recorder::{Operator, record_operators},
+        recorder::{RecordedOperator, record_operators},
     },
     train::Learner,
 };
@@ -47,7 +47,7 @@ fn learner(reference: &Reference, precision: Precision) -> (TrialFile, Learner) 
 }
 
 /// The operators of two steps one after the other, batches of the same shape.
-fn two_steps(reference: &Reference, precision: Precision) -> ([Vec<Operator>; 2], HashSet<usize>) {
+fn two_steps(reference: &Reference, precision: Precision) -> ([Vec<RecordedOperator>; 2], HashSet<usize>) {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
     let (file, mut learner) = learner(reference, precision);
     let rate = file.train.optimizer.learning_rate();
@@ -67,11 +67,11 @@ fn two_steps(reference: &Reference, precision: Precision) -> ([Vec<Operator>; 2]
 }
 
 /// The two are the same operators on the same shapes, parameters stand where they stood, and nothing is read back to the host.
-fn is_steady(what: &str, [one, other]: &[Vec<Operator>; 2], parameters: &HashSet<usize>) {
+fn is_steady(what: &str, [one, other]: &[Vec<RecordedOperator>; 2], parameters: &HashSet<usize>) {
     assert!(one.len() > 20, "{what}: {} operators", one.len());
     assert_eq!(one.len(), other.len(), "{what}: a step of as many operators");
     for (at, (one, other)) in one.iter().zip(other).enumerate() {
-        let shapes = |operator: &Operator| operator.inputs.iter().map(|input| (input.kind.clone(), input.shape.clone())).collect::<Vec<_>>();
+        let shapes = |operator: &RecordedOperator| operator.inputs.iter().map(|input| (input.kind.clone(), input.shape.clone())).collect::<Vec<_>>();
         assert_eq!((&one.name, shapes(one)), (&other.name, shapes(other)), "{what}: operator {at}");
         for (place, (before, after)) in one.inputs.iter().zip(&other.inputs).enumerate() {
             let is_parameter = |address| parameters.contains(&address);
@@ -89,8 +89,8 @@ fn is_steady(what: &str, [one, other]: &[Vec<Operator>; 2], parameters: &HashSet
 
 /// Tensors that burn makes of numbers of the host, or the other way round: they are moved to a device, which is here the one they are on. The
 /// batch comes another way. Convolutions lay tensors out by the same operator.
-fn from_the_host(operators: &[Operator]) -> usize {
-    let is_move = |operator: &Operator| operator.depth == 0 && operator.name == "aten::to" && operator.overload == "dtype_layout";
+fn from_the_host(operators: &[RecordedOperator]) -> usize {
+    let is_move = |operator: &RecordedOperator| operator.depth == 0 && operator.name == "aten::to" && operator.overload == "dtype_layout";
     // One that changes the kind of number calls another operator.
     let calls_none = |at: usize| operators.get(at + 1).is_none_or(|next| next.depth == 0);
     operators.iter().enumerate().filter(|(at, operator)| is_move(operator) && calls_none(*at)).count()
@@ -98,7 +98,7 @@ fn from_the_host(operators: &[Operator]) -> usize {
 
 /// Operators that hand a value of the device to the host, each with those that it was called from within. The CPU's fused AdamW reads its
 /// own counters, CUDA's does not.
-fn reads(operators: &[Operator]) -> Vec<String> {
+fn reads(operators: &[RecordedOperator]) -> Vec<String> {
     let mut within: Vec<&str> = Vec::new();
     let mut found = Vec::new();
     for operator in operators {

@@ -14,7 +14,7 @@ use kiln_core::{
     spec::Engine,
 };
 use kiln_trial::{
-    data::{BatchPixels, HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale},
+    data::{BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale},
     train::{Learner, NamedValues},
 };
 
@@ -177,7 +177,7 @@ fn images_of(step: u64, shape: ImageShape) -> HostBatch {
     let count = (8 * shape.channels * shape.height * shape.width) as usize;
     let pixels = uniform(&format!("pixels.{number}"), count);
     let samples = ImageSamples { pixels: BatchPixels::Numbers(pixels), labels: below(&format!("labels.{number}"), 8, shape.classes), shape };
-    HostBatch { rows: 8, samples: Samples::Images(samples), step_targets: None }
+    HostBatch { rows: 8, samples: BatchSamples::Images(samples), step_targets: None }
 }
 
 pub(crate) fn images(step: u64) -> HostBatch {
@@ -198,7 +198,11 @@ fn windows(step: u64, scale: TargetScale) -> HostBatch {
     };
     let features = uniform(&format!("features.{number}"), 8 * 12 * 6);
     let symbols = below(&format!("symbols.{number}"), 8, PANEL.symbols);
-    HostBatch { rows: 8, samples: Samples::Panel(PanelSamples { features, symbols, targets, seq_len: 12, shape: PANEL, scale }), step_targets: None }
+    HostBatch {
+        rows: 8,
+        samples: BatchSamples::Panel(PanelSamples { features, symbols, targets, seq_len: 12, shape: PANEL, scale }),
+        step_targets: None,
+    }
 }
 
 fn returns(step: u64) -> HostBatch {
@@ -234,7 +238,7 @@ fn pairs(step: u64) -> HostBatch {
     let shifted = targets.chunks(RESPONSE).flat_map(|row| std::iter::once(0).chain(row[..RESPONSE - 1].iter().map(|token| (*token).max(0))));
     let decoder_inputs = shifted.collect();
     let samples = PairSamples { prompts, prompt_lengths, decoder_inputs, targets, prompt_len: PROMPT, response_len: RESPONSE, pad: 0 };
-    HostBatch { rows: 4, samples: Samples::Pairs(samples), step_targets: None }
+    HostBatch { rows: 4, samples: BatchSamples::Pairs(samples), step_targets: None }
 }
 
 /// With two threads, as the tables were made. One thread sums in another order, and in the narrow ResNet-50 that decides which of two

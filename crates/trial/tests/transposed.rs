@@ -16,7 +16,7 @@ use kiln_trial::{
         module::{Module, Param},
         tensor::Tensor,
     },
-    engine::Arithmetic,
+    engine::Ops,
     model::{Init, Input, OwnModel, Samples},
     train::{Learner, run},
 };
@@ -66,13 +66,13 @@ fn flat(input: Input) -> Tensor<2> {
 }
 
 impl OwnModel for Transposed {
-    fn forward(&self, input: Input, _with: Arithmetic) -> Tensor<2> {
+    fn forward(&self, input: Input, _with: Ops) -> Tensor<2> {
         flat(input).matmul(self.weight.val().transpose())
     }
 }
 
 impl OwnModel for Plain {
-    fn forward(&self, input: Input, _with: Arithmetic) -> Tensor<2> {
+    fn forward(&self, input: Input, _with: Ops) -> Tensor<2> {
         flat(input).matmul(self.weight.val())
     }
 }

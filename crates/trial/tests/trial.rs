@@ -217,7 +217,7 @@ fn the_command_line_helps_tells_its_version_and_refuses_the_rest() {
     let cases: [(&[&str], &str); 5] = [
         (&[], "expected one trial file"),
         (&["--fast"], "unknown option `--fast`"),
-        (&["a", "b"], "2 arguments were given"),
+        (&["a", "b"], "got 2 arguments"),
         (&["/nowhere/trial.yaml"], "cannot be read"),
         (&[bad.to_str().unwrap()], "is not a trial file"),
     ];

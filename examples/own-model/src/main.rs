@@ -18,7 +18,7 @@ use kiln_trial::{
         module::Module,
         tensor::{Tensor, activation::relu},
     },
-    engine::Arithmetic,
+    engine::Ops,
     model::{ImageShape, Init, Input, InputShape, Linear, OwnModel, Samples},
 };
 use serde::Deserialize;
@@ -57,7 +57,7 @@ fn build(fields: Fields, samples: Samples, init: &Init) -> Result<Patches, Trial
 }
 
 impl OwnModel for Patches {
-    fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2> {
+    fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
         let Input::Images(images) = input else { unreachable!("`build` took images alone") };
         let ([batch, channels, height, width], side) = (images.dims(), self.patch);
         let (rows, columns) = (height / side, width / side);

@@ -12,7 +12,7 @@ use std::{
 
 use kiln_hardware::{
     Absence, DeviceFacts, Gpu, Nvml, Reading,
-    query::{Format, Query},
+    query::{Query, QueryFormat},
 };
 
 use crate::commands::{Status, Stop};
@@ -21,9 +21,9 @@ use crate::commands::{Status, Stop};
 const UNKNOWN_ERROR: u32 = 999;
 
 /// The queries and the GPUs they are sent to.
-pub(super) struct Asking {
+pub(super) struct WatchQuery {
     nvml: Arc<Nvml>,
-    asked: Vec<Asked>,
+    asked: Vec<QueriedGpu>,
     /// Longest wait for an answer.
     patience: Duration,
     first: Query,
@@ -32,7 +32,7 @@ pub(super) struct Asking {
 }
 
 /// One GPU.
-struct Asked {
+struct QueriedGpu {
     device: DeviceFacts,
     /// The last reading: constant properties are taken from it while the driver does not answer.
     known: Option<Gpu>,
@@ -41,10 +41,10 @@ struct Asked {
     is_silent: bool,
 }
 
-impl Asking {
+impl WatchQuery {
     /// `queries` holds the query of the first reading and that of the later ones.
     pub(super) fn new(nvml: Arc<Nvml>, devices: Vec<DeviceFacts>, queries: (Query, Query), patience: Duration) -> Self {
-        let asked = devices.into_iter().map(|device| Asked { device, known: None, pending: None, is_silent: false }).collect();
+        let asked = devices.into_iter().map(|device| QueriedGpu { device, known: None, pending: None, is_silent: false }).collect();
         Self { nvml, asked, patience, first: queries.0, later: queries.1, is_first: true }
     }
 
@@ -63,9 +63,9 @@ impl Asking {
 
 /// The query of the first reading and that of the later ones, without a header; `properties` and `format` are as for nvidia-smi.
 pub(super) fn queries(properties: &str, format: &str) -> Result<(Query, Query), Stop> {
-    let format = Format::parse(format).map_err(Stop::bad_input)?;
+    let format = QueryFormat::parse(format).map_err(Stop::bad_input)?;
     let query = |format| Query::parse(properties, format).map_err(Stop::bad_input);
-    Ok((query(format)?, query(Format { has_header: false, ..format })?))
+    Ok((query(format)?, query(QueryFormat { has_header: false, ..format })?))
 }
 
 fn ask(nvml: &Arc<Nvml>, index: u32) -> Result<Receiver<Gpu>, Stop> {
@@ -78,7 +78,7 @@ fn ask(nvml: &Arc<Nvml>, index: u32) -> Result<Receiver<Gpu>, Stop> {
     Ok(receiver)
 }
 
-impl Asked {
+impl QueriedGpu {
     fn answer(&mut self, deadline: Instant) -> Gpu {
         let Some((answer, since)) = self.pending.take() else { return self.unread() };
         match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

@@ -7,10 +7,10 @@ mod frame;
 
 use std::io::{self, IsTerminal, Write};
 
-use super::Seen;
+use super::WatchReading;
 use crate::commands::{Status, Stop, machine::can_draw};
 use columns::{Columns, or_dash};
-use frame::{Drawn, Page, Size};
+use frame::{DrawnFrame, FramePage, Size};
 use kiln_core::units::Bytes;
 use kiln_hardware::{DeviceFacts, Tick};
 
@@ -18,10 +18,10 @@ use kiln_hardware::{DeviceFacts, Tick};
 const HEADING_EVERY: u64 = 40;
 
 /// Prints readings.
-pub(super) struct View(Shape);
+pub(super) struct View(ViewShape);
 
-enum Shape {
-    Terminal(Drawn),
+enum ViewShape {
+    Terminal(DrawnFrame),
     Lines { shown: u64 },
 }
 
@@ -29,19 +29,19 @@ impl View {
     /// Redraws in place if the terminal can, else prints line after line.
     pub(super) fn new() -> Self {
         let is_drawn = can_draw(io::stdout().is_terminal());
-        Self(if is_drawn { Shape::Terminal(Drawn::default()) } else { Shape::Lines { shown: 0 } })
+        Self(if is_drawn { ViewShape::Terminal(DrawnFrame::default()) } else { ViewShape::Lines { shown: 0 } })
     }
 
     /// Prints one reading; `false` once nobody reads standard output.
-    pub(super) fn show(&mut self, devices: &[DeviceFacts], seen: &[Seen], utc: &str) -> Result<bool, Stop> {
+    pub(super) fn show(&mut self, devices: &[DeviceFacts], seen: &[WatchReading], utc: &str) -> Result<bool, Stop> {
         match &mut self.0 {
-            Shape::Terminal(drawn) => {
+            ViewShape::Terminal(drawn) => {
                 let size = Size::of_stdout();
                 let columns = Columns::within(size.line_width(), devices);
                 let page = page(&columns, devices, seen, utc).fitted(size);
                 write(&drawn.draw(&page, size))
             }
-            Shape::Lines { shown } => {
+            ViewShape::Lines { shown } => {
                 let is_due = *shown % HEADING_EVERY == 0;
                 *shown += seen.len() as u64;
                 let page = page(&Columns::all(devices), devices, seen, utc);
@@ -53,22 +53,22 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if let Shape::Terminal(drawn) = &self.0 {
+        if let ViewShape::Terminal(drawn) = &self.0 {
             // A terminal that is gone cannot be reset; the error is ignored.
             let _ = write(drawn.end());
         }
     }
 }
 
-fn page(columns: &Columns, devices: &[DeviceFacts], seen: &[Seen], utc: &str) -> Page {
+fn page(columns: &Columns, devices: &[DeviceFacts], seen: &[WatchReading], utc: &str) -> FramePage {
     // `2026-01-02T03:04:05.678Z`
     let time = utc.get(11..19).unwrap_or(utc);
-    let line = |seen: &Seen| match seen.device {
+    let line = |seen: &WatchReading| match seen.device {
         Some(place) => columns.device(time, &devices[place], &seen.tick),
         None => host_line(time, &seen.tick),
     };
     let has_devices = !devices.is_empty();
-    Page {
+    FramePage {
         heading: has_devices.then(|| columns.heading()),
         lines: seen.iter().map(line).collect(),
         footer: columns.left_out().filter(|_| has_devices),

@@ -9,7 +9,7 @@ use plotters::{
 };
 
 use super::{
-    canvas::{Drawn, Entry, GRID, INK, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
+    canvas::{DrawnChart, GRID, INK, LegendEntry, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
     scale::label_of,
     shortened,
 };
@@ -26,11 +26,11 @@ const MOST_LETTERS: usize = 66;
 pub(in crate::report) struct Bars {
     /// Names of the parts.
     pub(in crate::report) parts: Vec<&'static str>,
-    pub(in crate::report) bars: Vec<Bar>,
+    pub(in crate::report) bars: Vec<ChartBar>,
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::report) struct Bar {
+pub(in crate::report) struct ChartBar {
     pub(in crate::report) name: String,
     /// One value per part, not negative; an unknown part is 0.
     pub(in crate::report) parts: Vec<f64>,
@@ -44,7 +44,7 @@ impl Bars {
         (WIDTH, height as u32)
     }
 
-    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> Drawn {
+    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &self.entries())?;
         let longest = self.bars.iter().map(|bar| bar.total).filter(|total| total.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
         let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
@@ -66,8 +66,8 @@ impl Bars {
         Ok(())
     }
 
-    fn entries(&self) -> Vec<Entry<'_>> {
-        self.parts.iter().enumerate().map(|(place, part)| Entry { label: part, color: series_color(place), sign: Sign::Area }).collect()
+    fn entries(&self) -> Vec<LegendEntry<'_>> {
+        self.parts.iter().enumerate().map(|(place, part)| LegendEntry { label: part, color: series_color(place), sign: Sign::Area }).collect()
     }
 }
 

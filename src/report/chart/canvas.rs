@@ -14,7 +14,7 @@ use plotters::{
 use super::shortened;
 
 pub(super) type Sheet<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+pub(super) type DrawnChart = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 pub(super) const WIDTH: u32 = 840;
 const TITLE_HEIGHT: i32 = 50;
@@ -82,7 +82,7 @@ pub(super) fn text_style(size: f64, color: RGBColor, horizontal: HPos, vertical:
 
 /// An entry of a legend.
 #[derive(Clone, Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct LegendEntry<'a> {
     pub(super) label: &'a str,
     pub(super) color: RGBColor,
     pub(super) sign: Sign,
@@ -110,7 +110,7 @@ pub(super) fn mark_of(place: usize, color: RGBColor) -> Polygon<(i32, i32)> {
 }
 
 /// Position of each entry: distance from the left, and row.
-fn places(entries: &[Entry<'_>]) -> Vec<(i32, i32)> {
+fn places(entries: &[LegendEntry<'_>]) -> Vec<(i32, i32)> {
     let (mut left, mut row) = (0, 0);
     let mut places = Vec::new();
     for entry in entries {
@@ -125,13 +125,13 @@ fn places(entries: &[Entry<'_>]) -> Vec<(i32, i32)> {
 }
 
 /// Height of the sheet above the plot.
-pub(super) fn head_height(entries: &[Entry<'_>]) -> i32 {
+pub(super) fn head_height(entries: &[LegendEntry<'_>]) -> i32 {
     let rows = places(entries).last().map_or(0, |(_, row)| row + 1);
     TITLE_HEIGHT + rows * LEGEND_HEIGHT + if rows > 0 { 8 } else { 0 }
 }
 
 /// Paper, title and legend; what is left is the picture's.
-pub(super) fn draw_head<'a>(root: &Sheet<'a>, title: &str, entries: &[Entry<'_>]) -> Result<Sheet<'a>, DrawingAreaErrorKind<std::io::Error>> {
+pub(super) fn draw_head<'a>(root: &Sheet<'a>, title: &str, entries: &[LegendEntry<'_>]) -> Result<Sheet<'a>, DrawingAreaErrorKind<std::io::Error>> {
     root.fill(&PAPER)?;
     root.draw(&Text::new(shortened(title, 62), (16, 10), text_style(TITLE_SIZE, INK, HPos::Left, VPos::Top)))?;
     for (entry, (left, row)) in entries.iter().zip(places(entries)) {

@@ -9,7 +9,7 @@ use plotters::{
 };
 
 use super::{
-    canvas::{Drawn, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, text_style},
+    canvas::{DrawnChart, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, text_style},
     shortened,
 };
 
@@ -48,12 +48,12 @@ pub(in crate::report) struct Heat {
     pub(in crate::report) row_key: String,
     pub(in crate::report) rows: Vec<String>,
     /// By row, then column; what there is none of is empty.
-    pub(in crate::report) cells: Vec<Vec<Option<Cell>>>,
+    pub(in crate::report) cells: Vec<Vec<Option<HeatCell>>>,
 }
 
 /// A number and how it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::report) struct Cell {
+pub(in crate::report) struct HeatCell {
     pub(in crate::report) value: f64,
     pub(in crate::report) text: String,
 }
@@ -63,7 +63,7 @@ impl Heat {
         (WIDTH, (head_height(&[]) + KEY_HEIGHT + self.rows.len() as i32 * ROW_HEIGHT + FOOT) as u32)
     }
 
-    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> Drawn {
+    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &[])?;
         let label =
             |text: &str, at: (i32, i32), horizontal, vertical| Text::new(shortened(text, 60), at, text_style(TEXT_SIZE, MUTED, horizontal, vertical));
@@ -82,7 +82,7 @@ impl Heat {
         self.draw_cells(&sheet)
     }
 
-    fn draw_cells(&self, sheet: &Sheet<'_>) -> Drawn {
+    fn draw_cells(&self, sheet: &Sheet<'_>) -> DrawnChart {
         let values = || self.cells.iter().flatten().flatten().map(|cell| cell.value);
         let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
         for (row, cells) in self.cells.iter().enumerate() {

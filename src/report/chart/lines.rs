@@ -12,8 +12,8 @@ use plotters::{
 };
 
 use super::{
-    canvas::{BANDS, Drawn, Entry, GRID, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, mark_of, series_color, text_style},
-    scale::Axis,
+    canvas::{BANDS, DrawnChart, GRID, LegendEntry, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, mark_of, series_color, text_style},
+    scale::ChartAxis,
     shortened,
 };
 
@@ -26,27 +26,27 @@ const CAP: i32 = 8;
 
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Lines {
-    pub(in crate::report) x: Axis,
-    pub(in crate::report) y: Axis,
-    pub(in crate::report) lines: Vec<Line>,
+    pub(in crate::report) x: ChartAxis,
+    pub(in crate::report) y: ChartAxis,
+    pub(in crate::report) lines: Vec<ChartLine>,
     pub(in crate::report) bands: Vec<Band>,
     /// One of a stack.
     pub(in crate::report) is_low: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::report) struct Line {
+pub(in crate::report) struct ChartLine {
     /// In the legend; the lines of one label share its entry.
     pub(in crate::report) label: String,
     /// Index into the colors of the series.
     pub(in crate::report) color: usize,
-    pub(in crate::report) shape: Shape,
-    pub(in crate::report) marks: Vec<Mark>,
+    pub(in crate::report) shape: MarkShape,
+    pub(in crate::report) marks: Vec<ChartMark>,
 }
 
 /// Style of the marks of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::report) enum Shape {
+pub(in crate::report) enum MarkShape {
     /// Marks with a line between.
     Marked,
     /// Marks alone: there is nothing between their places.
@@ -57,13 +57,13 @@ pub(in crate::report) enum Shape {
 
 /// A place on a line, and the interval around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::report) struct Mark {
+pub(in crate::report) struct ChartMark {
     pub(in crate::report) x: f64,
     pub(in crate::report) y: f64,
     pub(in crate::report) interval: Option<(f64, f64)>,
 }
 
-impl Mark {
+impl ChartMark {
     pub(in crate::report) fn at(x: f64, y: f64) -> Self {
         Self { x, y, interval: None }
     }
@@ -79,7 +79,7 @@ pub(in crate::report) struct Band {
     pub(in crate::report) to: f64,
 }
 
-type Area<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+type Area<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<ChartAxis, ChartAxis>>;
 
 impl Lines {
     pub(super) fn size(&self) -> (u32, u32) {
@@ -87,7 +87,7 @@ impl Lines {
         (WIDTH, plot + head_height(&self.entries()) as u32)
     }
 
-    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> Drawn {
+    pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &self.entries())?;
         let mut area = ChartBuilder::on(&sheet)
             .margin_right(36)
@@ -107,7 +107,7 @@ impl Lines {
         self.lines.iter().enumerate().try_for_each(|(place, line)| draw_line(&mut area, line, place))
     }
 
-    fn draw_bands(&self, area: &mut Area<'_, '_>) -> Drawn {
+    fn draw_bands(&self, area: &mut Area<'_, '_>) -> DrawnChart {
         use plotters::coord::ranged1d::Ranged;
         let (low, high) = (self.y.range().start, self.y.range().end);
         let (first, last) = (self.x.range().start, self.x.range().end);
@@ -121,12 +121,12 @@ impl Lines {
         area.draw_series(inside.map(rectangle)).map(|_| ())
     }
 
-    fn entries(&self) -> Vec<Entry<'_>> {
-        let mut entries: Vec<Entry<'_>> = Vec::new();
-        let sign = |line: &Line, place: usize| if line.shape == Shape::Plain { Sign::Line } else { Sign::Mark(place) };
+    fn entries(&self) -> Vec<LegendEntry<'_>> {
+        let mut entries: Vec<LegendEntry<'_>> = Vec::new();
+        let sign = |line: &ChartLine, place: usize| if line.shape == MarkShape::Plain { Sign::Line } else { Sign::Mark(place) };
         let lines = self.lines.iter().enumerate();
-        let lines = lines.map(|(place, line)| Entry { label: &line.label, color: series_color(line.color), sign: sign(line, place) });
-        let bands = self.bands.iter().map(|band| Entry { label: band.label, color: BANDS[band.color % 2], sign: Sign::Area });
+        let lines = lines.map(|(place, line)| LegendEntry { label: &line.label, color: series_color(line.color), sign: sign(line, place) });
+        let bands = self.bands.iter().map(|band| LegendEntry { label: band.label, color: BANDS[band.color % 2], sign: Sign::Area });
         for entry in lines.chain(bands) {
             if !entry.label.is_empty() && entries.iter().all(|known| known.label != entry.label) {
                 entries.push(entry);
@@ -136,14 +136,14 @@ impl Lines {
     }
 }
 
-fn draw_line(area: &mut Area<'_, '_>, line: &Line, place: usize) -> Drawn {
+fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnChart {
     let color = series_color(line.color);
-    let marks: Vec<Mark> = line.marks.iter().copied().filter(|mark| mark.x.is_finite() && mark.y.is_finite()).collect();
-    let width = if line.shape == Shape::Plain { 3 } else { 4 };
-    if line.shape != Shape::Dots {
+    let marks: Vec<ChartMark> = line.marks.iter().copied().filter(|mark| mark.x.is_finite() && mark.y.is_finite()).collect();
+    let width = if line.shape == MarkShape::Plain { 3 } else { 4 };
+    if line.shape != MarkShape::Dots {
         area.draw_series([PathElement::new(marks.iter().map(|mark| (mark.x, mark.y)).collect::<Vec<_>>(), color.stroke_width(width))])?;
     }
-    if line.shape == Shape::Plain {
+    if line.shape == MarkShape::Plain {
         return Ok(());
     }
     for mark in &marks {
@@ -156,7 +156,7 @@ fn draw_line(area: &mut Area<'_, '_>, line: &Line, place: usize) -> Drawn {
     draw_marks(area, &marks, color, place)
 }
 
-fn draw_marks(area: &mut Area<'_, '_>, marks: &[Mark], color: RGBColor, place: usize) -> Drawn {
-    let at = |mark: &Mark| EmptyElement::at((mark.x, mark.y)) + mark_of(place, color);
+fn draw_marks(area: &mut Area<'_, '_>, marks: &[ChartMark], color: RGBColor, place: usize) -> DrawnChart {
+    let at = |mark: &ChartMark| EmptyElement::at((mark.x, mark.y)) + mark_of(place, color);
     area.draw_series(marks.iter().map(at)).map(|_| ())
 }

@@ -8,11 +8,11 @@ mod heat;
 mod lines;
 mod scale;
 
-pub(super) use bars::{Bar, Bars};
+pub(super) use bars::{Bars, ChartBar};
 pub(super) use canvas::dark_rules;
-pub(super) use heat::{Cell, Heat, most_columns, short_number};
-pub(super) use lines::{Band, Line, Lines, Mark, Shape};
-pub(super) use scale::{Axis, Quantity, Unit, label_of};
+pub(super) use heat::{Heat, HeatCell, most_columns, short_number};
+pub(super) use lines::{Band, ChartLine, ChartMark, Lines, MarkShape};
+pub(super) use scale::{AxisUnit, ChartAxis, Quantity, label_of};
 
 use askama::filters::{Escaper, Html};
 use kiln_core::units::without_controls;

@@ -35,12 +35,12 @@ pub(in crate::report) enum Quantity {
 
 /// By what values are divided, and what they are in then.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::report) struct Unit {
+pub(in crate::report) struct AxisUnit {
     pub(in crate::report) size: f64,
     pub(in crate::report) name: &'static str,
 }
 
-impl Unit {
+impl AxisUnit {
     /// In which the largest of the values is a small number.
     pub(in crate::report) fn of(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Self {
         let largest = values.into_iter().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max);
@@ -75,14 +75,14 @@ impl Unit {
 
 /// A direction of a picture: what its ends are, and where labels stand.
 #[derive(Clone, Debug)]
-pub(in crate::report) struct Axis {
+pub(in crate::report) struct ChartAxis {
     pub(super) label: String,
     low: f64,
     high: f64,
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-impl Axis {
+impl ChartAxis {
     /// From 0 to a round number above the largest value.
     pub(in crate::report) fn from_zero(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
         Self::of_numbers(label, values.into_iter().chain([0.0]))
@@ -200,7 +200,7 @@ pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
     if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) { text.trim_start_matches('-').to_owned() } else { text }
 }
 
-impl Ranged for Axis {
+impl Ranged for ChartAxis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
@@ -220,7 +220,7 @@ impl Ranged for Axis {
     }
 }
 
-impl ValueFormatter<f64> for Axis {
+impl ValueFormatter<f64> for ChartAxis {
     fn format_ext(&self, value: &f64) -> String {
         self.ticks.iter().find(|tick| tick.0 == *value).map(|tick| tick.1.clone()).unwrap_or_default()
     }
@@ -230,48 +230,48 @@ impl ValueFormatter<f64> for Axis {
 mod tests {
     use super::*;
 
-    fn labels(axis: &Axis) -> Vec<&str> {
+    fn labels(axis: &ChartAxis) -> Vec<&str> {
         axis.ticks.iter().map(|tick| tick.1.as_str()).collect()
     }
 
     #[test]
     fn ticks_are_round_and_reach_around_all_values() {
-        let axis = Axis::from_zero("x", [3.0, 41.0]);
+        let axis = ChartAxis::from_zero("x", [3.0, 41.0]);
         assert_eq!(labels(&axis), ["0", "10", "20", "30", "40", "50"]);
         assert_eq!((axis.low, axis.high), (0.0, 50.0));
-        assert_eq!(labels(&Axis::of_numbers("x", [2.31, 2.48])), ["2.30", "2.35", "2.40", "2.45", "2.50"]);
-        assert_eq!(labels(&Axis::of_numbers("x", [5.0])), ["5", "6"]);
-        assert_eq!(labels(&Axis::from_zero("x", [0.0, f64::NAN])).len(), 2);
-        assert_eq!(labels(&Axis::from_zero("x", [120_000.0])), ["0", "50 k", "100 k", "150 k"]);
-        assert_eq!(labels(&Axis::from_zero("x", [2e-10, 4e-10]))[1..3], ["1.0e-10", "2.0e-10"]);
-        assert_eq!(labels(&Axis::of_numbers("x", [-1.0, 1.0])), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
-        assert_eq!(labels(&Axis::from_zero("x", [8e299]))[..2], ["0", "2.0e299"]);
-        assert_eq!(labels(&Axis::from_zero("x", [1e308, f64::INFINITY])).len(), 2);
+        assert_eq!(labels(&ChartAxis::of_numbers("x", [2.31, 2.48])), ["2.30", "2.35", "2.40", "2.45", "2.50"]);
+        assert_eq!(labels(&ChartAxis::of_numbers("x", [5.0])), ["5", "6"]);
+        assert_eq!(labels(&ChartAxis::from_zero("x", [0.0, f64::NAN])).len(), 2);
+        assert_eq!(labels(&ChartAxis::from_zero("x", [120_000.0])), ["0", "50 k", "100 k", "150 k"]);
+        assert_eq!(labels(&ChartAxis::from_zero("x", [2e-10, 4e-10]))[1..3], ["1.0e-10", "2.0e-10"]);
+        assert_eq!(labels(&ChartAxis::of_numbers("x", [-1.0, 1.0])), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
+        assert_eq!(labels(&ChartAxis::from_zero("x", [8e299]))[..2], ["0", "2.0e299"]);
+        assert_eq!(labels(&ChartAxis::from_zero("x", [1e308, f64::INFINITY])).len(), 2);
     }
 
     #[test]
     fn numbers_far_apart_stand_by_their_logarithms_and_words_in_a_row() {
-        assert_eq!(Axis::places(&["1", "10", "100"]), [0.0, 1.0, 2.0]);
-        assert_eq!(Axis::places(&["0", "4", "40"]), [0.0, 4.0, 40.0]);
-        assert_eq!(Axis::places(&["adamw", "", "7"]), [0.0, 1.0, 2.0]);
-        assert_eq!(labels(&Axis::of_values("x", &["", "b"])), ["(none)", "b"]);
+        assert_eq!(ChartAxis::places(&["1", "10", "100"]), [0.0, 1.0, 2.0]);
+        assert_eq!(ChartAxis::places(&["0", "4", "40"]), [0.0, 4.0, 40.0]);
+        assert_eq!(ChartAxis::places(&["adamw", "", "7"]), [0.0, 1.0, 2.0]);
+        assert_eq!(labels(&ChartAxis::of_values("x", &["", "b"])), ["(none)", "b"]);
     }
 
     #[test]
     fn labels_that_would_touch_are_left_out_but_for_the_last() {
         let values: Vec<String> = (0..200).map(|value| value.to_string()).collect();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        let axis = Axis::of_values("x", &values);
+        let axis = ChartAxis::of_values("x", &values);
         assert!(axis.ticks.len() > 5 && axis.ticks.len() < 20, "{:?}", axis.ticks);
         assert_eq!(axis.ticks.last().unwrap().1, "199");
     }
 
     #[test]
     fn units_suit_the_largest_value() {
-        let name = |quantity, value: f64| Unit::of(quantity, [value, 0.0]).name;
+        let name = |quantity, value: f64| AxisUnit::of(quantity, [value, 0.0]).name;
         assert_eq!((name(Quantity::Bytes, 3e9), name(Quantity::Bytes, 5e6)), ("GiB", "MiB"));
         assert_eq!((name(Quantity::Seconds, 0.02), name(Quantity::Seconds, 90.0), name(Quantity::Seconds, 1e5)), ("ms", "s", "h"));
-        assert_eq!(Unit::of(Quantity::Seconds, [600.0]), Unit { size: 60.0, name: "min" });
-        assert_eq!(Unit::of(Quantity::Fraction, [0.5]).after("MFU"), "MFU, %");
+        assert_eq!(AxisUnit::of(Quantity::Seconds, [600.0]), AxisUnit { size: 60.0, name: "min" });
+        assert_eq!(AxisUnit::of(Quantity::Fraction, [0.5]).after("MFU"), "MFU, %");
     }
 }

@@ -1,11 +1,12 @@
 use super::*;
 
 fn lines(label: &str) -> Chart {
-    let marks = vec![Mark { interval: Some((90.0, 110.0)), ..Mark::at(4.0, 100.0) }, Mark::at(8.0, 150.0), Mark::at(16.0, f64::NAN)];
-    let line = Line { label: label.to_owned(), color: 0, shape: Shape::Marked, marks };
+    let marks =
+        vec![ChartMark { interval: Some((90.0, 110.0)), ..ChartMark::at(4.0, 100.0) }, ChartMark::at(8.0, 150.0), ChartMark::at(16.0, f64::NAN)];
+    let line = ChartLine { label: label.to_owned(), color: 0, shape: MarkShape::Marked, marks };
     let picture = Lines {
-        x: Axis::of_values("train.batch_size", &["4", "8", "16"]),
-        y: Axis::from_zero("", [100.0, 150.0]),
+        x: ChartAxis::of_values("train.batch_size", &["4", "8", "16"]),
+        y: ChartAxis::from_zero("", [100.0, 150.0]),
         lines: vec![line],
         bands: vec![Band { label: "window", color: 0, from: -5.0, to: 900.0 }],
         is_low: false,
@@ -32,8 +33,8 @@ fn a_hostile_name_is_words_and_no_markup() {
     let hostile = "</text><script>alert(1)</script>\n\u{1b}[31m";
     let mut heat =
         Heat { column_key: hostile.into(), columns: vec![hostile.into()], row_key: hostile.into(), rows: vec![hostile.into()], cells: vec![] };
-    heat.cells = vec![vec![Some(Cell { value: 1.0, text: hostile.into() })]];
-    let bars = Bars { parts: vec!["weights"], bars: vec![Bar { name: hostile.into(), parts: vec![1.0], total: 1.0 }] };
+    heat.cells = vec![vec![Some(HeatCell { value: 1.0, text: hostile.into() })]];
+    let bars = Bars { parts: vec!["weights"], bars: vec![ChartBar { name: hostile.into(), parts: vec![1.0], total: 1.0 }] };
     let chart = |picture| Chart { name: "x".into(), title: hostile.into(), caption: String::new(), picture };
     for svg in [lines(hostile).svg(), chart(Picture::Heat(heat)).svg(), chart(Picture::Bars(bars)).svg()] {
         assert!(!svg.contains("<script") && !svg.contains('\u{1b}'), "{svg}");
@@ -53,7 +54,7 @@ fn every_colour_of_a_picture_has_one_for_dark_pages_but_those_of_fields() {
 
 #[test]
 fn bars_are_as_long_as_their_parts_together() {
-    let bar = |parts: Vec<f64>| Bar { name: "b".into(), total: parts.iter().sum(), parts };
+    let bar = |parts: Vec<f64>| ChartBar { name: "b".into(), total: parts.iter().sum(), parts };
     let bars = Bars { parts: vec!["weights", "rest"], bars: vec![bar(vec![1.0, 3.0]), bar(vec![1.0, 0.0])] };
     let chart = Chart { name: "x".into(), title: "Memory".into(), caption: String::new(), picture: Picture::Bars(bars) };
     let svg = chart.svg();

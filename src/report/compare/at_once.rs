@@ -14,13 +14,13 @@ const SHARE: f64 = 0.1;
 /// For each row that ran beside one of the other side: that one.
 #[derive(Debug, Default)]
 pub(super) struct AtOnce<'a> {
-    beside: HashMap<Key<'a>, &'a TrialRow>,
+    beside: HashMap<AttemptKey<'a>, &'a TrialRow>,
 }
 
 /// A row of either side: no run of two tables has all of these in common.
-type Key<'a> = (&'a str, u64, Option<&'a str>);
+type AttemptKey<'a> = (&'a str, u64, Option<&'a str>);
 
-fn key(row: &TrialRow) -> Key<'_> {
+fn key(row: &TrialRow) -> AttemptKey<'_> {
     (&row.trial.0, row.attempt, row.started_utc.as_deref())
 }
 
@@ -55,7 +55,7 @@ struct Spans<'a> {
 
 impl<'a> Spans<'a> {
     fn of(table: &'a TrialTable, other: &TrialTable) -> Self {
-        let others: HashMap<Key<'_>, &TrialRow> = other.rows.iter().map(|row| (key(&row.fixed), &row.fixed)).collect();
+        let others: HashMap<AttemptKey<'_>, &TrialRow> = other.rows.iter().map(|row| (key(&row.fixed), &row.fixed)).collect();
         let rows = table.rows.iter().map(|row| &row.fixed).filter(|row| others.get(&key(row)) != Some(row));
         let mut spans: Vec<Span<'a>> = rows.filter_map(Span::of).collect();
         spans.sort_by(|one, other| one.start.total_cmp(&other.start));

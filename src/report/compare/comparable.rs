@@ -8,7 +8,7 @@ use serde::Serialize;
 /// A field of a row that affects its numbers, besides the compared settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Field {
+pub enum RowFact {
     DeviceName,
     /// Model of the processor, for a trial on the CPU. For a trial on a GPU a different processor is reported with the records.
     Processor,
@@ -26,7 +26,7 @@ pub enum Field {
     ConcurrentTrials,
 }
 
-impl Field {
+impl RowFact {
     pub const ALL: [Self; 14] = [
         Self::DeviceName,
         Self::Processor,
@@ -93,15 +93,15 @@ impl Field {
 }
 
 /// Host ids that were made in different ways cannot be compared.
-fn is_of_two_kinds(field: Field, base: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
+fn is_of_two_kinds(field: RowFact, base: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
     let kinds = |ids: &BTreeSet<String>| ids.iter().map(|id| id.split('-').next().unwrap_or_default().to_owned()).collect::<BTreeSet<String>>();
-    field == Field::HostId && kinds(base).is_disjoint(&kinds(new))
+    field == RowFact::HostId && kinds(base).is_disjoint(&kinds(new))
 }
 
 /// A field in which the rows differ, with its values on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unlike {
-    pub field: Field,
+    pub field: RowFact,
     pub base: Vec<String>,
     pub new: Vec<String>,
 }
@@ -119,7 +119,7 @@ pub(super) fn boards(base: &[&TrialRow], new: &[&TrialRow]) -> Option<[Vec<Strin
             .map(|uuid| uuid.trim().to_owned())
             .collect()
     };
-    let names = |rows: &[&TrialRow]| rows.iter().map(|row| Field::DeviceName.of(row)).collect::<BTreeSet<String>>();
+    let names = |rows: &[&TrialRow]| rows.iter().map(|row| RowFact::DeviceName.of(row)).collect::<BTreeSet<String>>();
     let is_one_model = names(base) == names(new);
     let (base, new) = (of(base), of(new));
     (is_one_model && !base.is_empty() && !new.is_empty() && base != new).then(|| [base, new].map(|uuids| uuids.into_iter().collect()))
@@ -130,8 +130,8 @@ pub(super) fn unlike(base: &[&TrialRow], new: &[&TrialRow]) -> Vec<Unlike> {
     if base.is_empty() || new.is_empty() {
         return Vec::new();
     }
-    let values = |field: Field, rows: &[&TrialRow]| rows.iter().map(|row| field.of(row)).collect::<BTreeSet<String>>();
-    let of = |field: Field| {
+    let values = |field: RowFact, rows: &[&TrialRow]| rows.iter().map(|row| field.of(row)).collect::<BTreeSet<String>>();
+    let of = |field: RowFact| {
         let (mut base, mut new) = (values(field, base), values(field, new));
         if field.may_be_unknown() {
             [&mut base, &mut new].into_iter().for_each(|known| known.retain(|value| !value.is_empty()));
@@ -142,5 +142,5 @@ pub(super) fn unlike(base: &[&TrialRow], new: &[&TrialRow]) -> Vec<Unlike> {
         }
         (base != new || base.len() > 1).then(|| Unlike { field, base: base.into_iter().collect(), new: new.into_iter().collect() })
     };
-    Field::ALL.into_iter().filter_map(of).collect()
+    RowFact::ALL.into_iter().filter_map(of).collect()
 }

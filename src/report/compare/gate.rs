@@ -5,7 +5,7 @@ use kiln_core::{
     units::{counted, listed},
 };
 
-use super::{Compared, Comparison, Comparisons, Metric, Verdict, word};
+use super::{Compared, ComparedMetric, Comparison, Comparisons, Verdict, word};
 
 /// Answer of a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Gate {
 }
 
 /// Decides whether a metric became worse at any point of base. It passes where the runs exclude that at every point.
-pub fn gate(found: &Comparisons, metric: Metric) -> Gate {
+pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
     let (mut worse, mut untold) = (Vec::new(), Vec::new());
     for pair in &found.pairs {
         let comparison = pair.comparisons.iter().find(|comparison| comparison.metric == metric);

@@ -7,11 +7,11 @@ use kiln_core::{
     record::{TableRow, TrialRow, TrialTable},
 };
 
-use super::super::points::{Pieces, Point, SETTINGS, pieces, points, setting, shown};
+use super::super::points::{BatchPieces, Point, SETTINGS, pieces, points, setting, shown};
 
 /// Rows of both tables that are repeats of the same thing.
 #[derive(Clone, Debug)]
-pub(super) struct Pair<'a> {
+pub(super) struct MatchedPair<'a> {
     pub(super) name: String,
     pub(super) base: Vec<&'a TrialRow>,
     pub(super) new: Vec<&'a TrialRow>,
@@ -20,7 +20,7 @@ pub(super) struct Pair<'a> {
 /// Points that are in both tables, and the names of points that are in only one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matched<'a> {
-    pub(super) pairs: Vec<Pair<'a>>,
+    pub(super) pairs: Vec<MatchedPair<'a>>,
     pub(super) only_base: Vec<String>,
     pub(super) only_new: Vec<String>,
 }
@@ -37,7 +37,7 @@ pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a
         let name = point.name(&base.axes);
         let same = point.rows.iter().find_map(|row| new_points[*place_of.get(&row.trial)?].take());
         match same {
-            Some(same) => matched.pairs.push(Pair { name, base: point.rows, new: same.rows }),
+            Some(same) => matched.pairs.push(MatchedPair { name, base: point.rows, new: same.rows }),
             None => matched.only_base.push(name),
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[Str
     for (values, base) in std::mem::take(&mut groups) {
         let name = spelled(keys, &values);
         match others.remove(&values) {
-            Some(new) => matched.pairs.push(Pair { name, base, new }),
+            Some(new) => matched.pairs.push(MatchedPair { name, base, new }),
             None => matched.only_base.push(name),
         }
     }
@@ -68,11 +68,11 @@ pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[Str
 type Groups<'a> = BTreeMap<Vec<Sorted>, Vec<&'a TrialRow>>;
 
 /// Identity of a point: the values of its axes, and whether it ran in smaller micro-batches.
-type Setting<'a> = (&'a [String], Option<Pieces>);
+type PointSetting<'a> = (&'a [String], Option<BatchPieces>);
 
 fn grouped<'a>(table: &'a TrialTable, keys: &[String], whose: &str) -> Result<Groups<'a>, String> {
     let mut groups = Groups::new();
-    let mut settings: HashMap<Vec<Sorted>, HashSet<Setting<'_>>> = HashMap::new();
+    let mut settings: HashMap<Vec<Sorted>, HashSet<PointSetting<'_>>> = HashMap::new();
     for row in table.last_attempts() {
         let cells: Vec<Sorted> = keys.iter().map(|key| cell(table, row, key).map(Sorted)).collect::<Result<_, _>>()?;
         settings.entry(cells.clone()).or_default().insert((&row.axes, pieces(&row.fixed)));

@@ -2,7 +2,7 @@
 
 use kiln_core::{
     record::TrialRow,
-    statistics::{Nature, Run, WORTH},
+    statistics::{Nature, TimedRun, WORTH},
 };
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::at_once::AtOnce;
 /// A number that a verdict is given on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Metric {
+pub enum ComparedMetric {
     /// Tokens per second, of a model without tokens samples per second.
     Throughput,
     StepTime,
@@ -20,7 +20,7 @@ pub enum Metric {
     Loss,
 }
 
-impl Metric {
+impl ComparedMetric {
     pub const ALL: [Self; 5] = [Self::Throughput, Self::StepTime, Self::Memory, Self::Energy, Self::Loss];
 
     /// As a page and a table spell it.
@@ -35,7 +35,7 @@ impl Metric {
     }
 
     /// The columns that have it, the one that is taken first.
-    fn columns(self) -> &'static [Column] {
+    fn columns(self) -> &'static [MetricColumn] {
         match self {
             Self::Throughput => &[("tokens_per_second", |row| row.tokens_per_second), ("samples_per_second", |row| row.samples_per_second)],
             Self::StepTime => &[("median_step_seconds", |row| row.median_step_seconds)],
@@ -55,12 +55,12 @@ impl Metric {
 
     /// The numbers of the rows of both sides from one column, with its name: the first column in which both sides have a number. A row without a
     /// usable number there is excluded; another column would compare something else.
-    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow], at_once: &AtOnce<'_>) -> Option<(&'static str, [Vec<Run>; 2])> {
-        let of = |(name, column): &Column| {
+    pub(super) fn of_both(self, base: &[&TrialRow], new: &[&TrialRow], at_once: &AtOnce<'_>) -> Option<(&'static str, [Vec<TimedRun>; 2])> {
+        let of = |(name, column): &MetricColumn| {
             let run = |row: &&TrialRow| Some(self.run(row, column(row).filter(|value| can_be_ratio(*value))?, at_once));
-            (*name, [base, new].map(|rows| rows.iter().filter_map(run).collect::<Vec<Run>>()))
+            (*name, [base, new].map(|rows| rows.iter().filter_map(run).collect::<Vec<TimedRun>>()))
         };
-        let is_told = |(_, column): &&Column| [base, new].iter().all(|rows| rows.iter().any(|row| column(row).is_some()));
+        let is_told = |(_, column): &&MetricColumn| [base, new].iter().all(|rows| rows.iter().any(|row| column(row).is_some()));
         self.columns().iter().find(is_told).map(of)
     }
 
@@ -79,11 +79,11 @@ impl Metric {
     }
 
     /// A number of a row with its place in time.
-    fn run(self, row: &TrialRow, value: f64, at_once: &AtOnce<'_>) -> Run {
+    fn run(self, row: &TrialRow, value: f64, at_once: &AtOnce<'_>) -> TimedRun {
         // The same seed gives the same weights and batches on both sides.
         let block = (self.nature() == Nature::Settled).then_some(row.seed);
         let is_at_once = at_once.beside(row).is_some();
-        Run { value, seconds: row.started_seconds(), block, is_disturbed: is_at_once || !row.disturbances().is_empty(), is_at_once }
+        TimedRun { value, seconds: row.started_seconds(), block, is_disturbed: is_at_once || !row.disturbances().is_empty(), is_at_once }
     }
 
     /// Whether the state of the machine affects it.
@@ -136,7 +136,7 @@ impl Metric {
 }
 
 /// Name of a column, and the function that reads it.
-type Column = (&'static str, fn(&TrialRow) -> Option<f64>);
+type MetricColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
 
 fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {
     bytes.filter(|_| row.device_uuid.is_some()).map(|bytes| bytes as f64)

@@ -1,6 +1,6 @@
 //! Compares two tables: the changes, their size, and whether they are larger than noise.
 //!
-//! Rows come in, verdicts go out; [`Page`] prints them. The rules are in `docs/comparing.md`.
+//! Rows come in, verdicts go out; [`ComparisonPage`] prints them. The rules are in `docs/comparing.md`.
 
 mod at_once;
 mod comparable;
@@ -22,16 +22,16 @@ use kiln_core::{
 };
 use serde::Serialize;
 
-pub use comparable::{Field, Unlike};
+pub use comparable::{RowFact, Unlike};
 pub use gate::{Gate, gate, unsaid};
-pub use metric::Metric;
+pub use metric::ComparedMetric;
 pub use record::{Fact, facts};
-pub use render::{Page, now_different, word};
+pub use render::{ComparisonPage, now_different, word};
 pub use reproduced::{Reproduction, reproduced};
 
 use self::at_once::AtOnce;
 use super::points::note_on;
-use matching::{Matched, Pair, by_id, by_keys};
+use matching::{Matched, MatchedPair, by_id, by_keys};
 
 /// Options of a comparison of two tables.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Options {
     /// Dotted keys or columns by whose values rows are matched; by trial id if there are none.
     pub by: Vec<String>,
     /// Fields that may differ, because the comparison is about them.
-    pub across: Vec<Field>,
+    pub across: Vec<RowFact>,
     /// Exclude disturbed runs ([`TrialRow::disturbances`]).
     pub is_clean: bool,
 }
@@ -62,7 +62,7 @@ pub enum Verdict {
 /// One metric of one pair.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    pub metric: Metric,
+    pub metric: ComparedMetric,
     pub verdict: Verdict,
     /// Column of the numbers, the same for both sides.
     pub column: &'static str,
@@ -123,7 +123,7 @@ pub struct Compared {
 impl Compared {
     /// The comparison of speed: by throughput, or by step time where there is no throughput.
     pub(super) fn speed(&self) -> Option<&Comparison> {
-        [Metric::Throughput, Metric::StepTime].into_iter().find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
+        [ComparedMetric::Throughput, ComparedMetric::StepTime].into_iter().find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
     }
 
     /// The first of its numbers that the state of the machine reaches: it tells how the runs lie in time.
@@ -159,7 +159,7 @@ pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result
     let matched = if options.by.is_empty() { by_id(base, new) } else { by_keys(base, new, &options.by)? };
     let Matched { mut pairs, only_base, only_new } = matched;
     let at_once = AtOnce::of(base, new);
-    let of_pair = |pair: &Pair<'_>| [(&pair.base, "new"), (&pair.new, "base")].map(|(rows, other)| disturbances(rows, &at_once, other));
+    let of_pair = |pair: &MatchedPair<'_>| [(&pair.base, "new"), (&pair.new, "base")].map(|(rows, other)| disturbances(rows, &at_once, other));
     let disturbed: Vec<[Vec<String>; 2]> = pairs.iter().map(of_pair).collect();
     if options.is_clean {
         let is_quiet = |row: &TrialRow| row.disturbances().is_empty() && at_once.beside(row).is_none();
@@ -182,7 +182,7 @@ pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result
 }
 
 /// Returns the fields in which the completed runs of both sides differ.
-fn unlike_in(pair: &Pair<'_>) -> Vec<Unlike> {
+fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
     comparable::unlike(&completed(&pair.base), &completed(&pair.new))
 }
 
@@ -190,7 +190,7 @@ fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
     rows.iter().copied().filter(|row| row.outcome == Outcome::Completed).collect()
 }
 
-fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
+fn without_numbers(pair: &MatchedPair<'_>, unlike: Vec<Unlike>) -> Compared {
     let twice = pair.base.iter().filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
     let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
     let losses: Vec<bool> = twice.iter().filter_map(|(old, new)| equal_losses(old, new)).collect();
@@ -210,7 +210,7 @@ fn without_numbers(pair: &Pair<'_>, unlike: Vec<Unlike>) -> Compared {
         outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
         shared: pair.base.iter().filter(|old| pair.new.iter().any(|new| is_same_run(old, new))).count(),
         boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
-        unusable: Metric::ALL.into_iter().filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new))).collect(),
+        unusable: ComparedMetric::ALL.into_iter().filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new))).collect(),
         disturbed: Default::default(),
     }
 }
@@ -255,17 +255,17 @@ fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<St
 }
 
 /// A metric of a pair before its verdict.
-struct Measured {
+struct MeasuredPair {
     place: usize,
-    metric: Metric,
+    metric: ComparedMetric,
     column: &'static str,
     sides: Sides,
     missing: [usize; 2],
     passed_over: Option<&'static str>,
 }
 
-impl Measured {
-    fn of(place: usize, metric: Metric, pair: &Pair<'_>, at_once: &AtOnce<'_>) -> Option<Self> {
+impl MeasuredPair {
+    fn of(place: usize, metric: ComparedMetric, pair: &MatchedPair<'_>, at_once: &AtOnce<'_>) -> Option<Self> {
         let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
         let (column, [base, new]) = metric.of_both(&rows[0], &rows[1], at_once)?;
         let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
@@ -276,10 +276,10 @@ impl Measured {
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
-fn fill(pairs: &[Pair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
-    let of_metric = |metric: Metric| pairs.iter().enumerate().filter_map(move |(place, pair)| Measured::of(place, metric, pair, at_once));
-    let measured: Vec<Measured> = Metric::ALL.into_iter().flat_map(of_metric).collect();
-    let is_told = |one: &&Measured| compared[one.place].unlike.is_empty() && one.sides.has_enough();
+fn fill(pairs: &[MatchedPair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
+    let of_metric = |metric: ComparedMetric| pairs.iter().enumerate().filter_map(move |(place, pair)| MeasuredPair::of(place, metric, pair, at_once));
+    let measured: Vec<MeasuredPair> = ComparedMetric::ALL.into_iter().flat_map(of_metric).collect();
+    let is_told = |one: &&MeasuredPair| compared[one.place].unlike.is_empty() && one.sides.has_enough();
     let told: Vec<usize> = measured.iter().enumerate().filter(|(_, one)| is_told(one)).map(|(place, _)| place).collect();
     let found = estimates(&questions(told.iter().map(|place| &measured[*place]).collect()));
     // A drift is looked for once at each point, by its rate or else by its steps.
@@ -287,8 +287,8 @@ fn fill(pairs: &[Pair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
     let looks = points.len();
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
     told.into_iter().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for (Measured { place, metric, column, sides, missing, passed_over }, estimate) in measured.into_iter().zip(estimate_of) {
-        let middle = |runs: &[statistics::Run]| statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>());
+    for (MeasuredPair { place, metric, column, sides, missing, passed_over }, estimate) in measured.into_iter().zip(estimate_of) {
+        let middle = |runs: &[statistics::TimedRun]| statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>());
         let (Some(base), Some(new)) = (middle(&sides.base), middle(&sides.new)) else { continue };
         let verdict = match &estimate {
             _ if !compared[place].unlike.is_empty() => Verdict::NotComparable,
@@ -317,16 +317,16 @@ fn fill(pairs: &[Pair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
 }
 
 /// Half of the error level is for throughput, half for all other metrics together; comparisons of constant numbers count for neither.
-fn questions(measured: Vec<&Measured>) -> Vec<Question> {
-    let is_asked = |one: &&&Measured| !one.sides.is_constant();
-    let of_throughput = measured.iter().filter(is_asked).filter(|one| one.metric == Metric::Throughput).count().max(1) as f64;
-    let of_others = measured.iter().filter(is_asked).filter(|one| one.metric != Metric::Throughput).count().max(1) as f64;
-    let weight = |one: &Measured| 1.0 / if one.metric == Metric::Throughput { of_throughput } else { of_others };
+fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
+    let is_asked = |one: &&&MeasuredPair| !one.sides.is_constant();
+    let of_throughput = measured.iter().filter(is_asked).filter(|one| one.metric == ComparedMetric::Throughput).count().max(1) as f64;
+    let of_others = measured.iter().filter(is_asked).filter(|one| one.metric != ComparedMetric::Throughput).count().max(1) as f64;
+    let weight = |one: &MeasuredPair| 1.0 / if one.metric == ComparedMetric::Throughput { of_throughput } else { of_others };
     measured.iter().map(|one| Question { sides: one.sides.clone(), worth: one.metric.worth(), weight: weight(one) }).collect()
 }
 
 /// The verdict on one metric of one point by itself.
-pub fn verdict_of(metric: Metric, base: &[statistics::Run], new: &[statistics::Run]) -> Verdict {
+pub fn verdict_of(metric: ComparedMetric, base: &[statistics::TimedRun], new: &[statistics::TimedRun]) -> Verdict {
     let sides = Sides { base: base.to_vec(), new: new.to_vec(), nature: metric.nature() };
     if !sides.has_enough() {
         return Verdict::TooFewRuns;
@@ -335,7 +335,7 @@ pub fn verdict_of(metric: Metric, base: &[statistics::Run], new: &[statistics::R
     estimates(&[question]).first().map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
 }
 
-fn verdict(metric: Metric, estimate: &Estimate) -> Verdict {
+fn verdict(metric: ComparedMetric, estimate: &Estimate) -> Verdict {
     let worth = metric.worth();
     let change = |is_higher: bool| if is_higher == metric.is_better_high() { Verdict::Better } else { Verdict::Worse };
     match estimate {
@@ -347,7 +347,7 @@ fn verdict(metric: Metric, estimate: &Estimate) -> Verdict {
     }
 }
 
-fn excludes_worse(metric: Metric, estimate: &Estimate) -> bool {
+fn excludes_worse(metric: ComparedMetric, estimate: &Estimate) -> bool {
     let worth = metric.worth();
     if metric.is_better_high() { estimate.excludes_lower(worth) } else { estimate.excludes_higher(worth) }
 }
@@ -367,7 +367,7 @@ const FEWEST_FOR_OUTLIERS: usize = 4;
 /// Returns the runs whose speed is far from that of the others. They are reported, never excluded.
 fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
     let rows = completed(rows);
-    let speeds: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, Metric::Throughput.of(row)?))).collect();
+    let speeds: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, ComparedMetric::Throughput.of(row)?))).collect();
     if speeds.len() < FEWEST_FOR_OUTLIERS {
         return Vec::new();
     }

@@ -8,10 +8,10 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Compared, Comparison, Comparisons, Fact, Metric, Unlike, Verdict, order::sentences};
-use crate::report::layout::{MUST_STAY, PageColumn, Style, as_markdown, escaped, fitting, layout, significant};
+use super::{Compared, ComparedMetric, Comparison, Comparisons, Fact, Unlike, Verdict, order::sentences};
+use crate::report::layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, escaped, fitting, layout, significant};
 
-/// Version of the object that [`Page::json`] makes.
+/// Version of the object that [`ComparisonPage::json`] makes.
 const KILN_COMPARE: u32 = 1;
 const CSV_COLUMNS: [&str; 17] = [
     "point",
@@ -43,7 +43,7 @@ const LONGEST_FACT: usize = 60;
 
 /// A printable comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
+pub struct ComparisonPage<'a> {
     /// Names of the two sides.
     pub base: &'a str,
     pub new: &'a str,
@@ -53,41 +53,41 @@ pub struct Page<'a> {
 }
 
 /// Output format of a table.
-enum Form {
-    Text(Style),
+enum TableForm {
+    Text(PageStyle),
     Markdown,
 }
 
-impl Page<'_> {
+impl ComparisonPage<'_> {
     /// For a terminal or a pipe, ending in a line feed.
-    pub fn text(&self, style: Style) -> String {
+    pub fn text(&self, style: PageStyle) -> String {
         let mut page = format!("base: {}\nnew:  {}\n", self.base, self.new);
-        self.body(&mut page, &Form::Text(style));
+        self.body(&mut page, &TableForm::Text(style));
         page
     }
 
     /// For a pull request.
     pub fn markdown(&self) -> String {
         let mut page = format!("# {}\n\nBase: {}, new: {}.\n", escaped(&self.headline()), escaped(self.base), escaped(self.new));
-        self.body(&mut page, &Form::Markdown);
+        self.body(&mut page, &TableForm::Markdown);
         page
     }
 
-    fn body(&self, page: &mut String, form: &Form) {
+    fn body(&self, page: &mut String, form: &TableForm) {
         self.record(page, form);
-        if let Form::Text(_) = form {
+        if let TableForm::Text(_) = form {
             let _ = writeln!(page, "\n{}", self.headline());
         }
         let order = sentences(self.found, self.base, self.new);
-        if let Form::Markdown = form
+        if let TableForm::Markdown = form
             && !order.is_empty()
         {
             page.push('\n');
         }
         for sentence in order {
-            let _ = writeln!(page, "{}{}", if let Form::Markdown = form { "- " } else { "" }, self.plain(&sentence, form));
+            let _ = writeln!(page, "{}{}", if let TableForm::Markdown = form { "- " } else { "" }, self.plain(&sentence, form));
         }
-        for metric in Metric::ALL {
+        for metric in ComparedMetric::ALL {
             self.metric(page, form, metric);
         }
         let remarks = self.remarks();
@@ -95,22 +95,22 @@ impl Page<'_> {
             page.push('\n');
         }
         for remark in remarks {
-            let _ = writeln!(page, "{}{}", if let Form::Markdown = form { "- " } else { "" }, self.plain(&remark, form));
+            let _ = writeln!(page, "{}{}", if let TableForm::Markdown = form { "- " } else { "" }, self.plain(&remark, form));
         }
     }
 
     /// Escapes a line that holds text from files.
-    fn plain(&self, line: &str, form: &Form) -> String {
+    fn plain(&self, line: &str, form: &TableForm) -> String {
         match form {
-            Form::Text(_) => without_controls(line),
-            Form::Markdown => escaped(line),
+            TableForm::Text(_) => without_controls(line),
+            TableForm::Markdown => escaped(line),
         }
     }
 
     /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
     pub fn headline(&self) -> String {
-        let words = |metric: Metric| words(metric, self.of(metric).iter().map(|(_, comparison)| *comparison));
-        let verdicts = match (words(Metric::Throughput), words(Metric::StepTime)) {
+        let words = |metric: ComparedMetric| words(metric, self.of(metric).iter().map(|(_, comparison)| *comparison));
+        let verdicts = match (words(ComparedMetric::Throughput), words(ComparedMetric::StepTime)) {
             (rates, steps) if rates.is_empty() && steps.is_empty() => "no point has a rate to compare".to_owned(),
             (rates, steps) if rates.is_empty() => format!("no point has a rate to compare; step-time: {steps}"),
             (rates, _) => format!("throughput: {rates}"),
@@ -120,8 +120,8 @@ impl Page<'_> {
     }
 
     /// Writes the differences between the records.
-    fn record(&self, page: &mut String, form: &Form) {
-        let bullet = if let Form::Markdown = form { "- " } else { "  " };
+    fn record(&self, page: &mut String, form: &TableForm) {
+        let bullet = if let TableForm::Markdown = form { "- " } else { "  " };
         let Some(facts) = self.facts else {
             page.push_str("\none table has no record beside it: differences in code, libraries and machine are unknown\n");
             return;
@@ -131,7 +131,7 @@ impl Page<'_> {
             return;
         }
         page.push_str("\nthe records differ in:\n");
-        if let Form::Markdown = form {
+        if let TableForm::Markdown = form {
             page.push('\n');
         }
         for line in lines_of(facts) {
@@ -142,13 +142,13 @@ impl Page<'_> {
         }
     }
 
-    fn of(&self, metric: Metric) -> Vec<(&Compared, &Comparison)> {
+    fn of(&self, metric: ComparedMetric) -> Vec<(&Compared, &Comparison)> {
         let comparison = |pair: &'_ Compared| pair.comparisons.iter().position(|comparison| comparison.metric == metric);
         self.found.pairs.iter().filter_map(|pair| Some((pair, &pair.comparisons[comparison(pair)?]))).collect()
     }
 
     /// Prints a table where some verdict is interesting, else a line.
-    fn metric(&self, page: &mut String, form: &Form, metric: Metric) {
+    fn metric(&self, page: &mut String, form: &TableForm, metric: ComparedMetric) {
         let comparisons = self.of(metric);
         let is_quiet = |(_, comparison): &(&Compared, &Comparison)| {
             !matches!(comparison.verdict, Verdict::Better | Verdict::Worse | Verdict::Ambiguous | Verdict::CannotTell)
@@ -156,7 +156,7 @@ impl Page<'_> {
         if comparisons.is_empty() {
             return;
         }
-        if metric != Metric::Throughput && comparisons.iter().all(is_quiet) {
+        if metric != ComparedMetric::Throughput && comparisons.iter().all(is_quiet) {
             let told = words(metric, comparisons.iter().map(|(_, comparison)| *comparison));
             let _ = writeln!(page, "\n{} ({}): {told}{}", metric.name(), unit(&comparisons), reach(&comparisons));
             return;
@@ -164,11 +164,11 @@ impl Page<'_> {
         let (shown, left_out) = worth_showing(comparisons);
         let columns = columns(metric, &shown, self.found.is_clean);
         match form {
-            Form::Text(style) => {
+            TableForm::Text(style) => {
                 let _ =
                     write!(page, "\n{} ({})\n{}", metric.name(), unit(&shown), layout(&fitting(&columns, style.width), style.width, style.has_color));
             }
-            Form::Markdown => {
+            TableForm::Markdown => {
                 let _ = write!(page, "\n## {} ({})\n\n{}", metric.name(), unit(&shown), as_markdown(&columns));
             }
         }
@@ -285,7 +285,7 @@ pub fn now_different(facts: &[Fact]) -> String {
 
 /// The first of them.
 fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
-    facts.iter().take(MOST_FACTS).map(|Fact { what, base, new }| format!("{what}: {} → {}", told(base), told(new)))
+    facts.iter().take(MOST_FACTS).map(|Fact { what, base, new }| format!("{what}: {} → {}", shown_value(base), shown_value(new)))
 }
 
 /// Sentence about the runs that a comparison excludes.
@@ -310,7 +310,7 @@ fn worth_showing<'c>(mut comparisons: Vec<(&'c Compared, &'c Comparison)>) -> (V
     (comparisons, left_out)
 }
 
-fn told(value: &str) -> String {
+fn shown_value(value: &str) -> String {
     match value.chars().count() {
         0 => "(not recorded)".to_owned(),
         many if many > LONGEST_FACT => format!("{}…", value.chars().take(LONGEST_FACT).collect::<String>()),
@@ -338,7 +338,7 @@ pub fn word(comparison: &Comparison) -> &'static str {
 }
 
 /// `2 faster, 5 same`.
-fn words<'c>(metric: Metric, comparisons: impl Iterator<Item = &'c Comparison> + Clone) -> String {
+fn words<'c>(metric: ComparedMetric, comparisons: impl Iterator<Item = &'c Comparison> + Clone) -> String {
     let order = [metric.word(false), metric.word(true), "cannot-tell", "ambiguous", "same", "too-few-runs", "not-comparable"];
     let count = |wanted: &str| comparisons.clone().filter(|comparison| word(comparison) == wanted).count();
     let counts = order.iter().map(|wanted| (count(wanted), wanted)).filter(|(count, _)| *count > 0);
@@ -413,13 +413,13 @@ fn design(design: Design) -> &'static str {
     }
 }
 
-fn shown(metric: Metric, value: f64) -> String {
+fn shown(metric: ComparedMetric, value: f64) -> String {
     match metric {
-        Metric::Throughput => significant(value),
-        Metric::StepTime => Seconds(value).to_string(),
-        Metric::Memory => Bytes(value as u64).to_string(),
-        Metric::Energy => significant(value),
-        Metric::Loss => decimals(value, 4),
+        ComparedMetric::Throughput => significant(value),
+        ComparedMetric::StepTime => Seconds(value).to_string(),
+        ComparedMetric::Memory => Bytes(value as u64).to_string(),
+        ComparedMetric::Energy => significant(value),
+        ComparedMetric::Loss => decimals(value, 4),
     }
 }
 
@@ -434,7 +434,7 @@ fn visible(share: f64) -> String {
     if share > 1.0 { "more than 100 %".to_owned() } else { Fraction(share).to_string() }
 }
 
-fn columns(metric: Metric, comparisons: &[(&Compared, &Comparison)], is_clean: bool) -> Vec<PageColumn> {
+fn columns(metric: ComparedMetric, comparisons: &[(&Compared, &Comparison)], is_clean: bool) -> Vec<PageColumn> {
     let column = |head: &str, keep: u8, of: &dyn Fn(&Compared, &Comparison) -> Option<String>| {
         PageColumn::new(head, keep, comparisons.iter().map(|(pair, comparison)| of(pair, comparison)))
     };

@@ -1,10 +1,10 @@
 //! Verdicts on made tables.
 
-use kiln_core::{record::TableRow, statistics::Run};
+use kiln_core::{record::TableRow, statistics::TimedRun};
 
 use super::{
     super::{
-        Style,
+        PageStyle,
         points::tests::{row, table},
     },
     *,
@@ -36,7 +36,7 @@ fn one_after_the_other(base: &[f64], new: &[f64]) -> Comparisons {
 }
 
 fn page(found: &Comparisons) -> String {
-    Page { base: "a", new: "b", facts: None, found }.text(Style { width: None, has_color: false })
+    ComparisonPage { base: "a", new: "b", facts: None, found }.text(PageStyle { width: None, has_color: false })
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn disturbance_stands_beside_the_verdict_and_can_be_left_out() {
         "{}",
         page(&hot)
     );
-    assert!(matches!(gate(&hot, Metric::Throughput), Gate::CannotTell(_)));
+    assert!(matches!(gate(&hot, ComparedMetric::Throughput), Gate::CannotTell(_)));
     let clean = compare(&base, &new, &Options { is_clean: true, ..Options::default() }).unwrap();
     let comparison = &clean.pairs[0].comparisons[0];
     assert_eq!((comparison.new_runs, comparison.base_runs, comparison.verdict), (3, 6, Verdict::Same));
@@ -112,17 +112,17 @@ fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in
         timed(table(&[], (1..=3).map(full).collect()), first, 2)
     };
     let found = compare(&side(1e100, 1e-140, 0), &side(1e-40, 1e140, 1), &Options::default()).unwrap();
-    let page = Page { base: "a", new: "b", facts: None, found: &found };
-    for form in [page.text(Style { width: None, has_color: false }), page.markdown(), page.csv(), page.json()] {
+    let page = ComparisonPage { base: "a", new: "b", facts: None, found: &found };
+    for form in [page.text(PageStyle { width: None, has_color: false }), page.markdown(), page.csv(), page.json()] {
         let longest = form.split([' ', ',', '|', '\n']).filter(|word| word.parse::<f64>().is_ok()).map(str::len).max().unwrap();
         assert!(longest <= 24, "{form}");
         assert!(!form.contains("inf ") && !form.contains("NaN") && !form.contains("inf,"), "{form}");
     }
     assert!(found.pairs[0].comparisons.iter().all(|one| one.ratio.is_finite() && one.ratio > 0.0), "{found:?}");
     let huge = compare(&side(1e308, 1.0, 0), &side(100.0, 1.0, 1), &Options::default()).unwrap();
-    let text = Page { base: "a", new: "b", facts: None, found: &huge }.text(Style { width: None, has_color: false });
+    let text = ComparisonPage { base: "a", new: "b", facts: None, found: &huge }.text(PageStyle { width: None, has_color: false });
     assert!(text.contains("not compared: all trials: no run of one side has a `samples_per_second` from 1e-150 to 1e150"), "{text}");
-    assert!(matches!(gate(&huge, Metric::Throughput), Gate::CannotTell(_)));
+    assert!(matches!(gate(&huge, ComparedMetric::Throughput), Gate::CannotTell(_)));
     let none = compare(&side(100.0, 0.0, 0), &side(100.0, 1.0, 1), &Options::default()).unwrap();
     assert!(none.pairs[0].losses_apart.is_some_and(|apart| apart > 1e6 && apart.is_finite()), "{none:?}");
 }
@@ -149,7 +149,7 @@ fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
                 `kiln compare --rerun a b --set run.devices=[GPU-1]` runs both on one";
     let text = page(&found);
     assert!(text.find(said).is_some_and(|at| at < text.find("throughput (").unwrap()), "before the numbers: {text}");
-    assert!(Page { base: "a", new: "b", facts: None, found: &found }.markdown().contains("- boards: base ran on GPU-1"));
+    assert!(ComparisonPage { base: "a", new: "b", facts: None, found: &found }.markdown().contains("- boards: base ran on GPU-1"));
     // A board that one side alone met in some of its runs is another one too; two boards that share each trial of both sides are the same two.
     on(&mut new, &["GPU-1", "GPU-2"]);
     assert!(page(&compare(&base, &new, &Options::default()).unwrap()).contains("base ran on GPU-1, new on GPU-1 and GPU-2"));
@@ -163,7 +163,7 @@ fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
     on(&mut other, &["GPU-3"]);
     let refused = page(&compare(&base, &other, &Options::default()).unwrap());
     assert!(refused.contains("not comparable: train.batch_size 8: device_name ") && !refused.contains("boards:"), "{refused}");
-    let across = Options { across: vec![Field::DeviceName], ..Options::default() };
+    let across = Options { across: vec![RowFact::DeviceName], ..Options::default() };
     assert_eq!(compare(&base, &other, &across).unwrap().pairs[0].boards, None, "what is compared is the model");
 }
 
@@ -176,7 +176,7 @@ fn runs_with_step_times_alone_have_the_sentences_on_order_and_drift_and_a_headli
         table
     };
     let of = |base: TrialTable, new: TrialTable| compare(&steps(base), &steps(new), &Options::default()).unwrap();
-    let text_and_markdown = |found: &Comparisons| [page(found), Page { base: "a", new: "b", facts: None, found }.markdown()];
+    let text_and_markdown = |found: &Comparisons| [page(found), ComparisonPage { base: "a", new: "b", facts: None, found }.markdown()];
     // A machine that becomes 1 % faster with each run: its steps become shorter.
     let (before, after) = ([100.0, 101.1, 101.9, 103.0, 104.1], [105.0, 106.1, 106.9, 108.2, 109.3]);
     for form in text_and_markdown(&of(timed(rates(1, &before), 0, 1), timed(rates(1, &after), 600, 1))) {
@@ -223,14 +223,14 @@ fn sides_that_ran_at_the_same_time_on_one_machine_are_not_in_turns_and_nothing_i
         text.contains(": 5 runs of base (trial 0000000001: ran at the same time as trial 0000000001 of new and 4 more); 5 runs of new"),
         "{text}"
     );
-    assert!(!text.contains("in turns; ") && matches!(gate(&found, Metric::Throughput), Gate::CannotTell(_)), "{text}");
+    assert!(!text.contains("in turns; ") && matches!(gate(&found, ComparedMetric::Throughput), Gate::CannotTell(_)), "{text}");
     assert!(compared(&base, &new, &Options { is_clean: true, ..Options::default() }).pairs[0].comparisons.is_empty());
     // A machine of its own for each side; a run that is on both sides; rows that do not say how long they took.
     let on = |mut table: TrialTable, host: &str| {
         table.rows.iter_mut().for_each(|row| row.fixed.host_id = Some(host.to_owned()));
         table
     };
-    let across = Options { across: vec![Field::HostId], ..Options::default() };
+    let across = Options { across: vec![RowFact::HostId], ..Options::default() };
     assert_eq!(design(&compared(&on(base.clone(), "net-1"), &on(new.clone(), "net-2"), &across)), Design::Paired { pairs: 5 });
     assert_eq!(design(&compared(&on(base.clone(), "net-1"), &on(new.clone(), "net-1"), &across)), Design::AtOnce);
     assert_eq!(compared(&base, &base, &Options::default()).pairs[0].comparisons[0].verdict, Verdict::Same);
@@ -262,10 +262,10 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
     let [base, other] = in_turns(&STEADY, &STEADY);
     let same = compare(&base, &base, &Options::default()).unwrap();
     assert_eq!((same.pairs[0].shared, same.pairs[0].comparisons[0].verdict), (5, Verdict::Same));
-    assert!(matches!(gate(&same, Metric::Throughput), Gate::CannotTell(_)));
+    assert!(matches!(gate(&same, ComparedMetric::Throughput), Gate::CannotTell(_)));
     assert!(page(&same).contains("order: 5 runs in both tables: the same run"), "{}", page(&same));
     let rerun = compare(&base, &other, &Options::default()).unwrap();
-    assert_eq!((rerun.pairs[0].shared, gate(&rerun, Metric::Throughput)), (0, Gate::Pass));
+    assert_eq!((rerun.pairs[0].shared, gate(&rerun, ComparedMetric::Throughput)), (0, Gate::Pass));
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_gate_cannot_tell_where_one_side_alone_was_disturbed() {
     }
     let found = compare(&base, &new, &Options::default()).unwrap();
     assert_eq!(found.pairs[0].comparisons[0].verdict, Verdict::Same);
-    assert!(matches!(gate(&found, Metric::Throughput), Gate::CannotTell(why) if why[0].contains("disturbed on one side")));
+    assert!(matches!(gate(&found, ComparedMetric::Throughput), Gate::CannotTell(why) if why[0].contains("disturbed on one side")));
 }
 
 #[test]
@@ -287,9 +287,9 @@ fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
         (other.fixed.train_loss, other.fixed.valid_loss) = (Some(1.0), None);
     }
     let found = compare(&base, &new, &Options::default()).unwrap();
-    let loss = found.pairs[0].comparisons.iter().find(|comparison| comparison.metric == Metric::Loss).unwrap();
+    let loss = found.pairs[0].comparisons.iter().find(|comparison| comparison.metric == ComparedMetric::Loss).unwrap();
     assert_eq!((loss.column, loss.passed_over, loss.verdict), ("train_loss", Some("valid_loss"), Verdict::Same));
-    assert!(matches!(gate(&found, Metric::Loss), Gate::CannotTell(why) if why[0].contains("only one side has `valid_loss`")));
+    assert!(matches!(gate(&found, ComparedMetric::Loss), Gate::CannotTell(why) if why[0].contains("only one side has `valid_loss`")));
     assert_eq!((found.pairs[0].losses, found.pairs[0].equal_losses), (5, 0), "half of the losses are not equal losses");
 }
 
@@ -332,7 +332,7 @@ fn energy_of_a_counter_is_not_divided_by_an_integral() {
     };
     let energy = |base: &TrialTable, new: &TrialTable| {
         let found = compare(base, new, &Options::default()).unwrap();
-        found.pairs[0].comparisons.iter().find(|one| one.metric == Metric::Energy).map(|one| (one.column, (one.ratio * 1e9).round() / 1e9))
+        found.pairs[0].comparisons.iter().find(|one| one.metric == ComparedMetric::Energy).map(|one| (one.column, (one.ratio * 1e9).round() / 1e9))
     };
     assert_eq!(energy(&side(Some(1000.0), None), &side(None, Some(1150.0))), None);
     let both = side(Some(1000.0), Some(1150.0));
@@ -344,7 +344,7 @@ fn energy_of_a_counter_is_not_divided_by_an_integral() {
 fn a_gate_passes_only_where_a_change_for_the_worse_is_excluded() {
     let base = [100.0, 101.0, 99.0, 100.5, 99.5];
     let times = |factor: f64| base.map(|rate| rate * factor);
-    let of = |base: TrialTable, new: TrialTable| gate(&compare(&base, &new, &Options::default()).unwrap(), Metric::Throughput);
+    let of = |base: TrialTable, new: TrialTable| gate(&compare(&base, &new, &Options::default()).unwrap(), ComparedMetric::Throughput);
     let in_turns = |new: &[f64]| of(timed(rates(1, &base), 0, 2), timed(rates(1, new), 1, 2));
     assert_eq!(in_turns(&times(1.0)), Gate::Pass);
     assert_eq!(in_turns(&times(1.2)), Gate::Pass);
@@ -441,31 +441,31 @@ fn of_runs_without_a_spread_a_change_of_just_3_percent_is_a_change_everywhere() 
             [Verdict::Worse, Verdict::Same, Verdict::Same, Verdict::Same, Verdict::Better],
             "{level}"
         );
-        assert!(matches!(gate(&found(0.97), Metric::Throughput), Gate::Fail(_)), "{level}");
-        assert_eq!(gate(&found(0.971), Metric::Throughput), Gate::Pass, "{level}");
+        assert!(matches!(gate(&found(0.97), ComparedMetric::Throughput), Gate::Fail(_)), "{level}");
+        assert_eq!(gate(&found(0.971), ComparedMetric::Throughput), Gate::Pass, "{level}");
     }
 }
 
 #[test]
 fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared() {
     type Change = fn(&mut TrialRow);
-    let changes: [(Field, Change); 14] = [
-        (Field::DeviceName, |row| row.device_name = Some("NVIDIA H100".into())),
-        (Field::Processor, |row| row.processor = Some("AuthenticAMD 25-1-1 x86-64-v3".into())),
-        (Field::PowerLimitWatts, |row| row.power_limit_watts = Some(500.0)),
-        (Field::MigProfile, |row| row.mig_profile = Some("1g.10gb".into())),
-        (Field::EccMode, |row| row.ecc_mode = Some("disabled".into())),
-        (Field::HostId, |row| row.host_id = Some("net-2".into())),
-        (Field::Driver, |row| row.driver = Some("590.1".into())),
-        (Field::Libtorch, |row| row.libtorch = Some("2.12.0".into())),
-        (Field::Engine, |row| row.engine = "flex".into()),
-        (Field::Precision, |row| row.precision = "bf16".into()),
-        (Field::EffectiveBatchSize, |row| row.effective_batch_size = 2),
-        (Field::DevicesPerTrial, |row| row.devices_per_trial = Some(2)),
-        (Field::CpuThreads, |row| row.cpu_threads = Some(3)),
-        (Field::ConcurrentTrials, |row| row.concurrent_trials = 2),
+    let changes: [(RowFact, Change); 14] = [
+        (RowFact::DeviceName, |row| row.device_name = Some("NVIDIA H100".into())),
+        (RowFact::Processor, |row| row.processor = Some("AuthenticAMD 25-1-1 x86-64-v3".into())),
+        (RowFact::PowerLimitWatts, |row| row.power_limit_watts = Some(500.0)),
+        (RowFact::MigProfile, |row| row.mig_profile = Some("1g.10gb".into())),
+        (RowFact::EccMode, |row| row.ecc_mode = Some("disabled".into())),
+        (RowFact::HostId, |row| row.host_id = Some("net-2".into())),
+        (RowFact::Driver, |row| row.driver = Some("590.1".into())),
+        (RowFact::Libtorch, |row| row.libtorch = Some("2.12.0".into())),
+        (RowFact::Engine, |row| row.engine = "flex".into()),
+        (RowFact::Precision, |row| row.precision = "bf16".into()),
+        (RowFact::EffectiveBatchSize, |row| row.effective_batch_size = 2),
+        (RowFact::DevicesPerTrial, |row| row.devices_per_trial = Some(2)),
+        (RowFact::CpuThreads, |row| row.cpu_threads = Some(3)),
+        (RowFact::ConcurrentTrials, |row| row.concurrent_trials = 2),
     ];
-    assert_eq!(changes.map(|(field, _)| field), Field::ALL);
+    assert_eq!(changes.map(|(field, _)| field), RowFact::ALL);
     let mut base = timed(rates(1, &[100.0, 101.0, 99.0]), 0, 2);
     for TableRow { fixed: row, .. } in &mut base.rows {
         row.processor = Some("AuthenticAMD 25-17-1 x86-64-v4 avx512_bf16".into());
@@ -475,7 +475,7 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
     let on_gpu = base.clone();
     for (field, change) in changes {
         let mut base = on_gpu.clone();
-        if field == Field::Processor {
+        if field == RowFact::Processor {
             base.rows.iter_mut().for_each(|row| row.fixed.device_uuid = None);
         }
         let mut new = timed(base.clone(), 1, 2);
@@ -483,12 +483,12 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
         let refused = compare(&base, &new, &Options::default()).unwrap();
         assert_eq!(refused.pairs[0].unlike.iter().map(|unlike| unlike.field).collect::<Vec<_>>(), [field]);
         assert!(refused.pairs[0].comparisons.iter().all(|comparison| comparison.verdict == Verdict::NotComparable));
-        let page = Page { base: "a", new: "b", facts: None, found: &refused }.text(Style { width: None, has_color: false });
+        let page = ComparisonPage { base: "a", new: "b", facts: None, found: &refused }.text(PageStyle { width: None, has_color: false });
         assert!(page.contains(&format!("not comparable: train.batch_size 8: {} ", field.name())), "{page}");
         let asked = compare(&base, &new, &Options { across: vec![field], ..Options::default() }).unwrap();
         assert!(asked.pairs[0].unlike.is_empty() && asked.across.len() == 1, "{asked:?}");
         assert_eq!(asked.pairs[0].comparisons[0].verdict, Verdict::Same);
-        let headline = Page { base: "a", new: "b", facts: None, found: &asked }.headline();
+        let headline = ComparisonPage { base: "a", new: "b", facts: None, found: &asked }.headline();
         assert!(headline.starts_with(&format!("ACROSS {} ", field.name())), "{headline}");
         // One run alone that differs is enough.
         let mut mixed = base.clone();
@@ -516,7 +516,7 @@ fn what_an_older_table_does_not_say_is_no_difference_and_a_gpu_trial_may_have_an
     for table in [&mut new, &mut other] {
         table.rows.iter_mut().for_each(|row| row.fixed.device_uuid = None);
     }
-    assert_eq!(unlike(&new, &other), [Field::Processor]);
+    assert_eq!(unlike(&new, &other), [RowFact::Processor]);
     other = new.clone();
     other.rows.iter_mut().for_each(|row| row.fixed.host_id = Some("dmi-2".into()));
     assert_eq!(unlike(&new, &other), [], "ids of two kinds");
@@ -548,17 +548,17 @@ fn every_metric_has_a_verdict_and_losses_are_compared_to_the_bit() {
 fn numbers_of_different_columns_are_not_divided_by_one_another() {
     let metrics = |base: &dyn Fn(u64) -> TrialRow, new: &dyn Fn(u64) -> TrialRow| {
         let side = |of: &dyn Fn(u64) -> TrialRow| table(&[], (1..=3).map(|id| (of(id), &[][..])).collect());
-        let found = compare(&side(base), &side(new), &Options { across: Field::ALL.to_vec(), ..Options::default() }).unwrap();
+        let found = compare(&side(base), &side(new), &Options { across: RowFact::ALL.to_vec(), ..Options::default() }).unwrap();
         found.pairs[0].comparisons.iter().map(|one| (one.metric, one.base.round() as u64, one.new.round() as u64)).collect::<Vec<_>>()
     };
     let validated = |id| TrialRow { valid_loss: Some(1.0), train_loss: Some(2.0), ..row(id, 10.0) };
     let trained = |id| TrialRow { train_loss: Some(2.0), ..row(id, 10.0) };
-    assert!(metrics(&validated, &trained).contains(&(Metric::Loss, 2, 2)));
+    assert!(metrics(&validated, &trained).contains(&(ComparedMetric::Loss, 2, 2)));
     let texts = |id| TrialRow { tokens_per_second: Some(640.0), ..row(id, 10.0) };
-    assert!(metrics(&texts, &trained).contains(&(Metric::Throughput, 10, 10)));
+    assert!(metrics(&texts, &trained).contains(&(ComparedMetric::Throughput, 10, 10)));
     let on_gpu = |id| TrialRow { peak_allocated_bytes: Some(8), ..row(id, 10.0) };
     let on_cpu = |id| TrialRow { device_uuid: None, peak_resident_bytes: Some(4), ..row(id, 10.0) };
-    assert!(metrics(&on_gpu, &on_cpu).iter().all(|(metric, ..)| *metric != Metric::Memory));
+    assert!(metrics(&on_gpu, &on_cpu).iter().all(|(metric, ..)| *metric != ComparedMetric::Memory));
 }
 
 #[test]
@@ -569,8 +569,8 @@ fn what_is_in_one_table_alone_and_what_ended_otherwise_is_told() {
     let found = compare(&base, &new, &Options::default()).unwrap();
     assert_eq!(found.pairs[0].ends, Some(["1 completed".to_owned(), "1 oom".to_owned()]));
     assert!(found.pairs[0].unlike.is_empty() && found.pairs[0].comparisons.is_empty());
-    let page = Page { base: "a", new: "b", facts: Some(&[]), found: &found };
-    let text = page.text(Style { width: Some(80), has_color: false });
+    let page = ComparisonPage { base: "a", new: "b", facts: Some(&[]), found: &found };
+    let text = page.text(PageStyle { width: Some(80), has_color: false });
     for line in ["only in base: a.b 3\n", "only in new: a.b <9>\n", "not all completed: a.b 1: 1 completed → 1 oom\n", "needs 3 runs of a point"] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -602,8 +602,8 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 /// Share of made comparisons that end in a verdict of change.
 fn changes(runs: usize, spread: f64, factor: f64, comparisons: usize) -> f64 {
     let mut random = fastrand::Rng::with_seed(11);
-    let mut side = |factor: f64, first: usize| -> Vec<Run> {
-        let run = |place: usize| Run {
+    let mut side = |factor: f64, first: usize| -> Vec<TimedRun> {
+        let run = |place: usize| TimedRun {
             value: factor * (spread * normal(&mut random)).exp(),
             seconds: Some((first + 2 * place) as f64),
             block: None,
@@ -612,7 +612,8 @@ fn changes(runs: usize, spread: f64, factor: f64, comparisons: usize) -> f64 {
         };
         (0..runs).map(run).collect()
     };
-    let mut is_change = || matches!(verdict_of(Metric::Throughput, &side(100.0, 0), &side(100.0 * factor, 1)), Verdict::Better | Verdict::Worse);
+    let mut is_change =
+        || matches!(verdict_of(ComparedMetric::Throughput, &side(100.0, 0), &side(100.0 * factor, 1)), Verdict::Better | Verdict::Worse);
     (0..comparisons).filter(|_| is_change()).count() as f64 / comparisons as f64
 }
 

@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{plan::Outcome, record::TrialRow, statistics::WORTH};
 use serde_json::{Map, Value};
 
-use super::rule::{Evidence, Threshold, Unit};
+use super::rule::{Evidence, Threshold, ThresholdUnit};
 use crate::report::{
     points::{Point, note_on},
     rates::{Blocks, Gain, Rates, Unknown},
@@ -19,21 +19,21 @@ use crate::report::{
 pub(super) const FASTER: Threshold = Threshold::at_least(
     "rate of another point / own rate - 1, where the interval of the ratio lies above 1",
     WORTH,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "as between two tables (docs/comparing.md); the interval is adjusted for all comparisons of the run that the rule could make: it fires by chance in \
      at most 5 % of runs (`benches/findings.rs`)",
 );
 
 /// Whether a rule searches for faster points on one side of each point along an axis, or on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sides {
+pub(super) enum NeighborSides {
     One,
     Both,
 }
 
 /// All points of a run, indexed once, because the rules are applied to each trial.
 #[derive(Debug)]
-pub(super) struct Around<'a> {
+pub(super) struct RunContext<'a> {
     pub(super) axes: &'a [String],
     points: &'a [Point<'a>],
     /// Number of cores that a trial of this run could use: from a note, else the largest number that any row used or asked for. A lower estimate
@@ -51,7 +51,7 @@ pub(super) struct Around<'a> {
     gains: RefCell<HashMap<(usize, usize, usize), Option<Gain>>>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> RunContext<'a> {
     pub(super) fn new(axes: &'a [String], points: &'a [Point<'a>]) -> Self {
         let mut beside = vec![HashMap::new(); axes.len()];
         for (place, point) in points.iter().enumerate() {
@@ -152,17 +152,17 @@ fn cores(run: &[Point<'_>]) -> Option<u64> {
 
 /// A trial's row, the point it belongs to, and the run around it.
 #[derive(Debug)]
-pub(super) struct Case<'a> {
+pub(super) struct TrialContext<'a> {
     pub(super) row: &'a TrialRow,
     pub(super) point: &'a Point<'a>,
-    pub(super) around: &'a Around<'a>,
+    pub(super) around: &'a RunContext<'a>,
     /// Index of the point among all points of the run.
     place: usize,
     cells: Map<String, Value>,
 }
 
-impl<'a> Case<'a> {
-    pub(super) fn new(row: &'a TrialRow, place: usize, around: &'a Around<'a>) -> Self {
+impl<'a> TrialContext<'a> {
+    pub(super) fn new(row: &'a TrialRow, place: usize, around: &'a RunContext<'a>) -> Self {
         // A row is a flat struct of numbers and text: it always becomes a map.
         let cells = match serde_json::to_value(row) {
             Ok(Value::Object(cells)) => cells,
@@ -245,9 +245,9 @@ impl<'a> Case<'a> {
     }
 
     /// The fastest of these points, which differ in one axis alone, where it is clearly faster than the trial's own.
-    pub(super) fn faster_among(&self, axis: &str, places: &[usize], sides: Sides) -> Option<(&'a Point<'a>, Gain)> {
+    pub(super) fn faster_among(&self, axis: &str, places: &[usize], sides: NeighborSides) -> Option<(&'a Point<'a>, Gain)> {
         let at = self.axes().iter().position(|name| name == axis)?;
-        let statements = self.around.pairs[at] * if sides == Sides::Both { 2 } else { 1 };
+        let statements = self.around.pairs[at] * if sides == NeighborSides::Both { 2 } else { 1 };
         let gain = |place: usize| {
             let mut known = self.around.gains.borrow_mut();
             *known.entry((self.place, place, statements)).or_insert_with(|| self.around.rates.faster(self.place, place, statements))

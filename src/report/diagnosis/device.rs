@@ -6,65 +6,73 @@ use kiln_core::{
 };
 
 use super::{
-    case::{Case, FASTER, Sides, mean_of},
+    case::{FASTER, NeighborSides, TrialContext, mean_of},
     next::Next,
-    rule::{Found, Rule, Threshold, Unit, Weight},
+    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
 };
 use crate::report::points::Point;
 
 const SHORT_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",
     0.010,
-    Unit::Seconds,
+    ThresholdUnit::Seconds,
     "chosen: a training step starts a few hundred to a thousand kernels, and the host needs 5 to 10 µs to start each",
 );
 const FEW_SMS: Threshold = Threshold::at_most(
     "`mean_sm_active`",
     0.20,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: four of five multiprocessors were idle; `utilization.gpu` does not show it (docs/measurement.md 10)",
 );
 const LITTLE_ARITHMETIC: Threshold = Threshold::at_most(
     "`mfu` (where `mean_sm_active` is not known)",
     0.05,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: trainings that fill a GPU reach 20 to 60 % (PaLM, appendix B, lists 21 to 46 %)",
 );
 const TINY_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",
     0.002,
-    Unit::Seconds,
+    ThresholdUnit::Seconds,
     "chosen: about the time to start the kernels of a few layers, so that a CPU may be as fast",
 );
 const GROWS: Threshold = Threshold::at_least(
     "growth of a pass from this batch to the next one of the run, or from the one before / growth of the batch (if met, the rule does not fire)",
     0.5,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: then at least half of the pass is work on samples, not a cost per kernel",
 );
-const FED: Threshold = Threshold::at_most("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
-const WORKING: Threshold = Threshold::at_least("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: more often than not a kernel was running");
-const HALF_THE_SMS: Threshold = Threshold::at_most("`mean_sm_active`", 0.50, Unit::Fraction, "chosen: half of the multiprocessors could take more");
+const FED: Threshold =
+    Threshold::at_most("`data_wait_fraction`", 0.10, ThresholdUnit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
+const WORKING: Threshold =
+    Threshold::at_least("`mean_gpu_utilization`", 0.50, ThresholdUnit::Fraction, "chosen: more often than not a kernel was running");
+const HALF_THE_SMS: Threshold =
+    Threshold::at_most("`mean_sm_active`", 0.50, ThresholdUnit::Fraction, "chosen: half of the multiprocessors could take more");
 const FEW_FLOPS: Threshold = Threshold::at_most(
     "`mfu` (where `mean_sm_active` is not known)",
     0.10,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: half of the lowest that trainings of published models reach (PaLM, appendix B)",
 );
 const ROOM: Threshold =
-    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.50, Unit::Fraction, "chosen: at least twice the batch fits");
+    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.50, ThresholdUnit::Fraction, "chosen: at least twice the batch fits");
 const WORKING_WELL: Threshold = Threshold::at_least(
     "`mean_gpu_utilization`",
     0.80,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: a kernel ran nearly all the time; that does not show how efficient it was",
 );
 const LITTLE_MEMORY: Threshold =
-    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.30, Unit::Fraction, "chosen: so low that users ask why");
-const SMALL_BATCH: Threshold = Threshold::at_most("`batch_size`", 16.0, Unit::Count, "chosen: with larger batches the model is small, not the batch");
-const IDLE: Threshold = Threshold::at_most("`mean_gpu_utilization`", 0.50, Unit::Fraction, "chosen: half of the time no kernel ran");
-const COMMUNICATION: Threshold =
-    Threshold::at_least("`communication_fraction`", 0.20, Unit::Fraction, "as data wait in docs/measurement.md 5: the devices wait in both cases");
+    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.30, ThresholdUnit::Fraction, "chosen: so low that users ask why");
+const SMALL_BATCH: Threshold =
+    Threshold::at_most("`batch_size`", 16.0, ThresholdUnit::Count, "chosen: with larger batches the model is small, not the batch");
+const IDLE: Threshold = Threshold::at_most("`mean_gpu_utilization`", 0.50, ThresholdUnit::Fraction, "chosen: half of the time no kernel ran");
+const COMMUNICATION: Threshold = Threshold::at_least(
+    "`communication_fraction`",
+    0.20,
+    ThresholdUnit::Fraction,
+    "as data wait in docs/measurement.md 5: the devices wait in both cases",
+);
 
 pub(super) const LAUNCH_BOUND: Rule = Rule {
     name: "launch-bound",
@@ -175,35 +183,35 @@ pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
 };
 
 /// Whether the loader keeps up; unknown counts as yes, as for a model without a loader.
-fn is_fed(case: &Case<'_>) -> bool {
+fn is_fed(case: &TrialContext<'_>) -> bool {
     case.row.data_wait_fraction.is_none_or(|wait| wait < FED.value)
 }
 
 /// Whether the active share of the chip is below a threshold: by its own counters, else by MFU.
-fn works_below(case: &Case<'_>, sms: Threshold, flops: Threshold) -> bool {
+fn works_below(case: &TrialContext<'_>, sms: Threshold, flops: Threshold) -> bool {
     match case.row.mean_sm_active {
         Some(active) => sms.is_met(active),
         None => flops.is_met(case.row.mfu),
     }
 }
 
-fn pass_seconds(case: &Case<'_>) -> Option<f64> {
+fn pass_seconds(case: &TrialContext<'_>) -> Option<f64> {
     Some(case.row.median_step_seconds? / case.row.grad_accumulation.max(1) as f64)
 }
 
 /// `2.1 % of its multiprocessors had work, MFU 0.4 %`, as far as known.
-fn work_of_the_chip(case: &Case<'_>) -> String {
+fn work_of_the_chip(case: &TrialContext<'_>) -> String {
     let active = case.row.mean_sm_active.map(|active| format!("{} of its multiprocessors had work", Fraction(active)));
     let mfu = case.row.mfu.map(|mfu| format!("its MFU is {}", Fraction(mfu)));
     active.into_iter().chain(mfu).collect::<Vec<_>>().join(" and ")
 }
 
 /// Unused share of the device, by the best available figure.
-fn unused(case: &Case<'_>) -> Weight {
+fn unused(case: &TrialContext<'_>) -> Weight {
     Weight::Costs(1.0 - case.row.mean_sm_active.or(case.row.mfu).unwrap_or(0.0).clamp(0.0, 1.0))
 }
 
-fn launch_bound(case: &Case<'_>) -> Option<Found> {
+fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let seconds = pass_seconds(case).filter(|seconds| case.is_on_gpu() && is_fed(case) && SHORT_STEP.is_met(*seconds))?;
     if !works_below(case, FEW_SMS, LITTLE_ARITHMETIC) || grows_with_the_batch(case, seconds) {
         return None;
@@ -223,7 +231,7 @@ fn launch_bound(case: &Case<'_>) -> Option<Found> {
     let next = Next::new().vary(BATCH, case.larger_batches());
     let next = next.when(compares_cpu, |next| next.vary("run.devices", ["cpu", "auto"]));
     let told = larger.and_then(|point| mean_of(point, &point.name(case.axes()), "median_step_seconds", |row| row.median_step_seconds));
-    Some(Found::new(says, unused(case), next).with(told))
+    Some(RuleMatch::new(says, unused(case), next).with(told))
 }
 
 /// The axis of batch sizes.
@@ -240,7 +248,7 @@ fn pass_of(point: &Point<'_>) -> Option<f64> {
 }
 
 /// The points of the run with the next smaller and the next larger batch of those that tell the time of a pass.
-fn next_batches<'a>(case: &Case<'a>) -> (Option<&'a Point<'a>>, Option<&'a Point<'a>>) {
+fn next_batches<'a>(case: &TrialContext<'a>) -> (Option<&'a Point<'a>>, Option<&'a Point<'a>>) {
     let own = case.row.batch_size;
     let measured = || case.fellows(BATCH).into_iter().filter(|point| pass_of(point).is_some());
     let smaller = measured().filter(|point| batch_of(point).is_some_and(|batch| batch < own)).max_by_key(|point| batch_of(point));
@@ -249,7 +257,7 @@ fn next_batches<'a>(case: &Case<'a>) -> (Option<&'a Point<'a>>, Option<&'a Point
 }
 
 /// Whether pass time grows in proportion to the batch, from the next smaller batch of the run or to the next larger one.
-fn grows_with_the_batch(case: &Case<'_>, seconds: f64) -> bool {
+fn grows_with_the_batch(case: &TrialContext<'_>, seconds: f64) -> bool {
     let own = (case.row.batch_size as f64, pass_of(case.point).unwrap_or(seconds));
     let of = |point: Option<&Point<'_>>| Some((batch_of(point?)? as f64, pass_of(point?)?));
     let growth = |(batch, pass): (f64, f64), (larger, longer): (f64, f64)| (longer / pass - 1.0) / (larger / batch - 1.0);
@@ -257,7 +265,7 @@ fn grows_with_the_batch(case: &Case<'_>, seconds: f64) -> bool {
     of(smaller).is_some_and(|smaller| GROWS.is_met(growth(smaller, own))) || of(larger).is_some_and(|larger| GROWS.is_met(growth(own, larger)))
 }
 
-fn batch_too_small(case: &Case<'_>) -> Option<Found> {
+fn batch_too_small(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let working = row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && case.trains() && is_fed(case) && WORKING.is_met(*share))?;
     let memory = case.device_memory_share().filter(|share| ROOM.is_met(*share))?;
@@ -268,7 +276,7 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
     let is_larger = |point: &Point<'_>| batch_of(point).is_some_and(|batch| batch > row.batch_size);
     let has_rate = |point: &Point<'_>| point.statistic(|row| row.samples_per_second).is_some();
     let comparable = case.comparable(BATCH, is_larger);
-    let best = case.faster_among(BATCH, &comparable, Sides::One);
+    let best = case.faster_among(BATCH, &comparable, NeighborSides::One);
     // Larger batches of the run that gain nothing say that this one is large enough.
     if best.is_none() && !comparable.is_empty() {
         return None;
@@ -292,10 +300,10 @@ fn batch_too_small(case: &Case<'_>) -> Option<Found> {
         true => Next::new().vary(BATCH, std::iter::once(row.batch_size).chain(tried)).repeat(3),
         false => Next::new().vary(BATCH, sizes),
     };
-    Some(Found::new(says, unused(case), next).with(rates))
+    Some(RuleMatch::new(says, unused(case), next).with(rates))
 }
 
-fn memory_to_spare(case: &Case<'_>) -> Option<Found> {
+fn memory_to_spare(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let working = row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && case.trains() && WORKING_WELL.is_met(*share))?;
     let memory = case.device_memory_share().filter(|share| LITTLE_MEMORY.is_met(*share))?;
@@ -309,10 +317,10 @@ fn memory_to_spare(case: &Case<'_>) -> Option<Found> {
         row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default(),
         row.batch_size
     );
-    Some(Found::new(says, Weight::Tells, Next::new().vary(BATCH, case.larger_batches())))
+    Some(RuleMatch::new(says, Weight::Tells, Next::new().vary(BATCH, case.larger_batches())))
 }
 
-fn low_utilization(case: &Case<'_>) -> Option<Found> {
+fn low_utilization(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let share = case.row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && IDLE.is_met(*share))?;
     let says = format!("the GPU's utilization was {}; {}", Fraction(share), account(case, 1.0 - share));
     let next = match (case.has_loader(), case.trains()) {
@@ -320,11 +328,11 @@ fn low_utilization(case: &Case<'_>) -> Option<Found> {
         (false, true) => Next::new().vary(BATCH, case.larger_batches()),
         (false, false) => Next::new().repeat(3),
     };
-    Some(Found::new(says, Weight::Costs(1.0 - share), next))
+    Some(RuleMatch::new(says, Weight::Costs(1.0 - share), next))
 }
 
 /// Text on the time in which no kernel ran: the parts that the row explains, the rest, and the unknown parts.
-fn account(case: &Case<'_>, idle: f64) -> String {
+fn account(case: &TrialContext<'_>, idle: f64) -> String {
     let row = case.row;
     let parts = [
         ("waiting for data", row.data_wait_fraction, case.has_loader()),
@@ -355,16 +363,16 @@ fn account(case: &Case<'_>, idle: f64) -> String {
 /// Smallest share of the time that a text names.
 const LITTLE: f64 = 0.01;
 
-fn communication_bound(case: &Case<'_>) -> Option<Found> {
+fn communication_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let share = case.row.communication_fraction.filter(|share| COMMUNICATION.is_met(*share))?;
     let devices = case.row.devices_per_trial.filter(|devices| *devices > 1)?;
     let says = format!("{devices} devices exchanged gradients for {} of the window", Fraction(share));
     let now = case.row.grad_accumulation;
     let more = case.larger_batches().into_iter().map(|size| now * size / case.row.batch_size.max(1));
-    Some(Found::new(says, Weight::Costs(share), Next::new().vary("train.grad_accumulation", more)))
+    Some(RuleMatch::new(says, Weight::Costs(share), Next::new().vary("train.grad_accumulation", more)))
 }
 
-fn cpu_only_by_accident(case: &Case<'_>) -> Option<Found> {
+fn cpu_only_by_accident(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let said_so = case.axes().iter().zip(case.point.values).any(|(axis, value)| axis == "run.devices" && value == "cpu");
     if case.is_on_gpu() || said_so || row.engine != "libtorch" || row.samples_per_second.is_none() {
@@ -379,5 +387,5 @@ fn cpu_only_by_accident(case: &Case<'_>) -> Option<Found> {
     let devices: Vec<u64> = (0..row.devices_per_trial.unwrap_or(1).max(1)).collect();
     let says = format!("ran on the CPU ({name}) although {sign}; unless `run.devices: cpu` was meant, no GPU was found");
     let next = Next::new().set("run.devices", devices);
-    Some(Found::new(says, Weight::Doubts, next))
+    Some(RuleMatch::new(says, Weight::Doubts, next))
 }

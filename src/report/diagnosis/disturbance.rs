@@ -3,9 +3,9 @@
 use kiln_core::units::{Fraction, counted, significant};
 
 use super::{
-    case::{Case, FASTER, mean_of},
+    case::{FASTER, TrialContext, mean_of},
     next::Next,
-    rule::{Found, Rule, Threshold, Unit, Weight},
+    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
 };
 
 /// The driver's name of a power cap.
@@ -18,31 +18,35 @@ const LOST_BY_HALVING: f64 = 0.5;
 const HELD_DOWN: Threshold = Threshold::at_least(
     "`throttled_fraction`",
     0.05,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: from here on it can change a rate by more than 3 %, and smaller changes count as unchanged",
 );
 
-const OTHERS: Threshold =
-    Threshold::at_least("cores that other processes kept busy / cores", 0.15, Unit::Fraction, "docs/measurement.md 12: the trial's note says so");
+const OTHERS: Threshold = Threshold::at_least(
+    "cores that other processes kept busy / cores",
+    0.15,
+    ThresholdUnit::Fraction,
+    "docs/measurement.md 12: the trial's note says so",
+);
 
 const UNCORRECTED: Threshold =
-    Threshold::at_least("`ecc_uncorrected_errors`", 1.0, Unit::Count, "docs/tables.md: the result of a trial with one is in doubt");
+    Threshold::at_least("`ecc_uncorrected_errors`", 1.0, ThresholdUnit::Count, "docs/tables.md: the result of a trial with one is in doubt");
 const CORRECTED: Threshold = Threshold::at_least(
     "`ecc_corrected_errors`",
     10.0,
-    Unit::Count,
+    ThresholdUnit::Count,
     "chosen: a particle flips a bit once in a while and the correction changes no result; ten within one attempt come from a failing cell",
 );
 const APART: Threshold = Threshold::at_least(
     "distance of `energy_counter_joules` and `energy_integral_joules` / the larger",
     0.15,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "docs/measurement.md 12: a warning past 15 % apart",
 );
 const SHORT_WINDOW: Threshold = Threshold::at_most(
     "`window_seconds` (a longer one is tried next)",
     10.0,
-    Unit::Seconds,
+    ThresholdUnit::Seconds,
     "docs/measurement.md 12: windows of several seconds; most boards give the mean power of the last second",
 );
 
@@ -116,7 +120,7 @@ pub(super) const ENERGIES_APART: Rule = Rule {
 };
 
 /// The most frequent reason decides which of the two rules fires.
-fn held_down(case: &Case<'_>, by_power_cap: bool) -> Option<Found> {
+fn held_down(case: &TrialContext<'_>, by_power_cap: bool) -> Option<RuleMatch> {
     let row = case.row;
     row.samples_per_second?;
     let share = row.throttled_fraction.filter(|share| HELD_DOWN.is_met(*share))?;
@@ -131,15 +135,15 @@ fn held_down(case: &Case<'_>, by_power_cap: bool) -> Option<Found> {
     let weight = if reasons.split(' ').any(|reason| reason == HALVED) { Weight::Costs(LOST_BY_HALVING * share) } else { Weight::Doubts };
     let cool = serde_json::json!({"below_celsius": 60, "at_most": "5m"});
     let next = Next::new().when(reasons.contains("thermal"), |next| next.set("run.cool_down", cool)).repeat(3);
-    Some(Found::new(says, weight, next))
+    Some(RuleMatch::new(says, weight, next))
 }
 
-fn shared_device(case: &Case<'_>) -> Option<Found> {
+fn shared_device(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     row.samples_per_second?;
     let next = Next::new().set("run.require_idle_device", true).set("run.wait", "30m").repeat(3);
     if let Some(seen) = row.others_on_device() {
-        return Some(Found::new(
+        return Some(RuleMatch::new(
             format!("other processes used the device during the trial ({seen}); its timings may be wrong"),
             Weight::Doubts,
             next,
@@ -149,7 +153,7 @@ fn shared_device(case: &Case<'_>) -> Option<Found> {
 }
 
 /// Among the repeats of the trial's point, those with fewer trials beside them may be clearly faster.
-fn slowed_by_fellows(case: &Case<'_>) -> Option<Found> {
+fn slowed_by_fellows(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let calmer = case.calmer()?;
     let better = calmer.gain;
     let says = format!(
@@ -161,19 +165,19 @@ fn slowed_by_fellows(case: &Case<'_>) -> Option<Found> {
     let parts = [("repeats with fewer concurrent trials", calmer.part), ("repeats with as many concurrent trials", calmer.own)];
     let told = parts.into_iter().filter_map(|(name, part)| mean_of(part, name, "samples_per_second", |row| row.samples_per_second));
     let next = Next::new().set("run.devices", "auto").repeat(3);
-    Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(told))
+    Some(RuleMatch::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(told))
 }
 
-fn busy_host(case: &Case<'_>) -> Option<Found> {
+fn busy_host(case: &TrialContext<'_>) -> Option<RuleMatch> {
     case.row.samples_per_second?;
     let note = case.note("samples_per_second", "other processes kept")?;
     Some(
-        Found::new(format!("{note}; its timings are unreliable"), Weight::Doubts, Next::new().repeat(3))
-            .with([Case::quoted("samples_per_second", note)]),
+        RuleMatch::new(format!("{note}; its timings are unreliable"), Weight::Doubts, Next::new().repeat(3))
+            .with([TrialContext::quoted("samples_per_second", note)]),
     )
 }
 
-fn memory_errors(case: &Case<'_>) -> Option<Found> {
+fn memory_errors(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let met = |count: Option<u64>, threshold: Threshold| count.filter(|count| threshold.is_met(*count as f64));
     let told = [
         (met(case.row.ecc_uncorrected_errors, UNCORRECTED), "uncorrected memory error", "its results are in doubt"),
@@ -183,10 +187,10 @@ fn memory_errors(case: &Case<'_>) -> Option<Found> {
     let (_, doubt) = found.first()?;
     let counts: Vec<&str> = found.iter().map(|(count, _)| count.as_str()).collect();
     let says = format!("{} on the device during the attempt: {doubt}", counts.join(" and "));
-    Some(Found::new(says, Weight::Doubts, Next::new().repeat(3)))
+    Some(RuleMatch::new(says, Weight::Doubts, Next::new().repeat(3)))
 }
 
-fn energies_apart(case: &Case<'_>) -> Option<Found> {
+fn energies_apart(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let (counter, integral) = (row.energy_counter_joules?, row.energy_integral_joules?);
     let apart = Some((counter - integral).abs() / counter.max(integral)).filter(|apart| APART.is_met(*apart))?;
@@ -199,5 +203,5 @@ fn energies_apart(case: &Case<'_>) -> Option<Found> {
     let is_short = row.window_seconds.is_some_and(|seconds| SHORT_WINDOW.is_met(seconds)) && !case.sweeps("train.epochs");
     let longer = |next: Next| next.set("train.steps", row.steps.unwrap_or(100).saturating_mul(10).clamp(200, 1_000_000_000));
     let next = Next::new().set("measure.sample_interval", "100ms").when(is_short, longer).repeat(3);
-    Some(Found::new(says, Weight::Doubts, next))
+    Some(RuleMatch::new(says, Weight::Doubts, next))
 }

@@ -3,43 +3,44 @@
 use kiln_core::units::{Bytes, Fraction, counted, significant};
 
 use super::{
-    case::{Case, FASTER, Sides, mean_of},
+    case::{FASTER, NeighborSides, TrialContext, mean_of},
     next::Next,
-    rule::{Evidence, Found, Rule, Threshold, Unit, Weight},
+    rule::{Evidence, Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
 };
 use crate::report::{points::Point, rates::Gain};
 
 const WAIT_MATTERS: Threshold =
-    Threshold::at_least("`data_wait_fraction`", 0.10, Unit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
-const WAIT_LIMITS: Threshold = Threshold::at_least("`data_wait_fraction`", 0.20, Unit::Fraction, "docs/measurement.md 5: 20 % is a diagnosis");
+    Threshold::at_least("`data_wait_fraction`", 0.10, ThresholdUnit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
+const WAIT_LIMITS: Threshold =
+    Threshold::at_least("`data_wait_fraction`", 0.20, ThresholdUnit::Fraction, "docs/measurement.md 5: 20 % is a diagnosis");
 const DISK_BUSY: Threshold = Threshold::at_least(
     "`mean_disk_busy_fraction`",
     0.80,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: from about here on requests queue on a disk that serves one at a time; disks that serve many may still have room",
 );
 const DISK_READS: Threshold = Threshold::at_least(
     "`disk_read_bytes` / `trial_seconds`",
     1048576.0,
-    Unit::Bytes,
+    ThresholdUnit::Bytes,
     "chosen: the slowest disks read small files at about 1 MiB/s; below that, another process keeps the disk busy",
 );
 const WORKERS_BUSY: Threshold = Threshold::at_least(
     "`load_seconds` / (`window_seconds` × `num_workers`)",
     0.80,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: workers pause when their queues are full, and these hardly paused",
 );
 const WORKERS_PER_CORE: Threshold = Threshold::at_least(
     "`num_workers` / cores",
     2.0,
-    Unit::Count,
+    ThresholdUnit::Count,
     "chosen: PyTorch warns from more than one worker per core; two leave room for workers that wait for a disk",
 );
 const MANY_WORKERS: Threshold =
-    Threshold::at_least("`num_workers`", 9.0, Unit::Count, "docs/experiment-file.md: `num_workers: auto` takes at most 8");
+    Threshold::at_least("`num_workers`", 9.0, ThresholdUnit::Count, "docs/experiment-file.md: `num_workers: auto` takes at most 8");
 const TRANSFER_MATTERS: Threshold =
-    Threshold::at_least("`transfer_fraction`", 0.10, Unit::Fraction, "as data wait in docs/measurement.md 5: both make the device wait");
+    Threshold::at_least("`transfer_fraction`", 0.10, ThresholdUnit::Fraction, "as data wait in docs/measurement.md 5: both make the device wait");
 
 /// The axis of loader workers.
 const WORKERS: &str = "data.num_workers";
@@ -119,17 +120,17 @@ pub(super) const TRANSFER_BOUND: Rule = Rule {
     find: transfer_bound,
 };
 
-fn waits(case: &Case<'_>) -> Option<f64> {
+fn waits(case: &TrialContext<'_>) -> Option<f64> {
     case.row.data_wait_fraction.filter(|_| case.has_loader())
 }
 
 /// `waited for data in 94.0 % of the window, the GPU's utilization was 3.0 %`.
-fn waited(case: &Case<'_>, wait: f64) -> String {
+fn waited(case: &TrialContext<'_>, wait: f64) -> String {
     let utilization = case.row.mean_gpu_utilization.map(|share| format!(" while the GPU's utilization was {}", Fraction(share)));
     format!("the trainer waited for data {} of the window{}", Fraction(wait), utilization.unwrap_or_default())
 }
 
-fn waiting(case: &Case<'_>, wait: f64) -> Found {
+fn waiting(case: &TrialContext<'_>, wait: f64) -> RuleMatch {
     let workers = case.row.num_workers.unwrap_or(0);
     let limit = if WAIT_LIMITS.is_met(wait) { "the loader is the limit" } else { "the loader begins to matter" };
     let says = format!("{}, with {}: {limit}", waited(case, wait), counted(workers as usize, "worker"));
@@ -138,14 +139,14 @@ fn waiting(case: &Case<'_>, wait: f64) -> Found {
             let count = other.rows[0].num_workers.unwrap_or(0);
             let tried = format!("{says}; {} made {} more samples/s ({better})", counted(count as usize, "worker"), Fraction(better.ratio - 1.0));
             let next = Next::new().vary(WORKERS, [count]).vary("data.synthetic", [false, true]);
-            Found::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
+            RuleMatch::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
         }
-        None if is_synthetic(case) => Found::new(says, Weight::Costs(wait), Next::new().set("data.synthetic", false)),
+        None if is_synthetic(case) => RuleMatch::new(says, Weight::Costs(wait), Next::new().set("data.synthetic", false)),
         None => {
             let most = case.cores().unwrap_or(4).max(2);
             let next = Next::new().vary(WORKERS, worker_counts(workers, most));
             let advice = if workers < most { "try more `data.num_workers`" } else { "try `data.synthetic` to see the speed without it" };
-            Found::new(
+            RuleMatch::new(
                 format!("{says}; {advice}"),
                 Weight::Costs(wait),
                 next.when(workers >= most, |next| next.vary("data.synthetic", [false, true])),
@@ -154,17 +155,17 @@ fn waiting(case: &Case<'_>, wait: f64) -> Found {
     }
 }
 
-fn is_synthetic(case: &Case<'_>) -> bool {
+fn is_synthetic(case: &TrialContext<'_>) -> bool {
     case.axes().iter().zip(case.point.values).any(|(axis, value)| axis == "data.synthetic" && value == "true")
 }
 
 /// The fastest point of the run with other workers and otherwise the same, where it is clearly faster and does not wait.
-fn better_workers<'a>(case: &Case<'a>) -> Option<(&'a Point<'a>, Gain)> {
+fn better_workers<'a>(case: &TrialContext<'a>) -> Option<(&'a Point<'a>, Gain)> {
     let is_fed = |point: &Point<'_>| point.statistic(|row| row.data_wait_fraction).is_some_and(|wait| !WAIT_MATTERS.is_met(wait.mean));
-    case.faster_among(WORKERS, &case.comparable(WORKERS, is_fed), Sides::Both)
+    case.faster_among(WORKERS, &case.comparable(WORKERS, is_fed), NeighborSides::Both)
 }
 
-fn of_loader(case: &Case<'_>, point: &Point<'_>) -> Vec<Evidence> {
+fn of_loader(case: &TrialContext<'_>, point: &Point<'_>) -> Vec<Evidence> {
     let wait = mean_of(point, &point.name(case.axes()), "data_wait_fraction", |row| row.data_wait_fraction);
     wait.into_iter().chain(case.rates(point)).collect()
 }
@@ -183,7 +184,7 @@ fn worker_counts(now: u64, cores: u64) -> Vec<u64> {
     counts
 }
 
-fn disk_bound(case: &Case<'_>) -> Option<Found> {
+fn disk_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
     let busy = case.row.mean_disk_busy_fraction.filter(|busy| DISK_BUSY.is_met(*busy))?;
     let read = case.row.disk_read_bytes?;
@@ -199,17 +200,17 @@ fn disk_bound(case: &Case<'_>) -> Option<Found> {
         Bytes(per_second as u64)
     );
     // In the second repeat the data is in the page cache.
-    Some(Found::new(says, Weight::Costs(wait), Next::new().vary("data.synthetic", [false, true]).repeat(2)))
+    Some(RuleMatch::new(says, Weight::Costs(wait), Next::new().vary("data.synthetic", [false, true]).repeat(2)))
 }
 
 /// Share of time in which the workers were busy.
-fn workers_busy(case: &Case<'_>) -> Option<f64> {
+fn workers_busy(case: &TrialContext<'_>) -> Option<f64> {
     let row = case.row;
     let workers = row.num_workers.filter(|workers| *workers > 0)? as f64;
     Some(row.load_seconds? / (row.window_seconds.filter(|seconds| *seconds > 0.0)? * workers))
 }
 
-fn workers_starved(case: &Case<'_>) -> Option<Found> {
+fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
     let busy = workers_busy(case).filter(|busy| WORKERS_BUSY.is_met(*busy))?;
     let (workers, cores) = (case.row.num_workers?, case.cores()?);
@@ -228,15 +229,15 @@ fn workers_starved(case: &Case<'_>) -> Option<Found> {
     );
     let fewer = [(cores / 2).max(1), cores.min(workers)];
     let next = Next::new().vary(WORKERS, fewer).vary("data.synthetic", [false, true]);
-    Some(Found::new(says, Weight::Costs(wait), next))
+    Some(RuleMatch::new(says, Weight::Costs(wait), next))
 }
 
-fn too_many_workers(case: &Case<'_>) -> Option<Found> {
+fn too_many_workers(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let workers = case.row.num_workers.filter(|workers| *workers > 0 && case.has_loader())?;
     let count = |point: &Point<'_>| point.rows.first().and_then(|row| row.num_workers);
     let fewer = |point: &Point<'_>| count(point).is_some_and(|count| count < workers);
     let comparable = case.comparable(WORKERS, fewer);
-    if let Some((other, better)) = case.faster_among(WORKERS, &comparable, Sides::One) {
+    if let Some((other, better)) = case.faster_among(WORKERS, &comparable, NeighborSides::One) {
         let few = count(other)?;
         let says = format!(
             "{} made {} more samples/s than {} ({better})",
@@ -245,7 +246,7 @@ fn too_many_workers(case: &Case<'_>) -> Option<Found> {
             counted(workers as usize, "worker")
         );
         let next = Next::new().vary(WORKERS, [few, workers]).repeat(5);
-        return Some(Found::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(of_loader(case, other)));
+        return Some(RuleMatch::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(of_loader(case, other)));
     }
     // Evidence of the run comes before a rule of thumb.
     let cores = case.cores().filter(|cores| *cores > 0 && comparable.is_empty())?;
@@ -257,10 +258,10 @@ fn too_many_workers(case: &Case<'_>) -> Option<Found> {
     let tried = case.fellows(WORKERS).into_iter().any(fewer);
     let says = if tried { format!("{says}; interleaved repeats are needed to tell whether fewer are faster") } else { says };
     let next = Next::new().vary(WORKERS, [(cores / 2).max(1), cores, workers]).when(tried, |next| next.repeat(3));
-    Some(Found::new(says, Weight::Doubts, next))
+    Some(RuleMatch::new(says, Weight::Doubts, next))
 }
 
-fn transfer_bound(case: &Case<'_>) -> Option<Found> {
+fn transfer_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let share = case.row.transfer_fraction.filter(|share| TRANSFER_MATTERS.is_met(*share))?;
     let says = format!("copying batches to the device took {} of the window", Fraction(share));
     // On the CPU nothing is pinned: there it is the share that a larger model makes smaller.
@@ -268,5 +269,5 @@ fn transfer_bound(case: &Case<'_>) -> Option<Found> {
         true => Next::new().vary("data.pin_memory", [false, true]),
         false => Next::new().vary("train.batch_size", case.larger_batches()),
     };
-    Some(Found::new(says, Weight::Costs(share), next))
+    Some(RuleMatch::new(says, Weight::Costs(share), next))
 }

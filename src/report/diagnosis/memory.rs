@@ -6,56 +6,56 @@ use kiln_core::{
 };
 
 use super::{
-    case::{Case, mean_of, share},
+    case::{TrialContext, mean_of, share},
     next::Next,
-    rule::{Found, Rule, Threshold, Unit, Weight},
+    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
 };
 use crate::report::points::Point;
 
 const LATE: Threshold = Threshold::at_least(
     "`steps` of a trial that ran out of memory",
     100.0,
-    Unit::Count,
+    ThresholdUnit::Count,
     "chosen: weights, gradients and the optimizer's moments all exist after the first step, so the batch fits",
 );
 const GREW: Threshold = Threshold::at_least(
     "growth over the window (the median of each quarter of the readings above the one before)",
     8388608.0,
-    Unit::Bytes,
+    ThresholdUnit::Bytes,
     "docs/measurement.md 7: and 1 %; the trial's note says so",
 );
 const SHORT_WINDOW: Threshold = Threshold::at_most(
     "`steps` - `left_out_steps`",
     100.0,
-    Unit::Count,
+    ThresholdUnit::Count,
     "chosen: in so few steps a one-time allocation, such as the pool of a large model, looks like growth",
 );
 const TENSORS: Threshold = Threshold::at_least(
     "`peak_allocated_bytes` / `memory_limit_bytes`",
     0.90,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: the CUDA context and fragmentation take part of the rest",
 );
 const DEVICE: Threshold = Threshold::at_least(
     "`peak_nvml_used_bytes` / `memory_limit_bytes` (where the allocator reports nothing)",
     0.95,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: the last twentieth is what the allocator keeps in reserve",
 );
 const HOST: Threshold = Threshold::at_least(
     "`peak_resident_bytes` / `memory_limit_bytes` (on the CPU)",
     0.90,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: the system begins to drop the pages of files that it will need again",
 );
 const HOST_LEFT: Threshold = Threshold::at_most(
     "`min_host_memory_available_bytes`",
     536870912.0,
-    Unit::Bytes,
+    ThresholdUnit::Bytes,
     "chosen: with one more process of the size of a small training, the kernel kills one",
 );
 const RETRIES: Threshold =
-    Threshold::at_least("`allocator_retries`", 3.0, Unit::Count, "docs/tables.md: more than a few slow the trial down; three are a few");
+    Threshold::at_least("`allocator_retries`", 3.0, ThresholdUnit::Count, "docs/tables.md: more than a few slow the trial down; three are a few");
 
 /// Data kinds whose rows are of many lengths.
 const PAIRS: [&str; 2] = ["sft-jsonl", "chatlm"];
@@ -135,7 +135,7 @@ pub(super) const ALLOCATOR_THRASHING: Rule = Rule {
 };
 
 /// Half the batch at the same effective batch size; for a batch of one sample another way to save memory.
-fn smaller(case: &Case<'_>) -> Next {
+fn smaller(case: &TrialContext<'_>) -> Next {
     let row = case.row;
     match (case.trains(), row.batch_size) {
         (false, _) => {
@@ -152,7 +152,7 @@ fn smaller(case: &Case<'_>) -> Next {
     }
 }
 
-fn oom(case: &Case<'_>) -> Option<Found> {
+fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     if row.outcome != Outcome::Oom {
         return None;
@@ -172,19 +172,19 @@ fn oom(case: &Case<'_>) -> Option<Found> {
                 mean_of(point, &name, "batch_size", |row| Some(row.batch_size as f64)),
                 mean_of(point, &name, "peak_allocated_bytes", |row| row.peak_allocated_bytes.map(|bytes| bytes as f64)),
             ];
-            Some(Found::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
+            Some(RuleMatch::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
         }
-        _ => Some(Found::new(format!("{ran_out}; no smaller batch of this run shows what fits"), Weight::Ended, smaller(case))),
+        _ => Some(RuleMatch::new(format!("{ran_out}; no smaller batch of this run shows what fits"), Weight::Ended, smaller(case))),
     }
 }
 
 /// Returns the memory that grew and the note that says so. Device memory comes before host memory.
-fn growth<'a>(case: &Case<'a>) -> Option<(&'static str, &'static str, &'a str)> {
+fn growth<'a>(case: &TrialContext<'a>) -> Option<(&'static str, &'static str, &'a str)> {
     let of = |memory, column| Some((memory, column, case.note(column, "grew")?));
     of("device", "allocated_slope_bytes_per_step").or_else(|| of("host", "resident_slope_bytes_per_step"))
 }
 
-fn memory_growing(case: &Case<'_>) -> Option<Found> {
+fn memory_growing(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let late = row.steps.filter(|steps| row.outcome == Outcome::Oom && LATE.is_met(*steps as f64));
     let ran_out = late.map(|steps| {
@@ -197,7 +197,7 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
     let next = next.when(case.has_loader() && !may_be_long, |next| next.vary("data.synthetic", [false, true]));
     let Some((memory, column, note)) = growth(case) else {
         let says = format!("{}: the first steps fitted, so memory grew or one batch was larger than all before", ran_out?);
-        return Some(Found::new(says, Weight::Ended, next));
+        return Some(RuleMatch::new(says, Weight::Ended, next));
     };
     let grew = format!("{memory} memory {note}");
     let window = row.steps.map(|steps| steps.saturating_sub(row.left_out_steps.unwrap_or(0)));
@@ -210,11 +210,11 @@ fn memory_growing(case: &Case<'_>) -> Option<Found> {
             (says, Weight::Doubts, next.when(!case.sweeps("train.epochs"), longer))
         }
     };
-    Some(Found::new(says, weight, next).with([Case::quoted(column, note)]))
+    Some(RuleMatch::new(says, weight, next).with([TrialContext::quoted(column, note)]))
 }
 
 /// Time until the memory is full if the slope continues.
-fn time_left(case: &Case<'_>, memory: &str) -> String {
+fn time_left(case: &TrialContext<'_>, memory: &str) -> String {
     let row = case.row;
     let (slope, peak) = match memory {
         "device" => (row.allocated_slope_bytes_per_step, row.peak_allocated_bytes),
@@ -229,7 +229,7 @@ fn time_left(case: &Case<'_>, memory: &str) -> String {
     left().unwrap_or_default()
 }
 
-fn memory_nearly_full(case: &Case<'_>) -> Option<Found> {
+fn memory_nearly_full(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let of = |used: Option<u64>| share(used?, row.memory_limit_bytes?);
     let device = match row.peak_allocated_bytes {
@@ -252,11 +252,11 @@ fn memory_nearly_full(case: &Case<'_>) -> Option<Found> {
     };
     let fewer_batches = full.is_none() && row.num_workers.is_some_and(|workers| workers > 1) && case.has_loader();
     let next = if fewer_batches { Next::new().set("data.num_workers", row.num_workers.unwrap_or(2) / 2) } else { smaller(case) };
-    Some(Found::new(says, Weight::Doubts, next))
+    Some(RuleMatch::new(says, Weight::Doubts, next))
 }
 
-fn allocator_thrashing(case: &Case<'_>) -> Option<Found> {
+fn allocator_thrashing(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let retries = case.row.allocator_retries.filter(|retries| RETRIES.is_met(*retries as f64))?;
     let says = format!("the device's allocator returned its free memory and retried {retries} times");
-    Some(Found::new(says, Weight::Doubts, smaller(case)))
+    Some(RuleMatch::new(says, Weight::Doubts, smaller(case)))
 }

@@ -10,9 +10,9 @@ mod next;
 mod pauses;
 mod rule;
 
-use case::{Around, Case};
+use case::{RunContext, TrialContext};
 use kiln_core::record::{TrialRow, TrialTable};
-pub use rule::{Bound, Evidence, Finding, Rule, Threshold, Unit, Weight};
+pub use rule::{Bound, Evidence, Rule, RuleFinding, Threshold, ThresholdUnit, Weight};
 
 use super::points::points;
 
@@ -45,22 +45,22 @@ pub const RULES: [&Rule; 24] = [
 ];
 
 /// Returns the findings on the last attempts of all trials, most costly first.
-pub fn diagnose(table: &TrialTable) -> Vec<Finding> {
+pub fn diagnose(table: &TrialTable) -> Vec<RuleFinding> {
     let run = points(table);
-    let around = Around::new(&table.axes, &run);
+    let around = RunContext::new(&table.axes, &run);
     let rows = run.iter().enumerate().flat_map(|(place, point)| point.rows.iter().map(move |row| (*row, place)));
-    let mut findings: Vec<Finding> = rows.flat_map(|(row, place)| of_trial(row, place, &around)).collect();
+    let mut findings: Vec<RuleFinding> = rows.flat_map(|(row, place)| of_trial(row, place, &around)).collect();
     findings.sort_by(|one, other| one.weight.compare(&other.weight));
     findings
 }
 
 /// The findings of one trial, whose point stands at this place, without those that another of its findings explains.
-fn of_trial(row: &TrialRow, place: usize, around: &Around<'_>) -> Vec<Finding> {
-    let case = Case::new(row, place, around);
-    let fired: Vec<(&Rule, rule::Found)> = RULES.iter().filter_map(|rule| Some((*rule, (rule.find)(&case)?))).collect();
+fn of_trial(row: &TrialRow, place: usize, around: &RunContext<'_>) -> Vec<RuleFinding> {
+    let case = TrialContext::new(row, place, around);
+    let fired: Vec<(&Rule, rule::RuleMatch)> = RULES.iter().filter_map(|rule| Some((*rule, (rule.find)(&case)?))).collect();
     let explained: Vec<&str> = fired.iter().flat_map(|(rule, _)| rule.explains.iter().copied()).collect();
     let left = fired.into_iter().filter(|(rule, _)| !explained.contains(&rule.name));
-    left.map(|(rule, found)| Finding {
+    left.map(|(rule, found)| RuleFinding {
         rule: rule.name,
         trial: row.trial.clone(),
         point: case.point.name(around.axes),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::case::Case;
+use super::case::TrialContext;
 
 /// Keys of the next experiment. What the run's sweep varies and this one does not keeps the trial's value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,7 +45,7 @@ impl Next {
     }
 
     /// One line per section, for a trial of this run.
-    pub(super) fn yaml(&self, case: &Case<'_>) -> String {
+    pub(super) fn yaml(&self, case: &TrialContext<'_>) -> String {
         let (varied, set): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(key, values)| values.len() > 1 || case.sweeps(key));
         let mut sections: Vec<(String, String)> = Vec::new();
         for (key, values) in set {
@@ -61,7 +61,7 @@ impl Next {
         sections.iter().map(|(section, inner)| format!("{section}: {{{inner}}}\n")).collect()
     }
 
-    fn sweep(&self, varied: &[&(String, Vec<Value>)], case: &Case<'_>) -> Option<String> {
+    fn sweep(&self, varied: &[&(String, Vec<Value>)], case: &TrialContext<'_>) -> Option<String> {
         let pinned = case.axes().iter().zip(case.point.values).filter(|(axis, _)| varied.iter().all(|(key, _)| key != *axis));
         let pinned = pinned.map(|(axis, cell)| format!("{axis}: [{}]", scalar(cell)));
         let axis = |(key, values): &&(String, Vec<Value>)| format!("{key}: [{}]", values.iter().map(value).collect::<Vec<_>>().join(", "));
@@ -124,7 +124,7 @@ fn scalar(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::case::Around, *};
+    use super::{super::case::RunContext, *};
     use crate::report::points::{
         points,
         tests::{row, table},
@@ -133,7 +133,7 @@ mod tests {
     fn yaml(axes: &[&str], points_of: &[&[&str]], next: &Next) -> String {
         let table = table(axes, points_of.iter().enumerate().map(|(at, values)| (row(at as u64 + 1, 1.0), *values)).collect());
         let run = points(&table);
-        next.yaml(&Case::new(run[0].rows[0], 0, &Around::new(&table.axes, &run)))
+        next.yaml(&TrialContext::new(run[0].rows[0], 0, &RunContext::new(&table.axes, &run)))
     }
 
     #[test]

@@ -3,25 +3,27 @@
 use kiln_core::units::{Fraction, Seconds};
 
 use super::{
-    case::Case,
+    case::TrialContext,
     next::Next,
-    rule::{Found, Rule, Threshold, Unit, Weight},
+    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
 };
 
 const EVALUATION_SHARE: Threshold = Threshold::at_least(
     "`evaluation_seconds` / `trial_seconds`",
     0.25,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: a third more time than the training alone would take",
 );
 const CHECKPOINT_SHARE: Threshold = Threshold::at_least(
     "`checkpoint_seconds` / `trial_seconds`",
     0.10,
-    Unit::Fraction,
+    ThresholdUnit::Fraction,
     "chosen: a resumed attempt repeats at most one interval, half on average; checkpoints should cost less than that",
 );
-const EVALUATION_WAIT: Threshold = Threshold::at_least("`evaluation_seconds`", 10.0, Unit::Seconds, "chosen: a shorter time does not matter");
-const CHECKPOINT_WAIT: Threshold = Threshold::at_least("`checkpoint_seconds`", 10.0, Unit::Seconds, "chosen: a shorter time does not matter");
+const EVALUATION_WAIT: Threshold =
+    Threshold::at_least("`evaluation_seconds`", 10.0, ThresholdUnit::Seconds, "chosen: a shorter time does not matter");
+const CHECKPOINT_WAIT: Threshold =
+    Threshold::at_least("`checkpoint_seconds`", 10.0, ThresholdUnit::Seconds, "chosen: a shorter time does not matter");
 
 /// Fewest checkpoints that a training needs.
 const CHECKPOINTS: u64 = 4;
@@ -49,13 +51,13 @@ pub(super) const CHECKPOINTS_DOMINATE: Rule = Rule {
 };
 
 /// These seconds as a share of the trial's duration.
-fn share_of_trial(case: &Case<'_>, seconds: Option<f64>, least: Threshold, least_share: Threshold) -> Option<(f64, f64)> {
+fn share_of_trial(case: &TrialContext<'_>, seconds: Option<f64>, least: Threshold, least_share: Threshold) -> Option<(f64, f64)> {
     let seconds = seconds.filter(|seconds| least.is_met(*seconds))?;
     let share = seconds / case.row.trial_seconds.filter(|all| *all > 0.0)?;
     least_share.is_met(share).then_some((seconds, share))
 }
 
-fn evaluation_dominates(case: &Case<'_>) -> Option<Found> {
+fn evaluation_dominates(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let (seconds, share) = share_of_trial(case, case.row.evaluation_seconds, EVALUATION_WAIT, EVALUATION_SHARE)?;
     let says = format!("evaluation took {} of the trial ({})", Fraction(share), Seconds(seconds));
     // Where answers are generated, they take most of the time.
@@ -63,12 +65,12 @@ fn evaluation_dominates(case: &Case<'_>) -> Option<Found> {
         Some(_) => Next::new().set("train.evaluate.generate.rows", 20_u64),
         None => Next::new().vary("train.evaluate.batch_multiple", [1_u64, 4]),
     };
-    Some(Found::new(says, Weight::Costs(share), next))
+    Some(RuleMatch::new(says, Weight::Costs(share), next))
 }
 
-fn checkpoints_dominate(case: &Case<'_>) -> Option<Found> {
+fn checkpoints_dominate(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let (seconds, share) = share_of_trial(case, case.row.checkpoint_seconds, CHECKPOINT_WAIT, CHECKPOINT_SHARE)?;
     let says = format!("writing checkpoints took {} of the trial ({})", Fraction(share), Seconds(seconds));
     let every = (case.row.steps.unwrap_or(CHECKPOINTS) / CHECKPOINTS).max(1);
-    Some(Found::new(says, Weight::Costs(share), Next::new().set("train.checkpoint.every_steps", every)))
+    Some(RuleMatch::new(says, Weight::Costs(share), Next::new().set("train.checkpoint.every_steps", every)))
 }

@@ -9,7 +9,7 @@ use kiln_core::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{case::Case, next::Next};
+use super::{case::TrialContext, next::Next};
 
 /// One observation that a row of `trials.csv` allows.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Rule {
     pub explains: &'static [&'static str],
     /// Whether something should be changed; otherwise the finding answers a question.
     pub is_fault: bool,
-    pub(super) find: fn(&Case<'_>) -> Option<Found>,
+    pub(super) find: fn(&TrialContext<'_>) -> Option<RuleMatch>,
 }
 
 /// A number that decides whether a rule fires, and where it is from.
@@ -37,7 +37,7 @@ pub struct Threshold {
     pub of: &'static str,
     pub bound: Bound,
     pub value: f64,
-    pub unit: Unit,
+    pub unit: ThresholdUnit,
     pub source: &'static str,
 }
 
@@ -52,7 +52,7 @@ pub enum Bound {
 /// Unit of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unit {
+pub enum ThresholdUnit {
     /// A fraction of 1.
     Fraction,
     Seconds,
@@ -61,11 +61,11 @@ pub enum Unit {
 }
 
 impl Threshold {
-    pub(super) const fn at_least(of: &'static str, value: f64, unit: Unit, source: &'static str) -> Self {
+    pub(super) const fn at_least(of: &'static str, value: f64, unit: ThresholdUnit, source: &'static str) -> Self {
         Self { of, bound: Bound::AtLeast, value, unit, source }
     }
 
-    pub(super) const fn at_most(of: &'static str, value: f64, unit: Unit, source: &'static str) -> Self {
+    pub(super) const fn at_most(of: &'static str, value: f64, unit: ThresholdUnit, source: &'static str) -> Self {
         Self { of, bound: Bound::AtMost, value, unit, source }
     }
 
@@ -83,10 +83,10 @@ impl fmt::Display for Threshold {
         let bound = if self.bound == Bound::AtLeast { "at least" } else { "at most" };
         write!(f, "{} {bound} ", self.of)?;
         match self.unit {
-            Unit::Fraction => write!(f, "{}", Fraction(self.value)),
-            Unit::Seconds => write!(f, "{}", Seconds(self.value)),
-            Unit::Bytes => write!(f, "{}", Bytes(self.value as u64)),
-            Unit::Count => write!(f, "{}", self.value),
+            ThresholdUnit::Fraction => write!(f, "{}", Fraction(self.value)),
+            ThresholdUnit::Seconds => write!(f, "{}", Seconds(self.value)),
+            ThresholdUnit::Bytes => write!(f, "{}", Bytes(self.value as u64)),
+            ThresholdUnit::Count => write!(f, "{}", self.value),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Weight {
 
 /// Result of a rule that fires.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct RuleMatch {
     /// One clause, with the numbers that matter.
     pub(super) says: String,
     pub(super) weight: Weight,
@@ -135,7 +135,7 @@ pub(super) struct Found {
     pub(super) next: Next,
 }
 
-impl Found {
+impl RuleMatch {
     pub(super) fn new(says: impl Into<String>, weight: Weight, next: Next) -> Self {
         Self { says: says.into(), weight, more: Vec::new(), next }
     }
@@ -159,7 +159,7 @@ pub struct Evidence {
 
 /// A rule that fired on a trial, with everything it rests on.
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
+pub struct RuleFinding {
     pub rule: &'static str,
     pub trial: TrialId,
     /// `train.batch_size 8, data.num_workers 4`; `all trials` where nothing is swept.
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn thresholds_are_met_at_their_number_and_never_by_nothing() {
-        const SHARE: Threshold = Threshold::at_least("`x`", 0.2, Unit::Fraction, "chosen");
-        const STEP: Threshold = Threshold::at_most("`y`", 0.01, Unit::Seconds, "chosen");
+        const SHARE: Threshold = Threshold::at_least("`x`", 0.2, ThresholdUnit::Fraction, "chosen");
+        const STEP: Threshold = Threshold::at_most("`y`", 0.01, ThresholdUnit::Seconds, "chosen");
         assert!(SHARE.is_met(0.2) && !SHARE.is_met(0.199) && !SHARE.is_met(None) && !SHARE.is_met(f64::NAN));
         assert!(STEP.is_met(0.01) && !STEP.is_met(0.011));
         assert_eq!((SHARE.to_string(), STEP.to_string()), ("`x` at least 20.0 %".to_owned(), "`y` at most 10.0 ms".to_owned()));

@@ -61,16 +61,16 @@ fn good(id: u64) -> TrialRow {
     }
 }
 
-fn alone(row: TrialRow) -> Vec<Finding> {
+fn alone(row: TrialRow) -> Vec<RuleFinding> {
     diagnose(&table(&[], vec![(row, &[])]))
 }
 
-fn names(findings: &[Finding]) -> Vec<&'static str> {
+fn names(findings: &[RuleFinding]) -> Vec<&'static str> {
     findings.iter().map(|finding| finding.rule).collect()
 }
 
 /// The one finding of a lone trial, of this name.
-fn only(row: TrialRow, name: &str) -> Finding {
+fn only(row: TrialRow, name: &str) -> RuleFinding {
     let mut findings = alone(row);
     assert_eq!(names(&findings), [name], "{findings:#?}");
     findings.remove(0)
@@ -290,7 +290,7 @@ fn a_pass_that_grows_with_the_batch_is_not_bound_by_launches() {
     let constant = of_two(0.0024);
     assert_eq!(names(&constant), ["launch-bound"; 4]);
     let small = constant.iter().find(|finding| finding.point == "train.batch_size 8").unwrap();
-    assert!(small.says.contains("; with batch 32 a pass takes 2.4 ms: that fits"), "{}", small.says);
+    assert!(small.says.contains("; with batch 32 a pass takes 2.4 ms: this fits"), "{}", small.says);
     assert!(small.evidence.iter().any(|cell| cell.of.as_deref() == Some("train.batch_size 32, mean of 2")), "{small:?}");
     // Half of the pass grows with the batch: no longer the cost of kernels alone.
     assert!(of_two(0.002 * 2.51).is_empty() && !of_two(0.002 * 2.49).is_empty());
@@ -420,7 +420,7 @@ fn an_idle_gpu_has_what_the_row_shows_beside_it() {
     let beside_a_wait = TrialRow { data_wait_fraction: Some(0.15), transfer_fraction: Some(0.04), ..idle.clone() };
     assert_eq!(
         says(beside_a_wait.clone()),
-        "the GPU's utilization was 20.0 %; of the 80.0 % of the time without a kernel the row shows waiting for data 15.0 %, copying batches 4.0 %, and 61.0 % are \
+        "the GPU's utilization was 20.0 %; of the 80.0 % of the time without a kernel the row shows waiting for data 15.0 %, copying batches 4.0 %; 61.0 % are \
          unexplained; evaluation (2.8 % of the trial) is not in the window"
     );
     assert!(says(TrialRow { transfer_fraction: None, ..beside_a_wait.clone() }).contains("65.0 % are unexplained; unknown: copying batches"));

@@ -15,11 +15,11 @@ use self::{
 };
 use super::{
     chart::{Chart, dark_rules},
-    diagnosis::{Finding, diagnose},
-    findings::{Told, told},
+    diagnosis::{RuleFinding, diagnose},
+    findings::{WordedFinding, told},
     notices,
     page::Subject,
-    views::{Gallery, Run, Spots},
+    views::{Gallery, RunView, Spots},
 };
 
 const STYLE: &str = include_str!("style.css");
@@ -31,7 +31,7 @@ const MOST_TOLD: usize = 20;
 #[derive(Debug)]
 pub struct Album<'a> {
     subjects: &'a [Subject<'a>],
-    runs: Vec<Run<'a>>,
+    runs: Vec<RunView<'a>>,
     gallery: Gallery,
 }
 
@@ -39,27 +39,27 @@ impl<'a> Album<'a> {
     /// Reads the series that lie beside the tables, as far as they are shown.
     pub fn of(subjects: &'a [Subject<'a>]) -> Self {
         let labels = record::labels(subjects);
-        let run = |(subject, label): (&Subject<'a>, String)| Run {
+        let run = |(subject, label): (&Subject<'a>, String)| RunView {
             file: subject.run,
             settings: subject.experiment.and_then(|text| serde_yaml::from_str(text).ok()),
             folder: subject.folder,
-            ..Run::new(label, subject.table)
+            ..RunView::new(label, subject.table)
         };
-        let runs: Vec<Run<'a>> = subjects.iter().zip(labels).map(run).collect();
+        let runs: Vec<RunView<'a>> = subjects.iter().zip(labels).map(run).collect();
         let gallery = Gallery::of(&runs);
         Self { subjects, runs, gallery }
     }
 
     /// Returns the complete page.
     pub fn html(&self) -> String {
-        let findings: Vec<Vec<Finding>> = self.subjects.iter().map(|subject| diagnose(subject.table)).collect();
+        let findings: Vec<Vec<RuleFinding>> = self.subjects.iter().map(|subject| diagnose(subject.table)).collect();
         let spots = Spots::of(&self.runs);
         let mut all = self.told(&findings);
         let untold = all.len().saturating_sub(MOST_TOLD);
         all.truncate(MOST_TOLD);
         let mut faults = self.gallery.faults.clone();
         let runs = self.subjects.iter().zip(&self.runs).map(|(subject, run)| RunPart::of(subject, run, &mut faults)).collect();
-        let page = Page {
+        let page = HtmlPage {
             title: record::title(&self.runs),
             version: env!("CARGO_PKG_VERSION"),
             style: STYLE,
@@ -104,8 +104,8 @@ impl<'a> Album<'a> {
         &self.gallery.faults
     }
 
-    fn told(&self, findings: &[Vec<Finding>]) -> Vec<Told> {
-        let of = |(run, findings): (&Run<'_>, &Vec<Finding>)| {
+    fn told(&self, findings: &[Vec<RuleFinding>]) -> Vec<WordedFinding> {
+        let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
             let mut told = told(findings);
             if self.runs.len() > 1 {
                 told.iter_mut().for_each(|finding| finding.head = format!("{}: {}", run.label, finding.head));
@@ -115,10 +115,11 @@ impl<'a> Album<'a> {
         self.runs.iter().zip(findings).flat_map(of).collect()
     }
 
-    fn notices(&self, findings: &[Vec<Finding>]) -> Vec<String> {
-        let named = |run: &Run<'_>, line: String| if self.runs.len() > 1 { format!("{}: {line}", run.label) } else { line };
-        let of =
-            |(run, findings): (&Run<'_>, &Vec<Finding>)| notices(run.table, findings).into_iter().map(|line| named(run, line)).collect::<Vec<_>>();
+    fn notices(&self, findings: &[Vec<RuleFinding>]) -> Vec<String> {
+        let named = |run: &RunView<'_>, line: String| if self.runs.len() > 1 { format!("{}: {line}", run.label) } else { line };
+        let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
+            notices(run.table, findings).into_iter().map(|line| named(run, line)).collect::<Vec<_>>()
+        };
         unlike(&self.runs).into_iter().chain(self.runs.iter().zip(findings).flat_map(of)).collect()
     }
 
@@ -132,13 +133,13 @@ impl<'a> Album<'a> {
             ("memory", "Memory", &gallery.memory),
         ];
         let filled = all.into_iter().filter(|(_, _, charts)| !charts.is_empty());
-        filled.map(|(id, title, charts)| Pictures { id, title, pictures: charts.iter().map(Picture::of).collect() }).collect()
+        filled.map(|(id, title, charts)| Pictures { id, title, pictures: charts.iter().map(PagePicture::of).collect() }).collect()
     }
 
     fn hardware(&self) -> Vec<TrialPart> {
         let part = |series: &super::views::TrialSeries| TrialPart {
             name: format!("Trial {} ({}), {}", series.trial, series.name, series.outcome),
-            pictures: series.charts.iter().map(Picture::of).collect(),
+            pictures: series.charts.iter().map(PagePicture::of).collect(),
         };
         self.gallery.hardware.iter().map(part).collect()
     }
@@ -146,7 +147,7 @@ impl<'a> Album<'a> {
 
 #[derive(Template)]
 #[template(path = "page.html")]
-struct Page<'a> {
+struct HtmlPage<'a> {
     title: String,
     version: &'static str,
     style: &'static str,
@@ -155,7 +156,7 @@ struct Page<'a> {
     script_hash: String,
     runs: Vec<RunPart<'a>>,
     differences: Vec<Differences>,
-    told: Vec<Told>,
+    told: Vec<WordedFinding>,
     untold: usize,
     notices: Vec<String>,
     table: PointTable,
@@ -168,15 +169,15 @@ struct Page<'a> {
 struct Pictures {
     id: &'static str,
     title: &'static str,
-    pictures: Vec<Picture>,
+    pictures: Vec<PagePicture>,
 }
 
-struct Picture {
+struct PagePicture {
     svg: String,
     caption: String,
 }
 
-impl Picture {
+impl PagePicture {
     fn of(chart: &Chart) -> Self {
         Self { svg: chart.svg(), caption: chart.caption.clone() }
     }
@@ -185,7 +186,7 @@ impl Picture {
 /// The readings of one trial.
 struct TrialPart {
     name: String,
-    pictures: Vec<Picture>,
+    pictures: Vec<PagePicture>,
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use kiln_core::{
 };
 
 use crate::{
-    readings::{Moment, SnapshotRow},
+    readings::{SnapshotMoment, SnapshotRow},
     report::{
-        compare::{Fact, Field, facts},
+        compare::{Fact, RowFact, facts},
         page::Subject,
         summary::counts,
-        views::Run,
+        views::RunView,
     },
 };
 
@@ -47,10 +47,10 @@ pub(super) struct LaunchPart {
 /// One device, or the host.
 pub(super) struct SnapshotPart {
     pub(super) title: String,
-    pub(super) sections: Vec<Section>,
+    pub(super) sections: Vec<RecordSection>,
 }
 
-pub(super) struct Section {
+pub(super) struct RecordSection {
     pub(super) name: String,
     pub(super) fields: Vec<(String, String)>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Differences {
 
 impl<'a> RunPart<'a> {
     /// Files that cannot be read are listed in `faults`.
-    pub(super) fn of(subject: &Subject<'a>, run: &Run<'a>, faults: &mut Vec<String>) -> Self {
+    pub(super) fn of(subject: &Subject<'a>, run: &RunView<'a>, faults: &mut Vec<String>) -> Self {
         let read = subject.folder.map(|folder| snapshots(&folder.snapshots_table()));
         let snapshots = read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
         let description = run.setting("description");
@@ -166,24 +166,24 @@ fn snapshots(path: &Path) -> Result<Vec<SnapshotPart>, TableError> {
     }
     let rows: Vec<SnapshotRow> = Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| moment == "launch")?.rows()?;
     let Some(launch) = rows.iter().map(|row| row.launch).max() else { return Ok(Vec::new()) };
-    let mut devices: Vec<(String, Vec<Section>)> = Vec::new();
-    for row in rows.into_iter().filter(|row| row.launch == launch && row.moment == Moment::Launch) {
+    let mut devices: Vec<(String, Vec<RecordSection>)> = Vec::new();
+    for row in rows.into_iter().filter(|row| row.launch == launch && row.moment == SnapshotMoment::Launch) {
         let place = devices.iter().position(|(device, _)| *device == row.device).unwrap_or_else(|| {
             devices.push((row.device.clone(), Vec::new()));
             devices.len() - 1
         });
         let sections = &mut devices[place].1;
-        let field = (row.field.clone(), told(&row));
+        let field = (row.field.clone(), cell_text(&row));
         match sections.iter_mut().find(|section| section.name == row.section) {
             Some(section) => section.fields.push(field),
-            None => sections.push(Section { name: row.section, fields: vec![field] }),
+            None => sections.push(RecordSection { name: row.section, fields: vec![field] }),
         }
     }
     Ok(devices.into_iter().map(|(device, sections)| SnapshotPart { title: format!("Snapshot of {device} at launch {launch}"), sections }).collect())
 }
 
 /// The value with its unit, or the reason why it is missing.
-fn told(row: &SnapshotRow) -> String {
+fn cell_text(row: &SnapshotRow) -> String {
     match (&row.value, &row.reason) {
         (Some(value), _) => format!("{value}{}", row.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default()),
         (None, Some(reason)) => format!("– ({reason})"),
@@ -208,14 +208,14 @@ pub(super) fn labels(subjects: &[Subject<'_>]) -> Vec<String> {
     })
 }
 
-pub(super) fn title(runs: &[Run<'_>]) -> String {
+pub(super) fn title(runs: &[RunView<'_>]) -> String {
     let names: BTreeSet<String> = runs.iter().map(|run| run.label.clone()).collect();
     distinct(names.into_iter())
 }
 
 /// Each run beside the first.
-pub(super) fn differences(runs: &[Run<'_>]) -> Vec<Differences> {
-    let of = |run: &Run<'_>| {
+pub(super) fn differences(runs: &[RunView<'_>]) -> Vec<Differences> {
+    let of = |run: &RunView<'_>| {
         let mut found = facts([runs[0].file, run.file], [runs[0].settings.clone(), run.settings.clone()]);
         let summary = format!("{} of what they recorded differ, {}", found.len(), kinds(&found));
         let left_out = found.len().saturating_sub(MOST_FACTS);
@@ -233,17 +233,17 @@ pub(super) fn differences(runs: &[Run<'_>]) -> Vec<Differences> {
 }
 
 /// For runs whose rows differ in what makes timings comparable, beyond what each of them sweeps.
-pub(super) fn unlike(runs: &[Run<'_>]) -> Vec<String> {
-    let values = |run: &Run<'_>, field: Field| {
+pub(super) fn unlike(runs: &[RunView<'_>]) -> Vec<String> {
+    let values = |run: &RunView<'_>, field: RowFact| {
         let rows = run.table.last_attempts().into_iter().map(|row| &row.fixed).filter(|row| row.outcome == Outcome::Completed);
         rows.map(|row| field.of(row)).collect::<BTreeSet<String>>()
     };
-    let of = |run: &Run<'_>| {
-        let differ = |field: &Field| {
+    let of = |run: &RunView<'_>| {
+        let differ = |field: &RowFact| {
             let (base, new) = (values(&runs[0], *field), values(run, *field));
             !base.is_empty() && !new.is_empty() && base != new
         };
-        let fields: Vec<&str> = Field::ALL.into_iter().filter(differ).map(Field::name).collect();
+        let fields: Vec<&str> = RowFact::ALL.into_iter().filter(differ).map(RowFact::name).collect();
         let said = format!("{} and {} differ in {}: their numbers are not comparable", runs[0].label, run.label, fields.join(", "));
         (!fields.is_empty()).then_some(said)
     };

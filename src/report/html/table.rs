@@ -11,7 +11,7 @@ use crate::report::{
     layout::significant,
     points::{Point, Speed, pieces, shown, speed},
     rates::{Rates, order_of_best},
-    views::{Run, Spots, value_of},
+    views::{RunView, Spots, value_of},
 };
 
 /// Axes with more values than this have no drop-down list.
@@ -21,24 +21,24 @@ const MOST_LETTERS: usize = 240;
 
 pub(super) struct PointTable {
     pub(super) caption: String,
-    pub(super) columns: Vec<Column>,
-    pub(super) rows: Vec<Row>,
-    pub(super) choices: Vec<Choice>,
+    pub(super) columns: Vec<HtmlColumn>,
+    pub(super) rows: Vec<HtmlRow>,
+    pub(super) choices: Vec<AxisChoice>,
 }
 
-pub(super) struct Column {
+pub(super) struct HtmlColumn {
     pub(super) head: String,
     pub(super) meaning: String,
     pub(super) is_number: bool,
 }
 
-pub(super) struct Row {
+pub(super) struct HtmlRow {
     pub(super) is_best: bool,
-    pub(super) cells: Vec<Cell>,
+    pub(super) cells: Vec<HtmlCell>,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Cell {
+pub(super) struct HtmlCell {
     pub(super) text: String,
     /// The sort key, where it differs from the number in the text.
     pub(super) sorts_as: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Cell {
 }
 
 /// The values of an axis to choose from.
-pub(super) struct Choice {
+pub(super) struct AxisChoice {
     /// Index of the column.
     pub(super) place: usize,
     pub(super) name: String,
@@ -54,7 +54,7 @@ pub(super) struct Choice {
 }
 
 /// A column of numbers: means over the runs of a point.
-struct Number {
+struct NumberColumn {
     head: &'static str,
     meaning: &'static str,
     of: fn(&TrialRow) -> Option<f64>,
@@ -63,60 +63,66 @@ struct Number {
     has_units: bool,
 }
 
-const NUMBERS: [Number; 11] = [
-    Number {
+const NUMBERS: [NumberColumn; 11] = [
+    NumberColumn {
         head: "step",
         meaning: "median time of a step",
         of: |row| row.median_step_seconds,
         print: |value| Seconds(value).to_string(),
         has_units: true,
     },
-    Number {
+    NumberColumn {
         head: "data wait",
         meaning: "share of the window that the trainer was blocked in the loader",
         of: |row| row.data_wait_fraction,
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    Number {
+    NumberColumn {
         head: "GPU util",
         meaning: "mean GPU utilization over the window: share of the time with any kernel running",
         of: |row| row.mean_gpu_utilization,
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    Number {
+    NumberColumn {
         head: "MFU",
         meaning: "model FLOP/s over the device's peak",
         of: |row| row.mfu,
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    Number { head: "loss", meaning: "training loss", of: |row| row.train_loss, print: loss, has_units: false },
-    Number { head: "valid loss", meaning: "validation loss at the end", of: |row| row.valid_loss, print: loss, has_units: false },
-    Number {
+    NumberColumn { head: "loss", meaning: "training loss", of: |row| row.train_loss, print: loss, has_units: false },
+    NumberColumn { head: "valid loss", meaning: "validation loss at the end", of: |row| row.valid_loss, print: loss, has_units: false },
+    NumberColumn {
         head: "memory",
         meaning: "peak memory: of the device's tensors, on the CPU of the process",
         of: |row| row.memory_held_bytes().map(|bytes| bytes as f64),
         print: |value| Bytes(value as u64).to_string(),
         has_units: true,
     },
-    Number {
+    NumberColumn {
         head: "power",
         meaning: "mean power over the window",
         of: |row| row.mean_power_watts,
         print: |value| format!("{} W", decimals(value, 0)),
         has_units: false,
     },
-    Number { head: "J/sample", meaning: "energy per sample over the window", of: TrialRow::joules_per_sample, print: significant, has_units: false },
-    Number {
+    NumberColumn {
+        head: "J/sample",
+        meaning: "energy per sample over the window",
+        of: TrialRow::joules_per_sample,
+        print: significant,
+        has_units: false,
+    },
+    NumberColumn {
         head: "throttled",
         meaning: "share of the window in which something limited the clocks",
         of: |row| row.throttled_fraction,
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    Number {
+    NumberColumn {
         head: "time",
         meaning: "duration of the whole trial",
         of: |row| row.trial_seconds,
@@ -130,7 +136,7 @@ fn loss(value: f64) -> String {
 }
 
 /// A point, prepared for the table.
-struct Line<'a> {
+struct HtmlLine<'a> {
     run: usize,
     /// Among the points of its run.
     place: usize,
@@ -140,13 +146,13 @@ struct Line<'a> {
 }
 
 impl PointTable {
-    pub(super) fn of(runs: &[Run<'_>], spots: &Spots<'_>) -> Self {
+    pub(super) fn of(runs: &[RunView<'_>], spots: &Spots<'_>) -> Self {
         let speeds: Vec<Speed> = runs.iter().map(|run| speed(&run.points, &spots.axes)).collect();
         let rate = |run: usize, point: &Point<'_>| point.statistic(speeds[run]).map(|rate| rate.mean).filter(|rate| rate.is_finite());
-        let mut lines: Vec<Line<'_>> = Vec::new();
+        let mut lines: Vec<HtmlLine<'_>> = Vec::new();
         for (run, of) in runs.iter().enumerate() {
             let values = |point| spots.axes.iter().map(|axis| value_of(of, point, axis)).collect();
-            lines.extend(of.points.iter().enumerate().map(|(place, point)| Line {
+            lines.extend(of.points.iter().enumerate().map(|(place, point)| HtmlLine {
                 run,
                 place,
                 values: values(point),
@@ -159,19 +165,19 @@ impl PointTable {
         let mut table = Self { caption: caption(runs, &lines, &speeds), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
         let is_first = |place: usize| place == 0 || lines[place - 1].run != lines[place].run;
         table.rows =
-            lines.iter().enumerate().map(|(place, line)| Row { is_best: is_first(place) && line.rate.is_some(), cells: Vec::new() }).collect();
+            lines.iter().enumerate().map(|(place, line)| HtmlRow { is_best: is_first(place) && line.rate.is_some(), cells: Vec::new() }).collect();
         table.fill(spots, &lines);
         table
     }
 
-    fn fill(&mut self, spots: &Spots<'_>, lines: &[Line<'_>]) {
+    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| value.parse::<f64>().is_ok());
             self.add(spots.short(axis), &spots.axes[axis], is_number, values().map(|value| plain(shown(value).to_owned())));
         }
         if lines.iter().any(|line| line.point.rows.iter().any(|row| pieces(row).is_some())) {
-            let of = |line: &Line<'_>| line.point.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("{batch} × {times}"));
+            let of = |line: &HtmlLine<'_>| line.point.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("{batch} × {times}"));
             self.add(
                 "in pieces",
                 "batch × accumulation of a trial that replaces one that ran out of memory",
@@ -183,7 +189,7 @@ impl PointTable {
         self.add("n", "trials that completed", true, lines.iter().map(|line| plain(line.point.completed().count().to_string())));
         self.add_rates(lines);
         for number in &NUMBERS {
-            let cells: Vec<Cell> = lines.iter().map(|line| number.cell(line.point)).collect();
+            let cells: Vec<HtmlCell> = lines.iter().map(|line| number.cell(line.point)).collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
                 self.add(number.head, number.meaning, true, cells.into_iter());
             }
@@ -195,15 +201,15 @@ impl PointTable {
             lines.iter().map(|line| plain(line.point.rows.first().map_or(String::new(), |row| row.trial.0.clone()))),
         );
         if lines.iter().any(|line| !reason(line.point).is_empty()) {
-            self.add("reason", "why it did not complete", false, lines.iter().map(|line| Cell { is_long: true, ..plain(reason(line.point)) }));
+            self.add("reason", "why it did not complete", false, lines.iter().map(|line| HtmlCell { is_long: true, ..plain(reason(line.point)) }));
         }
     }
 
-    fn add_rates(&mut self, lines: &[Line<'_>]) {
-        type Rate = (&'static str, fn(&TrialRow) -> Option<f64>);
-        const RATES: [Rate; 2] = [("samples/s", |row| row.samples_per_second), ("tokens/s", |row| row.tokens_per_second)];
+    fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
+        type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
+        const RATES: [RateColumn; 2] = [("samples/s", |row| row.samples_per_second), ("tokens/s", |row| row.tokens_per_second)];
         for (head, of) in RATES {
-            let cells: Vec<Cell> =
+            let cells: Vec<HtmlCell> =
                 lines.iter().map(|line| plain(line.point.statistic(of).map(|rate| rate.with_spread()).unwrap_or_default())).collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
                 self.add(head, "mean over its runs ± standard deviation", true, cells.into_iter());
@@ -212,27 +218,27 @@ impl PointTable {
         let best = |run: usize| lines.iter().find(|line| line.run == run).and_then(|line| line.rate).filter(|best| *best > 0.0);
         let bests: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run)).map(best).collect();
         if bests.iter().any(Option::is_some) {
-            let share = |line: &Line<'_>| Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0));
+            let share = |line: &HtmlLine<'_>| Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0));
             let meaning = "speed over that of the best point of its run";
             self.add("vs best", meaning, true, lines.iter().map(|line| plain(share(line).unwrap_or_default())));
         }
     }
 
-    fn add(&mut self, head: &str, meaning: &str, is_number: bool, cells: impl Iterator<Item = Cell>) {
-        self.columns.push(Column { head: head.to_owned(), meaning: meaning.to_owned(), is_number });
+    fn add(&mut self, head: &str, meaning: &str, is_number: bool, cells: impl Iterator<Item = HtmlCell>) {
+        self.columns.push(HtmlColumn { head: head.to_owned(), meaning: meaning.to_owned(), is_number });
         self.rows.iter_mut().zip(cells).for_each(|(row, cell)| row.cells.push(cell));
     }
 }
 
-impl Number {
-    fn cell(&self, point: &Point<'_>) -> Cell {
-        let Some(value) = point.statistic(self.of).map(|value| value.mean).filter(|value| value.is_finite()) else { return Cell::default() };
-        Cell { text: (self.print)(value), sorts_as: self.has_units.then(|| format!("{value:.6e}")), is_long: false }
+impl NumberColumn {
+    fn cell(&self, point: &Point<'_>) -> HtmlCell {
+        let Some(value) = point.statistic(self.of).map(|value| value.mean).filter(|value| value.is_finite()) else { return HtmlCell::default() };
+        HtmlCell { text: (self.print)(value), sorts_as: self.has_units.then(|| format!("{value:.6e}")), is_long: false }
     }
 }
 
-fn plain(text: String) -> Cell {
-    Cell { text, ..Cell::default() }
+fn plain(text: String) -> HtmlCell {
+    HtmlCell { text, ..HtmlCell::default() }
 }
 
 /// `completed`, or `completed, oom 2`.
@@ -254,7 +260,7 @@ fn reason(point: &Point<'_>) -> String {
     }
 }
 
-fn caption(runs: &[Run<'_>], lines: &[Line<'_>], speeds: &[Speed]) -> String {
+fn caption(runs: &[RunView<'_>], lines: &[HtmlLine<'_>], speeds: &[Speed]) -> String {
     let order = if lines.iter().any(|line| line.rate.is_some()) { "fastest first" } else { "in the plan's order: no point has a comparable speed" };
     let mut said = match lines.iter().any(|line| line.point.completed().count() > 1) {
         true => format!("Means over the n runs of a point, {order}; ± is their standard deviation, and a single run has none."),
@@ -272,8 +278,8 @@ fn caption(runs: &[Run<'_>], lines: &[Line<'_>], speeds: &[Speed]) -> String {
     said
 }
 
-fn choices(spots: &Spots<'_>) -> Vec<Choice> {
+fn choices(spots: &Spots<'_>) -> Vec<AxisChoice> {
     let values = |axis: usize| spots.values(axis).into_iter().map(|value| shown(value).to_owned()).collect::<Vec<_>>();
-    let choice = |axis: usize| Choice { place: axis, name: spots.short(axis).to_owned(), values: values(axis) };
+    let choice = |axis: usize| AxisChoice { place: axis, name: spots.short(axis).to_owned(), values: values(axis) };
     spots.varying().into_iter().map(choice).filter(|choice| choice.values.len() <= MOST_CHOICES).collect()
 }

@@ -134,7 +134,7 @@ fn runs_with_step_times_alone_are_in_the_order_of_their_steps_and_the_page_says_
     let best = html.split("<tr class=\"best\">").nth(1).unwrap();
     assert!(best.starts_with("<td>2") && best.contains("<td>100 %"), "{best}");
     let subject = || Subject::new(&table, "x");
-    let forms = [crate::report::text(subject(), crate::report::Style { width: Some(60), has_color: false }), crate::report::markdown(subject())];
+    let forms = [crate::report::text(subject(), crate::report::PageStyle { width: Some(60), has_color: false }), crate::report::markdown(subject())];
     for form in forms {
         assert!(
             form.contains(said) && form.contains("10.1 ms") && form.contains("ordered by step time") && form.contains("too short to measure speed"),

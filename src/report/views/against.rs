@@ -3,28 +3,28 @@
 use kiln_core::{plan::Outcome, units::counted};
 
 use super::{
-    MOST_LINES, MOST_MARKS, Measure,
+    MOST_LINES, MOST_MARKS, PointMeasure,
     spots::{Spot, Spots},
 };
-use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, Unit};
+use crate::report::chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture};
 
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
-    let measures = Measure::all(&spots.axes, spots.spots.iter().flat_map(|spot| spot.point.completed()));
+    let measures = PointMeasure::all(&spots.axes, spots.spots.iter().flat_map(|spot| spot.point.completed()));
     spots.varying().into_iter().flat_map(|axis| measures.map(|measure| chart(spots, axis, &measure)).into_iter().flatten()).collect()
 }
 
 /// `None` where fewer than two values of the axis have the number.
-pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &Measure) -> Option<Chart> {
+pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> Option<Chart> {
     let values = spots.values(axis);
-    let places = Axis::places(&values);
+    let places = ChartAxis::places(&values);
     let place_of: std::collections::HashMap<&str, f64> = values.iter().copied().zip(places).collect();
-    let at = |spot: &Spot<'_>| -> Option<Mark> {
+    let at = |spot: &Spot<'_>| -> Option<ChartMark> {
         let mean = spot.mean(measure)?;
-        Some(Mark { x: place_of[spot.values[axis].as_str()], y: mean.mean, interval: mean.interval })
+        Some(ChartMark { x: place_of[spot.values[axis].as_str()], y: mean.mean, interval: mean.interval })
     };
-    let mut found: Vec<(String, Vec<Mark>)> =
+    let mut found: Vec<(String, Vec<ChartMark>)> =
         spots.lines(axis).into_iter().map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect())).collect();
-    found.retain(|(_, marks): &(String, Vec<Mark>)| !marks.is_empty());
+    found.retain(|(_, marks): &(String, Vec<ChartMark>)| !marks.is_empty());
     let mut met: Vec<f64> = found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.x)).collect();
     met.sort_by(f64::total_cmp);
     met.dedup();
@@ -39,29 +39,29 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &Measure) -> Option
     let all = found.len();
     keep_best(&mut found, measure);
     let is_thinned = found.iter().any(|(_, marks)| marks.len() > MOST_MARKS);
-    let unit = Unit::of(measure.quantity, found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)));
-    let is_scale = Axis::is_scale(&values) && !is_scattered;
-    let lines: Vec<Line> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit, is_scale)).collect();
+    let unit = AxisUnit::of(measure.quantity, found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)));
+    let is_scale = ChartAxis::is_scale(&values) && !is_scattered;
+    let lines: Vec<ChartLine> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit, is_scale)).collect();
     let reach = || {
         lines.iter().flat_map(|line| &line.marks).flat_map(|mark| [Some(mark.y), mark.interval.map(|ends| ends.0), mark.interval.map(|ends| ends.1)])
     };
     let ends: Vec<f64> = reach().flatten().collect();
-    let y = if measure.is_from_zero { Axis::from_zero("", ends) } else { Axis::of_numbers("", ends) };
+    let y = if measure.is_from_zero { ChartAxis::from_zero("", ends) } else { ChartAxis::of_numbers("", ends) };
     let name = &spots.axes[axis];
     Some(Chart {
         name: format!("{}-against-{name}", measure.key),
         title: format!("{} against {}", unit.after(measure.what), spots.short(axis)),
         caption: caption(spots, measure, &Shown { lines: &lines, all, is_thinned, is_scattered }),
-        picture: Picture::Lines(Lines { x: Axis::of_values(name.clone(), &values), y, lines, bands: Vec::new(), is_low: false }),
+        picture: Picture::Lines(Lines { x: ChartAxis::of_values(name.clone(), &values), y, lines, bands: Vec::new(), is_low: false }),
     })
 }
 
 /// The lines that reach the best value, in the order they were met.
-fn keep_best(found: &mut Vec<(String, Vec<Mark>)>, measure: &Measure) {
+fn keep_best(found: &mut Vec<(String, Vec<ChartMark>)>, measure: &PointMeasure) {
     if found.len() <= MOST_LINES {
         return;
     }
-    let best = |marks: &[Mark]| {
+    let best = |marks: &[ChartMark]| {
         let values = marks.iter().map(|mark| if measure.is_better_high { -mark.y } else { mark.y });
         values.fold(f64::INFINITY, f64::min)
     };
@@ -72,30 +72,33 @@ fn keep_best(found: &mut Vec<(String, Vec<Mark>)>, measure: &Measure) {
     found.truncate(MOST_LINES);
 }
 
-fn line(name: String, place: usize, mut marks: Vec<Mark>, unit: Unit, is_scale: bool) -> Line {
+fn line(name: String, place: usize, mut marks: Vec<ChartMark>, unit: AxisUnit, is_scale: bool) -> ChartLine {
     marks.sort_by(|one, other| one.x.total_cmp(&other.x));
-    let scaled =
-        |mark: &Mark| Mark { x: mark.x, y: mark.y / unit.size, interval: mark.interval.map(|(low, high)| (low / unit.size, high / unit.size)) };
-    let marks: Vec<Mark> = marks.iter().map(scaled).collect();
+    let scaled = |mark: &ChartMark| ChartMark {
+        x: mark.x,
+        y: mark.y / unit.size,
+        interval: mark.interval.map(|(low, high)| (low / unit.size, high / unit.size)),
+    };
+    let marks: Vec<ChartMark> = marks.iter().map(scaled).collect();
     if marks.len() <= MOST_MARKS {
-        let shape = if is_scale { Shape::Marked } else { Shape::Dots };
-        return Line { label: name, color: place, shape, marks };
+        let shape = if is_scale { MarkShape::Marked } else { MarkShape::Dots };
+        return ChartLine { label: name, color: place, shape, marks };
     }
     let series: Vec<(f64, f64)> = marks.iter().map(|mark| (mark.x, mark.y)).collect();
-    let marks = super::enveloped(&series, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y)).collect();
-    Line { label: name, color: place, shape: Shape::Plain, marks }
+    let marks = super::enveloped(&series, MOST_MARKS).into_iter().map(|(x, y)| ChartMark::at(x, y)).collect();
+    ChartLine { label: name, color: place, shape: MarkShape::Plain, marks }
 }
 
 /// The lines of a picture, and counts of the data that it does not show.
 struct Shown<'a> {
-    lines: &'a [Line],
+    lines: &'a [ChartLine],
     /// Lines that there are.
     all: usize,
     is_thinned: bool,
     is_scattered: bool,
 }
 
-fn caption(spots: &Spots<'_>, measure: &Measure, shown: &Shown<'_>) -> String {
+fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> String {
     let Shown { lines, all, is_thinned, is_scattered } = *shown;
     let mut said = Vec::new();
     if spots.spots.iter().any(|spot| spot.point.completed().filter_map(measure.of).count() > 1) {

@@ -2,8 +2,8 @@
 
 use kiln_core::record::{Course, TrialRow};
 
-use super::{MOST_LINES, MOST_MARKS, Run, averaged, name_in};
-use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit};
+use super::{MOST_LINES, MOST_MARKS, RunView, averaged, name_in};
+use crate::report::chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity};
 
 /// Points that are looked at for each that is shown.
 const MOST_TRIED: usize = 4;
@@ -24,7 +24,7 @@ enum Clock {
     Time,
 }
 
-pub(super) fn charts(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
+pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
     let mut courses: Vec<(String, usize, &TrialRow, Course)> = Vec::new();
     let each = (MOST_LINES / runs.len().max(1)).max(1);
     let (mut color, mut points) = (0, 0);
@@ -55,18 +55,18 @@ fn chart(courses: &[(String, usize, &TrialRow, Course)], clock: Clock, note: &st
     let all: Vec<Losses> = courses.iter().map(|(name, color, row, course)| losses(name, *color, row, course, clock)).collect();
     let times = || all.iter().flat_map(|of| of.train.iter().chain(&of.valid)).map(|at| at.0);
     let (key, what, unit) = match clock {
-        Clock::Steps => ("steps", "optimizer steps".to_owned(), Unit::of(Quantity::Number, [])),
-        Clock::Samples => ("samples", "samples trained on".to_owned(), Unit::of(Quantity::Number, [])),
+        Clock::Steps => ("steps", "optimizer steps".to_owned(), AxisUnit::of(Quantity::Number, [])),
+        Clock::Samples => ("samples", "samples trained on".to_owned(), AxisUnit::of(Quantity::Number, [])),
         Clock::Time => {
-            let unit = Unit::of(Quantity::Seconds, times());
+            let unit = AxisUnit::of(Quantity::Seconds, times());
             ("time", unit.after("time since the trial began"), unit)
         }
     };
     times().next()?;
-    let lines: Vec<Line> = all.iter().flat_map(|of| lines(of, unit)).collect();
+    let lines: Vec<ChartLine> = all.iter().flat_map(|of| lines(of, unit)).collect();
     let heights = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.y));
     let ends = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.x));
-    let (x, y) = (Axis::spanning(what, ends.collect::<Vec<_>>()), Axis::of_numbers("", heights));
+    let (x, y) = (ChartAxis::spanning(what, ends.collect::<Vec<_>>()), ChartAxis::of_numbers("", heights));
     let has_valid = all.iter().any(|of| !of.valid.is_empty());
     let dots = if has_valid { " Dots: validation, at each evaluation." } else { "" };
     Some(Chart {
@@ -97,12 +97,12 @@ fn losses(name: &str, color: usize, row: &TrialRow, course: &Course, clock: Cloc
     }
 }
 
-fn lines(of: &Losses, unit: Unit) -> Vec<Line> {
-    let marks = |series: &[(f64, f64)]| series.iter().map(|(x, y)| Mark::at(x / unit.size, *y)).collect();
-    let line = |series: &[(f64, f64)], shape| Line { label: of.name.clone(), color: of.color, shape, marks: marks(series) };
-    let mut lines = vec![line(&of.train, Shape::Plain)];
+fn lines(of: &Losses, unit: AxisUnit) -> Vec<ChartLine> {
+    let marks = |series: &[(f64, f64)]| series.iter().map(|(x, y)| ChartMark::at(x / unit.size, *y)).collect();
+    let line = |series: &[(f64, f64)], shape| ChartLine { label: of.name.clone(), color: of.color, shape, marks: marks(series) };
+    let mut lines = vec![line(&of.train, MarkShape::Plain)];
     if !of.valid.is_empty() {
-        lines.push(line(&averaged(&of.valid, MOST_MARKS / 4), Shape::Marked));
+        lines.push(line(&averaged(&of.valid, MOST_MARKS / 4), MarkShape::Marked));
     }
     lines
 }

@@ -8,11 +8,11 @@ use kiln_core::{
 };
 
 use super::{
-    MOST_LINES, Run,
-    measure::Mean,
+    MOST_LINES, RunView,
+    measure::PlacedMean,
     spots::{Spot, Spots},
 };
-use crate::report::chart::{Axis, Chart, Line, Lines, Mark, Picture, Shape, label_of};
+use crate::report::chart::{Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, label_of};
 
 /// Numbers of samples that differ by so little count as the same: a last batch that was left out.
 const SAME: f64 = 0.02;
@@ -29,7 +29,7 @@ enum On {
 }
 
 /// Empty where all trials have the same effective batch, or too few can be set at the same number of samples.
-pub(super) fn charts(runs: &[Run<'_>], spots: &Spots<'_>, faults: &mut Vec<String>) -> Vec<Chart> {
+pub(super) fn charts(runs: &[RunView<'_>], spots: &Spots<'_>, faults: &mut Vec<String>) -> Vec<Chart> {
     let rows: Vec<&TrialRow> = spots.spots.iter().flat_map(|spot| spot.point.completed()).collect();
     let batches: BTreeSet<u64> = rows.iter().map(|row| row.effective_batch_size).collect();
     let fewest = rows.iter().filter_map(|row| samples(row)).fold(f64::INFINITY, f64::min);
@@ -37,9 +37,9 @@ pub(super) fn charts(runs: &[Run<'_>], spots: &Spots<'_>, faults: &mut Vec<Strin
         return Vec::new();
     }
     let on = if rows.iter().any(|row| row.valid_loss.is_some()) { On::Validation } else { On::Training };
-    let mut read = Reader { runs, faults, left: MOST_READ };
+    let mut read = LossReader { runs, faults, left: MOST_READ };
     let mut losses = |spot: &Spot<'_>| -> Vec<f64> { spot.point.completed().filter_map(|row| read.loss(spot.run, row, on, fewest)).collect() };
-    let found: Vec<(&Spot<'_>, Mean)> = spots.spots.iter().filter_map(|spot| Some((spot, Mean::of(&losses(spot))?))).collect();
+    let found: Vec<(&Spot<'_>, PlacedMean)> = spots.spots.iter().filter_map(|spot| Some((spot, PlacedMean::of(&losses(spot))?))).collect();
     let missing = spots.spots.len() - found.len();
     chart(spots, &found, on, fewest, missing).into_iter().collect()
 }
@@ -49,13 +49,13 @@ fn samples(row: &TrialRow) -> Option<f64> {
 }
 
 /// Finds losses: a validation loss in the table where the trial ended there, all else in the series.
-struct Reader<'a, 'b> {
-    runs: &'a [Run<'a>],
+struct LossReader<'a, 'b> {
+    runs: &'a [RunView<'a>],
     faults: &'b mut Vec<String>,
     left: usize,
 }
 
-impl Reader<'_, '_> {
+impl LossReader<'_, '_> {
     fn loss(&mut self, run: usize, row: &TrialRow, on: On, at: f64) -> Option<f64> {
         let is_there = |samples: f64| (samples / at - 1.0).abs() <= SAME;
         // The table's training loss is of the last few steps, whatever their samples: the same stretch for all is in the series alone.
@@ -78,10 +78,10 @@ fn last_losses(course: &Course, batch: u64, at: f64) -> Option<f64> {
         samples <= at * (1.0 + SAME) && samples > at * (1.0 - LAST_SHARE)
     };
     let losses: Vec<f64> = course.steps.iter().filter(|step| in_reach(step.step)).filter_map(|step| step.loss).collect();
-    Mean::of(&losses).map(|mean| mean.mean)
+    PlacedMean::of(&losses).map(|mean| mean.mean)
 }
 
-fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missing: usize) -> Option<Chart> {
+fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, PlacedMean)], on: On, at: f64, missing: usize) -> Option<Chart> {
     let batch = |spot: &Spot<'_>| spot.point.rows.first().map_or(0, |row| row.effective_batch_size);
     let batches: BTreeSet<u64> = found.iter().map(|(spot, _)| batch(spot)).collect();
     if batches.len() < 2 {
@@ -89,18 +89,18 @@ fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missin
     }
     let values: Vec<String> = batches.iter().map(u64::to_string).collect();
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
-    let places = Axis::places(&values);
+    let places = ChartAxis::places(&values);
     // The parts of the effective batch do not separate lines.
     let is_batch = |axis: &str| ["train.batch_size", "train.grad_accumulation", "run.devices_per_trial"].contains(&axis);
     let others: Vec<usize> = spots.varying().into_iter().filter(|axis| !is_batch(&spots.axes[*axis])).collect();
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<ChartLine> = Vec::new();
     for (spot, mean) in found {
         let name = spots.named(&others, spot);
         let place = batches.iter().position(|value| *value == batch(spot)).map_or(0.0, |place| places[place]);
-        let mark = Mark { x: place, y: mean.mean, interval: mean.interval };
+        let mark = ChartMark { x: place, y: mean.mean, interval: mean.interval };
         match lines.iter_mut().find(|line| line.label == name) {
             Some(line) => line.marks.push(mark),
-            None => lines.push(Line { label: name, color: lines.len(), shape: Shape::Marked, marks: vec![mark] }),
+            None => lines.push(ChartLine { label: name, color: lines.len(), shape: MarkShape::Marked, marks: vec![mark] }),
         }
     }
     let single = lines.iter().filter(|line| line.marks.len() < 2).count();
@@ -136,8 +136,8 @@ fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, Mean)], on: On, at: f64, missin
         title: format!("{name} against effective batch, at equal samples"),
         caption,
         picture: Picture::Lines(Lines {
-            x: Axis::of_values("effective batch size", &values),
-            y: Axis::of_numbers("", heights),
+            x: ChartAxis::of_values("effective batch size", &values),
+            y: ChartAxis::of_numbers("", heights),
             lines,
             bands: Vec::new(),
             is_low: false,

@@ -1,11 +1,11 @@
 //! Two axes at once: throughput for each pair of their values.
 
 use super::{
-    Measure,
+    PointMeasure,
     spots::{Spot, Spots},
 };
 use crate::report::{
-    chart::{Cell, Chart, Heat, Picture, Unit, most_columns, short_number},
+    chart::{AxisUnit, Chart, Heat, HeatCell, Picture, most_columns, short_number},
     points::shown,
 };
 
@@ -16,10 +16,10 @@ const LARGE: f64 = 9999.5;
 
 /// One for the two axes that vary most, the others held where the best point is.
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
-    chart(spots, &Measure::throughput(&spots.axes)).into_iter().collect()
+    chart(spots, &PointMeasure::throughput(&spots.axes)).into_iter().collect()
 }
 
-fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
+fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
     let varying = spots.varying();
     let mut by_values: Vec<(usize, usize)> = varying.iter().map(|axis| (spots.values(*axis).len(), *axis)).collect();
     // The same number of values: the axis that stands first.
@@ -44,9 +44,9 @@ fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
     let cell = |row: &str, column: &str| {
         let spot = shown_spots.iter().find(|spot| spot.values[rows] == row && spot.values[columns] == column)?;
         let value = rate(spot)?;
-        Some(Cell { value, text: short_number(value / size) })
+        Some(HeatCell { value, text: short_number(value / size) })
     };
-    let cells: Vec<Vec<Option<Cell>>> = row_values.iter().map(|row| column_values.iter().map(|column| cell(row, column)).collect()).collect();
+    let cells: Vec<Vec<Option<HeatCell>>> = row_values.iter().map(|row| column_values.iter().map(|column| cell(row, column)).collect()).collect();
     let mut caption = "A deeper color means a larger number; an empty cell did not complete or was not planned.".to_owned();
     if !held.is_empty() {
         caption.push_str(&format!(" The other axes are held where the best point is: {}.", spots.named(&held, best)));
@@ -60,7 +60,7 @@ fn chart(spots: &Spots<'_>, measure: &Measure) -> Option<Chart> {
         title: format!(
             "{}, {thousands}{} over {} and {}",
             measure.what,
-            Unit::of(measure.quantity, []).name,
+            AxisUnit::of(measure.quantity, []).name,
             spots.short(columns),
             spots.short(rows)
         ),

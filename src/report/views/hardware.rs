@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use kiln_core::record::TrialRow;
 
-use super::{MOST_LINES, MOST_MARKS, Run, TrialSeries, enveloped, name_in};
+use super::{MOST_LINES, MOST_MARKS, RunView, TrialSeries, enveloped, name_in};
 use crate::{
     readings::{SampleRow, samples::samples_of},
-    report::chart::{Axis, Band, Chart, Line, Lines, Mark, Picture, Quantity, Shape, Unit},
+    report::chart::{AxisUnit, Band, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity},
 };
 
 /// Trials whose readings are shown.
@@ -85,7 +85,7 @@ fn number(value: Option<u64>) -> Option<f64> {
 }
 
 /// Charts of a few trials of each run: the first trial of each selected point.
-pub(super) fn series(runs: &[Run<'_>], faults: &mut Vec<String>) -> Vec<TrialSeries> {
+pub(super) fn series(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<TrialSeries> {
     let each = (MOST_TRIALS / runs.len().max(1)).max(1);
     let mut all = Vec::new();
     for (place, run) in runs.iter().enumerate() {
@@ -119,7 +119,7 @@ struct Scene<'a> {
     samples: Vec<&'a SampleRow>,
     /// Start of the attempt, in seconds since the start of the run.
     start: f64,
-    time: Unit,
+    time: AxisUnit,
     bands: Vec<Band>,
     said: &'static str,
 }
@@ -128,7 +128,7 @@ impl<'a> Scene<'a> {
     /// `None` where nothing was read.
     fn new(samples: Vec<&'a SampleRow>, row: &'a TrialRow, window: Option<(f64, f64)>) -> Option<Self> {
         let start = row.run_seconds.unwrap_or(samples.first()?.run_seconds);
-        let time = Unit::of(Quantity::Seconds, samples.iter().map(|sample| sample.run_seconds - start));
+        let time = AxisUnit::of(Quantity::Seconds, samples.iter().map(|sample| sample.run_seconds - start));
         let throttled = throttled(&samples);
         let is_read = samples.iter().any(|sample| sample.is_throttled().is_some());
         let said = match (is_read, throttled.is_empty()) {
@@ -191,7 +191,7 @@ impl Panel {
         let cut = if series.len() < all { format!(" {} of {all} lines.", series.len()) } else { String::new() };
         let values = || series.values().flatten().map(|reading| reading.1);
         values().next()?;
-        let unit = Unit::of(self.quantity, values());
+        let unit = AxisUnit::of(self.quantity, values());
         let devices: HashSet<&str> = series.keys().map(|(_, device)| *device).collect();
         let kinds: HashSet<usize> = series.keys().map(|(place, _)| *place).collect();
         let named = |place: usize, device: &str| {
@@ -199,25 +199,25 @@ impl Panel {
             let parts = [reading, if devices.len() > 1 { device } else { "" }];
             parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" of ")
         };
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<ChartLine> = Vec::new();
         for ((place, device), readings) in &series {
-            lines.push(Line {
+            lines.push(ChartLine {
                 label: named(*place, device),
                 color: lines.len(),
-                shape: Shape::Plain,
-                marks: enveloped(readings, MOST_MARKS).into_iter().map(|(x, y)| Mark::at(x, y / unit.size)).collect(),
+                shape: MarkShape::Plain,
+                marks: enveloped(readings, MOST_MARKS).into_iter().map(|(x, y)| ChartMark::at(x, y / unit.size)).collect(),
             });
         }
         let times: Vec<f64> = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.x)).collect();
         // A share is of the whole.
         let whole = (self.quantity == Quantity::Fraction).then_some(100.0);
-        let y = Axis::from_zero("", lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.y)).chain(whole).collect::<Vec<_>>());
+        let y = ChartAxis::from_zero("", lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.y)).chain(whole).collect::<Vec<_>>());
         Some(Chart {
             name: format!("{}-{}", self.key, scene.row.trial),
             title: unit.after(self.what),
             caption: format!("Trial {}, attempt {}.{}{cut}", scene.row.trial, scene.row.attempt, scene.said),
             picture: Picture::Lines(Lines {
-                x: Axis::spanning(scene.time.after("time since the trial began"), times),
+                x: ChartAxis::spanning(scene.time.after("time since the trial began"), times),
                 y,
                 lines,
                 bands: scene.bands.clone(),

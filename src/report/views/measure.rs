@@ -7,7 +7,7 @@ use crate::report::{chart::Quantity, points::lengths_differ};
 
 /// A number that each point has.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::report) struct Measure {
+pub(in crate::report) struct PointMeasure {
     /// In file names.
     pub(in crate::report) key: &'static str,
     pub(in crate::report) what: &'static str,
@@ -18,7 +18,7 @@ pub(in crate::report) struct Measure {
     pub(in crate::report) is_better_high: bool,
 }
 
-const SAMPLES: Measure = Measure {
+const SAMPLES: PointMeasure = PointMeasure {
     key: "throughput",
     what: "Throughput",
     quantity: Quantity::Of("samples/s"),
@@ -26,8 +26,8 @@ const SAMPLES: Measure = Measure {
     is_from_zero: true,
     is_better_high: true,
 };
-const TOKENS: Measure = Measure { quantity: Quantity::Of("tokens/s"), of: |row| row.tokens_per_second, ..SAMPLES };
-const MEMORY: Measure = Measure {
+const TOKENS: PointMeasure = PointMeasure { quantity: Quantity::Of("tokens/s"), of: |row| row.tokens_per_second, ..SAMPLES };
+const MEMORY: PointMeasure = PointMeasure {
     key: "memory",
     what: "Peak memory",
     quantity: Quantity::Bytes,
@@ -35,7 +35,7 @@ const MEMORY: Measure = Measure {
     is_from_zero: true,
     is_better_high: false,
 };
-const ENERGY: Measure = Measure {
+const ENERGY: PointMeasure = PointMeasure {
     key: "energy",
     what: "Energy per sample",
     quantity: Quantity::Of("J"),
@@ -43,7 +43,7 @@ const ENERGY: Measure = Measure {
     is_from_zero: true,
     is_better_high: false,
 };
-const VALID_LOSS: Measure = Measure {
+const VALID_LOSS: PointMeasure = PointMeasure {
     key: "valid-loss",
     what: "Validation loss",
     quantity: Quantity::Number,
@@ -51,9 +51,9 @@ const VALID_LOSS: Measure = Measure {
     is_from_zero: false,
     is_better_high: false,
 };
-const TRAIN_LOSS: Measure = Measure { key: "train-loss", what: "Training loss", of: |row| row.train_loss, ..VALID_LOSS };
+const TRAIN_LOSS: PointMeasure = PointMeasure { key: "train-loss", what: "Training loss", of: |row| row.train_loss, ..VALID_LOSS };
 
-impl Measure {
+impl PointMeasure {
     /// Everything that is drawn over an axis.
     pub(in crate::report) fn all<'a>(axes: &[String], rows: impl IntoIterator<Item = &'a TrialRow>) -> [Self; 4] {
         [Self::throughput(axes), MEMORY, ENERGY, Self::loss(rows)]
@@ -72,13 +72,13 @@ impl Measure {
 
 /// The mean of runs and what is known of its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::report) struct Mean {
+pub(in crate::report) struct PlacedMean {
     pub(in crate::report) mean: f64,
     /// 95 % by Student's t from three runs on, cut at 0 where no run is below; of two their range; a single run has none.
     pub(in crate::report) interval: Option<(f64, f64)>,
 }
 
-impl Mean {
+impl PlacedMean {
     pub(in crate::report) fn of(runs: &[f64]) -> Option<Self> {
         let mean = statistics::mean(runs)?;
         let interval = match runs {
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn intervals_are_students_from_three_runs_on() {
         // By SciPy 1.17: stats.t.interval(0.95, 4, mean, stats.sem(runs)).
-        let found = Mean::of(&[100.0, 102.0, 98.0, 101.0, 99.0]).unwrap();
+        let found = PlacedMean::of(&[100.0, 102.0, 98.0, 101.0, 99.0]).unwrap();
         let (low, high) = found.interval.unwrap();
         assert!((low - 98.03675683852244).abs() < 1e-9 && (high - 101.96324316147756).abs() < 1e-9, "{low} {high}");
-        assert_eq!(Mean::of(&[0.01, 0.3, 0.02]).unwrap().interval.unwrap().0, 0.0);
-        assert_eq!(Mean::of(&[3.0, 1.0]), Some(Mean { mean: 2.0, interval: Some((1.0, 3.0)) }));
-        assert_eq!(Mean::of(&[3.0]), Some(Mean { mean: 3.0, interval: None }));
-        assert_eq!(Mean::of(&[]), None);
+        assert_eq!(PlacedMean::of(&[0.01, 0.3, 0.02]).unwrap().interval.unwrap().0, 0.0);
+        assert_eq!(PlacedMean::of(&[3.0, 1.0]), Some(PlacedMean { mean: 2.0, interval: Some((1.0, 3.0)) }));
+        assert_eq!(PlacedMean::of(&[3.0]), Some(PlacedMean { mean: 3.0, interval: None }));
+        assert_eq!(PlacedMean::of(&[]), None);
     }
 }

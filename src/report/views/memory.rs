@@ -3,9 +3,9 @@
 use kiln_core::{record::TrialRow, units::counted};
 use serde_json::Value;
 
-use super::{Run, name_in};
+use super::{RunView, name_in};
 use crate::report::{
-    chart::{Bar, Bars, Chart, Picture, Quantity, Unit},
+    chart::{AxisUnit, Bars, Chart, ChartBar, Picture, Quantity},
     points::Point,
 };
 
@@ -17,13 +17,13 @@ const ON_GPU: [&str; 6] =
 const ON_HOST: [&str; 4] = ["weights", "gradients", "optimizer state", "the rest of the process"];
 
 /// A chart for the device and one for processes on the CPU, where there are such trials.
-pub(super) fn charts(runs: &[Run<'_>]) -> Vec<Chart> {
+pub(super) fn charts(runs: &[RunView<'_>]) -> Vec<Chart> {
     let all: Vec<_> = runs.iter().enumerate().flat_map(|(place, run)| run.points.iter().map(move |point| (place, point))).collect();
     [true, false].into_iter().filter_map(|is_on_gpu| chart(runs, &all, is_on_gpu)).collect()
 }
 
-fn chart<'a>(runs: &[Run<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) -> Option<Chart> {
-    let sizes: Vec<Sizes> = runs.iter().map(Sizes::of).collect();
+fn chart<'a>(runs: &[RunView<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) -> Option<Chart> {
+    let sizes: Vec<SizeSource> = runs.iter().map(SizeSource::of).collect();
     let bar = |(run, point): &(usize, &'a Point<'a>)| {
         let fullest = point.completed().filter(|row| row.device_uuid.is_some() == is_on_gpu).max_by_key(|row| row.memory_held_bytes())?;
         let parts = if is_on_gpu { sizes[*run].on_gpu(fullest, point)? } else { sizes[*run].on_host(fullest, point)? };
@@ -35,10 +35,10 @@ fn chart<'a>(runs: &[Run<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) 
         bars.sort_by(|one, other| other.0.total_cmp(&one.0));
         bars.truncate(MOST_BARS);
     }
-    let unit = Unit::of(Quantity::Bytes, bars.iter().map(|bar| bar.0));
-    let shown: Vec<Bar> = bars
+    let unit = AxisUnit::of(Quantity::Bytes, bars.iter().map(|bar| bar.0));
+    let shown: Vec<ChartBar> = bars
         .into_iter()
-        .map(|(total, run, point, parts)| Bar {
+        .map(|(total, run, point, parts)| ChartBar {
             name: name_in(runs, run, point),
             parts: parts.into_iter().map(|part| part / unit.size).collect(),
             total: total / unit.size,
@@ -61,13 +61,13 @@ fn chart<'a>(runs: &[Run<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) 
 }
 
 /// Sources of the sizes of a run's trials.
-struct Sizes<'a> {
+struct SizeSource<'a> {
     axes: &'a [String],
     optimizer: Option<Value>,
 }
 
-impl<'a> Sizes<'a> {
-    fn of(run: &Run<'a>) -> Self {
+impl<'a> SizeSource<'a> {
+    fn of(run: &RunView<'a>) -> Self {
         Self { axes: &run.table.axes, optimizer: run.settings.as_ref().and_then(|file| file.get("train")?.get("optimizer").cloned()) }
     }
 
@@ -126,7 +126,7 @@ mod tests {
 
     fn bars(row: TrialRow, experiment: Option<&str>) -> Vec<Vec<f64>> {
         let table = table(&[], vec![(row, &[])]);
-        let run = Run { settings: experiment.map(|text| serde_yaml::from_str(text).unwrap()), ..Run::new("r".into(), &table) };
+        let run = RunView { settings: experiment.map(|text| serde_yaml::from_str(text).unwrap()), ..RunView::new("r".into(), &table) };
         let of = |chart: Chart| match chart.picture {
             Picture::Bars(bars) => bars.bars.into_iter().map(|bar| bar.parts).collect::<Vec<_>>(),
             _ => Vec::new(),

@@ -14,7 +14,7 @@ use kiln_core::{
     record::{Course, RunFile, RunFolder, TrialRow, TrialTable},
 };
 
-pub(super) use measure::Measure;
+pub(super) use measure::PointMeasure;
 pub(super) use spots::{Spots, value_of};
 
 use super::{
@@ -29,7 +29,7 @@ const MOST_MARKS: usize = 240;
 
 /// A run, as input of the views.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
+pub(super) struct RunView<'a> {
     /// Short, and different for each.
     pub(super) label: String,
     pub(super) table: &'a TrialTable,
@@ -42,7 +42,7 @@ pub(super) struct Run<'a> {
     pub(super) folder: Option<&'a RunFolder>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunView<'a> {
     pub(super) fn new(label: String, table: &'a TrialTable) -> Self {
         Self { label, table, points: points(table), short_axes: short_names(&table.axes), file: None, settings: None, folder: None }
     }
@@ -56,7 +56,7 @@ impl<'a> Run<'a> {
 
     /// Its points, the lowest loss first: of validation where any has it, else of training; last those without.
     fn by_loss(&self) -> Vec<&Point<'a>> {
-        let measure = Measure::loss(self.points.iter().flat_map(Point::completed));
+        let measure = PointMeasure::loss(self.points.iter().flat_map(Point::completed));
         let loss = |point: &Point<'_>| point.statistic(measure.of).map(|loss| loss.mean).filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
         let mut ranked: Vec<(f64, &Point<'a>)> = self.points.iter().map(|point| (loss(point), point)).collect();
         ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -99,7 +99,7 @@ pub(super) struct TrialSeries {
 }
 
 impl Gallery {
-    pub(super) fn of(runs: &[Run<'_>]) -> Self {
+    pub(super) fn of(runs: &[RunView<'_>]) -> Self {
         let spots = Spots::of(runs);
         let mut gallery = Self { against: against::charts(&spots), fields: field::charts(&spots), memory: memory::charts(runs), ..Self::default() };
         gallery.curves = curves::charts(runs, &mut gallery.faults);
@@ -117,7 +117,7 @@ impl Gallery {
 }
 
 /// The name of a point, with its run's where there are several.
-fn name_in(runs: &[Run<'_>], run: usize, point: &Point<'_>) -> String {
+fn name_in(runs: &[RunView<'_>], run: usize, point: &Point<'_>) -> String {
     let name = point.name(&runs[run].short_axes);
     if runs.len() > 1 { format!("{}: {name}", runs[run].label) } else { name }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Measure, Run, measure::Mean};
+use super::{PointMeasure, RunView, measure::PlacedMean};
 use crate::report::points::{Point, column_setting, pieces, short_names, shown};
 
 /// Name of the axis that distinguishes several runs.
@@ -31,7 +31,7 @@ pub(in crate::report) struct Spot<'a> {
 }
 
 impl<'a> Spots<'a> {
-    pub(in crate::report) fn of(runs: &'a [Run<'a>]) -> Self {
+    pub(in crate::report) fn of(runs: &'a [RunView<'a>]) -> Self {
         let mut axes: Vec<String> = if runs.len() > 1 { vec![RUN.to_owned()] } else { Vec::new() };
         for axis in runs.iter().flat_map(|run| &run.table.axes) {
             if !axes.contains(axis) {
@@ -98,13 +98,13 @@ impl<'a> Spots<'a> {
 }
 
 impl Spot<'_> {
-    pub(in crate::report) fn mean(&self, measure: &Measure) -> Option<Mean> {
-        Mean::of(&self.point.completed().filter_map(measure.of).filter(|value| value.is_finite()).collect::<Vec<_>>())
+    pub(in crate::report) fn mean(&self, measure: &PointMeasure) -> Option<PlacedMean> {
+        PlacedMean::of(&self.point.completed().filter_map(measure.of).filter(|value| value.is_finite()).collect::<Vec<_>>())
     }
 }
 
 /// The point's value on an axis, which may be a fixed setting of its run.
-pub(in crate::report) fn value_of(run: &Run<'_>, point: &Point<'_>, axis: &str) -> String {
+pub(in crate::report) fn value_of(run: &RunView<'_>, point: &Point<'_>, axis: &str) -> String {
     if axis == RUN {
         return run.label.clone();
     }

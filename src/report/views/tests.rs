@@ -27,7 +27,7 @@ fn of_batches(rows: &[(u64, u64, Option<f64>)]) -> TrialTable {
 }
 
 fn equal_samples(table: &TrialTable) -> Option<(Vec<f64>, String)> {
-    let runs = [Run::new("r".into(), table)];
+    let runs = [RunView::new("r".into(), table)];
     let chart = Gallery::of(&runs).equal_samples.pop()?;
     let Picture::Lines(lines) = &chart.picture else { return None };
     Some((lines.lines[0].marks.iter().map(|mark| mark.y).collect(), chart.caption))
@@ -49,7 +49,7 @@ fn of_many_lines_the_best_are_shown_and_the_caption_says_so() {
     let cells: Vec<[&str; 2]> = cells.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
     let rows = cells.iter().enumerate().map(|(place, cells)| (row(place as u64 + 1, 100.0 + place as f64), &cells[..])).collect();
     let table = table(&["data.num_workers", "train.batch_size"], rows);
-    let runs = [Run::new("r".into(), &table)];
+    let runs = [RunView::new("r".into(), &table)];
     let gallery = Gallery::of(&runs);
     let chart = gallery.against.iter().find(|chart| chart.name == "throughput-against-data.num_workers").unwrap();
     let Picture::Lines(lines) = &chart.picture else { panic!("lines") };
@@ -94,7 +94,7 @@ fn keys_that_vary_together_are_points_and_no_lines() {
     let cells: Vec<[&str; 2]> = cells.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
     let rows = cells.iter().enumerate().map(|(place, cells)| (row(place as u64 + 1, 100.0), &cells[..])).collect();
     let table = table(&["train.batch_size", "model.d_model"], rows);
-    let gallery = Gallery::of(&[Run::new("r".into(), &table)]);
+    let gallery = Gallery::of(&[RunView::new("r".into(), &table)]);
     let Picture::Lines(lines) = &gallery.against[0].picture else { panic!("lines") };
     assert_eq!((lines.lines.len(), lines.lines[0].marks.len()), (1, 12));
     assert!(gallery.against[0].caption.contains("Each point by itself"), "{}", gallery.against[0].caption);
@@ -104,7 +104,7 @@ fn keys_that_vary_together_are_points_and_no_lines() {
 fn losses_of_validation_and_of_training_are_never_on_one_line() {
     let of = |id, valid| TrialRow { train_loss: Some(0.1), valid_loss: valid, ..row(id, 1.0) };
     let table = table(&["a.b"], vec![(of(1, Some(0.9)), &["1"]), (of(2, None), &["2"]), (of(3, Some(0.8)), &["3"])]);
-    let gallery = Gallery::of(&[Run::new("r".into(), &table)]);
+    let gallery = Gallery::of(&[RunView::new("r".into(), &table)]);
     let chart = gallery.against.iter().find(|chart| chart.name.starts_with("valid-loss")).unwrap();
     let Picture::Lines(lines) = &chart.picture else { panic!("lines") };
     assert_eq!(lines.lines[0].marks.iter().map(|mark| mark.y).collect::<Vec<_>>(), [0.9, 0.8]);
@@ -118,10 +118,10 @@ fn an_axis_of_one_run_is_a_setting_of_the_other() {
         table(&[], vec![(row(3, 3.0), &[])]),
     );
     let settings = Some(serde_json::json!({"model": {"dropout": 0.3}}));
-    let runs = [Run::new("a".into(), &swept), Run { settings, ..Run::new("b".into(), &plain) }];
+    let runs = [RunView::new("a".into(), &swept), RunView { settings, ..RunView::new("b".into(), &plain) }];
     let spots = Spots::of(&runs);
     assert_eq!(spots.axes, ["run", "model.dropout", "model.kind"]);
     assert_eq!(spots.spots[2].values, ["b", "0.3", "gpt"]);
-    let untold = [Run::new("a".into(), &swept), Run::new("b".into(), &plain)];
+    let untold = [RunView::new("a".into(), &swept), RunView::new("b".into(), &plain)];
     assert_eq!(Spots::of(&untold).spots[2].values[1], "not told");
 }

@@ -12,7 +12,7 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
     let experiment: Experiment = serde_yaml::from_str("{kiln: 1, name: x, model: {kind: matmul, size: 8}}").unwrap();
     let program = script(place, "trap '' TERM; : >$folder/deaf; while :; do sleep 0.05; done");
     let (trials, results, locks) = ([trial(&experiment, 1, 0)], place.join("results"), place.join("locks"));
-    let setting = Setting {
+    let setting = AttemptSetting {
         request: &request(&experiment, &trials, [&results, &program, &locks]),
         trial: &trials[0],
         folder: &RunFolder::at(place.join("run")),

@@ -314,7 +314,7 @@ fn link(gpu: &GpuFacts) -> Option<Check> {
 mod tests {
     use super::*;
     use crate::schedule::preflight::gpu::{MigName, tests::healthy};
-    use kiln_core::record::State;
+    use kiln_core::record::CheckState;
     use kiln_hardware::{GpuProcess, Reading};
 
     fn known<T>(value: T) -> Reading<T> {
@@ -325,61 +325,66 @@ mod tests {
         Reading::Absent(Absence::NotSupported)
     }
 
-    fn found(name: &str, change: impl FnOnce(&mut GpuFacts)) -> Option<(State, String)> {
+    fn found(name: &str, change: impl FnOnce(&mut GpuFacts)) -> Option<(CheckState, String)> {
         let mut gpu = healthy(3);
         change(&mut gpu);
         let check = checks(&gpu, Privacy::Full).into_iter().find(|check| check.name == name)?;
-        assert_eq!((check.gpu, check.remedy.is_some()), (Some(3), check.state >= State::Warning), "{check:?}");
+        assert_eq!((check.gpu, check.remedy.is_some()), (Some(3), check.state >= CheckState::Warning), "{check:?}");
         Some((check.state, check.evidence))
     }
 
     #[test]
     fn a_healthy_gpu_is_ok_in_everything() {
         let checks = checks(&healthy(0), Privacy::Masked);
-        assert!(checks.len() >= 10 && checks.iter().all(|check| check.state == State::Ok), "{checks:?}");
+        assert!(checks.len() >= 10 && checks.iter().all(|check| check.state == CheckState::Ok), "{checks:?}");
     }
 
     #[test]
     fn each_fault_is_seen_with_its_evidence() {
-        type Case = (&'static str, fn(&mut GpuFacts), State, &'static str);
+        type Case = (&'static str, fn(&mut GpuFacts), CheckState, &'static str);
         let cases: [Case; 27] = [
-            ("health", |gpu| gpu.lost = Some(Absence::Lost), State::Problem, "fell off the bus"),
-            ("recovery", |gpu| gpu.recovery_action = known(1), State::Problem, "reset"),
-            ("held-memory", |gpu| gpu.memory_used_bytes = known(8 << 30), State::Warning, "8.0 GiB are in use, but no process"),
-            ("persistence", |gpu| gpu.is_persistent = known(false), State::Warning, "each trial initializes it again"),
-            ("compute-mode", |gpu| gpu.compute_mode = known(2), State::Problem, "prohibited"),
-            ("compute-mode", |gpu| gpu.compute_mode = known(3), State::Warning, "exclusive"),
-            ("mig", |gpu| (gpu.is_mig, gpu.is_mig_pending) = (known(true), known(true)), State::Problem, "no instance"),
-            ("mig", |gpu| gpu.is_mig_pending = known(true), State::Warning, "off now, on after the next reset"),
-            ("ecc", |gpu| gpu.is_ecc_pending = known(false), State::Warning, "on now, off after the next restart"),
-            ("memory-errors", |gpu| gpu.uncorrected_errors = known(2), State::Problem, "2 uncorrected"),
-            ("row-remapping", |gpu| gpu.has_remap_failed = known(true), State::Problem, "could not be replaced"),
-            ("row-remapping", |gpu| gpu.are_rows_pending = known(true), State::Warning, "waiting to be replaced"),
-            ("row-remapping", |gpu| gpu.spent_banks = known(4), State::Warning, "left in 4 banks"),
-            ("retired-pages", |gpu| gpu.are_pages_pending = known(true), State::Warning, "waiting to be retired"),
-            ("power-limit", |gpu| gpu.power_limit = known(450_000), State::Warning, "450 W, below the board's default of 700 W"),
-            ("throttling", |gpu| gpu.event_reasons = known(0x48), State::Warning, "temperature (hardware), the hardware's slow-down"),
+            ("health", |gpu| gpu.lost = Some(Absence::Lost), CheckState::Problem, "fell off the bus"),
+            ("recovery", |gpu| gpu.recovery_action = known(1), CheckState::Problem, "reset"),
+            ("held-memory", |gpu| gpu.memory_used_bytes = known(8 << 30), CheckState::Warning, "8.0 GiB are in use, but no process"),
+            ("persistence", |gpu| gpu.is_persistent = known(false), CheckState::Warning, "each trial initializes it again"),
+            ("compute-mode", |gpu| gpu.compute_mode = known(2), CheckState::Problem, "prohibited"),
+            ("compute-mode", |gpu| gpu.compute_mode = known(3), CheckState::Warning, "exclusive"),
+            ("mig", |gpu| (gpu.is_mig, gpu.is_mig_pending) = (known(true), known(true)), CheckState::Problem, "no instance"),
+            ("mig", |gpu| gpu.is_mig_pending = known(true), CheckState::Warning, "off now, on after the next reset"),
+            ("ecc", |gpu| gpu.is_ecc_pending = known(false), CheckState::Warning, "on now, off after the next restart"),
+            ("memory-errors", |gpu| gpu.uncorrected_errors = known(2), CheckState::Problem, "2 uncorrected"),
+            ("row-remapping", |gpu| gpu.has_remap_failed = known(true), CheckState::Problem, "could not be replaced"),
+            ("row-remapping", |gpu| gpu.are_rows_pending = known(true), CheckState::Warning, "waiting to be replaced"),
+            ("row-remapping", |gpu| gpu.spent_banks = known(4), CheckState::Warning, "left in 4 banks"),
+            ("retired-pages", |gpu| gpu.are_pages_pending = known(true), CheckState::Warning, "waiting to be retired"),
+            ("power-limit", |gpu| gpu.power_limit = known(450_000), CheckState::Warning, "450 W, below the board's default of 700 W"),
+            ("throttling", |gpu| gpu.event_reasons = known(0x48), CheckState::Warning, "temperature (hardware), the hardware's slow-down"),
             (
                 "throttling",
                 |gpu| (gpu.event_reasons, gpu.utilization_percent, gpu.power_draw) = (known(0x4), hidden(), known(690_000)),
-                State::Warning,
+                CheckState::Warning,
                 "the power limit",
             ),
-            ("throttling", |gpu| gpu.event_reasons = known(0x4), State::Ok, "none now"),
-            ("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(0x44), hidden()), State::Warning, "by temperature (hardware)"),
-            ("temperature", |gpu| gpu.event_reasons = known(0x40), State::Warning, "35 °C, and it is slowed down by temperature now"),
-            ("temperature", |gpu| gpu.temperature_margin = known(4), State::Warning, "35 °C, 4 degrees below"),
+            ("throttling", |gpu| gpu.event_reasons = known(0x4), CheckState::Ok, "none now"),
+            (
+                "throttling",
+                |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(0x44), hidden()),
+                CheckState::Warning,
+                "by temperature (hardware)",
+            ),
+            ("temperature", |gpu| gpu.event_reasons = known(0x40), CheckState::Warning, "35 °C, and it is slowed down by temperature now"),
+            ("temperature", |gpu| gpu.temperature_margin = known(4), CheckState::Warning, "35 °C, 4 degrees below"),
             (
                 "temperature",
                 |gpu| (gpu.temperature, gpu.slowdown_temperature, gpu.temperature_margin) = (known(90), known(93), Reading::absent("old board")),
-                State::Warning,
+                CheckState::Warning,
                 "90 °C, 3 degrees below",
             ),
-            ("pcie-link", |gpu| (gpu.link_width, gpu.link_generation) = (known(8), known(1)), State::Warning, "x8 of x16: copies"),
+            ("pcie-link", |gpu| (gpu.link_width, gpu.link_generation) = (known(8), known(1)), CheckState::Warning, "x8 of x16: copies"),
             (
                 "pcie-link",
                 |gpu| (gpu.link_width, gpu.link_generation, gpu.utilization_percent) = (known(8), known(1), known(90)),
-                State::Warning,
+                CheckState::Warning,
                 "generation 1 x8 of generation 5 x16",
             ),
             (
@@ -388,16 +393,16 @@ mod tests {
                     (gpu.is_mig, gpu.is_mig_pending, gpu.mig_instances) =
                         (known(true), known(true), vec![MigName { uuid: "MIG-5".into(), place: None }])
                 },
-                State::Warning,
+                CheckState::Warning,
                 "with 1 instance:",
             ),
             (
                 "pcie-link",
                 |gpu| (gpu.link_generation, gpu.utilization_percent) = (known(3), known(90)),
-                State::Warning,
+                CheckState::Warning,
                 "generation 3 x16 of generation 5 x16 under load",
             ),
-            ("pcie-link", |gpu| gpu.link_generation = known(1), State::Ok, "the link is idle"),
+            ("pcie-link", |gpu| gpu.link_generation = known(1), CheckState::Ok, "the link is idle"),
         ];
         for (name, change, state, words) in cases {
             let (found, evidence) = found(name, change).unwrap_or_else(|| panic!("no check {name}"));
@@ -410,9 +415,9 @@ mod tests {
         let absent = || Reading::Absent(Absence::NotSupported);
         assert_eq!(found("ecc", |gpu| gpu.is_ecc = absent()), None);
         assert_eq!(found("row-remapping", |gpu| gpu.has_remap_failed = Reading::Absent(Absence::NotSupported)), None);
-        assert_eq!(found("processes", |gpu| gpu.users = ProcessList::Unknown("hidden".into())), Some((State::Unknown, "hidden".into())));
-        assert_eq!(found("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(4), known(99))).unwrap().0, State::Ok);
-        assert_eq!(found("persistence", |gpu| (gpu.is_persistent, gpu.is_display_active) = (known(false), known(true))).unwrap().0, State::Ok);
+        assert_eq!(found("processes", |gpu| gpu.users = ProcessList::Unknown("hidden".into())), Some((CheckState::Unknown, "hidden".into())));
+        assert_eq!(found("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(4), known(99))).unwrap().0, CheckState::Ok);
+        assert_eq!(found("persistence", |gpu| (gpu.is_persistent, gpu.is_display_active) = (known(false), known(true))).unwrap().0, CheckState::Ok);
     }
 
     #[test]
@@ -426,7 +431,7 @@ mod tests {
         assert!(words(&gpu, Privacy::Full).starts_with("other processes are running kernels (80 %)"));
         gpu.utilization_percent = hidden();
         let unknown = processes(&gpu, Privacy::Full);
-        assert!(unknown.evidence.contains("the driver does not say whether they work"), "{unknown:?}");
+        assert!(unknown.evidence.contains("the driver does not report whether they run kernels"), "{unknown:?}");
         assert!(!unknown.remedy.is_some_and(|remedy| remedy.contains("kill")));
     }
 

@@ -4,10 +4,10 @@
 use kiln_core::record::Check;
 use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
 
-use super::facts::{DriverVersions, Facts, SystemFacts};
+use super::facts::{DriverVersions, PreflightFacts, SystemFacts};
 
 /// All checks of the driver.
-pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     match &facts.driver {
         Ok(versions) => {
             let driver = facts.silence.as_ref().map_or_else(|| driver(versions, &facts.system), |silence| silent(versions, silence));
@@ -80,7 +80,7 @@ fn library(versions: &DriverVersions, system: &SystemFacts) -> Check {
 }
 
 /// CUDA needs a node under /dev that nvidia-smi does not.
-fn nodes(facts: &Facts) -> Check {
+fn nodes(facts: &PreflightFacts) -> Check {
     let nodes = &facts.system.nodes;
     let has = |name: &str| nodes.iter().any(|node| node == name);
     if facts.system.is_wsl {
@@ -99,16 +99,16 @@ fn nodes(facts: &Facts) -> Check {
     Check::ok("device-nodes", format!("/dev has {}", nodes.iter().filter(|node| !node.contains("cap")).cloned().collect::<Vec<_>>().join(", ")))
 }
 
-fn in_container<'a>(facts: &Facts, inside: &'a str, outside: &'a str) -> &'a str {
+fn in_container<'a>(facts: &PreflightFacts, inside: &'a str, outside: &'a str) -> &'a str {
     if is_container(facts) { inside } else { outside }
 }
 
-pub(super) fn is_container(facts: &Facts) -> bool {
+pub(super) fn is_container(facts: &PreflightFacts) -> bool {
     facts.host.container.value().is_some_and(|kind| kind != "wsl")
 }
 
 /// Check for absent NVML; a machine without an NVIDIA driver is not a problem.
-fn absent_driver(absent: &NvmlAbsent, facts: &Facts) -> Check {
+fn absent_driver(absent: &NvmlAbsent, facts: &PreflightFacts) -> Check {
     let evidence = absent.reason.clone();
     match absent.fault {
         NvmlFault::Library => no_library(absent, facts),
@@ -153,7 +153,7 @@ fn versions_apart(system: &SystemFacts) -> String {
     )
 }
 
-fn no_library(absent: &NvmlAbsent, facts: &Facts) -> Check {
+fn no_library(absent: &NvmlAbsent, facts: &PreflightFacts) -> Check {
     if let Some(module) = &facts.system.module_version {
         return Check::problem(
             "driver",
@@ -175,13 +175,13 @@ fn no_library(absent: &NvmlAbsent, facts: &Facts) -> Check {
 mod tests {
     use super::*;
     use crate::schedule::preflight::tests::facts;
-    use kiln_core::record::State;
+    use kiln_core::record::CheckState;
 
     fn absent(fault: NvmlFault, reason: &str) -> Result<DriverVersions, NvmlAbsent> {
         Err(NvmlAbsent { reason: reason.to_owned(), fault })
     }
 
-    fn one(change: impl FnOnce(&mut Facts)) -> (State, String, String) {
+    fn one(change: impl FnOnce(&mut PreflightFacts)) -> (CheckState, String, String) {
         let mut facts = facts();
         change(&mut facts);
         let check = checks(&facts).into_iter().max_by_key(|check| check.state).unwrap();
@@ -194,7 +194,7 @@ mod tests {
             facts.driver = absent(NvmlFault::Library, "no NVIDIA driver found: the system has no libnvidia-ml.so.1");
             facts.system.module_version = None;
         });
-        assert_eq!((state, evidence.ends_with("trials run on the CPU")), (State::Ok, true), "{evidence}");
+        assert_eq!((state, evidence.ends_with("trials run on the CPU")), (CheckState::Ok, true), "{evidence}");
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             })
         };
         let (state, evidence, remedy) = broken(Reading::Value("docker".into()));
-        assert_eq!((state, evidence.contains("590.48.01 is loaded"), remedy.contains("--gpus all")), (State::Problem, true, true));
+        assert_eq!((state, evidence.contains("590.48.01 is loaded"), remedy.contains("--gpus all")), (CheckState::Problem, true, true));
         assert!(broken(Reading::absent("none seen")).2.contains("libnvidia-compute"));
     }
 
@@ -218,7 +218,7 @@ mod tests {
             facts.system.module_version = Some("590.48.01".into());
             facts.system.library_version = Some("595.71.05".into());
         });
-        assert_eq!(state, State::Problem);
+        assert_eq!(state, CheckState::Problem);
         assert!(evidence.contains("module is 590.48.01, the library 595.71.05") && remedy.contains("restart"), "{evidence}");
     }
 
@@ -237,31 +237,31 @@ mod tests {
 
     #[test]
     fn versions_that_differ_are_seen_and_prefixes_are_not_differences() {
-        assert_eq!(one(|_| {}).0, State::Ok);
+        assert_eq!(one(|_| {}).0, CheckState::Ok);
         let (state, evidence, _) = one(|facts| facts.driver.as_mut().unwrap().nvml = Reading::Value("12.550.90.07".into()));
-        assert_eq!((state, evidence.as_str()), (State::Warning, "the library is 12.550.90.07, the driver 590.48.01"));
+        assert_eq!((state, evidence.as_str()), (CheckState::Warning, "the library is 12.550.90.07, the driver 590.48.01"));
         let windows = one(|facts| {
             facts.system.is_wsl = true;
             facts.driver.as_mut().unwrap().driver = Reading::Value("591.44".into());
             facts.system.module_version = None;
         });
-        assert_eq!(windows.0, State::Ok, "{windows:?}");
+        assert_eq!(windows.0, CheckState::Ok, "{windows:?}");
         let (state, evidence, _) = one(|facts| facts.system.module_version = Some("580.65.06".into()));
-        assert_eq!((state, evidence.contains("580.65.06")), (State::Problem, true));
+        assert_eq!((state, evidence.contains("580.65.06")), (CheckState::Problem, true));
     }
 
     #[test]
     fn a_driver_that_hangs_is_a_problem_and_an_unknown_cuda_is_said_as_one() {
         let (state, evidence, _) = one(|facts| facts.silence = Some("GPU 0: the driver has not answered for 5 s".into()));
-        assert_eq!((state, evidence.as_str()), (State::Problem, "590.48.01 is loaded, but GPU 0: the driver has not answered for 5 s"));
+        assert_eq!((state, evidence.as_str()), (CheckState::Problem, "590.48.01 is loaded, but GPU 0: the driver has not answered for 5 s"));
         let mut facts = facts();
         facts.driver.as_mut().unwrap().cuda = Reading::Absent(kiln_hardware::Absence::NoSymbol);
-        assert_eq!(checks(&facts)[0].evidence, "590.48.01 is loaded, its newest supported CUDA is unknown (this driver does not offer it)");
+        assert_eq!(checks(&facts)[0].evidence, "590.48.01 is loaded, its newest supported CUDA is unknown (this driver does not provide it)");
     }
 
     #[test]
     fn a_missing_uvm_node_explains_why_nvidia_smi_alone_works() {
         let (state, evidence, remedy) = one(|facts| facts.system.nodes = vec!["nvidia0".into(), "nvidiactl".into()]);
-        assert_eq!((state, evidence.contains("nvidia-smi works without it"), remedy.contains("nvidia-modprobe")), (State::Problem, true, true));
+        assert_eq!((state, evidence.contains("nvidia-smi works without it"), remedy.contains("nvidia-modprobe")), (CheckState::Problem, true, true));
     }
 }

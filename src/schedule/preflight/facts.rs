@@ -10,12 +10,12 @@ use std::{
 use kiln_core::{plan::Trial, units::listed};
 use kiln_hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus, silence_of};
 
-use super::{gpu::GpuFacts, trial_program::Answer};
+use super::{gpu::GpuFacts, trial_program::ExamineAnswer};
 use crate::readings::Privacy;
 
 /// All facts for the checks.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct PreflightFacts {
     pub driver: Result<DriverVersions, NvmlAbsent>,
     pub system: SystemFacts,
     /// The part of the driver that hangs, and the time waited for it.
@@ -26,11 +26,11 @@ pub struct Facts {
     pub leased: Option<Vec<String>>,
     pub environment: Environment,
     pub host: HostFacts,
-    pub place: Place,
+    pub place: RunsPlace,
     /// `None` without an experiment.
-    pub wish: Option<Wish>,
+    pub wish: Option<TrialDemand>,
     /// `None` before a launch, which does not examine a child.
-    pub answer: Option<Answer>,
+    pub answer: Option<ExamineAnswer>,
     /// Whether process ids and names of other users may be shown.
     pub privacy: Privacy,
 }
@@ -70,7 +70,7 @@ pub struct Environment {
 
 /// The folder of the runs, shared memory and swap.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct RunsPlace {
     pub results: PathBuf,
     /// Reason why the folder cannot be written.
     pub fault: Option<String>,
@@ -82,7 +82,7 @@ pub struct Place {
 
 /// Needs of an experiment's trials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct TrialDemand {
     /// The largest number of loader workers of a trial.
     pub most_workers: u64,
     pub most_cpu_threads: u64,
@@ -90,7 +90,7 @@ pub struct Wish {
 
 /// Sources of the facts.
 #[derive(Clone, Copy, Debug)]
-pub struct Sources<'a> {
+pub struct FactRoots<'a> {
     pub nvml: &'a Result<Nvml, NvmlAbsent>,
     /// Whether `nvml` is the system's library, so that the system's facts about its driver apply.
     pub is_system_nvml: bool,
@@ -101,9 +101,9 @@ pub struct Sources<'a> {
     pub patience: &'a Patience,
 }
 
-impl Facts {
+impl PreflightFacts {
     /// Reads the machine. Makes about 200 driver calls per GPU.
-    pub fn gather(sources: &Sources, leased: Option<Vec<String>>, answer: Option<Answer>) -> Self {
+    pub fn gather(sources: &FactRoots, leased: Option<Vec<String>>, answer: Option<ExamineAnswer>) -> Self {
         let (nvml, patience) = (sources.nvml.as_ref(), sources.patience);
         let host = host::read();
         let driver = nvml.map(|nvml| versions(*nvml, patience)).map_err(Clone::clone);
@@ -204,14 +204,14 @@ fn environment() -> Environment {
     }
 }
 
-fn place(results: &Path) -> Place {
+fn place(results: &Path) -> RunsPlace {
     let shared = Path::new("/dev/shm");
     let shared_memory_bytes = match rustix::fs::statvfs(shared) {
         Ok(disk) if shared.is_dir() => Reading::Value(disk.f_blocks.saturating_mul(disk.f_frsize)),
         Ok(_) => Reading::absent("there is no /dev/shm"),
         Err(error) => Reading::absent(format_args!("/dev/shm: {error}")),
     };
-    Place {
+    RunsPlace {
         results: results.to_owned(),
         fault: write_fault(results),
         free_bytes: Reading::from(host::disk_free_bytes(results)),
@@ -241,10 +241,10 @@ fn swap_used() -> Reading<u64> {
     Reading::or_absent(used, "/proc/meminfo does not say")
 }
 
-fn wish(trials: &[Trial], cores: u64) -> Wish {
+fn wish(trials: &[Trial], cores: u64) -> TrialDemand {
     let workers = trials.iter().filter_map(|trial| trial.data.loader()).map(|loader| loader.num_workers.resolve(cores));
     let threads = trials.iter().map(|trial| trial.train.cpu_threads.resolve(cores));
-    Wish { most_workers: workers.max().unwrap_or(0), most_cpu_threads: threads.max().unwrap_or(0) }
+    TrialDemand { most_workers: workers.max().unwrap_or(0), most_cpu_threads: threads.max().unwrap_or(0) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kiln_core::{
 };
 use kiln_hardware::Reading;
 
-use super::facts::{Facts, Wish};
+use super::facts::{PreflightFacts, TrialDemand};
 
 /// Below this a run's tables and checkpoints may not fit.
 const LITTLE_DISK_BYTES: u64 = 2 << 30;
@@ -19,7 +19,7 @@ const LITTLE_MEMORY_BYTES: u64 = 2 << 30;
 const BUSY_SHARE: f64 = 0.5;
 
 /// All checks of the host.
-pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let all = [
         Some(cpu(facts)),
         facts.wish.as_ref().map(|wish| workers(wish, facts)),
@@ -39,7 +39,7 @@ fn cores(count: f64) -> String {
     if count == 1.0 { "1 core".to_owned() } else { format!("{} cores", (count * 10.0).round() / 10.0) }
 }
 
-fn cpu(facts: &Facts) -> Check {
+fn cpu(facts: &PreflightFacts) -> Check {
     let host = &facts.host;
     let machine = host.logical_cores.value().map(|cores| *cores as f64);
     match (host.cgroup_cpu_cores.value(), machine) {
@@ -60,7 +60,7 @@ fn cpu(facts: &Facts) -> Check {
 }
 
 /// More workers than cores do not run at the same time.
-fn workers(wish: &Wish, facts: &Facts) -> Check {
+fn workers(wish: &TrialDemand, facts: &PreflightFacts) -> Check {
     let (asked, usable) = (wish.most_workers, facts.host.usable_cores);
     if asked <= usable {
         return Check::ok("num-workers", format!("at most {} on {}", counted(asked as usize, "loader worker"), cores(usable as f64)));
@@ -72,7 +72,7 @@ fn workers(wish: &Wish, facts: &Facts) -> Check {
     )
 }
 
-fn threads(wish: &Wish, facts: &Facts) -> Option<Check> {
+fn threads(wish: &TrialDemand, facts: &PreflightFacts) -> Option<Check> {
     let usable = facts.host.usable_cores;
     (wish.most_cpu_threads > usable).then(|| {
         Check::warning(
@@ -83,7 +83,7 @@ fn threads(wish: &Wish, facts: &Facts) -> Option<Check> {
     })
 }
 
-fn load(facts: &Facts) -> Option<Check> {
+fn load(facts: &PreflightFacts) -> Option<Check> {
     let (load, cores) = (*facts.host.load_1_minute.value()?, *facts.host.logical_cores.value()?);
     let evidence = format!("{load:.1} over the last minute, on {cores} logical cores");
     Some(if load > BUSY_SHARE * cores as f64 {
@@ -93,7 +93,7 @@ fn load(facts: &Facts) -> Option<Check> {
     })
 }
 
-fn governor(facts: &Facts) -> Option<Check> {
+fn governor(facts: &PreflightFacts) -> Option<Check> {
     let governor = facts.host.scaling_governor.value()?;
     Some(match governor.as_str() {
         "powersave" | "conservative" => Check::warning(
@@ -105,7 +105,7 @@ fn governor(facts: &Facts) -> Option<Check> {
     })
 }
 
-fn memory(facts: &Facts) -> Check {
+fn memory(facts: &PreflightFacts) -> Check {
     let host = &facts.host;
     let Some(total) = host.memory_bytes.value() else { return Check::unknown("memory", host.memory_bytes.reason().unwrap_or_default()) };
     let limit = host.cgroup_memory_bytes.value().filter(|limit| *limit < total);
@@ -120,7 +120,7 @@ fn memory(facts: &Facts) -> Check {
     }
 }
 
-fn swap(facts: &Facts) -> Check {
+fn swap(facts: &PreflightFacts) -> Check {
     match (&facts.place.swap_used_bytes, facts.host.swap_bytes.value()) {
         (_, Some(0)) => Check::ok("swap", "none"),
         (Reading::Value(used), total) if *used > total.copied().unwrap_or(0) / 2 => {
@@ -132,7 +132,7 @@ fn swap(facts: &Facts) -> Check {
 }
 
 /// kiln's workers are threads; only libraries that start processes need shared memory.
-fn shared_memory(facts: &Facts) -> Check {
+fn shared_memory(facts: &PreflightFacts) -> Check {
     const NAME: &str = "shared-memory";
     const LITTLE: u64 = 16 << 20;
     match &facts.place.shared_memory_bytes {
@@ -146,7 +146,7 @@ fn shared_memory(facts: &Facts) -> Check {
     }
 }
 
-fn disk(facts: &Facts) -> Check {
+fn disk(facts: &PreflightFacts) -> Check {
     let folder = facts.place.results.display();
     if let Some(fault) = &facts.place.fault {
         return Check::problem("disk", fault.clone(), "make this folder writable, or name another with `--results`");
@@ -163,7 +163,7 @@ fn disk(facts: &Facts) -> Check {
 }
 
 /// Other clock sources take microseconds or drift between processors.
-fn clock(facts: &Facts) -> Check {
+fn clock(facts: &PreflightFacts) -> Check {
     const NAME: &str = "clock-source";
     match &facts.host.clock_source {
         Reading::Value(source) if matches!(source.as_str(), "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page") => {
@@ -182,23 +182,31 @@ fn clock(facts: &Facts) -> Check {
 mod tests {
     use super::*;
     use crate::schedule::preflight::tests::facts;
-    use kiln_core::record::State;
+    use kiln_core::record::CheckState;
 
-    fn found(name: &str, change: impl FnOnce(&mut Facts)) -> (State, String) {
+    fn found(name: &str, change: impl FnOnce(&mut PreflightFacts)) -> (CheckState, String) {
         let mut facts = facts();
         change(&mut facts);
         let check = checks(&facts).into_iter().find(|check| check.name == name).unwrap();
-        assert_eq!(check.remedy.is_some(), check.state >= State::Warning, "{check:?}");
+        assert_eq!(check.remedy.is_some(), check.state >= CheckState::Warning, "{check:?}");
         (check.state, check.evidence)
     }
 
     #[test]
     fn each_shortage_is_seen_with_its_evidence() {
-        type Case = (&'static str, fn(&mut Facts), &'static str);
+        type Case = (&'static str, fn(&mut PreflightFacts), &'static str);
         let cases: [Case; 10] = [
             ("cpu", |facts| facts.host.cgroup_cpu_cores = Reading::Value(0.5), "allows 0.5 cores of 16 logical cores"),
-            ("num-workers", |facts| facts.wish = Some(Wish { most_workers: 40, most_cpu_threads: 1 }), "uses 40 loader workers, but only 16 cores"),
-            ("cpu-threads", |facts| facts.wish = Some(Wish { most_workers: 0, most_cpu_threads: 64 }), "`train.cpu_threads` is 64, but only 16"),
+            (
+                "num-workers",
+                |facts| facts.wish = Some(TrialDemand { most_workers: 40, most_cpu_threads: 1 }),
+                "uses 40 loader workers, but only 16 cores",
+            ),
+            (
+                "cpu-threads",
+                |facts| facts.wish = Some(TrialDemand { most_workers: 0, most_cpu_threads: 64 }),
+                "`train.cpu_threads` is 64, but only 16",
+            ),
             ("load", |facts| facts.host.load_1_minute = Reading::Value(9.0), "9.0 over the last minute, on 16"),
             ("cpu-governor", |facts| facts.host.scaling_governor = Reading::Value("powersave".into()), "`powersave`"),
             ("memory", |facts| facts.host.cgroup_memory_bytes = Reading::Value(1 << 30), "of which the control group allows 1.0 GiB"),
@@ -216,20 +224,20 @@ mod tests {
         ];
         for (name, change, words) in cases {
             let (state, evidence) = found(name, change);
-            assert!(state == State::Warning && evidence.contains(words), "{name}: {state} {evidence}");
+            assert!(state == CheckState::Warning && evidence.contains(words), "{name}: {state} {evidence}");
         }
     }
 
     #[test]
     fn a_roomy_host_is_ok_and_limits_are_told() {
         let mut facts = facts();
-        facts.wish = Some(Wish { most_workers: 8, most_cpu_threads: 16 });
+        facts.wish = Some(TrialDemand { most_workers: 8, most_cpu_threads: 16 });
         let checks = checks(&facts);
-        assert!(checks.len() >= 8 && checks.iter().all(|check| check.state == State::Ok), "{checks:?}");
+        assert!(checks.len() >= 8 && checks.iter().all(|check| check.state == CheckState::Ok), "{checks:?}");
         assert_eq!(
             found("cpu", |facts| facts.host.cgroup_cpu_cores = Reading::Value(4.0)),
-            (State::Ok, "the control group allows 4 cores of 16 logical cores".into())
+            (CheckState::Ok, "the control group allows 4 cores of 16 logical cores".into())
         );
-        assert_eq!(found("clock-source", |facts| facts.host.clock_source = Reading::absent("no such file")).0, State::Unknown);
+        assert_eq!(found("clock-source", |facts| facts.host.clock_source = Reading::absent("no such file")).0, CheckState::Unknown);
     }
 }

@@ -10,9 +10,9 @@ use kiln_core::{
 };
 
 use super::{
-    facts::Facts,
+    facts::PreflightFacts,
     loading::{LoadFault, LoadFaultKind},
-    trial_program::{Answer, Fault},
+    trial_program::{ChildFault, ExamineAnswer},
     visible,
 };
 use crate::schedule::devices::is_hidden_on_purpose;
@@ -25,7 +25,7 @@ const F32_TOLERANCE: f64 = 1e-5;
 const BF16_TOLERANCE: f64 = 1.0 / 64.0;
 
 /// All checks of the child; none if it was not examined.
-pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let Some(answer) = &facts.answer else { return Vec::new() };
     let mut checks = vec![program(answer)];
     checks.extend(libtorch(answer, facts));
@@ -42,18 +42,18 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 }
 
 /// Whether trials can run at all: the child starts, and the CPU computes correctly if it was tested.
-pub(super) fn can_run(answer: &Answer) -> bool {
+pub(super) fn can_run(answer: &ExamineAnswer) -> bool {
     let cpu_is_right = answer.products.iter().filter(|product| product.device == "cpu").all(|found| product_fault(found).is_none());
     let has_tried = answer.is_quick || built_in(answer).is_none() || answer.products.iter().any(|product| product.device == "cpu");
-    answer.build.is_some() && cpu_is_right && has_tried && !matches!(answer.fault, Some(Fault::Newer(_)))
+    answer.build.is_some() && cpu_is_right && has_tried && !matches!(answer.fault, Some(ChildFault::Newer(_)))
 }
 
-fn built_in(answer: &Answer) -> Option<&Libtorch> {
+fn built_in(answer: &ExamineAnswer) -> Option<&Libtorch> {
     answer.build.as_ref()?.libtorch.as_ref()
 }
 
 /// GPUs that libtorch sees and that compute correctly if they were tested.
-pub(super) fn usable_gpus(answer: &Answer) -> usize {
+pub(super) fn usable_gpus(answer: &ExamineAnswer) -> usize {
     let wrong = |at: u64| answer.products.iter().any(|product| product.device == format!("cuda:{at}") && product_fault(product).is_some());
     let devices = answer.cuda.as_ref().map_or(0, |cuda| cuda.devices);
     (0..devices).filter(|at| !wrong(*at)).count()
@@ -61,18 +61,18 @@ pub(super) fn usable_gpus(answer: &Answer) -> usize {
 
 const BUILD_IT: &str = "build it with `make build`, or set `KILN_TRIAL` to its path";
 
-fn program(answer: &Answer) -> Check {
+fn program(answer: &ExamineAnswer) -> Check {
     let (name, path) = ("trial-program", answer.program.display());
     match (&answer.fault, &answer.build) {
-        (Some(Fault::NotThere), _) => Check::problem(name, format!("{path} does not exist"), BUILD_IT),
-        (Some(Fault::NotStarted(why)), _) => Check::problem(name, format!("{path} cannot be started: {why}"), BUILD_IT),
-        (Some(Fault::Older), _) => {
+        (Some(ChildFault::NotThere), _) => Check::problem(name, format!("{path} does not exist"), BUILD_IT),
+        (Some(ChildFault::NotStarted(why)), _) => Check::problem(name, format!("{path} cannot be started: {why}"), BUILD_IT),
+        (Some(ChildFault::Older), _) => {
             Check::problem(name, format!("{path} does not know `--examine`: it is older than this kiln"), "build both programs: `make build`")
         }
-        (Some(Fault::Newer(number)), _) => {
+        (Some(ChildFault::Newer(number)), _) => {
             Check::problem(name, format!("{path} uses format {number}: it is newer than this kiln"), "build both programs: `make build`")
         }
-        (Some(Fault::Loading(_)), _) => Check::problem(name, format!("{path} does not start"), "see libtorch"),
+        (Some(ChildFault::Loading(_)), _) => Check::problem(name, format!("{path} does not start"), "see libtorch"),
         (Some(other), build) => Check::problem(name, format!("{path} {}", stopped(other, build.as_ref(), answer)), remedy_of(other)),
         (None, Some(build)) => Check::ok(name, format!("kiln-trial {} with {}", build.kiln_trial, build.engines.join(", "))),
         (None, None) => Check::unknown(name, format!("{path} printed nothing")),
@@ -80,7 +80,7 @@ fn program(answer: &Answer) -> Check {
 }
 
 /// Returns how a started child ended, and at which step.
-fn stopped(fault: &Fault, build: Option<&Build>, answer: &Answer) -> String {
+fn stopped(fault: &ChildFault, build: Option<&Build>, answer: &ExamineAnswer) -> String {
     let at = match (build, &answer.cuda, answer.products.last()) {
         (None, ..) => "before its first output".to_owned(),
         (Some(_), None, _) if answer.is_quick || !answer.products.is_empty() => "when it started CUDA".to_owned(),
@@ -91,32 +91,32 @@ fn stopped(fault: &Fault, build: Option<&Build>, answer: &Answer) -> String {
         ),
     };
     match fault {
-        Fault::Signal(signal) => {
+        ChildFault::Signal(signal) => {
             let name = signal_hook::low_level::signal_name(*signal).map(|name| format!(" ({name})")).unwrap_or_default();
             format!("crashed by signal {signal}{name} {at}")
         }
-        Fault::Silent(limit) => format!("did not end within {} and was stopped {at}", Seconds(limit.as_secs_f64())),
-        Fault::Ended { status, last_line } if last_line.is_empty() => format!("ended with status {status} {at}"),
-        Fault::Ended { status, last_line } => format!("ended with status {status} {at}: {last_line}"),
+        ChildFault::Silent(limit) => format!("did not end within {} and was stopped {at}", Seconds(limit.as_secs_f64())),
+        ChildFault::Ended { status, last_line } if last_line.is_empty() => format!("ended with status {status} {at}"),
+        ChildFault::Ended { status, last_line } => format!("ended with status {status} {at}: {last_line}"),
         _ => format!("stopped {at}"),
     }
 }
 
-fn remedy_of(fault: &Fault) -> &'static str {
+fn remedy_of(fault: &ChildFault) -> &'static str {
     match fault {
         // SIGBUS: access to a page of a truncated file.
-        Fault::Signal(7) => "a library of libtorch may be truncated: remove its folder under .libtorch and run `make libtorch` again",
-        Fault::Signal(4) => "this processor may lack instructions (AVX2) that libtorch needs",
-        Fault::Silent(_) => "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to exclude the GPUs",
+        ChildFault::Signal(7) => "a library of libtorch may be truncated: remove its folder under .libtorch and run `make libtorch` again",
+        ChildFault::Signal(4) => "this processor may lack instructions (AVX2) that libtorch needs",
+        ChildFault::Silent(_) => "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to exclude the GPUs",
         _ => "run `kiln-trial --examine` by hand; `make libtorch build` sets up libtorch and builds against it",
     }
 }
 
 const SET_UP: &str = "run `make libtorch`, or point `LIBTORCH` at a libtorch 2.11 folder, then `make build`";
 
-fn libtorch(answer: &Answer, facts: &Facts) -> Option<Check> {
+fn libtorch(answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
     const NAME: &str = "libtorch";
-    if let Some(Fault::Loading(fault)) = &answer.fault {
+    if let Some(ChildFault::Loading(fault)) = &answer.fault {
         return Some(not_loaded(fault, facts));
     }
     let build = answer.build.as_ref()?;
@@ -143,7 +143,7 @@ fn bare(version: &str) -> &str {
 }
 
 /// Returns the check for an error of the loader: the library, its fault and the searched folders.
-fn not_loaded(fault: &LoadFault, facts: &Facts) -> Check {
+fn not_loaded(fault: &LoadFault, facts: &PreflightFacts) -> Check {
     let library = &fault.library;
     let searched = match fault.searched.as_slice() {
         [] => String::new(),
@@ -194,7 +194,7 @@ fn missing_remedy(library: &str) -> &'static str {
 }
 
 /// Checks whether trials can use a GPU, and if not, why.
-fn cuda(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Check {
+fn cuda(libtorch: &Libtorch, answer: &ExamineAnswer, facts: &PreflightFacts) -> Check {
     const NAME: &str = "cuda";
     let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child stopped before this check") };
     let is_hidden = is_hidden_on_purpose(facts.environment.cuda_visible_devices.as_deref());
@@ -228,7 +228,7 @@ fn cpu_only(libtorch: &Libtorch, gpus: usize) -> Check {
 }
 
 /// "The device count is 0."
-fn no_device(driver: Option<&CudaDriver>, words: Option<&str>, facts: &Facts) -> Check {
+fn no_device(driver: Option<&CudaDriver>, words: Option<&str>, facts: &PreflightFacts) -> Check {
     let said = words.map(|words| format!(" (libtorch: {})", words.lines().next().unwrap_or(words))).unwrap_or_default();
     if facts.gpus.is_empty() && facts.driver.is_err() {
         return Check::ok("cuda", format!("built in, but there is no NVIDIA driver{said}; trials run on the CPU"));
@@ -238,7 +238,7 @@ fn no_device(driver: Option<&CudaDriver>, words: Option<&str>, facts: &Facts) ->
 }
 
 /// Returns the cause and the remedy for the result of `cuInit`.
-fn why_no_device(driver: Option<&CudaDriver>, facts: &Facts) -> (String, &'static str) {
+fn why_no_device(driver: Option<&CudaDriver>, facts: &PreflightFacts) -> (String, &'static str) {
     let Some(driver) = driver else {
         return (
             "the driver's CUDA library libcuda.so.1 cannot be loaded".to_owned(),
@@ -269,7 +269,7 @@ fn why_no_device(driver: Option<&CudaDriver>, facts: &Facts) -> (String, &'stati
 }
 
 /// The driver must be able to run the CUDA that libtorch was built with.
-fn cuda_version(libtorch: &Libtorch, answer: &Answer, facts: &Facts) -> Option<Check> {
+fn cuda_version(libtorch: &Libtorch, answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
     const NAME: &str = "cuda-version";
     let wanted = libtorch.cuda.as_ref()?;
     let told = facts.driver.as_ref().ok()?.cuda.value().cloned();
@@ -319,7 +319,7 @@ fn nvrtc(found: &Nvrtc) -> Check {
 }
 
 /// Whether libtorch has code for each GPU.
-fn capabilities(libtorch: &Libtorch, facts: &Facts) -> Vec<Check> {
+fn capabilities(libtorch: &Libtorch, facts: &PreflightFacts) -> Vec<Check> {
     if libtorch.cuda.is_none() || libtorch.architectures.is_empty() {
         return Vec::new();
     }
@@ -357,7 +357,7 @@ fn capability_of(digits: &str) -> Option<(u32, u32)> {
 }
 
 /// Checks whether CUDA numbers devices as nvidia-smi does. kiln uses UUIDs, so this only matters for indices in other programs.
-fn order(answer: &Answer, facts: &Facts) -> Option<Check> {
+fn order(answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
     let seen = &answer.cuda.as_ref()?.driver.as_ref()?.devices;
     let known: Vec<&String> = facts.gpus.iter().filter_map(|gpu| gpu.uuid.as_ref()).collect();
     if seen.len() != known.len() || known.len() < 2 {
@@ -375,7 +375,7 @@ fn order(answer: &Answer, facts: &Facts) -> Option<Check> {
     })
 }
 
-fn products(answer: &Answer) -> Vec<Check> {
+fn products(answer: &ExamineAnswer) -> Vec<Check> {
     if answer.build.is_some() && answer.is_quick {
         return vec![Check::skipped("product", "skipped by --quick")];
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kiln_core::record::{
-    State,
+    CheckState,
     examination::{Cuda, CudaDevice},
 };
 use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
@@ -11,7 +11,7 @@ use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
 use super::*;
 use crate::schedule::preflight::tests::{answer, facts};
 
-fn found(name: &str, change: impl FnOnce(&mut Facts, &mut Answer)) -> Check {
+fn found(name: &str, change: impl FnOnce(&mut PreflightFacts, &mut ExamineAnswer)) -> Check {
     let (mut facts, mut answer) = (facts(), answer());
     change(&mut facts, &mut answer);
     facts.answer = Some(answer);
@@ -20,11 +20,11 @@ fn found(name: &str, change: impl FnOnce(&mut Facts, &mut Answer)) -> Check {
     found.unwrap_or_else(|| panic!("no check {name} in {checks:?}")).clone()
 }
 
-fn libtorch_of(answer: &mut Answer) -> &mut Libtorch {
+fn libtorch_of(answer: &mut ExamineAnswer) -> &mut Libtorch {
     answer.build.as_mut().unwrap().libtorch.as_mut().unwrap()
 }
 
-fn cpu_flavour(answer: &mut Answer) {
+fn cpu_flavour(answer: &mut ExamineAnswer) {
     let libtorch = libtorch_of(answer);
     (libtorch.cuda, libtorch.cudnn, libtorch.architectures) = (None, None, Vec::new());
     answer.cuda = Some(Cuda::default());
@@ -35,21 +35,21 @@ fn a_child_in_good_order_has_only_good_checks() {
     let mut facts = facts();
     facts.answer = Some(answer());
     let checks = checks(&facts);
-    assert!(checks.iter().all(|check| check.state == State::Ok && check.remedy.is_none()), "{checks:?}");
+    assert!(checks.iter().all(|check| check.state == CheckState::Ok && check.remedy.is_none()), "{checks:?}");
     assert!(can_run(&answer()));
 }
 
 #[test]
 fn nvidia_smi_works_but_cuda_is_not_available() {
     let check = found("cuda", |_, answer| cpu_flavour(answer));
-    assert_eq!(check.state, State::Problem);
+    assert_eq!(check.state, CheckState::Problem);
     assert_eq!(check.evidence, "nvidia-smi shows a GPU, but CUDA is not available: this libtorch is a CPU-only build");
     assert!(check.remedy.unwrap().contains("KILN_LIBTORCH=cuda make libtorch build"));
     let fine = found("cuda", |facts, answer| {
         facts.gpus.clear();
         cpu_flavour(answer);
     });
-    assert_eq!(fine.state, State::Ok);
+    assert_eq!(fine.state, CheckState::Ok);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_cuda_half_that_does_not_load_is_named_with_the_library_it_lacks() {
         let fault = "libtorch_cuda.so cannot be loaded (libcudnn.so.9: cannot open shared object file: No such file or directory)";
         libtorch_of(answer).cuda_fault = Some(fault.to_owned());
     });
-    assert_eq!(check.state, State::Problem);
+    assert_eq!(check.state, CheckState::Problem);
     assert!(check.evidence.contains("its CUDA libraries do not load") && check.evidence.contains("libcudnn.so.9"), "{}", check.evidence);
 }
 
@@ -72,9 +72,9 @@ fn a_kernel_that_does_not_compile_is_a_warning_with_nvrtcs_words() {
         })
     };
     let good = with(None);
-    assert_eq!((good.state, good.evidence.as_str()), (State::Ok, "13.0, compiles for sm_90"));
+    assert_eq!((good.state, good.evidence.as_str()), (CheckState::Ok, "13.0, compiles for sm_90"));
     let bad = with(Some("nvrtcCompileProgram: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: failed to open libnvrtc-builtins.so.13.0.\nmore"));
-    assert_eq!(bad.state, State::Warning);
+    assert_eq!(bad.state, CheckState::Warning);
     assert!(
         bad.evidence.ends_with(
             "does not compile for sm_90: nvrtcCompileProgram: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: failed to open libnvrtc-builtins.so.13.0."
@@ -106,7 +106,7 @@ fn a_device_count_of_0_has_its_cause() {
         facts.driver = Err(NvmlAbsent { reason: "none".into(), fault: NvmlFault::Library });
         answer.cuda = Some(Cuda::default());
     });
-    assert_eq!(check.state, State::Ok);
+    assert_eq!(check.state, CheckState::Ok);
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn the_drivers_cuda_must_not_be_of_an_older_major_version() {
             libtorch_of(answer).cuda = Some(libtorch.to_owned());
         })
     };
-    assert_eq!(with("12.8", "13.0").state, State::Problem);
-    assert_eq!(with("12.2", "12.8").state, State::Ok);
-    assert_eq!(with("13.1", "12.8").state, State::Ok);
-    assert_eq!(with("?", "12.8").state, State::Unknown);
+    assert_eq!(with("12.8", "13.0").state, CheckState::Problem);
+    assert_eq!(with("12.2", "12.8").state, CheckState::Ok);
+    assert_eq!(with("13.1", "12.8").state, CheckState::Ok);
+    assert_eq!(with("?", "12.8").state, CheckState::Unknown);
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn a_gpu_needs_code_of_its_major_version_or_ptx_that_is_not_newer() {
         let list: Vec<String> = list.iter().map(|word| (*word).to_owned()).collect();
         covered(capability, &list).state
     };
-    assert_eq!(of("9.0", &["sm_80", "sm_90"]), State::Ok);
-    assert_eq!(of("8.9", &["sm_80"]), State::Ok);
-    assert_eq!(of("8.0", &["sm_86"]), State::Problem);
-    assert_eq!(of("7.0", &["sm_75", "sm_120", "compute_120"]), State::Problem);
-    assert_eq!(of("12.1", &["sm_90", "compute_120"]), State::Ok);
-    assert_eq!(of("10.0", &["sm_90a", "compute_120"]), State::Problem);
+    assert_eq!(of("9.0", &["sm_80", "sm_90"]), CheckState::Ok);
+    assert_eq!(of("8.9", &["sm_80"]), CheckState::Ok);
+    assert_eq!(of("8.0", &["sm_86"]), CheckState::Problem);
+    assert_eq!(of("7.0", &["sm_75", "sm_120", "compute_120"]), CheckState::Problem);
+    assert_eq!(of("12.1", &["sm_90", "compute_120"]), CheckState::Ok);
+    assert_eq!(of("10.0", &["sm_90a", "compute_120"]), CheckState::Problem);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_loaders_faults_name_library_place_and_remedy() {
         found("libtorch", |_, answer| {
             answer.build = None;
             let searched = searched.iter().map(|place| (*place).to_owned()).collect();
-            answer.fault = Some(Fault::Loading(LoadFault { library: library.to_owned(), kind, searched }));
+            answer.fault = Some(ChildFault::Loading(LoadFault { library: library.to_owned(), kind, searched }));
             assert!(!can_run(answer));
         })
     };
@@ -158,16 +158,16 @@ fn the_loaders_faults_name_library_place_and_remedy() {
 
 #[test]
 fn another_version_that_loads_is_a_problem_and_a_build_suffix_is_none() {
-    assert_eq!(found("libtorch", |_, answer| libtorch_of(answer).loaded = Some("2.11.0+cu130".into())).state, State::Ok);
+    assert_eq!(found("libtorch", |_, answer| libtorch_of(answer).loaded = Some("2.11.0+cu130".into())).state, CheckState::Ok);
     let check = found("libtorch", |_, answer| libtorch_of(answer).loaded = Some("2.9.1".into()));
-    assert_eq!((check.state, check.evidence.contains("compiled against 2.11.0")), (State::Problem, true));
+    assert_eq!((check.state, check.evidence.contains("compiled against 2.11.0")), (CheckState::Problem, true));
 }
 
 #[test]
 fn a_child_that_falls_silent_says_where() {
-    let crash = |change: fn(&mut Answer)| {
+    let crash = |change: fn(&mut ExamineAnswer)| {
         found("trial-program", |_, answer| {
-            answer.fault = Some(Fault::Signal(11));
+            answer.fault = Some(ChildFault::Signal(11));
             change(answer);
         })
     };
@@ -175,7 +175,7 @@ fn a_child_that_falls_silent_says_where() {
     assert!(crash(|_| {}).evidence.ends_with("after the f32 product on cuda:0"));
     let hung = found("trial-program", |_, answer| {
         answer.cuda = None;
-        answer.fault = Some(Fault::Silent(Duration::from_secs(120)));
+        answer.fault = Some(ChildFault::Silent(Duration::from_secs(120)));
         assert!(can_run(answer), "the CPU was tried before CUDA hung");
     });
     assert!(hung.evidence.contains("did not end within 2 min 0 s") && hung.remedy.unwrap().contains("CUDA_VISIBLE_DEVICES= kiln doctor"));
@@ -192,10 +192,10 @@ fn a_product_beyond_rounding_is_a_problem_and_only_the_cpus_stops_everything() {
     };
     // The error that TF32 would cause.
     let (state, evidence, runs) = wrong("cuda:0", Some(3e-4));
-    assert_eq!((state, runs), (State::Problem, true));
+    assert_eq!((state, runs), (CheckState::Problem, true));
     assert_eq!(evidence, "the product differs from the CPU's in f64 by 3.0e-4 of its largest element; rounding allows 1e-5");
     let (state, evidence, runs) = wrong("cpu", None);
-    assert_eq!((state, evidence.as_str(), runs), (State::Problem, "the product contains NaN", false));
+    assert_eq!((state, evidence.as_str(), runs), (CheckState::Problem, "the product contains NaN", false));
 }
 
 #[test]
@@ -208,5 +208,5 @@ fn an_order_of_its_own_is_told_where_there_are_several_gpus() {
             answer.cuda = Some(Cuda { devices: 2, driver: Some(CudaDriver { devices, ..CudaDriver::default() }), fault: None });
         })
     };
-    assert_eq!((with([0, 1]).state, with([1, 0]).state), (State::Ok, State::Warning));
+    assert_eq!((with([0, 1]).state, with([1, 0]).state), (CheckState::Ok, CheckState::Warning));
 }

@@ -20,9 +20,9 @@ use std::{path::Path, time::Duration};
 use kiln_core::{plan::Trial, record::Check};
 use kiln_hardware::{Nvml, NvmlAbsent, Patience};
 
-pub use facts::{Facts, Sources};
-pub use text::{Style, json, page};
-pub use trial_program::{Answer, Asking, ask};
+pub use facts::{FactRoots, PreflightFacts};
+pub use text::{TextStyle, json, page};
+pub use trial_program::{ExamineAnswer, ExamineRequest, ask};
 pub(super) use visible::NAME as VISIBLE_DEVICES;
 
 use crate::readings::Privacy;
@@ -44,7 +44,7 @@ pub struct Diagnosis {
 }
 
 /// Makes all checks of these facts.
-pub fn diagnose(facts: &Facts) -> Diagnosis {
+pub fn diagnose(facts: &PreflightFacts) -> Diagnosis {
     let seen = visible::seen(facts);
     let gpus = facts.gpus.iter().enumerate().flat_map(|(place, gpu)| match (&facts.leased, seen.contains(&place)) {
         (Some(leased), _) if !gpu.uuid.as_ref().is_some_and(|uuid| leased.contains(uuid)) => Vec::new(),
@@ -61,8 +61,8 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
 }
 
 /// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of the host.
-pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &Launch) -> Vec<Check> {
-    let sources = Sources {
+pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &PlannedLaunch) -> Vec<Check> {
+    let sources = FactRoots {
         nvml,
         is_system_nvml: launch.is_system_nvml,
         results: launch.results,
@@ -70,11 +70,11 @@ pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &Launch) ->
         privacy: launch.privacy,
         patience: launch.patience,
     };
-    diagnose(&Facts::gather(&sources, Some(launch.uuids.clone()), None)).checks
+    diagnose(&PreflightFacts::gather(&sources, Some(launch.uuids.clone()), None)).checks
 }
 
 /// The resources that a launch will use.
-pub(super) struct Launch<'a> {
+pub(super) struct PlannedLaunch<'a> {
     pub(super) is_system_nvml: bool,
     pub(super) results: &'a Path,
     pub(super) trials: &'a [Trial],
@@ -94,11 +94,11 @@ mod tests {
     use std::path::PathBuf;
 
     use super::{
-        facts::{DriverVersions, Environment, Place, SystemFacts},
+        facts::{DriverVersions, Environment, RunsPlace, SystemFacts},
         *,
     };
     use kiln_core::record::{
-        State,
+        CheckState,
         examination::{Build, Cuda, CudaDriver, Libtorch, Product},
     };
     use kiln_hardware::Reading;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// A healthy machine with one GPU, without findings of the child.
-    pub(in crate::schedule) fn facts() -> Facts {
+    pub(in crate::schedule) fn facts() -> PreflightFacts {
         let mut host = kiln_hardware::host::read();
         (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) = (known(16), 16, Reading::absent("no limit"));
         (host.memory_bytes, host.memory_available_bytes) = (known(64 << 30), known(60 << 30));
@@ -116,7 +116,7 @@ mod tests {
         (host.scaling_governor, host.load_1_minute) = (known("performance".to_owned()), known(0.2));
         (host.clock_source, host.container) = (known("tsc".to_owned()), Reading::absent("none seen"));
         let version = |text: &str| known(text.to_owned());
-        Facts {
+        PreflightFacts {
             driver: Ok(DriverVersions { driver: version("590.48.01"), nvml: version("13.590.48.01"), cuda: version("13.1") }),
             system: SystemFacts {
                 module_version: Some("590.48.01".to_owned()),
@@ -129,7 +129,7 @@ mod tests {
             leased: None,
             environment: Environment::default(),
             host,
-            place: Place {
+            place: RunsPlace {
                 results: PathBuf::from("results"),
                 fault: None,
                 free_bytes: known(100 << 30),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// The findings of a child on that machine.
-    pub(in crate::schedule) fn answer() -> Answer {
+    pub(in crate::schedule) fn answer() -> ExamineAnswer {
         let libtorch = Libtorch {
             compiled: "2.11.0".to_owned(),
             loaded: Some("2.11.0".to_owned()),
@@ -162,7 +162,7 @@ mod tests {
             seconds: Some(1e-3),
             fault: None,
         };
-        Answer {
+        ExamineAnswer {
             program: PathBuf::from("/opt/kiln/kiln-trial"),
             build: Some(Build { kiln_examination: 1, kiln_trial: "0.1.0".to_owned(), engines, libtorch: Some(libtorch) }),
             cuda: Some(Cuda { driver: Some(CudaDriver { name: "CUDA_SUCCESS".to_owned(), ..CudaDriver::default() }), devices: 1, fault: None }),
@@ -179,7 +179,7 @@ mod tests {
         let mut facts = facts();
         facts.gpus.push(gpu::tests::healthy(1));
         let answer = answer();
-        facts.answer = Some(Answer { cuda: Some(Cuda { devices: 2, ..answer.cuda.clone().unwrap() }), ..answer });
+        facts.answer = Some(ExamineAnswer { cuda: Some(Cuda { devices: 2, ..answer.cuda.clone().unwrap() }), ..answer });
         let found = diagnose(&facts);
         let mut labels: Vec<String> = found.checks.iter().map(Check::label).collect();
         labels.sort();
@@ -187,7 +187,7 @@ mod tests {
         labels.dedup();
         assert_eq!(labels.len(), count, "{labels:?}");
         assert_eq!((found.can_run, found.usable_gpus), (true, 2));
-        assert!(found.checks.iter().all(|check| check.state == State::Ok), "{:?}", found.checks);
+        assert!(found.checks.iter().all(|check| check.state == CheckState::Ok), "{:?}", found.checks);
     }
 
     #[test]
@@ -195,20 +195,20 @@ mod tests {
         let mut facts = facts();
         facts.gpus.push(gpu::tests::healthy(1));
         facts.gpus[1].power_limit = known(1);
-        let states = |facts: &Facts| {
+        let states = |facts: &PreflightFacts| {
             let of_1 = |check: &&Check| check.gpu == Some(1);
             diagnose(facts).checks.iter().filter(of_1).map(|check| check.state).max()
         };
-        assert_eq!(states(&facts), Some(State::Warning));
+        assert_eq!(states(&facts), Some(CheckState::Warning));
         facts.environment.cuda_visible_devices = Some("0".into());
-        assert_eq!(states(&facts), Some(State::Skipped));
+        assert_eq!(states(&facts), Some(CheckState::Skipped));
         facts.leased = Some(facts.gpus[0].uuid.iter().cloned().collect());
         assert_eq!(states(&facts), None);
         // The variable is checked against all GPUs, leased or not.
         facts.environment.cuda_visible_devices = Some("5".into());
         facts.leased = Some(Vec::new());
         let check = diagnose(&facts).checks.into_iter().find(|check| check.name == "visible-devices").unwrap();
-        assert!(check.state == State::Problem && check.evidence.contains("there is no GPU 5; the last one is GPU 1"), "{check:?}");
+        assert!(check.state == CheckState::Problem && check.evidence.contains("there is no GPU 5; the last one is GPU 1"), "{check:?}");
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         let nvml = Nvml::open(Some(Path::new("/nowhere")));
         let patience = Patience::default();
         let (results, privacy) = (Path::new("results"), Privacy::Masked);
-        let launch = Launch { is_system_nvml: false, results, trials: &[], uuids: Vec::new(), privacy, patience: &patience };
+        let launch = PlannedLaunch { is_system_nvml: false, results, trials: &[], uuids: Vec::new(), privacy, patience: &patience };
         let names: Vec<String> = before_launch(&nvml, &launch).into_iter().map(|check| check.name).collect();
         assert!(names.contains(&"disk".to_owned()) && !names.contains(&"libtorch".to_owned()), "{names:?}");
     }

@@ -1,6 +1,6 @@
 //! Formats a diagnosis as text and as JSON. One line per check, its remedy below; the last line is the conclusion.
 
-use kiln_core::record::{Check, State};
+use kiln_core::record::{Check, CheckState};
 use serde_json::{Value, json};
 
 use super::Diagnosis;
@@ -10,12 +10,12 @@ const DOCTOR: u32 = 1;
 
 /// Format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
+pub struct TextStyle {
     pub has_color: bool,
 }
 
 /// Returns the page, with a final line feed.
-pub fn page(diagnosis: &Diagnosis, style: Style) -> String {
+pub fn page(diagnosis: &Diagnosis, style: TextStyle) -> String {
     let widest = diagnosis.checks.iter().map(|check| check.label().chars().count()).max().unwrap_or(0);
     let mut page = String::new();
     for check in &diagnosis.checks {
@@ -29,13 +29,13 @@ pub fn page(diagnosis: &Diagnosis, style: Style) -> String {
 }
 
 /// Returns the state, padded to the width of the longest one.
-fn state(state: State, style: Style) -> String {
+fn state(state: CheckState, style: TextStyle) -> String {
     let word = format!("{state:<7}");
     let color = match state {
-        State::Ok => "32",
-        State::Skipped | State::Unknown => "2",
-        State::Warning => "33",
-        State::Problem => "31;1",
+        CheckState::Ok => "32",
+        CheckState::Skipped | CheckState::Unknown => "2",
+        CheckState::Warning => "33",
+        CheckState::Problem => "31;1",
     };
     if style.has_color { format!("\u{1b}[{color}m{word}\u{1b}[0m") } else { word }
 }
@@ -45,13 +45,13 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn count(checks: &[Check], state: State) -> usize {
+fn count(checks: &[Check], state: CheckState) -> usize {
     checks.iter().filter(|check| check.state == state).count()
 }
 
 fn summary(diagnosis: &Diagnosis) -> String {
     let counted = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let (problems, warnings) = (count(&diagnosis.checks, State::Problem), count(&diagnosis.checks, State::Warning));
+    let (problems, warnings) = (count(&diagnosis.checks, CheckState::Problem), count(&diagnosis.checks, CheckState::Warning));
     let verdict = match (diagnosis.can_run, diagnosis.usable_gpus) {
         (false, _) => "this machine cannot run trials".to_owned(),
         (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU only (`--device cpu`)".to_owned(),
@@ -67,8 +67,8 @@ pub fn json(diagnosis: &Diagnosis) -> Value {
         "kiln_doctor": DOCTOR,
         "can_run": diagnosis.can_run,
         "usable_gpus": diagnosis.usable_gpus,
-        "problems": count(&diagnosis.checks, State::Problem),
-        "warnings": count(&diagnosis.checks, State::Warning),
+        "problems": count(&diagnosis.checks, CheckState::Problem),
+        "warnings": count(&diagnosis.checks, CheckState::Warning),
         "checks": diagnosis.checks,
     })
 }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn lines_are_aligned_and_a_remedy_stands_beneath_its_check() {
-        let page = page(&diagnosis(), Style { has_color: false });
+        let page = page(&diagnosis(), TextStyle { has_color: false });
         let expected = "\
 ok       driver              590.48.01 is loaded
 warning  GPU 12 power-limit  450 W
@@ -99,13 +99,13 @@ problem  cuda                the device count is 0
 this machine can run trials, on the CPU: 1 problem, 1 warning
 ";
         assert_eq!(page, expected);
-        let cpu_alone = super::page(&Diagnosis { has_gpus: true, ..diagnosis() }, Style { has_color: false });
+        let cpu_alone = super::page(&Diagnosis { has_gpus: true, ..diagnosis() }, TextStyle { has_color: false });
         assert!(cpu_alone.contains("on the CPU only (`--device cpu`): 1 problem"), "{cpu_alone}");
     }
 
     #[test]
     fn color_is_added_around_the_state_alone() {
-        let colored = page(&diagnosis(), Style { has_color: true });
+        let colored = page(&diagnosis(), TextStyle { has_color: true });
         assert!(colored.starts_with("\u{1b}[32mok     \u{1b}[0m  driver"), "{colored:?}");
     }
 

@@ -17,14 +17,14 @@ use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
 
 /// The child's findings.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct ExamineAnswer {
     pub program: PathBuf,
     pub build: Option<Build>,
     pub cuda: Option<Cuda>,
     pub nvrtc: Vec<Nvrtc>,
     pub products: Vec<Product>,
     /// Cause of an early stop.
-    pub fault: Option<Fault>,
+    pub fault: Option<ChildFault>,
     /// Whether it completed.
     pub is_done: bool,
     /// Whether the matrix products were skipped.
@@ -33,7 +33,7 @@ pub struct Answer {
 
 /// Reason why the child stopped early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ChildFault {
     /// There is no such file.
     NotThere,
     /// The system refused to start it.
@@ -56,7 +56,7 @@ pub enum Fault {
 
 /// Options for the child.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
+pub struct ExamineRequest {
     /// Skip the matrix products.
     pub is_quick: bool,
     /// Time limit; the child is then killed.
@@ -64,15 +64,15 @@ pub struct Asking {
 }
 
 /// Starts `program` and reads its findings.
-pub fn ask(program: &Path, asking: Asking) -> Answer {
-    let mut answer = Answer { program: program.to_owned(), is_quick: asking.is_quick, ..Answer::default() };
+pub fn ask(program: &Path, asking: ExamineRequest) -> ExamineAnswer {
+    let mut answer = ExamineAnswer { program: program.to_owned(), is_quick: asking.is_quick, ..ExamineAnswer::default() };
     let child = match start(program, asking.is_quick) {
         Ok(child) => child,
-        Err(fault) => return Answer { fault: Some(fault), ..answer },
+        Err(fault) => return ExamineAnswer { fault: Some(fault), ..answer },
     };
     let heard = hear(child, asking.time_limit);
     let newer = take_findings(&mut answer, &heard.said);
-    answer.fault = newer.map(Fault::Newer).or_else(|| fault(program, &heard, &answer, asking.time_limit));
+    answer.fault = newer.map(ChildFault::Newer).or_else(|| fault(program, &heard, &answer, asking.time_limit));
     answer
 }
 
@@ -84,31 +84,31 @@ fn command(program: &Path) -> Command {
     command
 }
 
-fn start(program: &Path, is_quick: bool) -> Result<Child, Fault> {
+fn start(program: &Path, is_quick: bool) -> Result<Child, ChildFault> {
     if !program.exists() {
-        return Err(Fault::NotThere);
+        return Err(ChildFault::NotThere);
     }
     let mut command = command(program);
     if is_quick {
         command.arg("--quick");
     }
-    command.spawn().map_err(|error| Fault::NotStarted(error.to_string()))
+    command.spawn().map_err(|error| ChildFault::NotStarted(error.to_string()))
 }
 
 /// A child that ended or was killed.
-struct Heard {
+struct ExaminedChild {
     /// `None` if it had to be killed.
     status: Option<ExitStatus>,
     said: String,
     complained: String,
 }
 
-fn hear(mut child: Child, time_limit: Duration) -> Heard {
+fn hear(mut child: Child, time_limit: Duration) -> ExaminedChild {
     let (said, complained) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let status = wait(&mut child, time_limit);
     // A grandchild that holds a pipe open must not block this.
     let text = |stream: &Receiver<Vec<u8>>| stream.recv_timeout(Duration::from_secs(2)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Heard { status, said: text(&said).unwrap_or_default(), complained: text(&complained).unwrap_or_default() }
+    ExaminedChild { status, said: text(&said).unwrap_or_default(), complained: text(&complained).unwrap_or_default() }
 }
 
 /// Reads a stream to its end in a separate thread, so that the child never blocks.
@@ -143,7 +143,7 @@ fn wait(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
 }
 
 /// Parses the lines; returns the format's number if it is newer than this program's.
-fn take_findings(answer: &mut Answer, said: &str) -> Option<u32> {
+fn take_findings(answer: &mut ExamineAnswer, said: &str) -> Option<u32> {
     for line in said.lines() {
         match serde_json::from_str(line) {
             Ok(Finding::Build(build)) if build.kiln_examination > EXAMINATION => return Some(build.kiln_examination),
@@ -158,25 +158,25 @@ fn take_findings(answer: &mut Answer, said: &str) -> Option<u32> {
     None
 }
 
-fn fault(program: &Path, heard: &Heard, answer: &Answer, time_limit: Duration) -> Option<Fault> {
-    let Some(status) = heard.status else { return Some(Fault::Silent(time_limit)) };
+fn fault(program: &Path, heard: &ExaminedChild, answer: &ExamineAnswer, time_limit: Duration) -> Option<ChildFault> {
+    let Some(status) = heard.status else { return Some(ChildFault::Silent(time_limit)) };
     if let Some(mut fault) = load_fault(&heard.complained) {
         fault.searched = look_again(program).map(|said| searched(&said, &fault.library)).unwrap_or_default();
-        return Some(Fault::Loading(fault));
+        return Some(ChildFault::Loading(fault));
     }
     // The loader itself crashes on a file that is shorter than its headers say.
     if status.signal().is_some()
         && answer.build.is_none()
         && let Some(library) = look_again(program).ok().and_then(|said| cut_off(&said))
     {
-        return Some(Fault::Loading(LoadFault { library, kind: LoadFaultKind::Truncated, searched: Vec::new() }));
+        return Some(ChildFault::Loading(LoadFault { library, kind: LoadFaultKind::Truncated, searched: Vec::new() }));
     }
     let last_line = heard.complained.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
     match (status.signal(), status.code()) {
-        (Some(signal), _) => Some(Fault::Signal(signal)),
+        (Some(signal), _) => Some(ChildFault::Signal(signal)),
         (_, Some(0)) if answer.is_done => None,
-        (_, Some(2)) if answer.build.is_none() && last_line.contains("--examine") => Some(Fault::Older),
-        (_, status) => Some(Fault::Ended { status: status.unwrap_or(-1), last_line }),
+        (_, Some(2)) if answer.build.is_none() && last_line.contains("--examine") => Some(ChildFault::Older),
+        (_, status) => Some(ChildFault::Ended { status: status.unwrap_or(-1), last_line }),
     }
 }
 
@@ -191,11 +191,11 @@ mod tests {
     use super::*;
     use crate::schedule::program::write_program;
 
-    fn asked(script: &str, time_limit: Duration) -> Answer {
+    fn asked(script: &str, time_limit: Duration) -> ExamineAnswer {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("kiln-trial");
         write_program(&program, &format!("#!/bin/sh\n{script}\n"));
-        ask(&program, Asking { is_quick: true, time_limit })
+        ask(&program, ExamineRequest { is_quick: true, time_limit })
     }
 
     const BUILD: &str = r#"echo '{"finding":"build","kiln_examination":1,"kiln_trial":"0.1.0","engines":["flex"]}'"#;
@@ -204,14 +204,14 @@ mod tests {
     fn each_way_to_fall_silent_is_told_apart() {
         let fault = |script: &str| asked(script, Duration::from_secs(60)).fault;
         assert_eq!(fault(&format!("{BUILD}; echo '{{\"finding\":\"of next year\"}}'; echo '{{\"finding\":\"done\"}}'")), None);
-        assert_eq!(fault(BUILD), Some(Fault::Ended { status: 0, last_line: String::new() }));
-        assert_eq!(fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"), Some(Fault::Older));
-        assert_eq!(fault("kill -SEGV $$"), Some(Fault::Signal(11)));
-        assert_eq!(fault("echo first >&2; echo last >&2; exit 9"), Some(Fault::Ended { status: 9, last_line: "last".into() }));
-        assert_eq!(fault("exit 0"), Some(Fault::Ended { status: 0, last_line: String::new() }));
-        assert_eq!(fault(&BUILD.replace(":1,", ":7,")), Some(Fault::Newer(7)));
+        assert_eq!(fault(BUILD), Some(ChildFault::Ended { status: 0, last_line: String::new() }));
+        assert_eq!(fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"), Some(ChildFault::Older));
+        assert_eq!(fault("kill -SEGV $$"), Some(ChildFault::Signal(11)));
+        assert_eq!(fault("echo first >&2; echo last >&2; exit 9"), Some(ChildFault::Ended { status: 9, last_line: "last".into() }));
+        assert_eq!(fault("exit 0"), Some(ChildFault::Ended { status: 0, last_line: String::new() }));
+        assert_eq!(fault(&BUILD.replace(":1,", ":7,")), Some(ChildFault::Newer(7)));
         let loading = fault("echo 'x: error while loading shared libraries: libc10.so: cannot open shared object file: No such file' >&2; exit 127");
-        assert!(matches!(loading, Some(Fault::Loading(LoadFault { ref library, .. })) if library == "libc10.so"), "{loading:?}");
+        assert!(matches!(loading, Some(ChildFault::Loading(LoadFault { ref library, .. })) if library == "libc10.so"), "{loading:?}");
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         // On a busy machine a script may need longer than the first limit to print a line.
         let is_kept = [200, 2_000, 20_000].into_iter().map(Duration::from_millis).any(|limit| {
             let answer = asked(&format!("{BUILD}; exec sleep 600"), limit);
-            assert_eq!(answer.fault, Some(Fault::Silent(limit)));
+            assert_eq!(answer.fault, Some(ChildFault::Silent(limit)));
             answer.build.is_some_and(|build| build.kiln_trial == "0.1.0")
         });
         assert!(is_kept);
@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_file_that_is_missing_or_no_program_is_no_panic() {
-        let asking = Asking { is_quick: true, time_limit: Duration::from_secs(5) };
-        assert_eq!(ask(Path::new("/nowhere/kiln-trial"), asking).fault, Some(Fault::NotThere));
-        assert!(matches!(ask(Path::new("Cargo.toml"), asking).fault, Some(Fault::NotStarted(_))));
+        let asking = ExamineRequest { is_quick: true, time_limit: Duration::from_secs(5) };
+        assert_eq!(ask(Path::new("/nowhere/kiln-trial"), asking).fault, Some(ChildFault::NotThere));
+        assert!(matches!(ask(Path::new("Cargo.toml"), asking).fault, Some(ChildFault::NotStarted(_))));
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kiln_core::{record::Check, units::counted};
 
 use super::{
-    facts::Facts,
+    facts::PreflightFacts,
     gpu::{GpuFacts, MigName},
 };
 
@@ -14,7 +14,7 @@ use super::{
 pub(in crate::schedule) const NAME: &str = "visible-devices";
 
 /// Returns one check if the variable is set or the container runtime hides all GPUs; none otherwise.
-pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(text) = &facts.environment.cuda_visible_devices {
         checks.push(visible(text, facts));
@@ -32,7 +32,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 }
 
 /// The indices of the GPUs that the variable leaves visible, as a whole or as a MIG instance.
-pub(super) fn seen(facts: &Facts) -> Vec<usize> {
+pub(super) fn seen(facts: &PreflightFacts) -> Vec<usize> {
     match &facts.environment.cuda_visible_devices {
         Some(text) => {
             let places: BTreeSet<usize> = text.split(',').map_while(|entry| Some(find(entry.trim(), &facts.gpus).ok()?.gpu)).collect();
@@ -42,7 +42,7 @@ pub(super) fn seen(facts: &Facts) -> Vec<usize> {
     }
 }
 
-fn visible(text: &str, facts: &Facts) -> Check {
+fn visible(text: &str, facts: &PreflightFacts) -> Check {
     let gpus = &facts.gpus;
     if gpus.is_empty() {
         return Check::ok(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`, and there is no GPU to hide"));
@@ -66,15 +66,15 @@ fn visible(text: &str, facts: &Facts) -> Check {
 
 /// The device that one entry of `CUDA_VISIBLE_DEVICES` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named {
+struct NamedDevice {
     /// Position of the GPU.
     gpu: usize,
     /// Position of the MIG instance in it; `None` is the GPU, or its first instance.
     instance: Option<usize>,
 }
 
-fn find(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
-    let whole = |gpu| Named { gpu, instance: None };
+fn find(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
+    let whole = |gpu| NamedDevice { gpu, instance: None };
     if let Ok(index) = entry.parse::<u64>() {
         let last = gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
         return gpus
@@ -103,14 +103,14 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
 }
 
 /// `MIG-<uuid>`, or the older `MIG-GPU-<uuid of the GPU>/<instance>/<instance>`.
-fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<Named, String> {
+fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
     let is_it = |gpu: &GpuFacts, instance: &MigName| {
         let older = gpu.uuid.as_ref().zip(instance.place).map(|(board, (gpu, compute))| format!("MIG-{board}/{gpu}/{compute}"));
         instance.uuid == entry || older.is_some_and(|older| older == entry)
     };
     let found = gpus.iter().enumerate().find_map(|(gpu, facts)| Some((gpu, facts.mig_instances.iter().position(|instance| is_it(facts, instance))?)));
     if let Some((gpu, instance)) = found {
-        return Ok(Named { gpu, instance: Some(instance) });
+        return Ok(NamedDevice { gpu, instance: Some(instance) });
     }
     let parent = entry.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-")).and_then(|rest| rest.split('/').next());
     let owner = parent.and_then(|parent| gpus.iter().position(|gpu| gpu.uuid.as_deref() == Some(parent)));
@@ -126,7 +126,7 @@ fn twice(text: &str, gpu: &GpuFacts) -> Check {
     Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}` names {} twice; CUDA then shows no device at all", gpu.words()), "name each GPU once")
 }
 
-fn wrong(text: &str, why: &str, seen: &[Named], gpus: &[GpuFacts]) -> Check {
+fn wrong(text: &str, why: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Check {
     let left = match seen {
         [] => "no GPU is visible".to_owned(),
         some => format!("only {} is visible", some.iter().map(|named| gpus[named.gpu].words()).collect::<Vec<_>>().join(", ")),
@@ -140,7 +140,7 @@ fn wrong(text: &str, why: &str, seen: &[Named], gpus: &[GpuFacts]) -> Check {
     Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"), format!("available devices: {}", have.join(", ")))
 }
 
-fn leaves(text: &str, seen: &[Named], facts: &Facts) -> Check {
+fn leaves(text: &str, seen: &[NamedDevice], facts: &PreflightFacts) -> Check {
     let instances = seen.iter().filter(|named| named.instance.is_some()).count();
     let wholes = format!("{} of {} GPUs", seen.len() - instances, facts.gpus.len());
     let left = match (instances, seen.len() - instances) {
@@ -174,10 +174,10 @@ fn leaves(text: &str, seen: &[Named], facts: &Facts) -> Check {
 mod tests {
     use super::*;
     use crate::schedule::preflight::{gpu::tests::healthy, tests::facts};
-    use kiln_core::record::State;
+    use kiln_core::record::CheckState;
     use kiln_hardware::Reading;
 
-    fn with(text: &str, change: impl FnOnce(&mut Facts)) -> (State, String) {
+    fn with(text: &str, change: impl FnOnce(&mut PreflightFacts)) -> (CheckState, String) {
         let mut facts = facts();
         facts.gpus = vec![healthy(0), healthy(1)];
         facts.environment.cuda_visible_devices = Some(text.to_owned());
@@ -189,23 +189,23 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         let cases = [
-            ("", State::Warning, "is empty, which hides every GPU"),
-            ("-1", State::Warning, "hides every GPU"),
-            ("2", State::Problem, "there is no GPU 2; the last one is GPU 1; no GPU is visible"),
-            ("0,7", State::Problem, "there is no GPU 7; the last one is GPU 1; only GPU 0 (NVIDIA H200) is visible"),
-            ("0,-1,1", State::Problem, "CUDA stops reading there"),
-            ("0,0", State::Problem, "names GPU 0 (NVIDIA H200) twice"),
-            ("0,GPU-0aaa", State::Problem, "twice"),
-            ("0,,1", State::Problem, "an entry is empty"),
-            ("GPU-77", State::Problem, "no GPU here has the UUID GPU-77"),
-            ("cuda:0", State::Problem, "`cuda:0` is not an index or a UUID"),
-            ("GPU-", State::Problem, "is not an index or a UUID"),
-            ("MIG-1b2c", State::Problem, "no GPU here has the MIG instance MIG-1b2c"),
-            ("MIG-GPU-0aaaaaaa-0000-0000-0000-000000000000/1/0", State::Problem, "not in MIG mode"),
-            ("MIG-GPU-9/1/0", State::Problem, "a GPU that is not here"),
-            ("0, 1", State::Warning, "spaces"),
-            ("0,1", State::Ok, "leaves 2 of 2 GPUs"),
-            ("GPU-1aaaaaaa", State::Ok, "leaves 1 of 2 GPUs"),
+            ("", CheckState::Warning, "is empty, which hides every GPU"),
+            ("-1", CheckState::Warning, "hides every GPU"),
+            ("2", CheckState::Problem, "there is no GPU 2; the last one is GPU 1; no GPU is visible"),
+            ("0,7", CheckState::Problem, "there is no GPU 7; the last one is GPU 1; only GPU 0 (NVIDIA H200) is visible"),
+            ("0,-1,1", CheckState::Problem, "CUDA stops reading there"),
+            ("0,0", CheckState::Problem, "names GPU 0 (NVIDIA H200) twice"),
+            ("0,GPU-0aaa", CheckState::Problem, "twice"),
+            ("0,,1", CheckState::Problem, "an entry is empty"),
+            ("GPU-77", CheckState::Problem, "no GPU here has the UUID GPU-77"),
+            ("cuda:0", CheckState::Problem, "`cuda:0` is not an index or a UUID"),
+            ("GPU-", CheckState::Problem, "is not an index or a UUID"),
+            ("MIG-1b2c", CheckState::Problem, "no GPU here has the MIG instance MIG-1b2c"),
+            ("MIG-GPU-0aaaaaaa-0000-0000-0000-000000000000/1/0", CheckState::Problem, "not in MIG mode"),
+            ("MIG-GPU-9/1/0", CheckState::Problem, "a GPU that is not here"),
+            ("0, 1", CheckState::Warning, "spaces"),
+            ("0,1", CheckState::Ok, "leaves 2 of 2 GPUs"),
+            ("GPU-1aaaaaaa", CheckState::Ok, "leaves 1 of 2 GPUs"),
         ];
         for (text, state, words) in cases {
             let (found, evidence) = with(text, |_| {});
@@ -216,39 +216,39 @@ mod tests {
 
     #[test]
     fn instances_of_a_gpu_in_mig_mode_are_found() {
-        let mig = |facts: &mut Facts| {
+        let mig = |facts: &mut PreflightFacts| {
             facts.gpus[1].is_mig = Reading::Value(true);
             let instance = |number: u64| MigName { uuid: format!("MIG-{number}"), place: Some((number, 0)) };
             facts.gpus[1].mig_instances = vec![instance(5), instance(6)];
         };
-        assert_eq!(with("MIG-5", mig), (State::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5` leaves 1 MIG instance".to_owned()));
-        assert_eq!(with("MIG-5,MIG-6", mig), (State::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5,MIG-6` leaves 2 MIG instances".to_owned()));
-        assert_eq!(with("0,MIG-6", mig), (State::Ok, "`CUDA_VISIBLE_DEVICES=0,MIG-6` leaves 1 of 2 GPUs and 1 MIG instance".to_owned()));
+        assert_eq!(with("MIG-5", mig), (CheckState::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5` leaves 1 MIG instance".to_owned()));
+        assert_eq!(with("MIG-5,MIG-6", mig), (CheckState::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5,MIG-6` leaves 2 MIG instances".to_owned()));
+        assert_eq!(with("0,MIG-6", mig), (CheckState::Ok, "`CUDA_VISIBLE_DEVICES=0,MIG-6` leaves 1 of 2 GPUs and 1 MIG instance".to_owned()));
         let older = "MIG-GPU-1aaaaaaa-0000-0000-0000-000000000000";
-        assert_eq!(with(&format!("{older}/6/0"), mig).0, State::Ok);
+        assert_eq!(with(&format!("{older}/6/0"), mig).0, CheckState::Ok);
         for (text, words) in
             [(format!("{older}/6/1"), "has no instance"), (format!("MIG-6,{older}/6/0"), "twice"), ("MIG-7".into(), "no GPU here has")]
         {
             let (state, evidence) = with(&text, mig);
-            assert!(state == State::Problem && evidence.contains(words), "{text}: {evidence}");
+            assert!(state == CheckState::Problem && evidence.contains(words), "{text}: {evidence}");
         }
     }
 
     #[test]
     fn indices_of_unlike_gpus_are_ambiguous_until_the_order_is_set() {
-        let unlike = |facts: &mut Facts| facts.gpus[1].name = Reading::Value("NVIDIA T4".into());
-        assert_eq!(with("1", unlike).0, State::Warning);
-        let ordered = |facts: &mut Facts| {
+        let unlike = |facts: &mut PreflightFacts| facts.gpus[1].name = Reading::Value("NVIDIA T4".into());
+        assert_eq!(with("1", unlike).0, CheckState::Warning);
+        let ordered = |facts: &mut PreflightFacts| {
             unlike(facts);
             facts.environment.cuda_device_order = Some("PCI_BUS_ID".into());
         };
-        assert_eq!(with("1", ordered).0, State::Ok);
-        assert_eq!(with("GPU-1aaaaaaa", unlike).0, State::Ok);
+        assert_eq!(with("1", ordered).0, CheckState::Ok);
+        assert_eq!(with("GPU-1aaaaaaa", unlike).0, CheckState::Ok);
     }
 
     #[test]
     fn without_a_gpu_there_is_nothing_to_hide_and_a_void_container_says_so() {
-        assert_eq!(with("5", |facts| facts.gpus.clear()).0, State::Ok);
+        assert_eq!(with("5", |facts| facts.gpus.clear()).0, CheckState::Ok);
         let mut facts = facts();
         facts.gpus.clear();
         facts.environment.nvidia_visible_devices = Some("void".into());

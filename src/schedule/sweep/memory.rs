@@ -2,14 +2,14 @@
 
 use kiln_core::{plan::Outcome, record::TrialRow, spec::OnOom, units::counted};
 
-use super::{Sweep, fallback, open};
+use super::{LaunchState, fallback, open};
 use crate::schedule::{
-    instruments::TrialReadings,
+    instruments::AttemptReadings,
     memory,
-    row::{Facts, row},
+    row::{AttemptFacts, row},
 };
 
-impl Sweep<'_> {
+impl LaunchState<'_> {
     /// Returns the reason to skip a trial on a slot: a trial that needs at most as much memory ran out of at least as much. `None` if it may run.
     pub(super) fn too_large(&self, index: usize, slot: usize) -> Option<String> {
         let trial = &self.trials[index];
@@ -49,14 +49,14 @@ impl Sweep<'_> {
     /// Writes the row of a skipped trial.
     pub(super) fn skip(&mut self, index: usize, slot: usize, reason: String) {
         let (trial, gpus) = (self.trials[index].clone(), self.gpus(slot));
-        let readings = TrialReadings { memory_limit_bytes: self.memory_of(slot), ..TrialReadings::default() };
+        let readings = AttemptReadings { memory_limit_bytes: self.memory_of(slot), ..AttemptReadings::default() };
         let cpu_name = self.instruments.cpu_name();
         let driver = self.instruments.driver();
-        let row = row(&Facts {
+        let row = row(&AttemptFacts {
             devices: &gpus,
             cpu_name: cpu_name.as_deref().filter(|_| gpus.is_empty()),
             driver: driver.as_deref(),
-            ..Facts::of_end(&trial, self.open.launch, (Outcome::Skipped, reason), &readings, open::cores())
+            ..AttemptFacts::of_end(&trial, self.open.launch, (Outcome::Skipped, reason), &readings, open::cores())
         });
         self.keep(row, index);
     }

@@ -4,27 +4,27 @@ use std::path::Path;
 
 use kiln_core::{
     record::{
-        Check, State,
+        Check, CheckState,
         run_folder::{Lock, lock},
     },
     spec::{DeviceName, Devices, Engine},
 };
 
-use crate::schedule::{Request, Stop, clock, open, pools::Pools, preflight};
+use crate::schedule::{RunRequest, RunStop, clock, open, pools::Pools, preflight};
 
 /// # Errors
 /// If the trial program does not exist or is not executable.
-pub(super) fn without_program(program: &Path) -> Result<(), Stop> {
+pub(super) fn without_program(program: &Path) -> Result<(), RunStop> {
     if program.is_file() {
         return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
             Ok(()) => Ok(()),
-            Err(error) => Err(Stop::CannotRun(format!(
+            Err(error) => Err(RunStop::CannotRun(format!(
                 "{}: the trial program is not executable ({error}); run `chmod +x` on it, or name another in `KILN_TRIAL`",
                 program.display()
             ))),
         };
     }
-    Err(Stop::CannotRun(format!(
+    Err(RunStop::CannotRun(format!(
         "{}: the trial program does not exist; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
         program.display()
     )))
@@ -32,11 +32,11 @@ pub(super) fn without_program(program: &Path) -> Result<(), Stop> {
 
 /// # Errors
 /// If another launch runs the experiment.
-pub(super) fn take_lock(request: &Request) -> Result<Lock, Stop> {
+pub(super) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
     let name = &request.experiment.name;
     match lock(request.results, name, std::process::id(), &clock::utc_now()) {
         Ok(Ok(lock)) => Ok(lock),
-        Ok(Err(holder)) => Err(Stop::CannotRun(format!(
+        Ok(Err(holder)) => Err(RunStop::CannotRun(format!(
             "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
             holder.0,
             request.results.join(name).display()
@@ -47,12 +47,12 @@ pub(super) fn take_lock(request: &Request) -> Result<Lock, Stop> {
 
 /// Refuses a launch whose `CUDA_VISIBLE_DEVICES` names only GPUs that do not exist: the trials that would
 /// use a GPU would run on the CPU without notice.
-pub(super) fn mistaken_variable(request: &Request, pools: &Pools, checks: &[Check]) -> Result<(), Stop> {
+pub(super) fn mistaken_variable(request: &RunRequest, pools: &Pools, checks: &[Check]) -> Result<(), RunStop> {
     let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
-    let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == State::Problem);
+    let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == CheckState::Problem);
     match mistake {
         Some(check) if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() => {
-            Err(Stop::CannotRun(format!("{}; `--device cpu` runs the trials on the CPU", preflight::notice(check))))
+            Err(RunStop::CannotRun(format!("{}; `--device cpu` runs the trials on the CPU", preflight::notice(check))))
         }
         _ => Ok(()),
     }

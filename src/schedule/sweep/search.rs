@@ -2,10 +2,10 @@
 
 use kiln_core::plan::Trial;
 
-use super::{Sweep, open};
-use crate::schedule::{Request, Stop, open::Old};
+use super::{LaunchState, open};
+use crate::schedule::{RunRequest, RunStop, open::Old};
 
-impl Sweep<'_> {
+impl LaunchState<'_> {
     /// Puts the next trials of the search at the end of the queue; returns whether there are any.
     pub(super) fn ask_for_more(&mut self) -> bool {
         let Some(search) = self.request.search else { return false };
@@ -34,7 +34,7 @@ impl Sweep<'_> {
 }
 
 /// Handles a search whose last row was written but whose end was not.
-pub(super) fn note_end(request: &Request, old: &Old) -> Result<(), Stop> {
+pub(super) fn note_end(request: &RunRequest, old: &Old) -> Result<(), RunStop> {
     if request.search.is_none() || !old.file.is_searching {
         return Ok(());
     }

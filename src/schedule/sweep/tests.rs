@@ -6,12 +6,12 @@ use kiln_core::{
 };
 
 use super::*;
-use crate::schedule::{Selection, Style, instruments::DeviceFacts, program::write_program};
+use crate::schedule::{ProgressMode, Selection, instruments::LeasedGpu, program::write_program};
 
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
 
-fn gpu(index: u32) -> DeviceFacts {
-    DeviceFacts { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30), ..DeviceFacts::default() }
+fn gpu(index: u32) -> LeasedGpu {
+    LeasedGpu { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30), ..LeasedGpu::default() }
 }
 
 pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
@@ -39,8 +39,8 @@ pub(in crate::schedule) fn request<'a>(
     experiment: &'a Experiment,
     trials: &'a [Trial],
     [results, trial_program, locks]: [&'a PathBuf; 3],
-) -> Request<'a> {
-    Request {
+) -> RunRequest<'a> {
+    RunRequest {
         search: None,
         experiment,
         resolved: "",
@@ -54,7 +54,7 @@ pub(in crate::schedule) fn request<'a>(
         command_line: &[],
         data: &NO_DATA,
         sha256: |_| Err(io::Error::other("no program of note")),
-        style: Style::Quiet,
+        style: ProgressMode::Quiet,
     }
 }
 
@@ -69,9 +69,9 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
         own=$(cat $run/trials/*/1/device | grep -c -- \"$CUDA_VISIBLE_DEVICES\")\n\
         while [ $(cat $run/trials/*/1/device | wc -l) -lt $((2 * own)) ]; do sleep 0.01; done";
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
-    let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
-    assert_eq!(report.end, End::Finished);
+    assert_eq!(report.end, LaunchEnd::Finished);
     let uuids: Vec<&str> = report.rows.iter().map(|row| row.fixed.device_uuid.as_deref().unwrap()).collect();
     assert!(uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2], "{uuids:?}");
     assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
@@ -99,9 +99,9 @@ fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [trial(&experiment, 1, 0)];
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), "touch $run/full"));
-    let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let report = run_on(&request, Instruments::pretending(vec![gpu(0)]), until_full).unwrap();
-    assert_eq!((report.end, report.left, report.rows[0].fixed.outcome), (End::Finished, 0, Outcome::Diverged));
+    assert_eq!((report.end, report.left, report.rows[0].fixed.outcome), (LaunchEnd::Finished, 0, Outcome::Diverged));
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
     let lines = "if mkdir $run/first; then\n  while [ ! -e $run/second ]; do sleep 0.01; done; touch $run/full\n\
         else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.1\nfi";
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
-    let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap().failure.unwrap();
-    assert!(matches!(&stopped, Stop::CannotRun(what) if what.contains("full")), "{stopped}");
+    assert!(matches!(&stopped, RunStop::CannotRun(what) if what.contains("full")), "{stopped}");
     let run = kiln_core::record::run_folder::runs(&results, "x").remove(0);
     let rows = kiln_core::record::TrialTable::read(&run.trials_table()).unwrap().rows;
     assert_eq!(rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(), [Outcome::Diverged; 2]);
@@ -130,8 +130,8 @@ fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [1, 2].map(|number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) });
     let (locks, program) = (place.path().join("locks"), script(place.path(), "[ $CUDA_VISIBLE_DEVICES = GPU-1 ] || exit 3"));
-    let lose = |results: &PathBuf, gpus: Vec<DeviceFacts>| {
-        let request = Request { resolved: text, ..request(&experiment, &trials, [results, &program, &locks]) };
+    let lose = |results: &PathBuf, gpus: Vec<LeasedGpu>| {
+        let request = RunRequest { resolved: text, ..request(&experiment, &trials, [results, &program, &locks]) };
         let mut instruments = Instruments::pretending(gpus);
         instruments.pretended_lost = vec!["GPU-0".to_owned()];
         let ended = run(&request, instruments).map_err(|stop| stop.to_string());
@@ -140,7 +140,7 @@ fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
         (ended, kiln_core::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
     };
     let (ended, rows) = lose(&place.path().join("two"), vec![gpu(0), gpu(1)]);
-    assert_eq!(ended, Ok(End::Finished));
+    assert_eq!(ended, Ok(LaunchEnd::Finished));
     let reason = rows[0].fixed.reason.as_deref().unwrap();
     assert!(reason.contains(" lost its device: GPU 0 (pretended) was lost (NVML: pretended) after "), "{reason}");
     let found: Vec<_> = rows.iter().map(|row| (row.fixed.outcome, row.fixed.device_uuid.as_deref().unwrap())).collect();
@@ -160,10 +160,10 @@ fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder()
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), PathBuf::from("/bin/true"));
     fs::create_dir(&locks).unwrap();
     let _held = kiln_core::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711").unwrap().unwrap();
-    let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let refused = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap_err();
-    assert!(matches!(&refused, Stop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased by process 4711")), "{refused}");
-    let free = Request { visible_devices: Some("0"), ..request };
+    assert!(matches!(&refused, RunStop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased by process 4711")), "{refused}");
+    let free = RunRequest { visible_devices: Some("0"), ..request };
     assert_eq!(run(&free, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap().rows[0].fixed.device_uuid.as_deref(), Some("GPU-0"));
 }
 
@@ -176,11 +176,11 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     let auto = |number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) };
     let trials = [Trial { train: f32, ..auto(1) }, auto(2)];
     let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), ""));
-    let request = Request { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
     let refused = run(&request, Instruments::pretending(Vec::new())).unwrap_err();
     let begins = "trial 0000000002 has `train.precision: tf32`, which needs a GPU, and there is none for it (no NVML at /nonexistent";
     let ends = "); use another precision, or name a GPU with `--device`";
-    assert!(matches!(&refused, Stop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)), "{refused}");
+    assert!(matches!(&refused, RunStop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)), "{refused}");
     assert!(kiln_core::record::run_folder::runs(&results, "x").is_empty(), "nothing was started");
     let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
     assert_eq!(report.rows.len(), 2, "a GPU has it, as far as the parent knows");

@@ -83,7 +83,7 @@ enum GptSize {
 }
 
 /// The values that a size sets, or the defaults without a size.
-struct Shape {
+struct GptShape {
     d_model: u64,
     num_layers: u64,
     num_heads: u64,
@@ -91,7 +91,7 @@ struct Shape {
     vocabulary: Option<u64>,
 }
 
-impl Shape {
+impl GptShape {
     /// Without a size these are the format-1 defaults.
     fn of(size: Option<GptSize>) -> Self {
         let gpt2 = |d_model, num_layers, num_heads| Self { d_model, num_layers, num_heads, seq_len: 1024, vocabulary: Some(50_257) };
@@ -107,7 +107,7 @@ impl Shape {
 
 impl From<AskedGpt> for Gpt {
     fn from(asked: AskedGpt) -> Self {
-        let shape = Shape::of(asked.size);
+        let shape = GptShape::of(asked.size);
         Self {
             d_model: asked.d_model.unwrap_or(shape.d_model),
             num_layers: asked.num_layers.unwrap_or(shape.num_layers),

@@ -97,7 +97,7 @@ enum Seq2seqSize {
 }
 
 /// The values that a size sets, or the defaults without a size.
-struct Shape {
+struct Seq2seqShape {
     d_model: u64,
     d_ff: u64,
     layers: u64,
@@ -108,7 +108,7 @@ struct Shape {
 /// Values that all published shapes share.
 const D_KV: u64 = 64;
 
-impl Shape {
+impl Seq2seqShape {
     /// Without a size these are the format-1 defaults.
     fn of(size: Option<Seq2seqSize>) -> Self {
         let t5 = |d_model, layers, num_heads| Self { d_model, d_ff: 4 * d_model, layers, num_heads, vocabulary: Some(32_128) };
@@ -124,7 +124,7 @@ impl Shape {
 
 impl From<AskedSeq2seq> for Seq2seq {
     fn from(asked: AskedSeq2seq) -> Self {
-        let shape = Shape::of(asked.size);
+        let shape = Seq2seqShape::of(asked.size);
         Self {
             d_model: asked.d_model.unwrap_or(shape.d_model),
             d_kv: asked.d_kv.unwrap_or(D_KV),

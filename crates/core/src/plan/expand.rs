@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::{
     PlanProblem, Trial, TrialId,
     order::order_trials,
-    point::Points,
+    point::PointMaker,
     points::{Choices, expand_sweep},
-    problem::Problems,
+    problem::PointProblems,
 };
 use crate::{
     kinds::{Data, data::DataFacts, samples::Epoch},
@@ -53,9 +53,9 @@ pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts
         let message = "`sweep.search` is for `kiln tune`; to run a file's own values, set `sweep.search=null`";
         return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
     }
-    let points = Points::new(experiment, facts)?;
+    let points = PointMaker::new(experiment, facts)?;
     let sweep = expand_sweep(&experiment.sweep, |key| points.base(key))?;
-    let mut planner = Planner { points, axes: sweep.axes, epochs: Vec::new(), problems: Problems::default() };
+    let mut planner = Planner { points, axes: sweep.axes, epochs: Vec::new(), problems: PointProblems::default() };
     let mut ids = UsedIds::default();
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
@@ -83,11 +83,11 @@ fn in_order(by_point: Vec<Vec<Trial>>, order: &[(u64, u64)]) -> Vec<Trial> {
 
 /// Plans one point after another and collects the faults.
 struct Planner<'a> {
-    points: Points<'a>,
+    points: PointMaker<'a>,
     axes: Vec<String>,
     /// Trials of the points so far; they are used only if there are no problems.
     epochs: Vec<Option<Epoch>>,
-    problems: Problems,
+    problems: PointProblems,
 }
 
 impl Planner<'_> {
@@ -113,7 +113,7 @@ impl Planner<'_> {
 struct UsedIds(HashMap<TrialId, usize>);
 
 impl UsedIds {
-    fn refuse_twins(&mut self, point: usize, axes: &[(String, Value)], trials: &[Trial], problems: &mut Problems) {
+    fn refuse_twins(&mut self, point: usize, axes: &[(String, Value)], trials: &[Trial], problems: &mut PointProblems) {
         for trial in trials {
             if let Some(other) = self.0.insert(trial.id.clone(), point) {
                 let message = format!(

@@ -20,11 +20,11 @@ use crate::{
 static FORMAT_1_DEFAULTS: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(include_str!("format_1_defaults.json")).unwrap_or(Value::Null));
 
 /// The settings that a trial's id is made of.
-pub(super) struct Identity {
+pub(super) struct TrialIdentity {
     sections: Map<String, Value>,
 }
 
-impl Identity {
+impl TrialIdentity {
     /// `telling_run` holds the keys of `run` that are part of the id, without the prefix.
     pub(super) fn new(model: &Model, data: &Data, train: &Train, telling_run: Map<String, Value>) -> serde_json::Result<Self> {
         let mut sections = Map::new();
@@ -161,7 +161,7 @@ mod tests {
         let data: Data = serde_yaml::from_str(data).unwrap();
         let train: Train = serde_yaml::from_str(train).unwrap();
         let Value::Object(run) = run else { panic!("a map") };
-        Identity::new(&model, &data, &train, run).unwrap().with_seed(train.seed).digits().to_owned()
+        TrialIdentity::new(&model, &data, &train, run).unwrap().with_seed(train.seed).digits().to_owned()
     }
 
     fn plain(model: &str, data: &str, train: &str) -> String {

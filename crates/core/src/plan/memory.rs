@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Trial, TrialId, id::Identity};
+use super::{Trial, TrialId, id::TrialIdentity};
 use crate::kinds::Model;
 
 /// Keys of batch, sequence and width: a trial with higher values needs more memory.
@@ -87,7 +87,7 @@ impl Trial {
     fn made_id(&self) -> Option<TrialId> {
         let swept = self.axes.iter().filter_map(|(key, value)| Some((key.strip_prefix("run.")?.to_owned(), value.clone())));
         let telling: Map<String, Value> = swept.chain([("devices_per_trial".to_owned(), json!(self.devices_per_trial))]).collect();
-        Some(Identity::new(&self.model, &self.data, &self.train, telling).ok()?.with_seed(self.train.seed))
+        Some(TrialIdentity::new(&self.model, &self.data, &self.train, telling).ok()?.with_seed(self.train.seed))
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{
     PlanProblem, Trial, TrialId,
-    id::Identity,
+    id::TrialIdentity,
     points::Choices,
-    settings::{Fault, Sections, Settings},
+    settings::{PointFault, Sections, Settings},
 };
 use crate::{
     kinds::{Data, data::DataFacts, samples::Epoch},
@@ -19,7 +19,7 @@ use crate::{
 const LAST_SEED: u64 = u32::MAX as u64;
 
 /// Makes the points of an experiment.
-pub(super) struct Points<'a> {
+pub(super) struct PointMaker<'a> {
     sections: Sections,
     facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
     /// Facts by data source, so that each source is read once.
@@ -27,15 +27,15 @@ pub(super) struct Points<'a> {
 }
 
 /// A point without faults.
-pub(super) struct Point {
+pub(super) struct CheckedPoint {
     /// The trial without number and point, with the first seed.
     first: Trial,
-    identity: Identity,
+    identity: TrialIdentity,
     /// One pass over its training data.
     pub(super) epoch: Option<Epoch>,
 }
 
-impl Point {
+impl CheckedPoint {
     /// Returns the trial of a seed; the caller sets its number and point.
     pub(super) fn trial(&mut self, repeat: u64) -> Trial {
         let seed = self.first.train.seed.saturating_add(repeat);
@@ -45,7 +45,7 @@ impl Point {
     }
 }
 
-impl<'a> Points<'a> {
+impl<'a> PointMaker<'a> {
     pub(super) fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>) -> Result<Self, Vec<PlanProblem>> {
         let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
         Ok(Self { sections, facts, known: RefCell::default() })
@@ -63,7 +63,7 @@ impl<'a> Points<'a> {
     }
 
     /// Returns the point of these choices, or all its faults. `repeats` is the number of seeds it needs.
-    pub(super) fn point(&self, axes: &[String], choices: &Choices, repeats: u64) -> Result<Point, Vec<Fault>> {
+    pub(super) fn point(&self, axes: &[String], choices: &Choices, repeats: u64) -> Result<CheckedPoint, Vec<PointFault>> {
         let chosen = axes.iter().zip(choices).filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
         let settings = Settings::new(&self.sections, chosen, axes)?;
         let facts = self.facts_of(&settings.data);
@@ -75,10 +75,10 @@ impl<'a> Points<'a> {
             let message = format!("`train.seed` {} and {repeats} repeats exceed the largest seed, {LAST_SEED}", settings.train.seed);
             return Err(vec![("train.seed".to_owned(), message)]);
         }
-        let identity = Identity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone());
+        let identity = TrialIdentity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone());
         let identity = identity.map_err(|error| vec![("model".to_owned(), error.to_string())])?;
         let epoch = facts.as_ref().and_then(|facts| settings.epoch(facts));
-        Ok(Point { first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()), identity, epoch })
+        Ok(CheckedPoint { first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()), identity, epoch })
     }
 
     fn facts_of(&self, data: &Data) -> Option<DataFacts> {

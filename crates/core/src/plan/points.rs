@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     condition::Condition,
-    problem::{PlanProblem, Problems},
+    problem::{PlanProblem, PointProblems},
 };
 use crate::spec::Sweep;
 
@@ -26,7 +26,7 @@ pub(super) struct Points {
 
 /// `base` returns the file's own value of a dotted key; `exclude` may name keys that do not vary.
 pub(super) fn expand_sweep(sweep: &Sweep, base: impl Fn(&str) -> Value) -> Result<Points, Vec<PlanProblem>> {
-    let mut problems = Problems::default();
+    let mut problems = PointProblems::default();
     let grid = read_axes("grid", &sweep.grid, &mut problems);
     let zip = read_axes("zip", &sweep.zip, &mut problems);
     let rows = zip_rows(&zip, &mut problems);
@@ -64,7 +64,7 @@ pub(super) fn expand_sweep(sweep: &Sweep, base: impl Fn(&str) -> Value) -> Resul
 
 type AxisValues<'a> = (&'a String, &'a [Value]);
 
-fn read_axes<'a>(section: &str, map: &'a Map<String, Value>, problems: &mut Problems) -> Vec<AxisValues<'a>> {
+fn read_axes<'a>(section: &str, map: &'a Map<String, Value>, problems: &mut PointProblems) -> Vec<AxisValues<'a>> {
     let mut axes = Vec::new();
     for (key, values) in map {
         match values {
@@ -82,7 +82,7 @@ fn read_axes<'a>(section: &str, map: &'a Map<String, Value>, problems: &mut Prob
 }
 
 /// Number of rows; 1 without a zip.
-fn zip_rows(zip: &[AxisValues<'_>], problems: &mut Problems) -> u64 {
+fn zip_rows(zip: &[AxisValues<'_>], problems: &mut PointProblems) -> u64 {
     let Some((first, values)) = zip.first() else { return 1 };
     for (key, other) in &zip[1..] {
         if other.len() != values.len() {
@@ -108,7 +108,7 @@ fn chain<'a>(point: &Choices, values: impl IntoIterator<Item = &'a Value>) -> Ch
     point.iter().cloned().chain(values.into_iter().cloned().map(Some)).collect()
 }
 
-fn read_conditions(exclude: &[Map<String, Value>], problems: &mut Problems) -> Vec<Vec<(String, Condition)>> {
+fn read_conditions(exclude: &[Map<String, Value>], problems: &mut PointProblems) -> Vec<Vec<(String, Condition)>> {
     let mut entries = Vec::new();
     for (index, entry) in exclude.iter().enumerate() {
         let mut conditions = Vec::new();

@@ -1,10 +1,10 @@
-//! Turns a search's [`Choice`] into its trial: the same trial, with the same id, as in a grid of these values.
+//! Turns a search's [`SearchTrial`] into its trial: the same trial, with the same id, as in a grid of these values.
 
 use super::{
     PlanProblem, Trial,
-    point::Points,
+    point::PointMaker,
     points::expand_sweep,
-    search::{self, Choice, Given, Strategy},
+    search::{self, SearchContext, SearchTrial, Strategy},
 };
 use crate::{
     kinds::{Data, Model, data::DataFacts},
@@ -13,9 +13,9 @@ use crate::{
 
 /// Makes the trials of a search.
 pub struct Prober<'a> {
-    points: Points<'a>,
+    points: PointMaker<'a>,
     search: Search,
-    given: Given,
+    given: SearchContext,
 }
 
 impl<'a> Prober<'a> {
@@ -35,9 +35,9 @@ impl<'a> Prober<'a> {
             let problems = |problems: Vec<PlanProblem>| problems.into_iter().map(named).collect::<Vec<_>>();
             expand_sweep(&settings, |_| serde_json::Value::Null).map_err(problems)?;
         }
-        let points = Points::new(experiment, facts)?;
+        let points = PointMaker::new(experiment, facts)?;
         let train = &experiment.train;
-        let given = Given {
+        let given = SearchContext {
             batch_size: train.batch_size,
             grad_accumulation: train.grad_accumulation,
             devices_per_trial: experiment.run.devices_per_trial,
@@ -58,7 +58,7 @@ impl<'a> Prober<'a> {
     ///
     /// # Errors
     /// All faults, each with the chosen values. A strategy treats such a choice as a trial that was `skipped`.
-    pub fn trial(&self, choice: &Choice) -> Result<Trial, Vec<PlanProblem>> {
+    pub fn trial(&self, choice: &SearchTrial) -> Result<Trial, Vec<PlanProblem>> {
         let (axes, values): (Vec<String>, Vec<_>) = choice.values.iter().cloned().map(|(key, value)| (key, Some(value))).unzip();
         let problem = |(key, message)| PlanProblem { key, axes: choice.values.clone(), alike: Vec::new(), points: 1, message };
         let point = self.points.point(&axes, &values, choice.repeat.saturating_add(1));

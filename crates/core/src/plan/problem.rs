@@ -73,13 +73,13 @@ const MOST_ALIKE: usize = 2;
 
 /// Collects the problems of all points; faults that are equal, or differ only in their numbers, are kept once.
 #[derive(Default)]
-pub(super) struct Problems {
+pub(super) struct PointProblems {
     found: Vec<PlanProblem>,
     /// Index of a point's fault in `found`, by key and message without numbers.
     places: HashMap<(String, String), usize>,
 }
 
-impl Problems {
+impl PointProblems {
     pub(super) fn add_for_point(&mut self, axes: &[(String, Value)], key: String, message: String) {
         let next = self.found.len();
         let place = *self.places.entry((key.clone(), without_numbers(&message))).or_insert(next);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn faults_that_differ_in_numbers_alone_are_one_that_names_the_first_points() {
-        let mut problems = Problems::default();
+        let mut problems = PointProblems::default();
         for width in 1..=20 {
             let message = format!("`num_heads` 3 does not divide `d_model` {width}");
             problems.add_for_point(&[("model.d_model".to_owned(), json!(width))], "model.num_heads".to_owned(), message);

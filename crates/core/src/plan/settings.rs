@@ -51,7 +51,7 @@ impl Sections {
 }
 
 /// A fault of a point: dotted key and message.
-pub(super) type Fault = (String, String);
+pub(super) type PointFault = (String, String);
 
 /// All settings of a point except its seed.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn new<'a>(base: &Sections, choices: impl Iterator<Item = (&'a String, &'a Value)>, axes: &[String]) -> Result<Self, Vec<Fault>> {
+    pub(super) fn new<'a>(base: &Sections, choices: impl Iterator<Item = (&'a String, &'a Value)>, axes: &[String]) -> Result<Self, Vec<PointFault>> {
         let sections = base.with(choices);
         let mut faults = Vec::new();
         let model = typed::<Model>(&sections, "model", &mut faults);
@@ -109,8 +109,8 @@ impl Settings {
     }
 
     /// Adds everything that cannot work, with its key.
-    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<Fault> {
-        let point = spec::Point {
+    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<PointFault> {
+        let point = spec::ResolvedPoint {
             model: &self.model,
             data: &self.data,
             train: &self.train,
@@ -118,7 +118,7 @@ impl Settings {
             devices: &self.devices,
             devices_per_trial: self.devices_per_trial,
         };
-        let mut faults: Vec<Fault> = spec::contradictions(&point).into_iter().map(|fault| (fault.key, fault.message)).collect();
+        let mut faults: Vec<PointFault> = spec::contradictions(&point).into_iter().map(|fault| (fault.key, fault.message)).collect();
         faults.extend(self.epochs_without_data());
         if let Some(facts) = facts {
             faults.extend(self.too_little_data(facts));
@@ -127,12 +127,12 @@ impl Settings {
         faults
     }
 
-    fn epochs_without_data(&self) -> Option<Fault> {
+    fn epochs_without_data(&self) -> Option<PointFault> {
         let message = || format!("model kind `{}` reads no data, so it has no epochs; give `train.steps`", self.model.kind());
         (self.model.reads() == Content::Nothing && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
     }
 
-    fn too_little_data(&self, facts: &DataFacts) -> Option<Fault> {
+    fn too_little_data(&self, facts: &DataFacts) -> Option<PointFault> {
         let epoch = self.epoch(facts)?;
         (epoch.steps == 0).then(|| {
             let step = self.effective_batch_size();
@@ -155,7 +155,7 @@ impl Settings {
         })
     }
 
-    fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<Fault> {
+    fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<PointFault> {
         let (own, data) = (self.model.vocabulary(None)?, facts.input_shape().vocabulary()?);
         (own < data).then(|| {
             let message = format!("`model.vocabulary` is {own}, but the data has {data} tokens; set at least that, or remove the key");
@@ -164,10 +164,10 @@ impl Settings {
     }
 }
 
-fn typed<T: serde::de::DeserializeOwned>(sections: &Value, section: &str, faults: &mut Vec<Fault>) -> Option<T> {
+fn typed<T: serde::de::DeserializeOwned>(sections: &Value, section: &str, faults: &mut Vec<PointFault>) -> Option<T> {
     typed_at(&sections[section], section, faults)
 }
 
-fn typed_at<T: serde::de::DeserializeOwned>(value: &Value, key: &str, faults: &mut Vec<Fault>) -> Option<T> {
+fn typed_at<T: serde::de::DeserializeOwned>(value: &Value, key: &str, faults: &mut Vec<PointFault>) -> Option<T> {
     T::deserialize(value).map_err(|error| faults.push((key.to_owned(), error.to_string()))).ok()
 }

@@ -38,21 +38,21 @@ pub struct Header {
     #[serde(default)]
     pub valid_loss: Option<f64>,
     /// The other files, by name.
-    pub files: BTreeMap<String, Content>,
+    pub files: BTreeMap<String, FileContent>,
     /// The state that the training loop needs to resume.
     pub training: Value,
 }
 
 /// Size and hash of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Content {
+pub struct FileContent {
     pub bytes: u64,
     pub sha256: String,
 }
 
 /// A checkpoint whose files are unchanged since they were written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct UsableCheckpoint {
     pub header: Header,
     pub folder: PathBuf,
 }
@@ -100,7 +100,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// One cannot be removed or renamed.
-    pub fn newest<T>(&self, understood: impl Fn(Found) -> Result<T, String>) -> io::Result<(Option<T>, Vec<String>)> {
+    pub fn newest<T>(&self, understood: impl Fn(UsableCheckpoint) -> Result<T, String>) -> io::Result<(Option<T>, Vec<String>)> {
         self.sweep()?;
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
@@ -181,7 +181,7 @@ impl Checkpoints {
         self.folder.join(step.to_string())
     }
 
-    fn read(&self, step: u64) -> Result<Found, String> {
+    fn read(&self, step: u64) -> Result<UsableCheckpoint, String> {
         let folder = self.at(step);
         let header = header(&folder)?;
         if header.trial != self.trial {
@@ -191,7 +191,7 @@ impl Checkpoints {
             return Err(format!("its header says step {}", header.step));
         }
         header.files.iter().try_for_each(|(name, expected)| check(&folder.join(name), name, expected))?;
-        Ok(Found { header, folder })
+        Ok(UsableCheckpoint { header, folder })
     }
 
     /// Deletes a checkpoint after a rename to a name that is not a checkpoint's.
@@ -262,7 +262,7 @@ fn header(folder: &Path) -> Result<Header, String> {
     }
 }
 
-fn check(path: &Path, name: &str, expected: &Content) -> Result<(), String> {
+fn check(path: &Path, name: &str, expected: &FileContent) -> Result<(), String> {
     let found = File::open(path).and_then(content).map_err(|error| format!("{name}: {error}"))?;
     if found.bytes != expected.bytes {
         return Err(format!("{name} has {} bytes and should have {}", found.bytes, expected.bytes));
@@ -273,13 +273,13 @@ fn check(path: &Path, name: &str, expected: &Content) -> Result<(), String> {
     Ok(())
 }
 
-fn content(file: File) -> io::Result<Content> {
+fn content(file: File) -> io::Result<FileContent> {
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let (mut hasher, mut bytes) = (Sha256::new(), 0);
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
-            return Ok(Content { bytes, sha256: hex::encode(hasher.finalize()) });
+            return Ok(FileContent { bytes, sha256: hex::encode(hasher.finalize()) });
         }
         hasher.update(buffer);
         let length = buffer.len();
@@ -384,7 +384,8 @@ mod tests {
         let (_folder, checkpoints) = checkpoints();
         [1, 2].into_iter().for_each(|step| write(&checkpoints, step, None));
         fs::create_dir(checkpoints.folder.join("007")).unwrap();
-        let understood = |found: Found| if found.header.step == 1 { Ok(found.header.step) } else { Err("it is in other words".to_owned()) };
+        let understood =
+            |found: UsableCheckpoint| if found.header.step == 1 { Ok(found.header.step) } else { Err("it is in other words".to_owned()) };
         let (found, refused) = checkpoints.newest(understood).unwrap();
         assert!(found == Some(1) && refused[0].ends_with("`2.refused`: it is in other words"), "{refused:?}");
         assert_eq!(checkpoints.steps(), [1], "and a folder of somebody's own is none");

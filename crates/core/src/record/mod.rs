@@ -26,7 +26,7 @@ pub use course::Course;
 pub use epochs::EpochRow;
 pub use examination::Finding;
 pub use message::Message;
-pub use preflight::{Check, State};
+pub use preflight::{Check, CheckState};
 pub use run_file::RunFile;
 pub use run_folder::RunFolder;
 pub use steps::StepRow;

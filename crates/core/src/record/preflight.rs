@@ -12,7 +12,7 @@ pub struct Check {
     /// nvidia-smi's index of the checked GPU; absent for checks of the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u64>,
-    pub state: State,
+    pub state: CheckState,
     /// The observation, in words.
     pub evidence: String,
     /// The remedy; absent if there is nothing to do.
@@ -23,7 +23,7 @@ pub struct Check {
 /// Severity, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CheckState {
     Ok,
     /// Skipped because it was not requested.
     Skipped,
@@ -35,7 +35,7 @@ pub enum State {
     Problem,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for CheckState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Ok => "ok",
@@ -48,28 +48,28 @@ impl fmt::Display for State {
 }
 
 impl Check {
-    fn new(name: &str, state: State, evidence: impl Into<String>) -> Self {
+    fn new(name: &str, state: CheckState, evidence: impl Into<String>) -> Self {
         Self { name: name.to_owned(), gpu: None, state, evidence: evidence.into(), remedy: None }
     }
 
     pub fn ok(name: &str, evidence: impl Into<String>) -> Self {
-        Self::new(name, State::Ok, evidence)
+        Self::new(name, CheckState::Ok, evidence)
     }
 
     pub fn skipped(name: &str, evidence: impl Into<String>) -> Self {
-        Self::new(name, State::Skipped, evidence)
+        Self::new(name, CheckState::Skipped, evidence)
     }
 
     pub fn unknown(name: &str, evidence: impl Into<String>) -> Self {
-        Self::new(name, State::Unknown, evidence)
+        Self::new(name, CheckState::Unknown, evidence)
     }
 
     pub fn warning(name: &str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::new(name, State::Warning, evidence) }
+        Self { remedy: Some(remedy.into()), ..Self::new(name, CheckState::Warning, evidence) }
     }
 
     pub fn problem(name: &str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::new(name, State::Problem, evidence) }
+        Self { remedy: Some(remedy.into()), ..Self::new(name, CheckState::Problem, evidence) }
     }
 
     /// The same check, for the GPU with this index.
@@ -80,7 +80,7 @@ impl Check {
 
     /// Whether the user should see it without asking.
     pub fn is_worth_saying(&self) -> bool {
-        self.state >= State::Warning
+        self.state >= CheckState::Warning
     }
 
     /// Name of the check for a page: `GPU 0 power-limit`.

@@ -83,7 +83,7 @@ pub struct Launch {
     pub preflight: Vec<Check>,
     /// Time and reason of the launch's end; absent while it runs or after it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
+    pub ended: Option<LaunchEnded>,
 }
 
 /// The start of a launch, on each clock.
@@ -116,7 +116,7 @@ pub struct Git {
 
 /// The end of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct LaunchEnded {
     pub utc: String,
     /// `finished`, `interrupted`, `disk full` or an error message.
     pub how: String,

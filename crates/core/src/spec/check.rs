@@ -3,8 +3,8 @@
 
 use super::{
     future,
-    keys::{self, Field, Fields, KnownKey, Shape, Tagged, join},
-    node::{Content, Entry, Node},
+    keys::{self, KeyField, KeyShape, KnownKey, MapKeys, Tagged, join},
+    node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
     suggest::{listed, nearest},
     sweep::may_vary,
@@ -23,10 +23,10 @@ pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
 }
 
 /// Returns the faults of a value (or a map of keys) for `key` outside its section: a value of an axis.
-pub(super) fn value(key: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
+pub(super) fn value(key: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
     let mut checker = Checker { problems: Vec::new(), whole: true, kind_given: true, may_be_axis: false };
     let default = keys::field(key).and_then(|field| field.default.clone());
-    let field = Field { name: String::new(), shape: shape.clone(), default, required: false };
+    let field = KeyField { name: String::new(), shape: shape.clone(), default, required: false };
     checker.field(key, &field, node, &node.location);
     checker.problems
 }
@@ -46,7 +46,7 @@ impl Checker {
     }
 
     /// Checks the keys of one map; `kind` is set if the map has one.
-    fn fields(&mut self, path: &str, fields: &Fields, node: &Node, owner: &Location, kind: Option<(&Tagged, &str)>) {
+    fn fields(&mut self, path: &str, fields: &MapKeys, node: &Node, owner: &Location, kind: Option<(&Tagged, &str)>) {
         for entry in node.entries() {
             let full = join(path, &entry.key);
             match fields.get(&entry.key) {
@@ -62,7 +62,7 @@ impl Checker {
         let strangers: Vec<&str> = node.entries().iter().map(|entry| entry.key.as_str()).filter(|key| fields.get(key).is_none()).collect();
         // A misspelled key is one fault, not two.
         let misspelled = |name: &str| strangers.iter().any(|stranger| nearest(stranger, [name]).is_some());
-        let missing = |field: &&Field| field.required && node.get(&field.name).is_none_or(Node::is_null) && !misspelled(&field.name);
+        let missing = |field: &&KeyField| field.required && node.get(&field.name).is_none_or(Node::is_null) && !misspelled(&field.name);
         for field in fields.known.iter().filter(missing).filter(|_| self.whole).collect::<Vec<_>>() {
             let full = join(path, &field.name);
             let of_kind = kind.map(|(_, kind)| format!(" of kind `{kind}`")).unwrap_or_default();
@@ -71,18 +71,18 @@ impl Checker {
     }
 
     /// Checks an unknown key in a place where unknown keys are allowed.
-    fn own_key(&mut self, full: &str, entry: &Entry) {
+    fn own_key(&mut self, full: &str, entry: &NodeEntry) {
         if !keys::is_own_key(&entry.key) {
             let message = format!("`{full}` cannot be swept or set; the name of a key has letters, digits, `_` and `-`");
             return self.push(&entry.key_location, full, message);
         }
         if !entry.value.is_null() {
-            self.problems.extend(fault(full, &Shape::Anything, &entry.value));
+            self.problems.extend(fault(full, &KeyShape::Anything, &entry.value));
         }
     }
 
     /// Checks the keys of an unknown map against the section with the nearest name. Missing keys are not reported.
-    fn misspelt_section(&mut self, path: &str, fields: &Fields, entry: &Entry) {
+    fn misspelt_section(&mut self, path: &str, fields: &MapKeys, entry: &NodeEntry) {
         let Some(section) = meant_section(path, fields, entry) else { return };
         let Some(field) = keys::field(&section) else { return };
         let whole = std::mem::replace(&mut self.whole, false);
@@ -90,16 +90,16 @@ impl Checker {
         self.whole = whole;
     }
 
-    fn field(&mut self, path: &str, field: &Field, node: &Node, owner: &Location) {
+    fn field(&mut self, path: &str, field: &KeyField, node: &Node, owner: &Location) {
         match &field.shape {
             _ if node.is_null() => {}
-            Shape::Map(fields) if node.is_map() => self.fields(path, fields, node, owner, None),
-            Shape::Tagged(tagged) if node.is_map() => self.tagged(path, tagged, field.default_kind(), node, owner),
-            Shape::Free => {}
-            Shape::List(item) if matches!(**item, Shape::Free) => {}
+            KeyShape::Map(fields) if node.is_map() => self.fields(path, fields, node, owner, None),
+            KeyShape::Tagged(tagged) if node.is_map() => self.tagged(path, tagged, field.default_kind(), node, owner),
+            KeyShape::Free => {}
+            KeyShape::List(item) if matches!(**item, KeyShape::Free) => {}
             shape => {
                 let faults = fault(path, shape, node);
-                let is_list = self.may_be_axis && may_vary(path) && matches!(node.content, Content::List(_)) && !takes_list(shape);
+                let is_list = self.may_be_axis && may_vary(path) && matches!(node.content, NodeContent::List(_)) && !takes_list(shape);
                 let hint = if is_list { format!("; to vary it, write `{path}: […]` in `sweep.grid`") } else { String::new() };
                 self.problems.extend(faults.into_iter().map(|fault| Problem { message: fault.message + &hint, ..fault }));
             }
@@ -135,16 +135,16 @@ impl Checker {
 
     /// Checks the keys of a map with an unknown kind: each must belong to some kind.
     fn any_kind(&mut self, path: &str, tagged: &Tagged, node: &Node) {
-        let mut union = Fields::default();
+        let mut union = MapKeys::default();
         for field in tagged.0.iter().flat_map(|(_, fields)| &fields.known) {
             if union.get(&field.name).is_none() {
-                union.known.push(Field { required: false, ..field.clone() });
+                union.known.push(KeyField { required: false, ..field.clone() });
             }
         }
         self.fields(path, &union, node, &node.location, Some((tagged, "")));
     }
 
-    fn unknown(&mut self, path: &str, fields: &Fields, entry: &Entry, kind: Option<(&Tagged, &str)>) {
+    fn unknown(&mut self, path: &str, fields: &MapKeys, entry: &NodeEntry, kind: Option<(&Tagged, &str)>) {
         let full = join(path, &entry.key);
         let message = future::key(&full).unwrap_or_else(|| {
             let others = kind.map(|(tagged, kind)| (tagged.kinds_with(&entry.key), kind));
@@ -161,20 +161,20 @@ impl Checker {
 }
 
 /// Returns the absent known key that an unknown key most likely stands for.
-fn misspelt<'a>(fields: &'a Fields, node: &Node, key: &str) -> Option<&'a str> {
+fn misspelt<'a>(fields: &'a MapKeys, node: &Node, key: &str) -> Option<&'a str> {
     nearest(key, fields.names().filter(|name| node.get(name).is_none()))
 }
 
-fn takes_list(shape: &Shape) -> bool {
+fn takes_list(shape: &KeyShape) -> bool {
     match shape {
-        Shape::List(_) | Shape::Anything => true,
-        Shape::Any(shapes) => shapes.iter().any(takes_list),
+        KeyShape::List(_) | KeyShape::Anything => true,
+        KeyShape::Any(shapes) => shapes.iter().any(takes_list),
         _ => false,
     }
 }
 
 /// Returns the hint for an unknown key, in words.
-pub(super) fn unknown_hint(path: &str, fields: &Fields, key: &str, has_kind: bool) -> String {
+pub(super) fn unknown_hint(path: &str, fields: &MapKeys, key: &str, has_kind: bool) -> String {
     if path.is_empty() && key.contains('.') {
         let written = key.replace('.', ": {") + ": …" + &"}".repeat(key.matches('.').count());
         return format!("; dotted keys are for `sweep` and `--set`; here write `{written}`");
@@ -196,7 +196,7 @@ enum Meant<'a> {
     Elsewhere(&'static KnownKey),
 }
 
-fn meant<'a>(path: &str, fields: &'a Fields, key: &str, has_kind: bool) -> Option<Meant<'a>> {
+fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Option<Meant<'a>> {
     let every = keys::every_key();
     let elsewhere = every.iter().find(|known| known.last() == key && join(path, key) != known.path);
     if let Some(known) = elsewhere.filter(|_| key != "kind") {
@@ -209,13 +209,13 @@ fn meant<'a>(path: &str, fields: &'a Fields, key: &str, has_kind: bool) -> Optio
     every.iter().find(|known| known.last() == near).map(Meant::Elsewhere)
 }
 
-fn allowed_here<'a>(path: &str, fields: &'a Fields, has_kind: bool) -> Vec<&'a str> {
+fn allowed_here<'a>(path: &str, fields: &'a MapKeys, has_kind: bool) -> Vec<&'a str> {
     let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
     more.into_iter().chain(fields.names()).collect()
 }
 
 /// Returns the dotted key of the section that an unknown map of keys most likely stands for.
-fn meant_section(path: &str, fields: &Fields, entry: &Entry) -> Option<String> {
+fn meant_section(path: &str, fields: &MapKeys, entry: &NodeEntry) -> Option<String> {
     if !entry.value.is_map() || future::key(&join(path, &entry.key)).is_some() {
         return None;
     }
@@ -223,7 +223,7 @@ fn meant_section(path: &str, fields: &Fields, entry: &Entry) -> Option<String> {
         Meant::Here(name) => join(path, name),
         Meant::Elsewhere(known) => known.path.clone(),
     };
-    keys::field(&section).is_some_and(|field| matches!(field.shape, Shape::Map(_) | Shape::Tagged(_))).then_some(section)
+    keys::field(&section).is_some_and(|field| matches!(field.shape, KeyShape::Map(_) | KeyShape::Tagged(_))).then_some(section)
 }
 
 /// Returns the tree with each misspelled top-level section in its correct place, if that place is free: other messages then match the corrected

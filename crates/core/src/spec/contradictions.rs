@@ -42,7 +42,7 @@ const LEAST_MEMORY: ByteSize = ByteSize(256 << 20);
 
 /// One point of a sweep, everything resolved.
 #[derive(Clone, Copy, Debug)]
-pub struct Point<'a> {
+pub struct ResolvedPoint<'a> {
     pub model: &'a Model,
     pub data: &'a Data,
     pub train: &'a Train,
@@ -53,7 +53,7 @@ pub struct Point<'a> {
 
 /// A contradiction: its place, the keys involved, the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct KeyFault {
     /// Dotted key.
     pub key: String,
     /// Dotted keys, or sections, whose values decide the fault.
@@ -61,18 +61,18 @@ pub struct Fault {
     pub message: String,
 }
 
-fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> Fault {
-    Fault { key: key.to_owned(), involved: involved.to_vec(), message: message.into() }
+fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> KeyFault {
+    KeyFault { key: key.to_owned(), involved: involved.to_vec(), message: message.into() }
 }
 
 /// Returns the contradictions among the keys of one point.
-pub fn contradictions(point: &Point<'_>) -> Vec<Fault> {
+pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let own = point.model.contradictions().into_iter().map(|(key, message)| fault(&format!("model.{key}"), &["model"], message));
     let others = of_length(point).into_iter().chain(of_data(point)).chain(of_training(point.train)).chain(of_sample(point)).chain(of_engine(point));
     own.chain(others).collect()
 }
 
-fn of_length(point: &Point<'_>) -> Vec<Fault> {
+fn of_length(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let both = ["train.steps", "train.epochs"];
     match (point.train.steps, point.train.epochs, point.model) {
         (None, None, _) => vec![fault("train", &both, "neither `train.steps` nor `train.epochs` is given; give one of them")],
@@ -81,7 +81,7 @@ fn of_length(point: &Point<'_>) -> Vec<Fault> {
     }
 }
 
-fn of_data(point: &Point<'_>) -> Vec<Fault> {
+fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let involved = ["model.kind", "data.kind"];
     let (model, data) = (point.model.kind(), point.data.kind());
     let mut faults = Vec::new();
@@ -137,7 +137,7 @@ fn of_data(point: &Point<'_>) -> Vec<Fault> {
     faults
 }
 
-fn of_images(point: &Point<'_>) -> Vec<Fault> {
+fn of_images(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let mut faults = Vec::new();
     let size = match point.data {
         Data::FashionMnist(_) => 28,
@@ -159,7 +159,7 @@ fn of_images(point: &Point<'_>) -> Vec<Fault> {
 }
 
 /// Checks that the column of dates is not used as a column of numbers.
-fn of_panel(data: &Data) -> Vec<Fault> {
+fn of_panel(data: &Data) -> Vec<KeyFault> {
     let Data::PanelCsv(panel) = data else { return Vec::new() };
     let listed = panel.columns.iter().flatten().any(|column| *column == panel.date);
     let say = |key: &str| {
@@ -171,7 +171,7 @@ fn of_panel(data: &Data) -> Vec<Fault> {
 }
 
 /// Checks that validation rows have one source, and that the two texts of a row have different keys.
-fn of_pairs(data: &Data) -> Vec<Fault> {
+fn of_pairs(data: &Data) -> Vec<KeyFault> {
     let Data::SftJsonl(own) = data else { return Vec::new() };
     let mut faults = Vec::new();
     if own.valid_path.is_some() && own.valid_fraction.is_some() {
@@ -194,7 +194,7 @@ fn such_as(kind: &str) -> String {
     format!("name one that fits, such as `data: {{kind: {kind}}}`")
 }
 
-fn of_training(train: &Train) -> Vec<Fault> {
+fn of_training(train: &Train) -> Vec<KeyFault> {
     let mut faults = Vec::new();
     let (LearningRateSchedule::Constant { warmup_steps }
     | LearningRateSchedule::Linear { warmup_steps, .. }
@@ -224,7 +224,7 @@ fn of_training(train: &Train) -> Vec<Fault> {
 }
 
 /// Checks that only a model of text writes text, and only from a prompt that is a token.
-fn of_sample(point: &Point<'_>) -> Vec<Fault> {
+fn of_sample(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let Some(sample) = &point.train.sample else { return Vec::new() };
     let (kind, reads) = (point.model.kind(), point.model.reads());
     if reads != Content::Text {
@@ -240,7 +240,7 @@ fn of_sample(point: &Point<'_>) -> Vec<Fault> {
     Vec::new()
 }
 
-fn of_engine(point: &Point<'_>) -> Vec<Fault> {
+fn of_engine(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let mut faults = Vec::new();
     if point.engine == Engine::Flex && point.train.precision != Precision::F32 {
         let message = "engine `flex` computes in `f32` only; set `train.precision: f32`, or `run.engine: libtorch`";
@@ -260,7 +260,7 @@ fn of_engine(point: &Point<'_>) -> Vec<Fault> {
 }
 
 /// A named GPU that no trial would use is an error.
-fn of_devices(point: &Point<'_>) -> Option<Fault> {
+fn of_devices(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
     let Devices::List(named) = point.devices else { return None };
     let (named, each) = (named.len() as u64, point.devices_per_trial.max(1));
     let what = if named < each { "fewer than the" } else { "not a multiple of the" };
@@ -274,7 +274,7 @@ fn of_devices(point: &Point<'_>) -> Option<Fault> {
 /// `faulty` names keys that have other problems: contradictions that involve one of them are not reported.
 pub(super) fn check(experiment: &Experiment, tree: &Node, top: &Location, faulty: &[String]) -> Vec<Problem> {
     let run = &experiment.run;
-    let point = Point {
+    let point = ResolvedPoint {
         model: &experiment.model,
         data: &experiment.data,
         train: &experiment.train,
@@ -301,7 +301,7 @@ fn within(key: &str, section: &str) -> bool {
     key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-fn of_run(experiment: &Experiment) -> Vec<Fault> {
+fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
     let (run, measure) = (&experiment.run, &experiment.measure);
     let mut faults = Vec::new();
     if measure.sample_interval.0 < Duration::from_millis(100) {

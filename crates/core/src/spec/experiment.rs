@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    asked::AskedModel,
     checkpoint::Checkpoint,
     generate::Generate,
     initial_weights::InitialWeights,
+    model_section::AskedModel,
     optimizer::{LearningRateSchedule, Optimizer},
     run_options::Run,
     sample::Sample,

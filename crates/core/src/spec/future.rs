@@ -31,8 +31,8 @@ mod tests {
         for known in keys::every_key() {
             assert_eq!(key(&known.path), None);
             let kinds = |path: &str| known.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
-            let keys::Found::Shapes(shapes) = keys::find(&known.path, &kinds) else { panic!("{}", known.path) };
-            if let keys::Shape::Choice(words) = &shapes[0] {
+            let keys::KeyLookup::Shapes(shapes) = keys::find(&known.path, &kinds) else { panic!("{}", known.path) };
+            if let keys::KeyShape::Choice(words) = &shapes[0] {
                 assert!(!words.iter().any(|word| value(&known.path, word)), "{}", known.path);
             }
         }

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    Request,
-    keys::{self, Found, KnownKey, Shape, join},
+    ExperimentRequest,
+    keys::{self, KeyLookup, KeyShape, KnownKey, join},
     load,
     value::allowed,
 };
@@ -40,7 +40,7 @@ impl Folder {
         let file: PathBuf = self.0.path().join("x.yaml");
         fs::write(&file, text).unwrap();
         let prefix = format!("{}:", file.display());
-        let request = Request { file, ..Request::default() };
+        let request = ExperimentRequest { file, ..ExperimentRequest::default() };
         match load(&request) {
             Ok(_) => Vec::new(),
             Err(problems) => problems.to_string().lines().map(|line| line.replacen(&prefix, "", 1)).collect(),
@@ -54,10 +54,10 @@ fn every_key() -> &'static [KnownKey] {
     keys
 }
 
-fn shape(known: &KnownKey) -> Shape {
+fn shape(known: &KnownKey) -> KeyShape {
     let kinds = |path: &str| known.kind.iter().filter(|(map, _)| map == path).map(|(_, kind)| kind.clone()).collect();
     match keys::find(&known.path, &kinds) {
-        Found::Shapes(mut shapes) => shapes.remove(0),
+        KeyLookup::Shapes(mut shapes) => shapes.remove(0),
         _ => panic!("{}", known.path),
     }
 }
@@ -80,12 +80,12 @@ fn every_key_misspelled_is_found_with_its_name_suggested() {
 }
 
 /// Returns a value that is invalid for this shape.
-fn mistyped(shape: &Shape) -> &'static str {
+fn mistyped(shape: &KeyShape) -> &'static str {
     match shape {
-        Shape::Text(_) | Shape::TimeSpan | Shape::ByteSize | Shape::Choice(_) => "[{a: 1}]",
-        Shape::List(_) | Shape::Map(_) | Shape::Tagged(_) | Shape::Free | Shape::Anything => "17",
-        Shape::Integer { .. } | Shape::Number(_) | Shape::Bool => "seventeen",
-        Shape::Any(_) => "{a: 1}",
+        KeyShape::Text(_) | KeyShape::TimeSpan | KeyShape::ByteSize | KeyShape::Choice(_) => "[{a: 1}]",
+        KeyShape::List(_) | KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::Free | KeyShape::Anything => "17",
+        KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Bool => "seventeen",
+        KeyShape::Any(_) => "{a: 1}",
     }
 }
 
@@ -121,8 +121,8 @@ fn every_key_left_empty_is_found() {
         let (text, line, _) = document(known, last(known), "");
         let found = folder.problems(&text);
         let is_free = match shape(known) {
-            Shape::Free => true,
-            Shape::List(item) => matches!(*item, Shape::Free),
+            KeyShape::Free => true,
+            KeyShape::List(item) => matches!(*item, KeyShape::Free),
             _ => false,
         };
         let words = if is_free { format!("`{}` is empty", known.path) } else { format!("`{}` has no value", known.path) };
@@ -134,26 +134,26 @@ fn every_key_left_empty_is_found() {
 /// Returns a valid value of this shape other than `now`; `None` for maps, and if there is only one.
 fn another(known: &KnownKey, now: &Value) -> Option<String> {
     let value = match shape(known) {
-        Shape::Integer { min, max } if min == max => return None,
-        Shape::Integer { .. } if known.path == "model.depth" => "34".to_owned(),
-        Shape::Integer { min, max } => match now.as_u64() {
+        KeyShape::Integer { min, max } if min == max => return None,
+        KeyShape::Integer { .. } if known.path == "model.depth" => "34".to_owned(),
+        KeyShape::Integer { min, max } => match now.as_u64() {
             Some(now) if now > 0 && i128::from(now) * 2 <= max => (now * 2).to_string(),
             Some(now) if now > 0 => min.to_string(),
             _ => (min + 1).to_string(),
         },
-        Shape::Number(range) => (range.max.unwrap_or(2.5) * 0.5).to_string(),
-        Shape::Bool => (!now.as_bool().unwrap_or_default()).to_string(),
-        Shape::Text(_) if known.path.ends_with(".sha256") => "ab".repeat(32),
-        Shape::Text(_) => "another".to_owned(),
-        Shape::TimeSpan => "77s".to_owned(),
-        Shape::ByteSize => "77GiB".to_owned(),
+        KeyShape::Number(range) => (range.max.unwrap_or(2.5) * 0.5).to_string(),
+        KeyShape::Bool => (!now.as_bool().unwrap_or_default()).to_string(),
+        KeyShape::Text(_) if known.path.ends_with(".sha256") => "ab".repeat(32),
+        KeyShape::Text(_) => "another".to_owned(),
+        KeyShape::TimeSpan => "77s".to_owned(),
+        KeyShape::ByteSize => "77GiB".to_owned(),
         // Other data would be needed as well; `crates/trial/tests/alone/every_key` shows that the key has an effect.
-        Shape::Choice(_) if known.path == "model.reads" => return None,
-        Shape::Choice(words) => words.into_iter().find(|word| now != word)?,
-        Shape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
-        Shape::Any(_) if known.path == "data.pin_memory" => "true".to_owned(),
-        Shape::Any(_) => "3".to_owned(),
-        Shape::Map(_) | Shape::Tagged(_) | Shape::List(_) | Shape::Free | Shape::Anything => return None,
+        KeyShape::Choice(_) if known.path == "model.reads" => return None,
+        KeyShape::Choice(words) => words.into_iter().find(|word| now != word)?,
+        KeyShape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
+        KeyShape::Any(_) if known.path == "data.pin_memory" => "true".to_owned(),
+        KeyShape::Any(_) => "3".to_owned(),
+        KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::List(_) | KeyShape::Free | KeyShape::Anything => return None,
     };
     Some(value)
 }
@@ -205,7 +205,7 @@ fn every_key_changes_the_experiment() {
     let file = folder.path().join("x.yaml");
     fs::write(&file, "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 50}\n").unwrap();
     let value_at = |path: &str, set: &[String]| {
-        let request = Request { file: file.clone(), set: set.to_vec(), ..Request::default() };
+        let request = ExperimentRequest { file: file.clone(), set: set.to_vec(), ..ExperimentRequest::default() };
         let loaded = load(&request).unwrap_or_else(|problems| panic!("{request:?}\n{problems}"));
         let experiment = serde_json::to_value(loaded.experiment).unwrap();
         experiment.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default()
@@ -237,9 +237,9 @@ fn documented_keys() -> String {
             Some(value) => format!("`{value}`"),
         };
         let holds = match shape(known) {
-            Shape::Map(_) | Shape::Tagged(_) => "a map".to_owned(),
-            Shape::Free => "axes".to_owned(),
-            Shape::List(_) => "a list of points".to_owned(),
+            KeyShape::Map(_) | KeyShape::Tagged(_) => "a map".to_owned(),
+            KeyShape::Free => "axes".to_owned(),
+            KeyShape::List(_) => "a list of points".to_owned(),
             shape => allowed(&shape),
         };
         let meaning = property.and_then(|property| described(&schema, &property)).unwrap_or_default();

@@ -11,8 +11,8 @@ use super::experiment::Experiment;
 
 /// The allowed values of a key.
 #[derive(Clone, Debug)]
-pub(super) enum Shape {
-    Map(Fields),
+pub(super) enum KeyShape {
+    Map(MapKeys),
     /// A map whose `kind` decides its other keys.
     Tagged(Tagged),
     Integer {
@@ -25,8 +25,8 @@ pub(super) enum Shape {
     TimeSpan,
     ByteSize,
     Choice(Vec<String>),
-    List(Box<Shape>),
-    Any(Vec<Shape>),
+    List(Box<KeyShape>),
+    Any(Vec<KeyShape>),
     /// Free keys: the maps of `sweep`, which have a separate checker.
     Free,
     /// The value of an unknown key: of a user's own model.
@@ -53,32 +53,32 @@ pub(super) enum Pattern {
 
 /// The keys of one map.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields {
-    pub(super) known: Vec<Field>,
+pub(super) struct MapKeys {
+    pub(super) known: Vec<KeyField>,
     /// Whether further keys with any value are allowed: those of a user's own model.
     pub(super) is_open: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Field {
+pub(super) struct KeyField {
     pub(super) name: String,
-    pub(super) shape: Shape,
+    pub(super) shape: KeyShape,
     pub(super) default: Option<Value>,
     pub(super) required: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tagged(pub(super) Vec<(String, Fields)>);
+pub(super) struct Tagged(pub(super) Vec<(String, MapKeys)>);
 
-impl Fields {
-    pub(super) fn get(&self, name: &str) -> Option<&Field> {
+impl MapKeys {
+    pub(super) fn get(&self, name: &str) -> Option<&KeyField> {
         self.known.iter().find(|field| field.name == name)
     }
 
     /// The allowed values of a key; any value if the key is unknown and further keys are allowed.
-    fn shape(&self, name: &str) -> Option<&Shape> {
+    fn shape(&self, name: &str) -> Option<&KeyShape> {
         let known = self.get(name).map(|field| &field.shape);
-        known.or((self.is_open && name != "kind" && is_own_key(name)).then_some(&Shape::Anything))
+        known.or((self.is_open && name != "kind" && is_own_key(name)).then_some(&KeyShape::Anything))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -87,7 +87,7 @@ impl Fields {
 }
 
 impl Tagged {
-    pub(super) fn kind(&self, name: &str) -> Option<&Fields> {
+    pub(super) fn kind(&self, name: &str) -> Option<&MapKeys> {
         self.0.iter().find(|(kind, _)| kind == name).map(|(_, fields)| fields)
     }
 
@@ -101,7 +101,7 @@ impl Tagged {
     }
 }
 
-impl Field {
+impl KeyField {
     /// The kind of this map if the file gives none.
     pub(super) fn default_kind(&self) -> Option<&str> {
         self.default.as_ref()?.get("kind")?.as_str()
@@ -147,29 +147,29 @@ pub(super) fn derived() -> Value {
 }
 
 /// The keys of an experiment file.
-pub(super) fn table() -> &'static Fields {
-    static TABLE: OnceLock<Fields> = OnceLock::new();
+pub(super) fn table() -> &'static MapKeys {
+    static TABLE: OnceLock<MapKeys> = OnceLock::new();
     TABLE.get_or_init(|| {
         let schema = derived();
         fields(&schema, &schema)
     })
 }
 
-fn fields(root: &Value, schema: &Value) -> Fields {
+fn fields(root: &Value, schema: &Value) -> MapKeys {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let none = Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&none);
-    let field = |(name, property): (&String, &Value)| Field {
+    let field = |(name, property): (&String, &Value)| KeyField {
         name: name.clone(),
         shape: shape(root, property),
         default: property.get("default").cloned().filter(|value| !value.is_null()),
         required: required.contains(&name.as_str()),
     };
     let known = properties.iter().filter(|(name, _)| *name != "kind").map(field).collect();
-    Fields { known, is_open: schema["additionalProperties"] == true }
+    MapKeys { known, is_open: schema["additionalProperties"] == true }
 }
 
-fn shape(root: &Value, schema: &Value) -> Shape {
+fn shape(root: &Value, schema: &Value) -> KeyShape {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
         return shape(root, target);
@@ -178,45 +178,45 @@ fn shape(root: &Value, schema: &Value) -> Shape {
         return alternatives(root, branches);
     }
     if let Some(choice) = schema["const"].as_str() {
-        return Shape::Choice(vec![choice.to_owned()]);
+        return KeyShape::Choice(vec![choice.to_owned()]);
     }
     if let Some(choices) = schema["enum"].as_array() {
-        return Shape::Choice(choices.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        return KeyShape::Choice(choices.iter().filter_map(Value::as_str).map(str::to_owned).collect());
     }
     let named = schema["type"].as_str();
     let first = schema["type"].as_array().and_then(|types| types.iter().filter_map(Value::as_str).find(|name| *name != "null"));
     match named.or(first) {
-        Some("integer") => Shape::Integer { min: bound(schema, "minimum", 0), max: bound(schema, "maximum", i128::from(u64::MAX)) },
-        Some("number") => Shape::Number(range(schema)),
-        Some("boolean") => Shape::Bool,
-        Some("string") if schema["format"] == "time-span" => Shape::TimeSpan,
-        Some("string") if schema["format"] == "byte-size" => Shape::ByteSize,
-        Some("string") => Shape::Text(schema["pattern"].as_str().map(Pattern::named)),
-        Some("array") => Shape::List(Box::new(shape(root, &schema["items"]))),
-        _ if schema["properties"].is_object() => Shape::Map(fields(root, schema)),
-        _ => Shape::Free,
+        Some("integer") => KeyShape::Integer { min: bound(schema, "minimum", 0), max: bound(schema, "maximum", i128::from(u64::MAX)) },
+        Some("number") => KeyShape::Number(range(schema)),
+        Some("boolean") => KeyShape::Bool,
+        Some("string") if schema["format"] == "time-span" => KeyShape::TimeSpan,
+        Some("string") if schema["format"] == "byte-size" => KeyShape::ByteSize,
+        Some("string") => KeyShape::Text(schema["pattern"].as_str().map(Pattern::named)),
+        Some("array") => KeyShape::List(Box::new(shape(root, &schema["items"]))),
+        _ if schema["properties"].is_object() => KeyShape::Map(fields(root, schema)),
+        _ => KeyShape::Free,
     }
 }
 
 /// Reads the kinds of a tagged map, the choices of a word, or several shapes.
-fn alternatives(root: &Value, branches: &[Value]) -> Shape {
+fn alternatives(root: &Value, branches: &[Value]) -> KeyShape {
     let kinds = |branch: &Value| Some((branch["properties"]["kind"]["const"].as_str()?.to_owned(), fields(root, branch)));
     if let Some(tagged) = branches.iter().map(kinds).collect::<Option<Vec<_>>>() {
-        return Shape::Tagged(Tagged(tagged));
+        return KeyShape::Tagged(Tagged(tagged));
     }
-    let shapes: Vec<Shape> = branches.iter().filter(|branch| branch["type"] != "null").map(|branch| shape(root, branch)).collect();
+    let shapes: Vec<KeyShape> = branches.iter().filter(|branch| branch["type"] != "null").map(|branch| shape(root, branch)).collect();
     let words: Option<Vec<String>> = shapes
         .iter()
         .map(|shape| match shape {
-            Shape::Choice(words) => Some(words.clone()),
+            KeyShape::Choice(words) => Some(words.clone()),
             _ => None,
         })
         .collect::<Option<Vec<_>>>()
         .map(|lists| lists.concat());
     match words {
-        Some(words) => Shape::Choice(words),
-        None if shapes.len() == 1 => shapes.into_iter().next().unwrap_or(Shape::Free),
-        None => Shape::Any(shapes),
+        Some(words) => KeyShape::Choice(words),
+        None if shapes.len() == 1 => shapes.into_iter().next().unwrap_or(KeyShape::Free),
+        None => KeyShape::Any(shapes),
     }
 }
 
@@ -252,13 +252,13 @@ impl KnownKey {
     }
 }
 
-fn collect(fields: &Fields, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
+fn collect(fields: &MapKeys, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
     for field in &fields.known {
         let path = join(path, &field.name);
         keys.push(KnownKey { path: path.clone(), kind: kind.cloned() });
         match &field.shape {
-            Shape::Map(fields) => collect(fields, &path, kind, keys),
-            Shape::Tagged(tagged) => {
+            KeyShape::Map(fields) => collect(fields, &path, kind, keys),
+            KeyShape::Tagged(tagged) => {
                 keys.push(KnownKey { path: join(&path, "kind"), kind: None });
                 for (name, fields) in &tagged.0 {
                     collect(fields, &path, Some(&(path.clone(), name.clone())), keys);
@@ -270,8 +270,8 @@ fn collect(fields: &Fields, path: &str, kind: Option<&(String, String)>, keys: &
 }
 
 /// The shape of the `kind` key of a tagged map.
-pub(super) fn kind_choice(tagged: &Tagged) -> Shape {
-    Shape::Choice(tagged.names().into_iter().map(str::to_owned).collect())
+pub(super) fn kind_choice(tagged: &Tagged) -> KeyShape {
+    KeyShape::Choice(tagged.names().into_iter().map(str::to_owned).collect())
 }
 
 /// Whether an unknown key is valid in dotted form, as an axis or a `--set`.
@@ -286,32 +286,32 @@ pub(super) fn join(path: &str, key: &str) -> String {
 /// Returns the allowed values of a dotted key if the maps on its path may have several kinds: one entry per kind that has the key.
 ///
 /// `kinds` names the possible kinds of the tagged map at a path.
-pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
+pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> KeyLookup {
     let mut path = String::new();
     let mut here = vec![table()];
     let names: Vec<&str> = key.split('.').collect();
     for (depth, name) in names.iter().enumerate() {
-        let found: Vec<&'static Shape> = here.iter().filter_map(|fields| fields.shape(name)).collect();
+        let found: Vec<&'static KeyShape> = here.iter().filter_map(|fields| fields.shape(name)).collect();
         if found.is_empty() {
-            return Found::Unknown { parent: path, name: (*name).to_owned(), siblings: here.iter().flat_map(|fields| fields.names()).collect() };
+            return KeyLookup::Unknown { parent: path, name: (*name).to_owned(), siblings: here.iter().flat_map(|fields| fields.names()).collect() };
         }
         path = join(&path, name);
         if depth + 1 == names.len() {
-            return Found::Shapes(found.into_iter().cloned().collect());
+            return KeyLookup::Shapes(found.into_iter().cloned().collect());
         }
         here = Vec::new();
         for shape in found {
             match shape {
-                Shape::Map(fields) => here.push(fields),
-                Shape::Anything if names[depth + 1..].iter().all(|name| is_own_key(name)) => return Found::Shapes(vec![Shape::Anything]),
-                Shape::Tagged(tagged) if names[depth + 1..] == ["kind"] => return Found::Shapes(vec![kind_choice(tagged)]),
-                Shape::Tagged(tagged) => {
+                KeyShape::Map(fields) => here.push(fields),
+                KeyShape::Anything if names[depth + 1..].iter().all(|name| is_own_key(name)) => return KeyLookup::Shapes(vec![KeyShape::Anything]),
+                KeyShape::Tagged(tagged) if names[depth + 1..] == ["kind"] => return KeyLookup::Shapes(vec![kind_choice(tagged)]),
+                KeyShape::Tagged(tagged) => {
                     let possible = kinds(&path);
                     here.extend(possible.iter().filter_map(|kind| tagged.kind(kind)));
                     if here.iter().all(|fields| fields.shape(names[depth + 1]).is_none()) {
                         let others: Vec<&'static str> = tagged.kinds_with(names[depth + 1]);
                         if !others.is_empty() {
-                            return Found::OtherKind { parent: path, name: names[depth + 1].to_owned(), kinds: possible, others };
+                            return KeyLookup::OtherKind { parent: path, name: names[depth + 1].to_owned(), kinds: possible, others };
                         }
                     }
                 }
@@ -319,19 +319,19 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> Found {
             }
         }
     }
-    Found::Unknown { parent: String::new(), name: key.to_owned(), siblings: Vec::new() }
+    KeyLookup::Unknown { parent: String::new(), name: key.to_owned(), siblings: Vec::new() }
 }
 
 /// Returns the table's entry of a dotted key, for any kind.
-pub(super) fn field(key: &str) -> Option<&'static Field> {
+pub(super) fn field(key: &str) -> Option<&'static KeyField> {
     let mut here = vec![table()];
     let mut names = key.split('.').peekable();
     while let Some(name) = names.next() {
         let field = here.iter().find_map(|fields| fields.get(name))?;
         here = match &field.shape {
             _ if names.peek().is_none() => return Some(field),
-            Shape::Map(fields) => vec![fields],
-            Shape::Tagged(tagged) => tagged.0.iter().map(|(_, fields)| fields).collect(),
+            KeyShape::Map(fields) => vec![fields],
+            KeyShape::Tagged(tagged) => tagged.0.iter().map(|(_, fields)| fields).collect(),
             _ => return None,
         };
     }
@@ -339,8 +339,8 @@ pub(super) fn field(key: &str) -> Option<&'static Field> {
 }
 
 /// The result of [`find`].
-pub(super) enum Found {
-    Shapes(Vec<Shape>),
+pub(super) enum KeyLookup {
+    Shapes(Vec<KeyShape>),
     /// A key of kinds other than the possible ones.
     OtherKind {
         parent: String,
@@ -365,28 +365,28 @@ mod tests {
         assert!(keys.len() > 80, "{}", keys.len());
         for key in keys {
             let kinds = |path: &str| key.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
-            let Found::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
+            let KeyLookup::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
             let shape = &shapes[0];
-            let free = matches!(shape, Shape::Free) || matches!(shape, Shape::List(items) if matches!(**items, Shape::Free));
+            let free = matches!(shape, KeyShape::Free) || matches!(shape, KeyShape::List(items) if matches!(**items, KeyShape::Free));
             assert_eq!(
                 free,
                 ["sweep.grid", "sweep.zip", "sweep.include", "sweep.exclude", "sweep.search.axes"].contains(&key.path.as_str()),
                 "{}",
                 key.path
             );
-            assert!(!matches!(shape, Shape::Text(Some(Pattern::Unknown))), "{}", key.path);
+            assert!(!matches!(shape, KeyShape::Text(Some(Pattern::Unknown))), "{}", key.path);
         }
     }
 
     #[test]
     fn a_dotted_key_has_the_shape_of_the_kinds_it_may_meet() {
         let adamw = |_: &str| vec!["adamw".to_owned()];
-        assert!(matches!(find("train.optimizer.beta1", &adamw), Found::Shapes(shapes) if shapes.len() == 1));
-        assert!(matches!(find("train.optimizer.momentum", &adamw), Found::OtherKind { others, .. } if others == ["sgd"]));
+        assert!(matches!(find("train.optimizer.beta1", &adamw), KeyLookup::Shapes(shapes) if shapes.len() == 1));
+        assert!(matches!(find("train.optimizer.momentum", &adamw), KeyLookup::OtherKind { others, .. } if others == ["sgd"]));
         let both = |_: &str| vec!["adamw".to_owned(), "sgd".to_owned()];
-        assert!(matches!(find("train.optimizer.weight_decay", &both), Found::Shapes(shapes) if shapes.len() == 2));
-        assert!(matches!(find("train.optimizer.kind", &both), Found::Shapes(_)));
-        assert!(matches!(find("train.batch_siz", &both), Found::Unknown { name, .. } if name == "batch_siz"));
-        assert!(matches!(find("train.batch_size.deeper", &both), Found::Unknown { .. }));
+        assert!(matches!(find("train.optimizer.weight_decay", &both), KeyLookup::Shapes(shapes) if shapes.len() == 2));
+        assert!(matches!(find("train.optimizer.kind", &both), KeyLookup::Shapes(_)));
+        assert!(matches!(find("train.batch_siz", &both), KeyLookup::Unknown { name, .. } if name == "batch_siz"));
+        assert!(matches!(find("train.batch_size.deeper", &both), KeyLookup::Unknown { .. }));
     }
 }

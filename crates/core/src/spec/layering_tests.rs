@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Loaded, Optimizer, Request, load, write_resolved};
+use super::{ExperimentRequest, Loaded, Optimizer, load, write_resolved};
 
 const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 128}\ndata: {kind: generated, num_workers: 2}\ntrain:\n  epochs: 2\n  optimizer: {kind: adamw, beta1: 0.8}\n";
 
@@ -40,8 +40,8 @@ impl Case {
         self
     }
 
-    fn request(&self) -> Request {
-        Request { file: self.folder.path().join("x.yaml"), set: self.set.clone(), variables: self.variables.clone(), text: None }
+    fn request(&self) -> ExperimentRequest {
+        ExperimentRequest { file: self.folder.path().join("x.yaml"), set: self.set.clone(), variables: self.variables.clone(), text: None }
     }
 
     fn load(&self) -> Loaded {

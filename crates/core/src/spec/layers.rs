@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    Request,
-    merge::Layer,
-    node::{Content, Node},
+    ExperimentRequest,
+    merge::SpecLayer,
+    node::{Node, NodeContent},
     problem::{Location, Problem},
     read::{read_file, read_text_as_tree},
     scalar::Scalar,
@@ -16,13 +16,13 @@ use super::{
 
 /// The parts of a request that could be read.
 pub(super) struct ReadLayers {
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<SpecLayer>,
     pub(super) problems: Vec<Problem>,
     /// Whether every file of the chain could be parsed; otherwise a key may seem missing although it is not.
     pub(super) whole: bool,
 }
 
-pub(super) fn read(request: &Request) -> ReadLayers {
+pub(super) fn read(request: &ExperimentRequest) -> ReadLayers {
     let mut read = ReadLayers { layers: Vec::new(), problems: Vec::new(), whole: true };
     read_chain(request, &mut read);
     read.layers.reverse();
@@ -51,7 +51,7 @@ pub(super) fn is_experiment_key(name: &str) -> bool {
 }
 
 /// Reads a file and all files that it extends, the file itself first.
-fn read_chain(request: &Request, read: &mut ReadLayers) {
+fn read_chain(request: &ExperimentRequest, read: &mut ReadLayers) {
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut next = Some((request.file.clone(), None::<Location>));
     let mut given = request.text.as_deref();
@@ -72,7 +72,7 @@ fn read_chain(request: &Request, read: &mut ReadLayers) {
                 let mut tree = tree.tree;
                 read.whole &= tree.is_map();
                 next = take_extends(&path, &mut tree, &mut read.problems);
-                read.layers.push(Layer { name: source.to_string(), tree, overrides: None });
+                read.layers.push(SpecLayer { name: source.to_string(), tree, overrides: None });
             }
             (Err(problems), Some(at)) if problems.iter().all(|problem| problem.location.position.is_none()) => {
                 read.whole = false;
@@ -120,7 +120,7 @@ fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
         Ok(value) => {
             let mut tree = Node::empty_map(location);
             tree.set_path(&path, value);
-            read.layers.push(Layer { name: name.to_owned(), tree, overrides: Some(key.to_owned()) });
+            read.layers.push(SpecLayer { name: name.to_owned(), tree, overrides: Some(key.to_owned()) });
         }
         Err(problems) => read.problems.extend(problems.into_iter().map(|problem| Problem { location: location.clone(), ..problem })),
     }
@@ -138,7 +138,7 @@ fn key_path(key: &str) -> Vec<&str> {
 
 fn override_value(text: &str, location: &Location) -> Result<Node, Vec<Problem>> {
     if text.trim().is_empty() {
-        return Ok(Node { content: Content::Scalar(Scalar::plain("")), location: location.clone() });
+        return Ok(Node { content: NodeContent::Scalar(Scalar::plain("")), location: location.clone() });
     }
     let read = read_text_as_tree(text, &location.source)?;
     if !read.problems.is_empty() {
@@ -150,8 +150,8 @@ fn override_value(text: &str, location: &Location) -> Result<Node, Vec<Problem>>
 fn relocated(mut node: Node, location: &Location) -> Node {
     node.location = location.clone();
     node.content = match node.content {
-        Content::List(items) => Content::List(items.into_iter().map(|item| relocated(item, location)).collect()),
-        Content::Map(entries) => Content::Map(
+        NodeContent::List(items) => NodeContent::List(items.into_iter().map(|item| relocated(item, location)).collect()),
+        NodeContent::Map(entries) => NodeContent::Map(
             entries
                 .into_iter()
                 .map(|mut entry| {

@@ -9,22 +9,22 @@ use figment::{
 };
 
 use super::{
-    keys::{self, Field, Fields, Shape},
-    node::{Content, Entry, Node},
+    keys::{self, KeyField, KeyShape, MapKeys},
+    node::{Node, NodeContent, NodeEntry},
     problem::Location,
     sweep::AXES,
 };
 
 /// One layer: a file, a variable, a `--set`, or the defaults.
 #[derive(Clone, Debug)]
-pub(super) struct Layer {
+pub(super) struct SpecLayer {
     pub(super) name: String,
     pub(super) tree: Node,
     /// The single dotted key of a variable or `--set`.
     pub(super) overrides: Option<String>,
 }
 
-struct Provided<'a>(&'a Layer);
+struct Provided<'a>(&'a SpecLayer);
 
 impl Provider for Provided<'_> {
     fn metadata(&self) -> Metadata {
@@ -40,7 +40,7 @@ impl Provider for Provided<'_> {
 }
 
 /// Merges the layers, lowest first, into one tree in which every part records where it is written.
-pub(super) fn merged(layers: &[Layer]) -> Node {
+pub(super) fn merged(layers: &[SpecLayer]) -> Node {
     let figment = layers.iter().fold(Figment::new(), |figment, layer| figment.merge(Provided(layer)));
     let dict = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
     Rebuild { figment: &figment, layers }.map(&dict, &mut Vec::new())
@@ -48,12 +48,12 @@ pub(super) fn merged(layers: &[Layer]) -> Node {
 
 struct Rebuild<'a> {
     figment: &'a Figment,
-    layers: &'a [Layer],
+    layers: &'a [SpecLayer],
 }
 
 impl<'a> Rebuild<'a> {
     fn map(&self, dict: &'a Dict, path: &mut Vec<&'a str>) -> Node {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<NodeEntry> = Vec::new();
         let maps: Vec<&'a Node> = self.layers.iter().filter_map(|layer| layer.tree.get_path(path)).filter(|node| node.is_map()).collect();
         for entry in maps.iter().flat_map(|map| map.entries()) {
             if let Some(known) = entries.iter_mut().find(|known| known.key == entry.key) {
@@ -62,11 +62,11 @@ impl<'a> Rebuild<'a> {
                 path.push(&entry.key);
                 let value = self.value(value, path);
                 path.pop();
-                entries.push(Entry { key: entry.key.clone(), key_location: entry.key_location.clone(), value });
+                entries.push(NodeEntry { key: entry.key.clone(), key_location: entry.key_location.clone(), value });
             }
         }
         let location = maps.last().map_or_else(|| Location::named(""), |map| map.location.clone());
-        Node { content: Content::Map(entries), location }
+        Node { content: NodeContent::Map(entries), location }
     }
 
     fn value(&self, value: &'a Value, path: &mut Vec<&'a str>) -> Node {
@@ -80,7 +80,7 @@ impl<'a> Rebuild<'a> {
 }
 
 /// Adds one more layer on top: removes the keys that it replaces from the lower layers.
-pub(super) fn lay(layers: &mut Vec<Layer>, mut layer: Layer) {
+pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     let beneath = merged(layers);
     if let Some(key) = layer.overrides.clone() {
         override_axis(&beneath, &key, &mut layer, layers);
@@ -96,7 +96,7 @@ pub(super) fn lay(layers: &mut Vec<Layer>, mut layer: Layer) {
 }
 
 /// Applies a `--set` to a swept key: the axis stays, with this one value; `null` removes it.
-fn override_axis(beneath: &Node, key: &str, layer: &mut Layer, layers: &mut [Layer]) {
+fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut [SpecLayer]) {
     let names: Vec<&str> = key.split('.').collect();
     let Some(value) = layer.tree.get_path(&names).cloned() else { return };
     let swept = |section: &[&str]| beneath.get_path(&[section, &[key]].concat()).is_some();
@@ -107,11 +107,11 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut Layer, layers: &mut [Lay
         lower.tree.remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
     }
     let location = value.location.clone();
-    let axis = if value.is_null() { value } else { Node { content: Content::List(vec![value]), location } };
+    let axis = if value.is_null() { value } else { Node { content: NodeContent::List(vec![value]), location } };
     layer.tree.set_path(&[section, &[key]].concat(), axis);
 }
 
-fn displaced(fields: &Fields, path: &mut Vec<String>, beneath: Option<&Node>, layer: &Node, out: &mut Vec<Vec<String>>) {
+fn displaced(fields: &MapKeys, path: &mut Vec<String>, beneath: Option<&Node>, layer: &Node, out: &mut Vec<Vec<String>>) {
     for entry in layer.entries() {
         let Some(field) = fields.get(&entry.key) else {
             if fields.is_open {
@@ -151,10 +151,10 @@ fn nulls(path: &mut Vec<String>, value: &Node, out: &mut Vec<Vec<String>>) {
     }
 }
 
-fn displaced_within(field: &Field, path: &mut Vec<String>, below: Option<&Node>, value: &Node, out: &mut Vec<Vec<String>>) {
+fn displaced_within(field: &KeyField, path: &mut Vec<String>, below: Option<&Node>, value: &Node, out: &mut Vec<Vec<String>>) {
     match &field.shape {
-        Shape::Map(fields) => displaced(fields, path, below, value, out),
-        Shape::Tagged(tagged) => {
+        KeyShape::Map(fields) => displaced(fields, path, below, value, out),
+        KeyShape::Tagged(tagged) => {
             let kind_of = |node: Option<&Node>| node.and_then(|node| node.get("kind")).and_then(Node::text).map(str::to_owned);
             let lower = kind_of(below).or(field.default_kind().map(str::to_owned));
             let kind = kind_of(Some(value)).or(lower.clone());
@@ -164,7 +164,7 @@ fn displaced_within(field: &Field, path: &mut Vec<String>, below: Option<&Node>,
                 displaced(fields, path, below, value, out);
             }
         }
-        Shape::Free => {
+        KeyShape::Free => {
             for entry in value.entries().iter().filter(|entry| entry.value.is_null()) {
                 out.push([path.as_slice(), std::slice::from_ref(&entry.key)].concat());
             }
@@ -175,7 +175,7 @@ fn displaced_within(field: &Field, path: &mut Vec<String>, below: Option<&Node>,
 
 /// Removes the keys whose value is `null`, after they have been applied.
 pub(super) fn strip_nulls(node: &mut Node) {
-    let Content::Map(entries) = &mut node.content else { return };
+    let NodeContent::Map(entries) = &mut node.content else { return };
     entries.retain(|entry| !entry.value.is_null());
     for entry in entries {
         strip_nulls(&mut entry.value);
@@ -187,14 +187,14 @@ pub(super) fn order_keys(node: &mut Node) {
     order_fields(keys::table(), node);
 }
 
-fn order_fields(fields: &Fields, node: &mut Node) {
-    let Content::Map(entries) = &mut node.content else { return };
+fn order_fields(fields: &MapKeys, node: &mut Node) {
+    let NodeContent::Map(entries) = &mut node.content else { return };
     // `kind` is not a field and comes first; axes and the keys of a user's own model are not fields either and come last, as written.
     entries.sort_by_key(|entry| (entry.key != "kind", fields.names().position(|name| name == entry.key).unwrap_or(usize::MAX)));
     for entry in entries {
         match fields.get(&entry.key).map(|field| &field.shape) {
-            Some(Shape::Map(fields)) => order_fields(fields, &mut entry.value),
-            Some(Shape::Tagged(tagged)) => {
+            Some(KeyShape::Map(fields)) => order_fields(fields, &mut entry.value),
+            Some(KeyShape::Tagged(tagged)) => {
                 let kind = entry.value.get("kind").and_then(Node::text).map(str::to_owned);
                 if let Some(fields) = kind.and_then(|kind| tagged.kind(&kind)) {
                     order_fields(fields, &mut entry.value);
@@ -210,25 +210,25 @@ pub(super) fn defaults(user: &Node) -> Node {
     default_fields(keys::table(), Some(user), &Location::named("default"))
 }
 
-fn default_fields(fields: &Fields, user: Option<&Node>, location: &Location) -> Node {
-    let entry = |field: &Field| {
+fn default_fields(fields: &MapKeys, user: Option<&Node>, location: &Location) -> Node {
+    let entry = |field: &KeyField| {
         let value = default_field(field, user.and_then(|node| node.get(&field.name)), location)?;
-        Some(Entry { key: field.name.clone(), key_location: location.clone(), value })
+        Some(NodeEntry { key: field.name.clone(), key_location: location.clone(), value })
     };
-    Node { content: Content::Map(fields.known.iter().filter_map(entry).collect()), location: location.clone() }
+    Node { content: NodeContent::Map(fields.known.iter().filter_map(entry).collect()), location: location.clone() }
 }
 
 /// The default of one key; `None` for a key without a default.
-pub(super) fn default_field(field: &Field, user: Option<&Node>, location: &Location) -> Option<Node> {
+pub(super) fn default_field(field: &KeyField, user: Option<&Node>, location: &Location) -> Option<Node> {
     match &field.shape {
-        Shape::Map(fields) if field.default.is_some() || user.is_some() => Some(default_fields(fields, user, location)),
-        Shape::Map(_) => None,
-        Shape::Tagged(tagged) => {
+        KeyShape::Map(fields) if field.default.is_some() || user.is_some() => Some(default_fields(fields, user, location)),
+        KeyShape::Map(_) => None,
+        KeyShape::Tagged(tagged) => {
             let kind = user.and_then(|node| node.get("kind")).and_then(Node::text).or(field.default_kind())?;
             let mut node = default_fields(tagged.kind(kind)?, user, location);
-            if let Content::Map(entries) = &mut node.content {
+            if let NodeContent::Map(entries) = &mut node.content {
                 let value = Node::from_json(&kind.into(), location);
-                entries.insert(0, Entry { key: "kind".to_owned(), key_location: location.clone(), value });
+                entries.insert(0, NodeEntry { key: "kind".to_owned(), key_location: location.clone(), value });
             }
             Some(node)
         }

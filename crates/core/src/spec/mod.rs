@@ -1,13 +1,11 @@
 //! The input: the YAML layers of an experiment, read, fully checked and merged into one [`Experiment`].
 //!
-//! In: a [`Request`] (a file, variables, `--set`s). Out: a [`Loaded`] experiment in which every value records its
+//! In: a [`ExperimentRequest`] (a file, variables, `--set`s). Out: a [`Loaded`] experiment in which every value records its
 //! layer, or [`Problems`]: all faults, each with its place. Expanding the sweep into points, and checking whether the data
 //! exists, are left to other modules.
 
-mod asked;
 mod check;
 mod checkpoint;
-mod chosen;
 mod condition;
 mod contradictions;
 mod experiment;
@@ -21,6 +19,7 @@ mod keys;
 mod layering_tests;
 mod layers;
 mod merge;
+mod model_section;
 mod node;
 mod optimizer;
 mod overrides;
@@ -32,6 +31,7 @@ mod sample;
 mod scalar;
 mod schema;
 mod search;
+mod search_choice;
 mod suggest;
 mod sweep;
 mod value;
@@ -40,29 +40,29 @@ use std::path::PathBuf;
 
 use node::Node;
 
-pub use asked::AskedModel;
 pub use checkpoint::{AfterTraining, Checkpoint};
-pub use chosen::{CHOSEN_BY_TUNE, write_chosen};
 pub use condition::{Operator, condition};
-pub use contradictions::{Fault, Point, contradictions};
+pub use contradictions::{KeyFault, ResolvedPoint, contradictions};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, Measure, Memory, Order, Precision,
     RecordOptions, Sweep, Target, Train,
 };
 pub use generate::Generate;
 pub use initial_weights::InitialWeights;
+pub use model_section::AskedModel;
 pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
-pub use resolved::{Origin, write_resolved};
+pub use resolved::{ValueOrigin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
 pub use sample::Sample;
 pub use schema::schema;
 pub use search::{Metric, MostWorkers, Search};
+pub use search_choice::{CHOSEN_BY_TUNE, write_chosen};
 
 /// The requested experiment.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct ExperimentRequest {
     pub file: PathBuf,
     /// Content of the file, if it comes from a commit instead of the disk.
     pub text: Option<String>,
@@ -77,7 +77,7 @@ pub struct Request {
 pub struct Loaded {
     pub experiment: Experiment,
     /// Every resolved value in document order, defaults included.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<ValueOrigin>,
     tree: Node,
     top: Location,
 }
@@ -110,7 +110,7 @@ impl Loaded {
 ///
 /// # Errors
 /// Every problem of every layer, sorted by file and line.
-pub fn load(request: &Request) -> Result<Loaded, Problems> {
+pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
     let Merged { user, tree, top, mut problems, whole } = merge_checked(request, true);
     if !problems.is_empty() {
         if whole {
@@ -150,15 +150,15 @@ fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -
 
 /// The values of the layers merged with the defaults, for the types only: places and layers are lost.
 fn with_defaults(user: Node) -> Node {
-    let defaults = merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None };
-    merge::merged(&[defaults, merge::Layer { name: "given".to_owned(), tree: user, overrides: None }])
+    let defaults = merge::SpecLayer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None };
+    merge::merged(&[defaults, merge::SpecLayer { name: "given".to_owned(), tree: user, overrides: None }])
 }
 
 /// Checks a file that other files extend: every key in it; missing keys are allowed.
 ///
 /// # Errors
 /// Every problem, sorted by file and line.
-pub fn check_fragment(request: &Request) -> Result<(), Problems> {
+pub fn check_fragment(request: &ExperimentRequest) -> Result<(), Problems> {
     let problems = merge_checked(request, false).problems;
     if problems.is_empty() { Ok(()) } else { Err(Problems::new(problems)) }
 }
@@ -174,7 +174,7 @@ struct Merged {
     whole: bool,
 }
 
-fn merge_checked(request: &Request, whole: bool) -> Merged {
+fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     let read = layers::read(request);
     let mut problems = read.problems;
     let top = Location { source: request.file.display().to_string().into(), position: Some((1, 1)) };
@@ -195,15 +195,15 @@ fn merge_checked(request: &Request, whole: bool) -> Merged {
         }
     }
     let user = merge::merged(&layers);
-    layers.insert(0, merge::Layer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
+    layers.insert(0, merge::SpecLayer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
     let mut tree = merge::merged(&layers);
-    asked::resolve_model(&mut tree);
+    model_section::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
     Merged { tree, user, top, problems, whole: read.whole }
 }
 
 /// Faults within a single layer: the layer is not a map, or gives two keys of which one replaces the other.
-fn own_faults(layer: &merge::Layer) -> Vec<Problem> {
+fn own_faults(layer: &merge::SpecLayer) -> Vec<Problem> {
     if !layer.tree.is_map() {
         let message = format!("the file is {}; it must be a map of keys: `kiln`, `name`, `model`, …", layer.tree.found());
         return vec![Problem::new(&layer.tree.location, "", message)];

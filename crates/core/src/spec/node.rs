@@ -9,19 +9,19 @@ use super::{
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) content: Content,
+    pub(super) content: NodeContent,
     pub(super) location: Location,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(super) enum NodeContent {
     Scalar(Scalar),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<NodeEntry>),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct NodeEntry {
     pub(super) key: String,
     pub(super) key_location: Location,
     pub(super) value: Node,
@@ -29,19 +29,19 @@ pub(super) struct Entry {
 
 impl Node {
     pub(super) fn empty_map(location: Location) -> Self {
-        Self { content: Content::Map(Vec::new()), location }
+        Self { content: NodeContent::Map(Vec::new()), location }
     }
 
     /// Makes a tree whose parts all have the same place: for defaults and for values from the command line.
     pub(super) fn from_json(value: &Value, location: &Location) -> Self {
         let content = match value {
-            Value::Array(items) => Content::List(items.iter().map(|item| Self::from_json(item, location)).collect()),
-            Value::Object(map) => Content::Map(
+            Value::Array(items) => NodeContent::List(items.iter().map(|item| Self::from_json(item, location)).collect()),
+            Value::Object(map) => NodeContent::Map(
                 map.iter()
-                    .map(|(key, value)| Entry { key: key.clone(), key_location: location.clone(), value: Self::from_json(value, location) })
+                    .map(|(key, value)| NodeEntry { key: key.clone(), key_location: location.clone(), value: Self::from_json(value, location) })
                     .collect(),
             ),
-            scalar => Content::Scalar(Scalar::from_json(scalar)),
+            scalar => NodeContent::Scalar(Scalar::from_json(scalar)),
         };
         Self { content, location: location.clone() }
     }
@@ -49,27 +49,27 @@ impl Node {
     /// The value as JSON, keys in order.
     pub(super) fn to_json(&self) -> Value {
         match &self.content {
-            Content::Scalar(scalar) => scalar.to_json(),
-            Content::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
-            Content::Map(entries) => Value::Object(entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()),
+            NodeContent::Scalar(scalar) => scalar.to_json(),
+            NodeContent::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            NodeContent::Map(entries) => Value::Object(entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()),
         }
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[NodeEntry] {
         match &self.content {
-            Content::Map(entries) => entries,
+            NodeContent::Map(entries) => entries,
             _ => &[],
         }
     }
 
     pub(super) fn items(&self) -> &[Node] {
         match &self.content {
-            Content::List(items) => items,
+            NodeContent::List(items) => items,
             _ => &[],
         }
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn entry(&self, key: &str) -> Option<&NodeEntry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
@@ -83,17 +83,17 @@ impl Node {
 
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
-            Content::Scalar(scalar) => scalar.as_text(),
+            NodeContent::Scalar(scalar) => scalar.as_text(),
             _ => None,
         }
     }
 
     pub(super) fn is_map(&self) -> bool {
-        matches!(self.content, Content::Map(_))
+        matches!(self.content, NodeContent::Map(_))
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.content, Content::Scalar(scalar) if matches!(scalar.value, Resolved::Null))
+        matches!(&self.content, NodeContent::Scalar(scalar) if matches!(scalar.value, Resolved::Null))
     }
 
     /// Puts a value at a path and creates the maps on the way; a value that is in the way is replaced.
@@ -103,13 +103,13 @@ impl Node {
             return;
         };
         if !self.is_map() {
-            self.content = Content::Map(Vec::new());
+            self.content = NodeContent::Map(Vec::new());
         }
-        let Content::Map(entries) = &mut self.content else { return };
+        let NodeContent::Map(entries) = &mut self.content else { return };
         let location = value.location.clone();
         let index = entries.iter().position(|entry| entry.key == **first).unwrap_or_else(|| {
             let value = Self::empty_map(location.clone());
-            entries.push(Entry { key: (*first).to_owned(), key_location: location, value });
+            entries.push(NodeEntry { key: (*first).to_owned(), key_location: location, value });
             entries.len() - 1
         });
         entries[index].value.set_path(rest, value);
@@ -117,7 +117,7 @@ impl Node {
 
     /// Removes the value at a path, if there is one.
     pub(super) fn remove_path(&mut self, path: &[String]) {
-        let Content::Map(entries) = &mut self.content else { return };
+        let NodeContent::Map(entries) = &mut self.content else { return };
         match path {
             [] => {}
             [last] => entries.retain(|entry| entry.key != *last),
@@ -132,9 +132,9 @@ impl Node {
     /// Returns the number of nodes in this tree, and its depth.
     pub(super) fn size(&self) -> (usize, usize) {
         let children: Vec<&Node> = match &self.content {
-            Content::Scalar(_) => return (1, 0),
-            Content::List(items) => items.iter().collect(),
-            Content::Map(entries) => entries.iter().map(|entry| &entry.value).collect(),
+            NodeContent::Scalar(_) => return (1, 0),
+            NodeContent::List(items) => items.iter().collect(),
+            NodeContent::Map(entries) => entries.iter().map(|entry| &entry.value).collect(),
         };
         let sizes = children.into_iter().map(Self::size);
         let (count, depth) = sizes.fold((1, 0), |(count, depth), (n, d)| (count + n, depth.max(d)));
@@ -144,9 +144,9 @@ impl Node {
     /// Describes the node for an error message: `` `8` ``, `a list`, `a map`.
     pub(super) fn found(&self) -> String {
         match &self.content {
-            Content::Scalar(scalar) => scalar.found(),
-            Content::List(_) => "a list".to_owned(),
-            Content::Map(_) => "a map of keys".to_owned(),
+            NodeContent::Scalar(scalar) => scalar.found(),
+            NodeContent::List(_) => "a list".to_owned(),
+            NodeContent::Map(_) => "a map of keys".to_owned(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    keys::{self, Field, Fields, Shape, Tagged},
+    keys::{self, KeyField, KeyShape, MapKeys, Tagged},
     merge::default_field,
     node::Node,
     problem::Location,
@@ -29,7 +29,7 @@ pub fn apply_point<'a>(sections: &mut Value, values: impl IntoIterator<Item = (&
     }
 }
 
-fn set(fields: &Fields, map: &mut Map<String, Value>, names: &[&str], value: &Value) {
+fn set(fields: &MapKeys, map: &mut Map<String, Value>, names: &[&str], value: &Value) {
     let Some((first, rest)) = names.split_first() else { return };
     let Some(field) = fields.get(first) else {
         if fields.is_open {
@@ -39,14 +39,14 @@ fn set(fields: &Fields, map: &mut Map<String, Value>, names: &[&str], value: &Va
     };
     match (&field.shape, rest) {
         (_, []) => put(field, map, value),
-        (Shape::Tagged(_), ["kind"]) => put(field, map, &json!({ "kind": value })),
-        (Shape::Tagged(tagged), _) => {
+        (KeyShape::Tagged(_), ["kind"]) => put(field, map, &json!({ "kind": value })),
+        (KeyShape::Tagged(tagged), _) => {
             let kind = kind_of(field, map).unwrap_or_default();
             if let (Some(fields), Some(child)) = (tagged.kind(&kind), child(field, map)) {
                 set(fields, child, rest, value);
             }
         }
-        (Shape::Map(fields), _) => {
+        (KeyShape::Map(fields), _) => {
             if let Some(child) = child(field, map) {
                 set(fields, child, rest, value);
             }
@@ -74,19 +74,19 @@ fn set_own(map: &mut Map<String, Value>, name: &str, rest: &[&str], value: &Valu
     }
 }
 
-fn put(field: &Field, map: &mut Map<String, Value>, value: &Value) {
+fn put(field: &KeyField, map: &mut Map<String, Value>, value: &Value) {
     match (&field.shape, value) {
         (_, Value::Null) => match default_of(field, None) {
             Some(default) => drop(map.insert(field.name.clone(), default)),
             None => drop(map.shift_remove(&field.name)),
         },
-        (Shape::Map(fields), Value::Object(given)) => {
+        (KeyShape::Map(fields), Value::Object(given)) => {
             let Some(child) = child(field, map) else { return };
             for (key, value) in given {
                 set(fields, child, &[key.as_str()], value);
             }
         }
-        (Shape::Tagged(tagged), Value::Object(given)) => put_tagged(field, tagged, map, given),
+        (KeyShape::Tagged(tagged), Value::Object(given)) => put_tagged(field, tagged, map, given),
         _ => {
             map.insert(field.name.clone(), value.clone());
         }
@@ -98,7 +98,7 @@ fn put(field: &Field, map: &mut Map<String, Value>, value: &Value) {
     }
 }
 
-fn put_tagged(field: &Field, tagged: &Tagged, map: &mut Map<String, Value>, given: &Map<String, Value>) {
+fn put_tagged(field: &KeyField, tagged: &Tagged, map: &mut Map<String, Value>, given: &Map<String, Value>) {
     let now = kind_of(field, map);
     let kind = given.get("kind").and_then(Value::as_str).map(str::to_owned).or(now.clone());
     if kind != now || !map.contains_key(&field.name) {
@@ -113,13 +113,13 @@ fn put_tagged(field: &Field, tagged: &Tagged, map: &mut Map<String, Value>, give
 }
 
 /// The current or default kind of a map.
-fn kind_of(field: &Field, map: &Map<String, Value>) -> Option<String> {
+fn kind_of(field: &KeyField, map: &Map<String, Value>) -> Option<String> {
     let now = map.get(&field.name).and_then(|value| value.get("kind")).and_then(Value::as_str);
     now.or(field.default_kind()).map(str::to_owned)
 }
 
 /// The map under a key, created with its defaults if absent.
-fn child<'a>(field: &Field, map: &'a mut Map<String, Value>) -> Option<&'a mut Map<String, Value>> {
+fn child<'a>(field: &KeyField, map: &'a mut Map<String, Value>) -> Option<&'a mut Map<String, Value>> {
     if !map.get(&field.name).is_some_and(Value::is_object) {
         let user = Node::empty_map(Location::named("default"));
         let default = default_field(field, Some(&user), &user.location)?.to_json();
@@ -128,7 +128,7 @@ fn child<'a>(field: &Field, map: &'a mut Map<String, Value>) -> Option<&'a mut M
     map.get_mut(&field.name)?.as_object_mut()
 }
 
-fn default_of(field: &Field, kind: Option<&str>) -> Option<Value> {
+fn default_of(field: &KeyField, kind: Option<&str>) -> Option<Value> {
     let location = Location::named("default");
     let user = kind.map(|kind| Node::from_json(&json!({ "kind": kind }), &location));
     default_field(field, user.as_ref(), &location).map(|node| node.to_json())

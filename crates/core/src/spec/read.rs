@@ -8,7 +8,7 @@ use std::{collections::HashMap, fs, io::Read, path::Path, sync::Arc};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::{
-    node::{Content, Entry, Node},
+    node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
     scalar::{Resolved, Scalar},
     suggest::nearest,
@@ -83,7 +83,7 @@ fn decode(bytes: Vec<u8>) -> Result<String, String> {
 /// Reads a text in memory.
 pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder { source: Arc::clone(source), ..Builder::default() };
+    let mut builder = NodeBuilder { source: Arc::clone(source), ..NodeBuilder::default() };
     for event in Parser::new_from_str(text) {
         let taken = match event {
             Ok((event, span)) => builder.take(event, span),
@@ -95,7 +95,7 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
         }
     }
     match builder.root {
-        Some(tree) if !matches!(&tree.content, Content::Scalar(scalar) if scalar.value == Resolved::Empty) => {
+        Some(tree) if !matches!(&tree.content, NodeContent::Scalar(scalar) if scalar.value == Resolved::Empty) => {
             Ok(ReadTree { tree, problems: builder.problems })
         }
         _ => {
@@ -110,9 +110,9 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
 }
 
 /// Builds a tree from the parser's events, without recursion.
-struct Builder {
+struct NodeBuilder {
     source: Arc<str>,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     root: Option<Node>,
     documents: usize,
     anchors: HashMap<usize, (Node, usize, usize)>,
@@ -120,14 +120,14 @@ struct Builder {
     problems: Vec<Problem>,
 }
 
-impl Default for Builder {
+impl Default for NodeBuilder {
     fn default() -> Self {
         Self { source: "".into(), open: Vec::new(), root: None, documents: 0, anchors: HashMap::new(), nodes: 0, problems: Vec::new() }
     }
 }
 
 /// A list or map that is not closed yet.
-struct Open {
+struct OpenNode {
     node: Node,
     anchor: usize,
     /// In a map: the line number of each key.
@@ -141,7 +141,7 @@ enum Waiting {
     ForValue(Option<(String, Location)>),
 }
 
-impl Builder {
+impl NodeBuilder {
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Problem> {
         let location = Location::at(&self.source, span.start.line(), span.start.col() + 1);
         match event {
@@ -153,10 +153,10 @@ impl Builder {
                     // A comparison is not also reported as empty.
                     scalar = if tag.suffix.starts_with('=') { Scalar::quoted(&format!("!{}{text}", tag.suffix)) } else { scalar };
                 }
-                self.add(Node { content: Content::Scalar(scalar), location }, anchor)
+                self.add(Node { content: NodeContent::Scalar(scalar), location }, anchor)
             }
-            Event::SequenceStart(anchor, tag) => self.begin(Content::List(Vec::new()), location, anchor, tag.as_deref()),
-            Event::MappingStart(anchor, tag) => self.begin(Content::Map(Vec::new()), location, anchor, tag.as_deref()),
+            Event::SequenceStart(anchor, tag) => self.begin(NodeContent::List(Vec::new()), location, anchor, tag.as_deref()),
+            Event::MappingStart(anchor, tag) => self.begin(NodeContent::Map(Vec::new()), location, anchor, tag.as_deref()),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
                 Some(done) => self.add(done.node, done.anchor),
                 None => Ok(()),
@@ -183,14 +183,14 @@ impl Builder {
         self.problems.push(Problem::new(location, self.path(), message));
     }
 
-    fn begin(&mut self, content: Content, location: Location, anchor: usize, tag: Option<&Tag>) -> Result<(), Problem> {
+    fn begin(&mut self, content: NodeContent, location: Location, anchor: usize, tag: Option<&Tag>) -> Result<(), Problem> {
         if let Some(tag) = tag {
             self.refuse_tag(&location, tag, "");
         }
         if self.open.len() >= MOST_DEPTH {
             return Err(Problem::new(&location, "", too_deep()));
         }
-        self.open.push(Open { node: Node { content, location }, anchor, lines: HashMap::new(), key: Waiting::ForKey });
+        self.open.push(OpenNode { node: Node { content, location }, anchor, lines: HashMap::new(), key: Waiting::ForKey });
         Ok(())
     }
 
@@ -239,16 +239,16 @@ impl Builder {
             return Ok(());
         };
         match &mut open.node.content {
-            Content::List(items) => items.push(node),
-            Content::Map(entries) => match std::mem::replace(&mut open.key, Waiting::ForKey) {
-                Waiting::ForValue(Some((key, key_location))) => entries.push(Entry { key, key_location, value: node }),
+            NodeContent::List(items) => items.push(node),
+            NodeContent::Map(entries) => match std::mem::replace(&mut open.key, Waiting::ForKey) {
+                Waiting::ForValue(Some((key, key_location))) => entries.push(NodeEntry { key, key_location, value: node }),
                 Waiting::ForValue(None) => {}
                 Waiting::ForKey => {
                     let taken = take_key(&path, &mut open.lines, &node);
                     open.key = Waiting::ForValue(taken.map_err(|fault| self.problems.push(fault)).ok());
                 }
             },
-            Content::Scalar(_) => {}
+            NodeContent::Scalar(_) => {}
         }
         Ok(())
     }
@@ -258,12 +258,12 @@ impl Builder {
         let mut path = String::new();
         for (index, open) in self.open.iter().enumerate() {
             match (&open.node.content, &open.key) {
-                (Content::Map(_), Waiting::ForValue(Some((key, _)))) => {
+                (NodeContent::Map(_), Waiting::ForValue(Some((key, _)))) => {
                     let dot = if path.is_empty() { "" } else { "." };
                     path.push_str(dot);
                     path.push_str(key);
                 }
-                (Content::List(items), _) if index > 0 => path.push_str(&format!("[{}]", items.len())),
+                (NodeContent::List(items), _) if index > 0 => path.push_str(&format!("[{}]", items.len())),
                 _ => {}
             }
         }
@@ -308,7 +308,7 @@ fn too_deep() -> String {
 
 /// Returns the key of a map's next entry, or why it is invalid.
 fn take_key(path: &str, lines: &mut HashMap<String, usize>, node: &Node) -> Result<(String, Location), Problem> {
-    let Content::Scalar(scalar) = &node.content else {
+    let NodeContent::Scalar(scalar) = &node.content else {
         return Err(Problem::new(&node.location, path, format!("a key must be text; here it is {}", node.found())));
     };
     if !scalar.quoted && scalar.value != Resolved::Text {

@@ -6,13 +6,13 @@ use super::{
     Loaded,
     contradictions::IGNORED_BY_MATMUL,
     keys::join,
-    node::{Content, Entry, Node},
+    node::{Node, NodeContent, NodeEntry},
     scalar::{Resolved, resolve},
 };
 
 /// One resolved value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Origin {
+pub struct ValueOrigin {
     /// Dotted key; for an axis, `sweep.grid.train.batch_size`.
     pub key: String,
     pub value: Value,
@@ -21,19 +21,19 @@ pub struct Origin {
 }
 
 /// Returns every value of a resolved tree, in document order.
-pub(super) fn origins(tree: &Node) -> Vec<Origin> {
+pub(super) fn origins(tree: &Node) -> Vec<ValueOrigin> {
     let mut origins = Vec::new();
     collect(tree, "", &mut origins);
     origins
 }
 
-fn collect(node: &Node, path: &str, origins: &mut Vec<Origin>) {
+fn collect(node: &Node, path: &str, origins: &mut Vec<ValueOrigin>) {
     for entry in node.entries() {
         let key = join(path, &entry.key);
         if entry.value.is_map() {
             collect(&entry.value, &key, origins);
         } else {
-            origins.push(Origin { key, value: entry.value.to_json(), layer: entry.value.location.layer() });
+            origins.push(ValueOrigin { key, value: entry.value.to_json(), layer: entry.value.location.layer() });
         }
     }
 }
@@ -66,13 +66,13 @@ fn write(node: &Node, path: &str, depth: usize, matmul: bool, lines: &mut Vec<(S
     }
 }
 
-fn write_entry(entry: &Entry, key: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
+fn write_entry(entry: &NodeEntry, key: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
     let indent = "  ".repeat(depth);
     let name = written_text(&entry.key);
     match &entry.value.content {
-        Content::Map(entries) if entries.is_empty() => {}
-        Content::List(items) if items.is_empty() => {}
-        Content::Map(_) => {
+        NodeContent::Map(entries) if entries.is_empty() => {}
+        NodeContent::List(items) if items.is_empty() => {}
+        NodeContent::Map(_) => {
             lines.push((format!("{indent}{name}:"), String::new()));
             write(&entry.value, key, depth + 1, matmul, lines);
         }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     condition::Operator,
-    keys::{Field, Fields, Shape, derived, every_key, table},
+    keys::{KeyField, KeyShape, MapKeys, derived, every_key, table},
     sweep::may_vary,
 };
 
@@ -40,18 +40,18 @@ pub fn schema() -> Value {
 }
 
 /// The required keys of a map, and those of the maps in it; `None` if it has none. An absent map is valid.
-fn needed(fields: &Fields) -> Option<Value> {
+fn needed(fields: &MapKeys) -> Option<Value> {
     let names: Vec<&str> = fields.known.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect();
-    let within = |field: &Field| Some((field.name.clone(), needed_in(field)?));
+    let within = |field: &KeyField| Some((field.name.clone(), needed_in(field)?));
     let within: Map<String, Value> = fields.known.iter().filter_map(within).collect();
     (!names.is_empty() || !within.is_empty()).then(|| json!({"required": names, "properties": within}))
 }
 
-fn needed_in(field: &Field) -> Option<Value> {
-    let Shape::Tagged(tagged) = &field.shape else {
-        return if let Shape::Map(fields) = &field.shape { needed(fields) } else { None };
+fn needed_in(field: &KeyField) -> Option<Value> {
+    let KeyShape::Tagged(tagged) = &field.shape else {
+        return if let KeyShape::Map(fields) = &field.shape { needed(fields) } else { None };
     };
-    let of_kind = |(kind, fields): &(String, Fields)| {
+    let of_kind = |(kind, fields): &(String, MapKeys)| {
         let is_kind = json!({"properties": {"kind": {"const": kind}}, "required": ["kind"]});
         Some(json!({"if": is_kind, "then": needed(fields)?}))
     };

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{contradictions::Fault, experiment::Experiment, node::Node, run_options::OnOom};
+use super::{contradictions::KeyFault, experiment::Experiment, node::Node, run_options::OnOom};
 use crate::kinds::{Content, Model, data::Auto};
 
 /// The goal of a search, which replaces a grid of all values. For `kiln tune`.
@@ -238,7 +238,7 @@ fn has_batch(from: u64, to: u64, multiple_of: u64) -> bool {
 }
 
 /// Returns the contradictions among the keys of a search, and with the rest of the file.
-pub(super) fn faults(experiment: &Experiment) -> Vec<Fault> {
+pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
     let Some(search) = &experiment.sweep.search else { return Vec::new() };
     let mut faults = match search {
         Search::LargestBatch { from, to, multiple_of, .. } => of_range(*from, *to, *multiple_of),
@@ -270,11 +270,11 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<Fault> {
     faults
 }
 
-fn fault(key: &str, involved: &[&'static str], message: String) -> Vec<Fault> {
-    vec![Fault { key: key.to_owned(), involved: involved.to_vec(), message }]
+fn fault(key: &str, involved: &[&'static str], message: String) -> Vec<KeyFault> {
+    vec![KeyFault { key: key.to_owned(), involved: involved.to_vec(), message }]
 }
 
-fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<Fault> {
+fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
     if from > to {
         return fault("to", &[], format!("`from` {from} is more than `to` {to}, so no batch size could be tried"));
     }
@@ -284,7 +284,7 @@ fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<Fault> {
     Vec::new()
 }
 
-fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Vec<Fault> {
+fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
     if matches!(*experiment.model, Model::Matmul(_)) {
         let message = "model kind `matmul` accumulates no gradients, so its effective batch is its batch size; remove `keep_effective`";
         return fault("keep_effective", &["model.kind"], message.to_owned());
@@ -299,7 +299,7 @@ fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -
     if some { Vec::new() } else { fault("keep_effective", &[], message) }
 }
 
-fn of_workers(experiment: &Experiment) -> Vec<Fault> {
+fn of_workers(experiment: &Experiment) -> Vec<KeyFault> {
     if experiment.data.loader().is_none() {
         let message = format!("model kind `{}` reads no data, so it needs no workers", experiment.model.kind());
         return fault("kind", &["model.kind", "data.kind"], message);
@@ -310,7 +310,7 @@ fn of_workers(experiment: &Experiment) -> Vec<Fault> {
 /// Checks that trials have the metric.
 const DECIDE_METRICS: [&str; 5] = ["model.kind", "model.reads", "data.kind", "data.valid_fraction", "train.evaluate.generate"];
 
-fn of_halving(experiment: &Experiment, axes: &Map<String, Value>, metric: Metric, steps: u64) -> Vec<Fault> {
+fn of_halving(experiment: &Experiment, axes: &Map<String, Value>, metric: Metric, steps: u64) -> Vec<KeyFault> {
     let mut faults = Vec::new();
     if axes.is_empty() {
         faults.extend(fault(

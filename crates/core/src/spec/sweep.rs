@@ -11,8 +11,8 @@ use super::{
     check,
     condition::{Operator, condition},
     future,
-    keys::{self, Found, Shape},
-    node::{Content, Entry, Node},
+    keys::{self, KeyLookup, KeyShape},
+    node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
     scalar::{Resolved, Scalar},
     search,
@@ -29,7 +29,7 @@ pub(super) const AXES: [&[&str]; 3] = [&["sweep", "grid"], &["sweep", "zip"], &[
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
     let Some(sweep) = tree.get("sweep").filter(|sweep| sweep.is_map()) else { return Vec::new() };
-    let mut checker = Checker { tree, sweep, problems: Vec::new(), kinds: RefCell::default() };
+    let mut checker = SweepChecker { tree, sweep, problems: Vec::new(), kinds: RefCell::default() };
     for place in AXES {
         checker.axes(place);
     }
@@ -61,7 +61,7 @@ pub(super) fn may_vary(key: &str) -> bool {
     ["model.", "data.", "train."].iter().any(|section| key.starts_with(section)) || RUN_AXES.contains(&key)
 }
 
-struct Checker<'a> {
+struct SweepChecker<'a> {
     tree: &'a Node,
     sweep: &'a Node,
     problems: Vec<Problem>,
@@ -69,7 +69,7 @@ struct Checker<'a> {
     kinds: RefCell<HashMap<String, Vec<String>>>,
 }
 
-impl<'a> Checker<'a> {
+impl<'a> SweepChecker<'a> {
     fn push(&mut self, location: &Location, key: &str, message: impl Into<String>) {
         self.problems.push(Problem::new(location, key, message));
     }
@@ -86,10 +86,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn axis(&mut self, path: &str, entry: &'a Entry) {
+    fn axis(&mut self, path: &str, entry: &'a NodeEntry) {
         let full = format!("{path}.{}", entry.key);
         let Some(shapes) = self.shapes(&full, entry) else { return };
-        let Content::List(values) = &entry.value.content else {
+        let NodeContent::List(values) = &entry.value.content else {
             let example = serde_json::to_string(&entry.value.to_json()).unwrap_or_default();
             let message = format!("`{full}` is {}; an axis is a list of values, such as `[{}]`", entry.value.found(), example.replace("null", "8"));
             return self.push(&entry.value.location, &full, message);
@@ -108,23 +108,23 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the allowed values of an axis or point; `None`, with a problem, if the key cannot vary.
-    fn shapes(&mut self, full: &str, entry: &Entry) -> Option<Vec<Shape>> {
+    fn shapes(&mut self, full: &str, entry: &NodeEntry) -> Option<Vec<KeyShape>> {
         let key = entry.key.as_str();
         let known = keys::find(key, &|path| self.kinds(path));
         let message = match known {
-            Found::Shapes(shapes) if may_vary(key) => return Some(shapes),
-            Found::Shapes(_) if entry.value.is_map() => {
+            KeyLookup::Shapes(shapes) if may_vary(key) => return Some(shapes),
+            KeyLookup::Shapes(_) if entry.value.is_map() => {
                 let inner = entry.value.entries().first().map_or("…", |inner| inner.key.as_str());
                 format!("`{key}` is a map of keys; write an axis with its dotted key: `{key}.{inner}: […]`")
             }
-            Found::Shapes(_) => {
+            KeyLookup::Shapes(_) => {
                 format!("`{key}` cannot be swept; axes are the keys of `model`, `data` and `train`, and {RUN_AXES_IN_WORDS}")
             }
             _ if future::key(key).is_some() => future::key(key).unwrap_or_default(),
-            Found::OtherKind { parent, name, kinds, others } => {
+            KeyLookup::OtherKind { parent, name, kinds, others } => {
                 format!("`{parent}.{name}` is not a key of kind {}; it belongs to kind {}", listed(&kinds, "or"), listed(&others, "or"))
             }
-            Found::Unknown { parent, name, siblings } => format!("unknown key `{key}`{}", unknown_axis(key, &parent, &name, siblings)),
+            KeyLookup::Unknown { parent, name, siblings } => format!("unknown key `{key}`{}", unknown_axis(key, &parent, &name, siblings)),
         };
         self.push(&entry.key_location, full, message);
         None
@@ -138,14 +138,14 @@ impl<'a> Checker<'a> {
     fn find_kinds(&self, path: &str) -> Vec<String> {
         let names: Vec<&str> = path.split('.').chain(["kind"]).collect();
         let base = self.tree.get_path(&names).and_then(Node::text);
-        let mut kinds: Vec<String> = base.or(keys::field(path).and_then(keys::Field::default_kind)).map(str::to_owned).into_iter().collect();
+        let mut kinds: Vec<String> = base.or(keys::field(path).and_then(keys::KeyField::default_kind)).map(str::to_owned).into_iter().collect();
         let kind_key = format!("{path}.kind");
         for (key, value) in self.every_value() {
             let kind = if key == kind_key { value.text() } else { (key == path).then(|| value.get("kind").and_then(Node::text)).flatten() };
             kinds.extend(kind.map(str::to_owned));
         }
         if kinds.is_empty()
-            && let Some(Shape::Tagged(tagged)) = keys::field(path).map(|field| &field.shape)
+            && let Some(KeyShape::Tagged(tagged)) = keys::field(path).map(|field| &field.shape)
         {
             kinds = tagged.names().into_iter().map(str::to_owned).collect();
         }
@@ -163,7 +163,7 @@ impl<'a> Checker<'a> {
         listed.chain(points.map(|entry| (entry.key.as_str(), &entry.value)))
     }
 
-    fn value(&mut self, key: &str, shapes: &[Shape], value: &Node) {
+    fn value(&mut self, key: &str, shapes: &[KeyShape], value: &Node) {
         let mut faults = shapes.iter().map(|shape| check::value(key, shape, value));
         let first = faults.next().unwrap_or_default();
         if !first.is_empty() && faults.all(|others| !others.is_empty()) {
@@ -186,7 +186,7 @@ impl<'a> Checker<'a> {
     fn grid_and_zip(&mut self) {
         let Some(grid) = self.sweep.get("grid") else { return };
         // `null` removes an axis from one of them, so that a layer can move it to the other.
-        let stays = |entry: &&Entry| !entry.value.is_null();
+        let stays = |entry: &&NodeEntry| !entry.value.is_null();
         for entry in self.sweep.get("zip").map(Node::entries).unwrap_or_default().iter().filter(stays) {
             if grid.entry(&entry.key).as_ref().is_some_and(stays) {
                 let message = format!("`{}` is in both `sweep.grid` and `sweep.zip`; keep one of them", entry.key);
@@ -228,7 +228,7 @@ impl<'a> Checker<'a> {
     /// Checks for two axes of which one would replace the other.
     fn displacing(&mut self) {
         let sections = AXES.into_iter().filter_map(|place| self.tree.get_path(place));
-        let axes: Vec<&'a Entry> = sections.flat_map(Node::entries).collect();
+        let axes: Vec<&'a NodeEntry> = sections.flat_map(Node::entries).collect();
         let undoes = |a: &str, b: &str| (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a);
         for (index, later) in axes.iter().enumerate() {
             for earlier in &axes[..index] {
@@ -257,7 +257,7 @@ impl<'a> Checker<'a> {
     fn points(&mut self, section: &str) {
         let Some(node) = self.sweep.get(section).filter(|node| !node.is_null()) else { return };
         let path = format!("sweep.{section}");
-        let Content::List(points) = &node.content else {
+        let NodeContent::List(points) = &node.content else {
             let message = format!("`{path}` is {}; it must be a list of points, such as `[{{train.batch_size: 8}}]`", node.found());
             return self.push(&node.location, &path, message);
         };
@@ -276,7 +276,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn point_key(&mut self, section: &str, path: &str, entry: &'a Entry) {
+    fn point_key(&mut self, section: &str, path: &str, entry: &'a NodeEntry) {
         let full = format!("{path}.{}", entry.key);
         let Some(shapes) = self.shapes(&full, entry) else { return };
         if section == "include" {
@@ -297,11 +297,11 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn condition(&mut self, full: &str, shapes: &[Shape], entry: &Entry, operator: Operator, number: &str) {
+    fn condition(&mut self, full: &str, shapes: &[KeyShape], entry: &NodeEntry, operator: Operator, number: &str) {
         let operator = operator.text();
-        let numeric = |shape: &Shape| match shape {
-            Shape::Integer { .. } | Shape::Number(_) | Shape::Anything => true,
-            Shape::Any(shapes) => shapes.iter().any(|shape| matches!(shape, Shape::Integer { .. } | Shape::Number(_))),
+        let numeric = |shape: &KeyShape| match shape {
+            KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Anything => true,
+            KeyShape::Any(shapes) => shapes.iter().any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),
             _ => false,
         };
         if !shapes.iter().any(numeric) {

@@ -2,8 +2,8 @@
 
 use super::{
     future,
-    keys::{Range, Shape, is_own_key, join},
-    node::{Content, Node},
+    keys::{KeyShape, Range, is_own_key, join},
+    node::{Node, NodeContent},
     problem::Problem,
     scalar::{Resolved, Scalar},
     suggest::{did_you_mean, listed},
@@ -11,17 +11,17 @@ use super::{
 use crate::units::{ByteSize, TimeSpan};
 
 /// Returns the faults of a scalar or list at `path`.
-pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
-    if let (Shape::Any(shapes), Content::List(_)) = (shape, &node.content)
-        && let Some(list) = shapes.iter().find(|shape| matches!(shape, Shape::List(_)))
+pub(super) fn fault(path: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
+    if let (KeyShape::Any(shapes), NodeContent::List(_)) = (shape, &node.content)
+        && let Some(list) = shapes.iter().find(|shape| matches!(shape, KeyShape::List(_)))
     {
         return fault(path, list, node);
     }
     match (shape, &node.content) {
-        (Shape::Free, _) => Vec::new(),
-        (Shape::Anything, _) => anything_faults(path, node),
-        (Shape::List(item), Content::List(nodes)) => list_faults(path, item, nodes, node),
-        (_, Content::Scalar(scalar)) => {
+        (KeyShape::Free, _) => Vec::new(),
+        (KeyShape::Anything, _) => anything_faults(path, node),
+        (KeyShape::List(item), NodeContent::List(nodes)) => list_faults(path, item, nodes, node),
+        (_, NodeContent::Scalar(scalar)) => {
             let message = if scalar.value == Resolved::Empty {
                 Some(format!("`{path}` has no value; write {}, or remove the key", allowed(shape)))
             } else {
@@ -33,7 +33,7 @@ pub(super) fn fault(path: &str, shape: &Shape, node: &Node) -> Vec<Problem> {
     }
 }
 
-fn list_faults(path: &str, item: &Shape, nodes: &[Node], list: &Node) -> Vec<Problem> {
+fn list_faults(path: &str, item: &KeyShape, nodes: &[Node], list: &Node) -> Vec<Problem> {
     if nodes.is_empty() {
         return vec![Problem::new(&list.location, path, format!("`{path}` is an empty list; it needs at least one value"))];
     }
@@ -51,20 +51,20 @@ fn list_faults(path: &str, item: &Shape, nodes: &[Node], list: &Node) -> Vec<Pro
 fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
     let refuse = |what: String| vec![Problem::new(&node.location, path, format!("`{path}` {what}"))];
     match &node.content {
-        Content::List(items) if items.is_empty() => refuse("is an empty list; give it a value, or remove the key".to_owned()),
-        Content::Map(entries) if entries.is_empty() => refuse("is an empty map; give it a key, or remove it".to_owned()),
-        Content::List(items) => {
+        NodeContent::List(items) if items.is_empty() => refuse("is an empty list; give it a value, or remove the key".to_owned()),
+        NodeContent::Map(entries) if entries.is_empty() => refuse("is an empty map; give it a key, or remove it".to_owned()),
+        NodeContent::List(items) => {
             let each = items.iter().enumerate().map(|(index, item)| (format!("{path}[{index}]"), item));
-            each.flat_map(|(path, item)| item_faults(&path, &Shape::Anything, item)).collect()
+            each.flat_map(|(path, item)| item_faults(&path, &KeyShape::Anything, item)).collect()
         }
-        Content::Map(entries) => {
+        NodeContent::Map(entries) => {
             let bad = entries.iter().find(|entry| !is_own_key(&entry.key));
             let bad = bad.map(|entry| refuse(format!("has the key `{}`; keys have letters, digits, `_` and `-`", entry.key)));
             let given = entries.iter().filter(|entry| !entry.value.is_null());
             let within = given.flat_map(|entry| anything_faults(&join(path, &entry.key), &entry.value));
             bad.into_iter().flatten().chain(within).collect()
         }
-        Content::Scalar(scalar) => match scalar.value {
+        NodeContent::Scalar(scalar) => match scalar.value {
             Resolved::Empty => refuse("has no value; write one, or remove the key".to_owned()),
             Resolved::LeadingZero => {
                 refuse(format!("is {}; it must be a number or text{}, or put it in quotes", scalar.found(), number_words(scalar)))
@@ -78,7 +78,7 @@ fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
 }
 
 /// In a list `null` is not allowed: there is no default to restore.
-fn item_faults(path: &str, item: &Shape, node: &Node) -> Vec<Problem> {
+fn item_faults(path: &str, item: &KeyShape, node: &Node) -> Vec<Problem> {
     if node.is_null() {
         return vec![Problem::new(&node.location, path, format!("`{path}` is {}; it must be {}", node.found(), allowed(item)))];
     }
@@ -86,7 +86,7 @@ fn item_faults(path: &str, item: &Shape, node: &Node) -> Vec<Problem> {
 }
 
 /// Returns the error of a scalar, in one sentence.
-fn scalar_fault(path: &str, shape: &Shape, scalar: &Scalar) -> Option<String> {
+fn scalar_fault(path: &str, shape: &KeyShape, scalar: &Scalar) -> Option<String> {
     if scalar.value == Resolved::Null {
         return None;
     }
@@ -94,10 +94,10 @@ fn scalar_fault(path: &str, shape: &Shape, scalar: &Scalar) -> Option<String> {
         let instead = allowed(shape);
         return Some(format!("`{path}: {}` is not there yet in kiln {}; use {instead}", scalar.text, env!("CARGO_PKG_VERSION")));
     }
-    if let Shape::Any(shapes) = shape {
+    if let KeyShape::Any(shapes) = shape {
         return any_fault(path, shape, shapes, scalar);
     }
-    if let ("kiln", Shape::Integer { max, .. }, Resolved::Integer(format)) = (path, shape, &scalar.value)
+    if let ("kiln", KeyShape::Integer { max, .. }, Resolved::Integer(format)) = (path, shape, &scalar.value)
         && *format > *max
     {
         return Some(newer_format(*format, *max));
@@ -113,9 +113,9 @@ fn newer_format(found: i128, newest: i128) -> String {
     )
 }
 
-fn any_fault(path: &str, shape: &Shape, shapes: &[Shape], scalar: &Scalar) -> Option<String> {
+fn any_fault(path: &str, shape: &KeyShape, shapes: &[KeyShape], scalar: &Scalar) -> Option<String> {
     let is_number = matches!(scalar.value, Resolved::Integer(_) | Resolved::Float(_) | Resolved::LeadingZero);
-    let takes_number = |shape: &Shape| matches!(shape, Shape::Integer { .. } | Shape::Number(_));
+    let takes_number = |shape: &KeyShape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_));
     if let Some(number) = shapes.iter().find(|shape| is_number && takes_number(shape)) {
         let hint = hint(number, scalar)?;
         return Some(format!("`{path}` is {}; it must be {}{hint}", scalar.found(), allowed(shape)));
@@ -126,22 +126,22 @@ fn any_fault(path: &str, shape: &Shape, shapes: &[Shape], scalar: &Scalar) -> Op
 }
 
 /// Returns `None` if the scalar is valid, else a hint: `; write …`, or an empty text.
-fn hint(shape: &Shape, scalar: &Scalar) -> Option<String> {
+fn hint(shape: &KeyShape, scalar: &Scalar) -> Option<String> {
     match shape {
-        Shape::Integer { min, max } => integer_hint(*min, *max, scalar),
-        Shape::Number(range) => number_hint(*range, scalar),
-        Shape::Bool => bool_hint(scalar),
-        Shape::Choice(words) => choice_hint(words, scalar),
-        Shape::Text(pattern) => match scalar.as_text() {
+        KeyShape::Integer { min, max } => integer_hint(*min, *max, scalar),
+        KeyShape::Number(range) => number_hint(*range, scalar),
+        KeyShape::Bool => bool_hint(scalar),
+        KeyShape::Choice(words) => choice_hint(words, scalar),
+        KeyShape::Text(pattern) => match scalar.as_text() {
             Some("") => Some(String::new()),
             Some(text) => pattern.is_some_and(|pattern| !pattern.holds(text)).then(String::new),
             None => Some(format!("; put it in quotes: `\"{}\"`", scalar.text)),
         },
-        Shape::TimeSpan => time_hint(scalar),
-        Shape::ByteSize => size_hint(scalar),
-        Shape::Free | Shape::Anything => None,
-        Shape::List(item) => Some(if hint(item, scalar).is_none() { format!("; write `[{}]`", scalar.text) } else { String::new() }),
-        Shape::Map(_) | Shape::Tagged(_) | Shape::Any(_) => Some(String::new()),
+        KeyShape::TimeSpan => time_hint(scalar),
+        KeyShape::ByteSize => size_hint(scalar),
+        KeyShape::Free | KeyShape::Anything => None,
+        KeyShape::List(item) => Some(if hint(item, scalar).is_none() { format!("; write `[{}]`", scalar.text) } else { String::new() }),
+        KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::Any(_) => Some(String::new()),
     }
 }
 
@@ -215,22 +215,22 @@ fn size_hint(scalar: &Scalar) -> Option<String> {
 }
 
 /// Describes the allowed values of a key, in words.
-pub(super) fn allowed(shape: &Shape) -> String {
+pub(super) fn allowed(shape: &KeyShape) -> String {
     match shape {
-        Shape::Map(fields) => format!("a map of keys: {}", listed(&fields.names().collect::<Vec<_>>(), "and")),
-        Shape::Tagged(tagged) => format!("a map of keys, of kind {}", listed(&tagged.names(), "or")),
-        Shape::Integer { min, max } if min == max => format!("`{min}`"),
-        Shape::Integer { min, max } => format!("an integer from {min} to {max}"),
-        Shape::Number(range) => number_allowed(*range),
-        Shape::Bool => "`true` or `false`".to_owned(),
-        Shape::Text(None) => "text".to_owned(),
-        Shape::Text(Some(pattern)) => pattern.allowed().to_owned(),
-        Shape::TimeSpan => "a duration such as `500ms`, `2s`, `30m` or `1h 30m`".to_owned(),
-        Shape::ByteSize => "an amount of memory such as `512MiB`, `1.5GiB` or `8GB`".to_owned(),
-        Shape::Choice(words) => listed(words, "or"),
-        Shape::List(item) => format!("a list in which each item is {}", allowed(item)),
-        Shape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),
-        Shape::Free | Shape::Anything => "a value".to_owned(),
+        KeyShape::Map(fields) => format!("a map of keys: {}", listed(&fields.names().collect::<Vec<_>>(), "and")),
+        KeyShape::Tagged(tagged) => format!("a map of keys, of kind {}", listed(&tagged.names(), "or")),
+        KeyShape::Integer { min, max } if min == max => format!("`{min}`"),
+        KeyShape::Integer { min, max } => format!("an integer from {min} to {max}"),
+        KeyShape::Number(range) => number_allowed(*range),
+        KeyShape::Bool => "`true` or `false`".to_owned(),
+        KeyShape::Text(None) => "text".to_owned(),
+        KeyShape::Text(Some(pattern)) => pattern.allowed().to_owned(),
+        KeyShape::TimeSpan => "a duration such as `500ms`, `2s`, `30m` or `1h 30m`".to_owned(),
+        KeyShape::ByteSize => "an amount of memory such as `512MiB`, `1.5GiB` or `8GB`".to_owned(),
+        KeyShape::Choice(words) => listed(words, "or"),
+        KeyShape::List(item) => format!("a list in which each item is {}", allowed(item)),
+        KeyShape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),
+        KeyShape::Free | KeyShape::Anything => "a value".to_owned(),
     }
 }
 
@@ -252,8 +252,8 @@ mod tests {
 
     fn message(key: &str, scalar: Scalar) -> Option<String> {
         let kinds = |path: &str| vec![if path == "model" { "gpt" } else { "adamw" }.to_owned(), "generated".to_owned()];
-        let keys::Found::Shapes(shapes) = keys::find(key, &kinds) else { panic!("{key}") };
-        let node = Node { content: Content::Scalar(scalar), location: Location::named("x") };
+        let keys::KeyLookup::Shapes(shapes) = keys::find(key, &kinds) else { panic!("{key}") };
+        let node = Node { content: NodeContent::Scalar(scalar), location: Location::named("x") };
         fault(key, &shapes[0], &node).into_iter().next().map(|problem| problem.message)
     }
 

@@ -126,7 +126,7 @@ impl Contrast {
 
     /// Welch's t (1947), for unequal spreads.
     fn of_groups(runs: &[Placed]) -> Self {
-        let groups = [false, true].map(|side| Group::of(runs, side));
+        let groups = [false, true].map(|side| SideGroup::of(runs, side));
         let [base, new] = groups.map(|group| group.of_mean());
         let freedom = (base + new).powi(2) / (base.powi(2) / (groups[0].count - 1.0) + new.powi(2) / (groups[1].count - 1.0));
         Self::new(groups[1].mean - groups[0].mean, (base + new).sqrt(), if freedom.is_finite() { freedom } else { 1.0 })
@@ -134,7 +134,7 @@ impl Contrast {
 
     /// Student's t with one pooled spread: a side with few runs uses that of the side with many.
     fn of_pooled_groups(runs: &[Placed]) -> Self {
-        let [base, new] = [false, true].map(|side| Group::of(runs, side));
+        let [base, new] = [false, true].map(|side| SideGroup::of(runs, side));
         let freedom = base.count + new.count - 2.0;
         let variance = (base.squares + new.squares) / freedom;
         Self::new(new.mean - base.mean, (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(), freedom)
@@ -143,7 +143,7 @@ impl Contrast {
     /// Ordinary least squares with the side, a linear drift, and noise correlated by `correlation` with the previous run. The variance is
     /// that of the estimate under this correlation, with degrees of freedom by Satterthwaite.
     fn of_line(runs: &[Placed], correlation: f64) -> Option<Self> {
-        let line = Line::through(runs)?;
+        let line = TrendLine::through(runs)?;
         let (count, width) = (runs.len() as f64, 3.0);
         if count <= width {
             return None;
@@ -168,14 +168,14 @@ impl Contrast {
 
 /// The logarithms of a side.
 #[derive(Clone, Copy)]
-struct Group {
+struct SideGroup {
     count: f64,
     mean: f64,
     /// Sum of squared deviations from the mean.
     squares: f64,
 }
 
-impl Group {
+impl SideGroup {
     fn of(runs: &[Placed], is_new: bool) -> Self {
         let logs = || runs.iter().filter(move |run| run.is_new == is_new).map(|run| run.log);
         let count = logs().count() as f64;
@@ -202,14 +202,14 @@ const SIDE: usize = 1;
 const SLOPE: usize = 2;
 
 /// A linear drift with a step between the sides.
-pub(super) struct Line {
+pub(super) struct TrendLine {
     columns: [Vec<f64>; 3],
     /// Inverse of the products of the columns.
     inverse: Matrix,
     coefficients: [f64; 3],
 }
 
-impl Line {
+impl TrendLine {
     /// `None` if side and position are collinear.
     pub(super) fn through(runs: &[Placed]) -> Option<Self> {
         let count = runs.len() as f64;
@@ -353,9 +353,9 @@ impl Analysis {
 
 /// Whether the smaller side's spread is so much larger that a pooled spread would be wrong.
 fn has_own_spread(runs: &[Placed]) -> bool {
-    let [base, new] = [false, true].map(|side| Group::of(runs, side));
+    let [base, new] = [false, true].map(|side| SideGroup::of(runs, side));
     let (few, many) = if base.count < new.count { (base, new) } else { (new, base) };
-    let variance = |group: Group| group.squares / (group.count - 1.0);
+    let variance = |group: SideGroup| group.squares / (group.count - 1.0);
     few.count < many.count && variance(few) > OWN_SPREAD * variance(many)
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, Run, SESSION_JUMP, Sides};
+use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, SESSION_JUMP, Sides, TimedRun};
 
 /// The order in which the runs of both sides were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,8 +66,8 @@ const PAIRED: f64 = 0.8;
 
 /// Sorts the runs by time and classifies the order.
 pub(super) fn lay(sides: &Sides) -> Laid {
-    let of = |is_new| move |run: &Run| (*run, is_new);
-    let mut all: Vec<(Run, bool)> = sides.base.iter().map(of(false)).chain(sides.new.iter().map(of(true))).collect();
+    let of = |is_new| move |run: &TimedRun| (*run, is_new);
+    let mut all: Vec<(TimedRun, bool)> = sides.base.iter().map(of(false)).chain(sides.new.iter().map(of(true))).collect();
     let is_timed = all.iter().all(|(run, _)| run.seconds.is_some_and(f64::is_finite));
     if is_timed {
         all.sort_by(|one, other| one.0.seconds.unwrap_or_default().total_cmp(&other.0.seconds.unwrap_or_default()));
@@ -92,13 +92,13 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     let design = if is_disturbed { Design::ApartDisturbed } else { design };
     // Between sessions time says nothing about a drift; the order does.
     let has_times = is_timed && !design.is_apart();
-    let position = |place: usize, run: &Run| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
-    let placed = |(place, (run, is_new)): (usize, &(Run, bool))| Placed { log: run.value.ln(), is_new: *is_new, position: position(place, run) };
+    let position = |place: usize, run: &TimedRun| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
+    let placed = |(place, (run, is_new)): (usize, &(TimedRun, bool))| Placed { log: run.value.ln(), is_new: *is_new, position: position(place, run) };
     Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
 }
 
 /// Whether it holds for more than single runs of a side.
-fn are_many(sides: &Sides, is_so: fn(&Run) -> bool) -> bool {
+fn are_many(sides: &Sides, is_so: fn(&TimedRun) -> bool) -> bool {
     [&sides.base, &sides.new].into_iter().any(|runs| {
         let found = runs.iter().filter(|run| is_so(run)).count();
         found > 0 && found as f64 >= MUCH_DISTURBED * runs.len() as f64
@@ -107,7 +107,7 @@ fn are_many(sides: &Sides, is_so: fn(&Run) -> bool) -> bool {
 
 /// Pairs runs of both sides by key; a key that occurs twice on a side gives no pair.
 fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
-    let the_one = |runs: &[Run], key: u64| {
+    let the_one = |runs: &[TimedRun], key: u64| {
         let mut found = runs.iter().filter(|run| run.block == Some(key));
         found.next().filter(|_| found.next().is_none()).map(|run| run.value.ln())
     };
@@ -118,7 +118,7 @@ fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
 }
 
 /// Pairs of neighbors of two sides, starting at the first run; runs at the same time are not a pair.
-fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
+fn neighbours(all: &[(TimedRun, bool)]) -> Vec<(f64, f64)> {
     let mut pairs = Vec::new();
     let mut place = 0;
     while let (Some((one, one_is_new)), Some((other, other_is_new))) = (all.get(place), all.get(place + 1)) {
@@ -136,7 +136,7 @@ fn neighbours(all: &[(Run, bool)]) -> Vec<(f64, f64)> {
 /// Whether the sides alternate often enough. With a few long stretches per side, a state of the machine can look like a difference of the
 /// sides: one run repeated
 /// the next day does not make the order mixed.
-fn is_mixed(all: &[(Run, bool)]) -> bool {
+fn is_mixed(all: &[(TimedRun, bool)]) -> bool {
     let turns = all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     let of_new = all.iter().filter(|(_, is_new)| *is_new).count();
     let fewer = of_new.min(all.len() - of_new);
@@ -144,7 +144,7 @@ fn is_mixed(all: &[(Run, bool)]) -> bool {
 }
 
 /// Squared correlation of side and position, relative to its maximum for this many runs of each.
-fn separation(all: &[(Run, bool)]) -> f64 {
+fn separation(all: &[(TimedRun, bool)]) -> f64 {
     let count = all.len() as f64;
     let mean_place = (count - 1.0) / 2.0;
     let share = all.iter().filter(|(_, is_new)| *is_new).count() as f64 / count;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{
-    Run, Sides,
-    contrast::{Contrast, Line},
+    Sides, TimedRun,
+    contrast::{Contrast, TrendLine},
     design::lay,
 };
 
@@ -33,7 +33,7 @@ impl Drift {
         if laid.design.is_apart() {
             return Self { over_all: None, of_base: of_one(&sides.base, sure / 2.0), of_new: of_one(&sides.new, sure / 2.0) };
         }
-        let over_all = Line::through(&laid.runs).map(|line| line.drift(&laid.runs)).and_then(|found| told(found, sure));
+        let over_all = TrendLine::through(&laid.runs).map(|line| line.drift(&laid.runs)).and_then(|found| significant(found, sure));
         Self { over_all, of_base: None, of_new: None }
     }
 
@@ -42,15 +42,15 @@ impl Drift {
     }
 }
 
-fn told((change, p): (f64, f64), sure: f64) -> Option<f64> {
+fn significant((change, p): (f64, f64), sure: f64) -> Option<f64> {
     (p < sure && change.abs() >= WORTH).then(|| change.exp())
 }
 
-fn of_one(runs: &[Run], sure: f64) -> Option<f64> {
+fn of_one(runs: &[TimedRun], sure: f64) -> Option<f64> {
     if runs.len() < FEWEST || runs.iter().any(|run| run.seconds.is_none()) {
         return None;
     }
-    let mut sorted: Vec<&Run> = runs.iter().collect();
+    let mut sorted: Vec<&TimedRun> = runs.iter().collect();
     sorted.sort_by(|one, other| one.seconds.unwrap_or_default().total_cmp(&other.seconds.unwrap_or_default()));
     let count = sorted.len() as f64;
     let places = || (0..sorted.len()).map(|place| place as f64 - (count - 1.0) / 2.0);
@@ -60,5 +60,5 @@ fn of_one(runs: &[Run], sure: f64) -> Option<f64> {
     let slope = places().zip(&logs).map(|(place, log)| place * (log - mean)).sum::<f64>() / squares;
     let rest: f64 = places().zip(&logs).map(|(place, log)| (log - mean - slope * place).powi(2)).sum();
     let slope = Contrast::new(slope, (rest / (count - 2.0) / squares).sqrt(), count - 2.0);
-    told((slope.difference * (count - 1.0), slope.p(0.0)), sure)
+    significant((slope.difference * (count - 1.0), slope.p(0.0)), sure)
 }

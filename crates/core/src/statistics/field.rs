@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    ALPHA, Estimate, Nature, Run, Sides,
+    ALPHA, Estimate, Nature, Sides, TimedRun,
     contrast::{Contrast, without_rounding},
     design::lay,
 };
@@ -11,7 +11,7 @@ use super::{
 /// The repeats of the points of a run: each logarithm is a point effect, a block effect and noise with the same spread everywhere.
 #[derive(Clone, Debug)]
 pub struct Field {
-    runs: Vec<Vec<Run>>,
+    runs: Vec<Vec<TimedRun>>,
     /// Mean of each point with the block effects removed; empty for a point without runs.
     effects: Vec<Option<f64>>,
     /// Fraction of each point's runs in each block.
@@ -29,7 +29,7 @@ const MOST_BLOCKS: usize = 100;
 
 impl Field {
     /// The runs of each point; `None` if nothing is repeated, so that the spread is unknown.
-    pub fn of(runs: &[Vec<Run>]) -> Option<Self> {
+    pub fn of(runs: &[Vec<TimedRun>]) -> Option<Self> {
         let mut places: BTreeMap<u64, usize> = runs.iter().flatten().filter_map(|run| Some((run.block?, 0))).collect();
         places.values_mut().enumerate().for_each(|(place, value)| *value = place);
         let has_blocks = places.len() <= MOST_BLOCKS && runs.iter().flatten().all(|run| run.block.is_some());
@@ -38,10 +38,10 @@ impl Field {
     }
 
     /// Least squares with one effect for each point and each block.
-    fn fitted(runs: &[Vec<Run>], places: &BTreeMap<u64, usize>) -> Option<Self> {
+    fn fitted(runs: &[Vec<TimedRun>], places: &BTreeMap<u64, usize>) -> Option<Self> {
         let blocks = places.len();
-        let place = |run: &Run| run.block.and_then(|block| places.get(&block).copied());
-        let count = |point: &Vec<Run>| point.len().max(1) as f64;
+        let place = |run: &TimedRun| run.block.and_then(|block| places.get(&block).copied());
+        let count = |point: &Vec<TimedRun>| point.len().max(1) as f64;
         let means: Vec<f64> = runs.iter().map(|point| point.iter().map(|run| run.value.ln()).sum::<f64>() / count(point)).collect();
         let mut shares = vec![vec![0.0; blocks]; runs.len()];
         // 1 everywhere: block effects are determined except for a common constant.
@@ -67,8 +67,8 @@ impl Field {
         let of_blocks = inverse(known)?;
         let blocks: Vec<f64> = of_blocks.iter().map(|row| dot(row, &totals)).collect();
         let effects: Vec<f64> = means.iter().zip(&shares).map(|(mean, shares)| mean - dot(shares, &blocks)).collect();
-        let residual = |effect: f64, run: &Run| run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block]);
-        let of_point = |(point, effect): (&Vec<Run>, &f64)| {
+        let residual = |effect: f64, run: &TimedRun| run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block]);
+        let of_point = |(point, effect): (&Vec<TimedRun>, &f64)| {
             let squares: f64 = point.iter().map(|run| residual(*effect, run).powi(2)).sum();
             without_rounding(squares, count(point))
         };
@@ -78,7 +78,7 @@ impl Field {
         let freedom = all as f64 - points as f64 - (blocks.len() as f64 - 1.0).max(0.0);
         let effects = runs.iter().zip(effects).map(|(point, effect)| (!point.is_empty()).then_some(effect)).collect();
         // Each point has its share of the degrees of freedom by its number of runs.
-        let own = |(squares, point): (&f64, &Vec<Run>)| squares * all as f64 / (freedom * count(point));
+        let own = |(squares, point): (&f64, &Vec<TimedRun>)| squares * all as f64 / (freedom * count(point));
         (freedom >= 1.0).then(|| Self {
             runs: runs.to_vec(),
             effects,

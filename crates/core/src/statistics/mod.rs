@@ -43,7 +43,7 @@ pub(crate) const ROUNDING: f64 = 1e-9;
 
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct TimedRun {
     pub value: f64,
     /// Start time, in s on a clock that both sides share; `None` if unknown.
     pub seconds: Option<f64>,
@@ -55,7 +55,7 @@ pub struct Run {
     pub is_at_once: bool,
 }
 
-impl Run {
+impl TimedRun {
     /// A run with only a number.
     pub fn of(value: f64) -> Self {
         Self { value, seconds: None, block: None, is_disturbed: false, is_at_once: false }
@@ -74,8 +74,8 @@ pub enum Nature {
 /// The runs of one trial under two conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sides {
-    pub base: Vec<Run>,
-    pub new: Vec<Run>,
+    pub base: Vec<TimedRun>,
+    pub new: Vec<TimedRun>,
     pub nature: Nature,
 }
 

@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn untimed(values: &[f64]) -> Vec<Run> {
-    values.iter().map(|value| Run::of(*value)).collect()
+fn untimed(values: &[f64]) -> Vec<TimedRun> {
+    values.iter().map(|value| TimedRun::of(*value)).collect()
 }
 
-fn question(base: Vec<Run>, new: Vec<Run>, nature: Nature) -> Question {
+fn question(base: Vec<TimedRun>, new: Vec<TimedRun>, nature: Nature) -> Question {
     Question { sides: Sides { base, new, nature }, worth: 0.03, weight: 1.0 }
 }
 
@@ -14,7 +14,7 @@ fn question(base: Vec<Run>, new: Vec<Run>, nature: Nature) -> Question {
 fn in_order(order: &str, value: impl Fn(usize, bool) -> f64) -> Question {
     let (mut base, mut new) = (Vec::new(), Vec::new());
     for (place, letter) in order.chars().enumerate() {
-        let run = Run { value: value(place, letter == 'n'), seconds: Some(place as f64), block: None, is_disturbed: false, is_at_once: false };
+        let run = TimedRun { value: value(place, letter == 'n'), seconds: Some(place as f64), block: None, is_disturbed: false, is_at_once: false };
         if letter == 'n' { &mut new } else { &mut base }.push(run);
     }
     question(base, new, Nature::Drifting)
@@ -63,7 +63,7 @@ fn blocks_pair_runs_of_one_table_whatever_their_times_and_seeds_pair_losses() {
         values
             .iter()
             .zip(1..)
-            .map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false, is_at_once: false })
+            .map(|(value, block)| TimedRun { value: *value, seconds: None, block: Some(block), is_disturbed: false, is_at_once: false })
             .collect::<Vec<_>>()
     };
     let (base, new) = (runs([1.0, 2.0, 3.0, 4.0]), runs([1.1, 2.2, 3.3, 4.4]));
@@ -170,8 +170,8 @@ fn equal_runs_are_equal_and_a_sure_difference_has_no_width() {
 fn of_runs_without_a_spread_rounding_decides_nothing() {
     // Thirds and tenths have no exact logarithm: their mean is not each of them.
     for level in [0.1, 1.0 / 3.0, 7.3e5, 128_176.450_694_991_61] {
-        let constant = |factor: f64, first: usize| -> Vec<Run> {
-            (0..7).map(|place| Run { seconds: Some((first + 2 * place) as f64), ..Run::of(level * factor) }).collect()
+        let constant = |factor: f64, first: usize| -> Vec<TimedRun> {
+            (0..7).map(|place| TimedRun { seconds: Some((first + 2 * place) as f64), ..TimedRun::of(level * factor) }).collect()
         };
         let of = |factor: f64, nature: Nature| one(&question(constant(1.0, 0), constant(factor, 1), nature));
         for nature in [Nature::Settled, Nature::Drifting] {
@@ -184,7 +184,8 @@ fn of_runs_without_a_spread_rounding_decides_nothing() {
             assert!(lower.is_lower(WORTH) && !lower.excludes_lower(WORTH) && lower.excludes_higher(WORTH), "{level}: {lower:?}");
         }
         assert!(Drift::of(&Sides { base: constant(1.0, 0), new: constant(1.0, 1), nature: Nature::Drifting }, 1).is_none());
-        let blocks = |factor: f64| -> Vec<Run> { (1..=7).map(|block| Run { block: Some(block), ..Run::of(level * factor) }).collect() };
+        let blocks =
+            |factor: f64| -> Vec<TimedRun> { (1..=7).map(|block| TimedRun { block: Some(block), ..TimedRun::of(level * factor) }).collect() };
         let field = Field::of(&[blocks(1.0), blocks(1.0), blocks(1.03)]).unwrap();
         assert_eq!(field.spread(), 0.0, "{level}");
         let [equal, higher] = [1, 2].map(|other| field.compare(0, other, 3).unwrap());
@@ -251,14 +252,14 @@ fn a_change_of_the_visible_size_is_found_four_times_in_five() {
 fn the_points_of_a_run_share_one_spread_and_blocks_are_taken_out() {
     // Four points, three blocks that lie 20 % apart; the last point is 10 % faster.
     let noise = [[0.3, -0.2, 0.1], [-0.1, 0.2, -0.3], [0.2, 0.1, -0.2], [-0.3, 0.0, 0.3]];
-    let run = |point: usize, block: usize| Run {
+    let run = |point: usize, block: usize| TimedRun {
         value: [100.0, 120.0, 144.0][block] * if point == 3 { 1.1 } else { 1.0 } * (1.0 + noise[point][block] / 100.0),
         seconds: None,
         block: Some(block as u64 + 1),
         is_disturbed: false,
         is_at_once: false,
     };
-    let runs: Vec<Vec<Run>> = (0..4).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
+    let runs: Vec<Vec<TimedRun>> = (0..4).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
     let field = Field::of(&runs).unwrap();
     assert!(field.spread() < 0.005, "{}", field.spread());
     let faster = field.compare(0, 3, 6).unwrap();
@@ -280,7 +281,7 @@ fn two_points_in_blocks_are_compared_as_pairs() {
         values
             .iter()
             .zip(1..)
-            .map(|(value, block)| Run { value: *value, seconds: None, block: Some(block), is_disturbed: false, is_at_once: false })
+            .map(|(value, block)| TimedRun { value: *value, seconds: None, block: Some(block), is_disturbed: false, is_at_once: false })
             .collect::<Vec<_>>()
     };
     let (base, new) = (runs([100.0, 103.0, 98.0, 101.0]), runs([104.0, 105.0, 103.0, 104.0]));
@@ -301,9 +302,9 @@ fn a_noisy_point_among_quiet_ones_has_the_spread_of_its_own() {
     for _ in 0..1000 {
         let mut run = |point: usize, block: u64| {
             let spread = if point == 0 { 0.05 } else { 0.01 };
-            Run { block: Some(block), ..Run::of((normal() * spread).exp()) }
+            TimedRun { block: Some(block), ..TimedRun::of((normal() * spread).exp()) }
         };
-        let runs: Vec<Vec<Run>> = (0..12).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
+        let runs: Vec<Vec<TimedRun>> = (0..12).map(|point| (0..3).map(|block| run(point, block)).collect()).collect();
         let field = Field::of(&runs).unwrap();
         told += usize::from((1..12).any(|other| field.compare(0, other, 66).is_some_and(|found| found.low > 1.0 || found.high < 1.0)));
     }
@@ -313,7 +314,7 @@ fn a_noisy_point_among_quiet_ones_has_the_spread_of_its_own() {
 #[test]
 fn blocks_that_share_no_point_are_not_taken_out_and_what_ran_apart_is_widened() {
     let runs = |values: [f64; 3], first: u64| {
-        let run = |(value, place): (&f64, u64)| Run {
+        let run = |(value, place): (&f64, u64)| TimedRun {
             value: *value,
             seconds: Some(place as f64),
             block: Some(place),

@@ -9,7 +9,7 @@ use std::{
 use kiln_core::kinds::data::{Data, ImageShape};
 use sha2::{Digest, Sha256};
 
-use super::{Images, LoadedImages, Normalization, Pixels, unfit};
+use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
 use crate::{
     source::{self, CIFAR10_BATCHES},
     text::DataError,
@@ -79,7 +79,7 @@ fn part(batches: &[Batch]) -> Result<Images, DataError> {
             pixels.extend_from_slice(&record[1..]);
         }
     }
-    Ok(Images { labels, pixels: Pixels::Memory(pixels) })
+    Ok(Images { labels, pixels: ImagePixels::Memory(pixels) })
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(loaded[0].facts.counts, Counts::Images { train_images: 10, valid_images: 2, shape: SHAPE });
         assert_eq!(loaded[2].train.labels, [0, 9, 1, 9, 2, 9, 3, 9, 4, 9]);
         assert_eq!(loaded[2].valid.labels, [5, 9]);
-        let Pixels::Memory(pixels) = &loaded[2].valid.pixels else { panic!("{:?}", loaded[2].valid.pixels) };
+        let ImagePixels::Memory(pixels) = &loaded[2].valid.pixels else { panic!("{:?}", loaded[2].valid.pixels) };
         assert_eq!(*pixels, [[5; 3072], [9; 3072]].concat());
     }
 

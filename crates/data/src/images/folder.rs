@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Data, ImageFolder, ImageShape};
 use sha2::{Digest, Sha256};
 
-use self::listing::{Class, Lister};
-use super::{Images, LoadedImages, Normalization, Pixels, unfit};
+use self::listing::{ListedClass, Lister};
+use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
 use crate::{source, text::DataError};
 
 /// Statistics of ImageNet, as used with torchvision's models.
@@ -59,12 +59,12 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn all(classes: &[Class]) -> Vec<Labelled> {
+fn all(classes: &[ListedClass]) -> Vec<Labelled> {
     (0..).zip(classes).flat_map(|(label, class)| class.files.iter().map(move |file| (label, file.clone()))).collect()
 }
 
 /// Returns validation files with the labels of the training classes.
-fn labelled_as(folder: &Path, held: Vec<Class>, classes: &[Class]) -> Result<Vec<Labelled>, DataError> {
+fn labelled_as(folder: &Path, held: Vec<ListedClass>, classes: &[ListedClass]) -> Result<Vec<Labelled>, DataError> {
     let mut files = Vec::new();
     for class in held {
         let Ok(label) = classes.binary_search_by(|known| known.name.cmp(&class.name)) else {
@@ -80,7 +80,7 @@ fn labelled_as(folder: &Path, held: Vec<Class>, classes: &[Class]) -> Result<Vec
 
 /// Selects `valid_fraction` of each class for validation, rounded, but never all of it: the files whose names have the smallest hashes, so that
 /// a copy or a few more files do not change the selection.
-fn split(classes: &[Class], valid_fraction: f64) -> [Vec<Labelled>; 2] {
+fn split(classes: &[ListedClass], valid_fraction: f64) -> [Vec<Labelled>; 2] {
     let mut parts = [Vec::new(), Vec::new()];
     for (label, class) in (0..).zip(classes) {
         let mut order: Vec<([u8; 32], usize)> =
@@ -108,7 +108,7 @@ fn sha256<'a>(root: &Path, files: impl Iterator<Item = &'a Labelled>) -> String 
 
 fn images(files: Vec<Labelled>) -> Images {
     let (labels, paths): (Vec<u32>, Vec<PathBuf>) = files.into_iter().map(|(label, file)| (label, file.path)).unzip();
-    Images { labels, pixels: Pixels::Files(paths) }
+    Images { labels, pixels: ImagePixels::Files(paths) }
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
 
     /// `label name` of each file.
     fn listed(folder: &Path, images: &Images) -> Vec<String> {
-        let Pixels::Files(paths) = &images.pixels else { panic!("{:?}", images.pixels) };
+        let ImagePixels::Files(paths) = &images.pixels else { panic!("{:?}", images.pixels) };
         let name = |path: &Path| path.strip_prefix(folder).unwrap().display().to_string();
         images.labels.iter().zip(paths).map(|(label, path)| format!("{label} {}", name(path))).collect()
     }
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(fault(empty.path(), ""), format!("own/b has no images; expected {images}"));
         write(empty.path(), "b/1.gif", b"GIF89a");
         let remedy = "move it away, or skip such files with `data.skip_bad: true`";
-        assert_eq!(fault(empty.path(), ""), format!("own/b/1.gif is not an image;  expected {images}; {remedy}"));
+        assert_eq!(fault(empty.path(), ""), format!("own/b/1.gif is not an image; expected {images}; {remedy}"));
         assert_eq!(fault(empty.path(), ", skip_bad: true"), format!("own/b has no images; expected {images}"));
         write(empty.path(), "b/1.png", PNG);
         std::fs::remove_file(empty.path().join("b/1.gif")).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use kiln_core::kinds::data::{Data, ImageShape};
 use sha2::{Digest, Sha256};
 
-use super::{Images, LoadedImages, Normalization, Pixels, unfit};
+use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
 use crate::{source, text::DataError};
 
 /// Over the 60,000 training images.
@@ -47,7 +47,7 @@ fn part(images_path: &Path, images: Vec<u8>, labels_path: &Path, labels: &[u8]) 
             format!("one for each of the {count} images of {}", images_path.display()),
         );
     }
-    Ok(Images { labels, pixels: Pixels::Memory(pixels) })
+    Ok(Images { labels, pixels: ImagePixels::Memory(pixels) })
 }
 
 /// Returns the data after the header: [images, 28, 28].
@@ -133,7 +133,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let loaded = load(&set(folder.path()), None).unwrap();
         assert_eq!((loaded.train.labels, loaded.valid.labels), (vec![9, 0], vec![5]));
-        let Pixels::Memory(pixels) = loaded.train.pixels else { panic!("{:?}", loaded.train.pixels) };
+        let ImagePixels::Memory(pixels) = loaded.train.pixels else { panic!("{:?}", loaded.train.pixels) };
         assert_eq!(pixels, [[0; 784], [1; 784]].concat());
         assert_eq!(loaded.facts.counts, Counts::Images { train_images: 2, valid_images: 1, shape: SHAPE });
     }
@@ -181,7 +181,7 @@ mod tests {
         let sha256 = "14410854cf7a289477dcfc7df3f8ec24741e281cdcc425ede0d9a748ca630214".to_owned();
         assert_eq!(facts(&data, Some(&folder)).unwrap(), DataFacts { counts, sha256 });
         let loaded = load(&data, Some(&folder)).unwrap();
-        let Pixels::Memory(pixels) = loaded.train.pixels else { panic!("{:?}", loaded.train.pixels) };
+        let ImagePixels::Memory(pixels) = loaded.train.pixels else { panic!("{:?}", loaded.train.pixels) };
         let mean = pixels.iter().map(|pixel| f64::from(*pixel)).sum::<f64>() / 255.0 / pixels.len() as f64;
         assert!((mean - f64::from(NORMALIZATION.mean[0])).abs() < 1e-4, "{mean}");
         let square = pixels.iter().map(|pixel| (f64::from(*pixel) / 255.0 - mean).powi(2)).sum::<f64>() / pixels.len() as f64;

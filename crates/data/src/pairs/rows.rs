@@ -9,7 +9,7 @@ use crate::text::DataError;
 
 /// The two texts of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct PairTexts {
     pub(super) prompt: String,
     pub(super) response: String,
 }
@@ -18,7 +18,7 @@ pub(super) struct Row {
 ///
 /// # Errors
 /// The bytes are not UTF-8 text, there is no row, or a line is not an object with two texts that are not blank.
-pub(super) fn read(file: &Path, bytes: Vec<u8>, prompt_key: &str, response_key: &str, remedy: &'static str) -> Result<Vec<Row>, DataError> {
+pub(super) fn read(file: &Path, bytes: Vec<u8>, prompt_key: &str, response_key: &str, remedy: &'static str) -> Result<Vec<PairTexts>, DataError> {
     let text = String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 { path: file.to_owned(), byte: error.utf8_error().valid_up_to() })?;
     // Some editors start a file with a byte order mark, and many end it with an empty line.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).trim_end();
@@ -31,13 +31,13 @@ pub(super) fn read(file: &Path, bytes: Vec<u8>, prompt_key: &str, response_key: 
     text.split('\n').enumerate().map(row).collect()
 }
 
-fn row(line: &str, prompt_key: &str, response_key: &str) -> Result<Row, String> {
+fn row(line: &str, prompt_key: &str, response_key: &str) -> Result<PairTexts, String> {
     if line.trim().is_empty() {
         return Err("the line is empty, expected a JSON object".to_owned());
     }
     let value: Value = serde_json::from_str(line).map_err(|error| no_json(&error))?;
     let Value::Object(map) = value else { return Err(format!("found {}, expected a JSON object", found(&value))) };
-    Ok(Row { prompt: text(&map, prompt_key, "prompt_key")?, response: text(&map, response_key, "response_key")? })
+    Ok(PairTexts { prompt: text(&map, prompt_key, "prompt_key")?, response: text(&map, response_key, "response_key")? })
 }
 
 /// Removes the line number from the parser's message: the error names the line already.

@@ -1,6 +1,6 @@
 //! Baselines without a model: the quality of the simplest forecasts on a panel's validation samples. A model below them has learned nothing.
 
-use super::{LoadedPanel, Series};
+use super::{LoadedPanel, SymbolSeries};
 
 /// Three forecasts without a model, over all validation samples of a window length.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ fn majority_rises(panel: &LoadedPanel) -> bool {
 }
 
 /// The last return of each validation window, and the target.
-fn validation_pairs(series: &Series, seq_len: usize) -> impl Iterator<Item = (f32, f32)> {
+fn validation_pairs(series: &SymbolSeries, seq_len: usize) -> impl Iterator<Item = (f32, f32)> {
     let first = series.train.max(seq_len).min(series.returns.len());
     let last_seen = first.saturating_sub(1);
     series.returns[last_seen..].iter().copied().zip(series.returns[first..].iter().copied())
@@ -52,7 +52,7 @@ mod tests {
     use kiln_core::kinds::data::{Counts, DataFacts, PanelShape};
 
     fn panel(symbols: &[(usize, &[f32])]) -> LoadedPanel {
-        let series = |(train, returns): &(usize, &[f32])| Series {
+        let series = |(train, returns): &(usize, &[f32])| SymbolSeries {
             symbol: "x".to_owned(),
             features: returns.to_vec(),
             returns: returns.to_vec(),

@@ -20,10 +20,10 @@ pub(super) struct CsvFile {
     pub(super) symbol: String,
     /// Its path, for messages; for a file in an archive the archive's path comes first.
     pub(super) path: PathBuf,
-    content: Content,
+    content: PanelContent,
 }
 
-enum Content {
+enum PanelContent {
     /// Not read yet.
     OnDisk,
     Read(Vec<u8>),
@@ -32,14 +32,14 @@ enum Content {
 impl CsvFile {
     pub(super) fn bytes(&self) -> Result<Cow<'_, [u8]>, DataError> {
         match &self.content {
-            Content::Read(bytes) => Ok(Cow::Borrowed(bytes)),
-            Content::OnDisk => fs::read(&self.path).map(Cow::Owned).map_err(|error| DataError::Read { path: self.path.clone(), error }),
+            PanelContent::Read(bytes) => Ok(Cow::Borrowed(bytes)),
+            PanelContent::OnDisk => fs::read(&self.path).map(Cow::Owned).map_err(|error| DataError::Read { path: self.path.clone(), error }),
         }
     }
 }
 
 /// The place of a panel's files.
-enum Place {
+enum PanelPlace {
     Folder(Vec<PathBuf>),
     Archive(PathBuf),
 }
@@ -62,8 +62,8 @@ pub(super) fn find_in_archive(archive: &Path, named: &Path, inside: Option<&str>
 /// There is no CSV file, or files in several folders; a file cannot be read.
 pub(super) fn find(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Result<Vec<CsvFile>, DataError> {
     let mut files = match place(path)? {
-        Place::Folder(paths) => in_order(path, paths.into_iter().map(on_disk).collect::<Result<_, _>>()?)?,
-        Place::Archive(archive) => find_in_archive(&archive, &archive, inside)?,
+        PanelPlace::Folder(paths) => in_order(path, paths.into_iter().map(on_disk).collect::<Result<_, _>>()?)?,
+        PanelPlace::Archive(archive) => find_in_archive(&archive, &archive, inside)?,
     };
     files.truncate(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
     Ok(files)
@@ -80,21 +80,21 @@ fn in_order(path: &Path, mut files: Vec<CsvFile>) -> Result<Vec<CsvFile>, DataEr
     Ok(files)
 }
 
-fn place(path: &Path) -> Result<Place, DataError> {
+fn place(path: &Path) -> Result<PanelPlace, DataError> {
     if !path.is_dir() {
-        return Ok(Place::Archive(path.to_owned()));
+        return Ok(PanelPlace::Archive(path.to_owned()));
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|error| DataError::Read { path: path.to_owned(), error })?;
     let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
     let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) = files.partition(|path| path.file_name().is_some_and(|name| is_csv(&name.to_string_lossy())));
     if !csv.is_empty() {
-        return Ok(Place::Folder(csv));
+        return Ok(PanelPlace::Folder(csv));
     }
     let mut archives: Vec<PathBuf> = others.into_iter().filter(|path| ending(path).is_some()).collect();
     match archives.len() {
         0 => Err(PanelError::NoFiles { path: path.to_owned() }.into()),
-        1 => Ok(Place::Archive(archives.remove(0))),
+        1 => Ok(PanelPlace::Archive(archives.remove(0))),
         _ => {
             let mut names: Vec<String> = archives.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
             names.sort();
@@ -117,7 +117,7 @@ fn ending(path: &Path) -> Option<&'static str> {
 fn on_disk(path: PathBuf) -> Result<CsvFile, DataError> {
     let name = path.file_name().and_then(|name| name.to_str());
     match name.and_then(|name| name.strip_suffix(CSV)) {
-        Some(symbol) => Ok(CsvFile { symbol: symbol.to_owned(), path, content: Content::OnDisk }),
+        Some(symbol) => Ok(CsvFile { symbol: symbol.to_owned(), path, content: PanelContent::OnDisk }),
         None => Err(PanelError::NameNotText { path }.into()),
     }
 }
@@ -137,7 +137,7 @@ fn of_one_folder(archive: &Path, mut members: Vec<Member>, inside: Option<&str>)
     }
     let file = |(name, bytes): Member| {
         let symbol = split(&name).1.strip_suffix(CSV).unwrap_or_default().to_owned();
-        CsvFile { symbol, path: archive.join(&name), content: Content::Read(bytes) }
+        CsvFile { symbol, path: archive.join(&name), content: PanelContent::Read(bytes) }
     };
     Ok(members.into_iter().map(file).collect())
 }

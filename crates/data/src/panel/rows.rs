@@ -12,7 +12,7 @@ const NULL: &[u8] = b"null";
 
 /// The columns to read from each file, and how.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedColumns {
     /// Name of the date column.
     pub(super) date: String,
     /// Names of the columns that the model reads, then the price's unless it is one of them.
@@ -39,7 +39,7 @@ pub(super) struct Rows {
 }
 
 /// Why a row cannot be read: the cell and its fault.
-struct Fault {
+struct RowFault {
     cell: usize,
     what: What,
 }
@@ -57,7 +57,7 @@ enum What {
 struct Cells<'a> {
     names: &'a ByteRecord,
     date: usize,
-    /// In the order of [`Wanted::columns`].
+    /// In the order of [`WantedColumns::columns`].
     columns: Vec<usize>,
     price: usize,
 }
@@ -66,7 +66,7 @@ struct Cells<'a> {
 ///
 /// # Errors
 /// The header or a wanted column is missing; a row is bad, unless bad rows are skipped.
-pub(super) fn read(file: &Path, bytes: &[u8], wanted: &Wanted) -> Result<Rows, PanelError> {
+pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<Rows, PanelError> {
     let (names, mut reader) = open(file, bytes)?;
     let cells = Cells::find(file, &names, wanted)?;
     let mut rows = Rows::default();
@@ -131,7 +131,7 @@ fn date(cell: &[u8]) -> Option<DateTime> {
 }
 
 impl<'a> Cells<'a> {
-    fn find(file: &Path, names: &'a ByteRecord, wanted: &Wanted) -> Result<Self, PanelError> {
+    fn find(file: &Path, names: &'a ByteRecord, wanted: &WantedColumns) -> Result<Self, PanelError> {
         let find = |key, name: &str| find(file, names, key, name);
         let key = |at: usize| if at == wanted.price { "data.price" } else { "data.columns" };
         let columns = wanted.columns.iter().enumerate().map(|(at, name)| find(key(at), name)).collect::<Result<_, _>>()?;
@@ -139,17 +139,17 @@ impl<'a> Cells<'a> {
     }
 
     /// Adds one row, or counts it as one of `null`. A bad row leaves `rows` unchanged.
-    fn read(&self, record: &ByteRecord, rows: &mut Rows) -> Result<(), Fault> {
+    fn read(&self, record: &ByteRecord, rows: &mut Rows) -> Result<(), RowFault> {
         if record.len() != self.names.len() {
-            return Err(Fault { cell: 0, what: What::CellCount });
+            return Err(RowFault { cell: 0, what: What::CellCount });
         }
         if self.columns.iter().chain([&self.date]).any(|cell| is_null(&record[*cell])) {
             rows.null += 1;
             return Ok(());
         }
-        let date = date(&record[self.date]).ok_or(Fault { cell: self.date, what: What::NoDate })?;
+        let date = date(&record[self.date]).ok_or(RowFault { cell: self.date, what: What::NoDate })?;
         if let Some(last) = rows.dates.last().filter(|last| date <= **last) {
-            return Err(Fault { cell: self.date, what: What::NotAfter(*last) });
+            return Err(RowFault { cell: self.date, what: What::NotAfter(*last) });
         }
         let kept = rows.values.len();
         self.read_numbers(record, &mut rows.values).inspect_err(|_| rows.values.truncate(kept))?;
@@ -157,9 +157,9 @@ impl<'a> Cells<'a> {
         Ok(())
     }
 
-    fn read_numbers(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<(), Fault> {
+    fn read_numbers(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<(), RowFault> {
         for (at, cell) in self.columns.iter().enumerate() {
-            let fault = |what| Fault { cell: *cell, what };
+            let fault = |what| RowFault { cell: *cell, what };
             let value = number(&record[*cell]).ok_or_else(|| fault(What::NoNumber))?;
             if at == self.price && value <= 0.0 {
                 return Err(fault(What::NoPrice));
@@ -172,14 +172,14 @@ impl<'a> Cells<'a> {
         Ok(())
     }
 
-    fn error(&self, file: &Path, bytes: &[u8], record: &ByteRecord, fault: Fault, wanted: &Wanted) -> PanelError {
+    fn error(&self, file: &Path, bytes: &[u8], record: &ByteRecord, fault: RowFault, wanted: &WantedColumns) -> PanelError {
         let start = record.position().map_or(0, |position| position.byte() as usize);
         let (line, column) = place(bytes, start, fault.cell);
         let fault = self.describe(record, &fault);
         PanelError::Row { file: file.to_owned(), line, column, fault, remedy: wanted.remedy }
     }
 
-    fn describe(&self, record: &ByteRecord, fault: &Fault) -> String {
+    fn describe(&self, record: &ByteRecord, fault: &RowFault) -> String {
         let found = match (text(&self.names[fault.cell]), record.get(fault.cell).unwrap_or_default().trim_ascii()) {
             (name, b"") => format!("`{name}` is empty"),
             (name, cell) => format!("`{name}` is `{}`", text(cell)),
@@ -242,9 +242,9 @@ fn place(bytes: &[u8], start: usize, cell: usize) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    fn wanted(skip_bad: bool) -> Wanted {
+    fn wanted(skip_bad: bool) -> WantedColumns {
         let columns = ["Open", "Close"].map(str::to_owned).to_vec();
-        Wanted { date: "Date".to_owned(), columns, price: 1, skip_bad, remedy: "mend it" }
+        WantedColumns { date: "Date".to_owned(), columns, price: 1, skip_bad, remedy: "mend it" }
     }
 
     fn kept(text: &str) -> Rows {

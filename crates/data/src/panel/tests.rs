@@ -126,7 +126,7 @@ fn the_last_dates_of_all_symbols_validate() {
 /// All data visible to training, bit by bit.
 fn training_side(panel: &LoadedPanel) -> Vec<u64> {
     let width = panel.shape.features as usize;
-    let series = |series: &Series| {
+    let series = |series: &SymbolSeries| {
         let numbers = series.features[..width * series.train].iter().chain(&series.returns[..series.train]);
         numbers.map(|number| u64::from(number.to_bits())).chain([series.train as u64]).collect::<Vec<_>>()
     };

@@ -14,7 +14,7 @@ pub enum Value {
 
 /// The kind of a value; it determines the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// Names, versions and plain numbers.
     Plain,
     Bytes,
@@ -45,27 +45,27 @@ pub enum Kind {
     Flag(&'static str, &'static str),
 }
 
-pub const ENABLED: Kind = Kind::Flag("Disabled", "Enabled");
-pub const YES: Kind = Kind::Flag("No", "Yes");
-pub const ACTIVE: Kind = Kind::Flag("Not Active", "Active");
-pub const TRUE: Kind = Kind::Flag("False", "True");
+pub const ENABLED: ValueKind = ValueKind::Flag("Disabled", "Enabled");
+pub const YES: ValueKind = ValueKind::Flag("No", "Yes");
+pub const ACTIVE: ValueKind = ValueKind::Flag("Not Active", "Active");
+pub const TRUE: ValueKind = ValueKind::Flag("False", "True");
 
 /// A reading with its kind.
 #[derive(Clone, Debug)]
-pub struct Cell {
-    pub kind: Kind,
+pub struct TypedReading {
+    pub kind: ValueKind,
     pub value: Reading<Value>,
 }
 
-impl Cell {
+impl TypedReading {
     /// As `nvidia-smi -q` prints it.
     pub fn text(&self) -> String {
         match &self.value {
             Reading::Value(value) => match self.kind {
-                Kind::FinePercent => format!("{}%", self.number(value)),
-                Kind::Lanes => format!("{}x", self.number(value)),
-                Kind::Banks => format!("{} bank(s)", self.number(value)),
-                Kind::Celsius => format!("{} C", self.number(value)),
+                ValueKind::FinePercent => format!("{}%", self.number(value)),
+                ValueKind::Lanes => format!("{}x", self.number(value)),
+                ValueKind::Banks => format!("{} bank(s)", self.number(value)),
+                ValueKind::Celsius => format!("{} C", self.number(value)),
                 _ => self.with_unit(value),
             },
             Reading::Absent(absence) => token(absence).to_owned(),
@@ -86,16 +86,16 @@ impl Cell {
     /// The unit in brackets in the header of `--query-gpu`; empty for none.
     pub fn query_unit(&self) -> &'static str {
         match self.kind {
-            Kind::Bytes => "MiB",
-            Kind::Milliwatts => "W",
-            Kind::MilliwattsPerSecond => "W/s",
-            Kind::Millijoules => "J",
-            Kind::Percent | Kind::FinePercent => "%",
-            Kind::Megahertz => "MHz",
-            Kind::Nanoseconds | Kind::Microseconds => "us",
-            Kind::Milliseconds => "ms",
-            Kind::Seconds => "seconds",
-            Kind::KilobytesPerSecond => "KB/s",
+            ValueKind::Bytes => "MiB",
+            ValueKind::Milliwatts => "W",
+            ValueKind::MilliwattsPerSecond => "W/s",
+            ValueKind::Millijoules => "J",
+            ValueKind::Percent | ValueKind::FinePercent => "%",
+            ValueKind::Megahertz => "MHz",
+            ValueKind::Nanoseconds | ValueKind::Microseconds => "us",
+            ValueKind::Milliseconds => "ms",
+            ValueKind::Seconds => "seconds",
+            ValueKind::KilobytesPerSecond => "KB/s",
             // nvidia-smi gives temperatures, lanes and banks without a unit there.
             _ => "",
         }
@@ -104,20 +104,22 @@ impl Cell {
     /// The value of a tidy table and its unit: whole and unrounded.
     pub fn tidy(&self) -> (Reading<String>, &'static str) {
         let unit = match self.kind {
-            Kind::Bytes => "B",
-            Kind::Nanoseconds => "ns",
-            Kind::Seconds => "s",
-            Kind::Celsius => "C",
-            Kind::Lanes => "lanes",
-            Kind::Banks => "banks",
-            Kind::Bits => "bit",
-            Kind::Cores => "cores",
+            ValueKind::Bytes => "B",
+            ValueKind::Nanoseconds => "ns",
+            ValueKind::Seconds => "s",
+            ValueKind::Celsius => "C",
+            ValueKind::Lanes => "lanes",
+            ValueKind::Banks => "banks",
+            ValueKind::Bits => "bit",
+            ValueKind::Cores => "cores",
             _ => self.query_unit(),
         };
         let value = self.value.as_ref().map(|value| match (value, self.kind) {
-            (Value::Count(thousandths), Kind::Milliwatts | Kind::MilliwattsPerSecond | Kind::Millijoules) => (*thousandths as f64 / 1e3).to_string(),
+            (Value::Count(thousandths), ValueKind::Milliwatts | ValueKind::MilliwattsPerSecond | ValueKind::Millijoules) => {
+                (*thousandths as f64 / 1e3).to_string()
+            }
             (Value::Flag(flag), _) => flag.to_string(),
-            (Value::Count(_), Kind::Hex(_) | Kind::LowerHex(_) | Kind::Moment) => self.number(value),
+            (Value::Count(_), ValueKind::Hex(_) | ValueKind::LowerHex(_) | ValueKind::Moment) => self.number(value),
             (value, _) => plain(value),
         });
         (value, unit)
@@ -135,16 +137,16 @@ impl Cell {
         const MIB: u64 = 1 << 20;
         match (value, self.kind) {
             // nvidia-smi rounds memory up.
-            (Value::Count(bytes), Kind::Bytes) => bytes.div_ceil(MIB).to_string(),
-            (Value::Count(thousandths), Kind::Milliwatts | Kind::MilliwattsPerSecond | Kind::Millijoules) => {
+            (Value::Count(bytes), ValueKind::Bytes) => bytes.div_ceil(MIB).to_string(),
+            (Value::Count(thousandths), ValueKind::Milliwatts | ValueKind::MilliwattsPerSecond | ValueKind::Millijoules) => {
                 format!("{:.2}", *thousandths as f64 / 1e3)
             }
-            (Value::Count(nanoseconds), Kind::Nanoseconds) => (nanoseconds / 1000).to_string(),
-            (Value::Real(percent), Kind::FinePercent) => format!("{percent:.2}"),
-            (Value::Count(number), Kind::Hex(digits)) => format!("0x{number:0digits$X}"),
-            (Value::Count(number), Kind::LowerHex(digits)) => format!("0x{number:0digits$x}"),
-            (Value::Count(microseconds), Kind::Moment) => moment(*microseconds),
-            (Value::Flag(flag), Kind::Flag(no, yes)) => if *flag { yes } else { no }.to_owned(),
+            (Value::Count(nanoseconds), ValueKind::Nanoseconds) => (nanoseconds / 1000).to_string(),
+            (Value::Real(percent), ValueKind::FinePercent) => format!("{percent:.2}"),
+            (Value::Count(number), ValueKind::Hex(digits)) => format!("0x{number:0digits$X}"),
+            (Value::Count(number), ValueKind::LowerHex(digits)) => format!("0x{number:0digits$x}"),
+            (Value::Count(microseconds), ValueKind::Moment) => moment(*microseconds),
+            (Value::Flag(flag), ValueKind::Flag(no, yes)) => if *flag { yes } else { no }.to_owned(),
             (value, _) => plain(value),
         }
     }
@@ -185,65 +187,65 @@ fn moment(unix_microseconds: u64) -> String {
 
 macro_rules! cells {
     ($($name:ident($type:ty) = $kind:expr, $value:expr;)*) => { $(
-        pub(in crate) fn $name(reading: &Reading<$type>) -> Cell {
-            Cell { kind: $kind, value: reading.as_ref().map($value) }
+        pub(in crate) fn $name(reading: &Reading<$type>) -> TypedReading {
+            TypedReading { kind: $kind, value: reading.as_ref().map($value) }
         }
     )* };
 }
 
 cells! {
-    words(String) = Kind::Plain, |words| Value::Words(words.clone());
-    count(u64) = Kind::Plain, |count| Value::Count(*count);
-    bytes(u64) = Kind::Bytes, |bytes| Value::Count(*bytes);
-    watts(u64) = Kind::Milliwatts, |milliwatts| Value::Count(*milliwatts);
-    watts_per_second(u64) = Kind::MilliwattsPerSecond, |milliwatts| Value::Count(*milliwatts);
-    joules(u64) = Kind::Millijoules, |millijoules| Value::Count(*millijoules);
-    percent(u64) = Kind::Percent, |percent| Value::Count(*percent);
-    fine_percent(f64) = Kind::FinePercent, |percent| Value::Real(*percent);
-    megahertz(u64) = Kind::Megahertz, |megahertz| Value::Count(*megahertz);
-    celsius(i64) = Kind::Celsius, |celsius| Value::Signed(*celsius);
-    nanoseconds(u64) = Kind::Nanoseconds, |time| Value::Count(*time);
-    microseconds(u64) = Kind::Microseconds, |time| Value::Count(*time);
-    milliseconds(u64) = Kind::Milliseconds, |time| Value::Count(*time);
-    seconds(u64) = Kind::Seconds, |time| Value::Count(*time);
-    moment_of(u64) = Kind::Moment, |time| Value::Count(*time);
-    rate(u64) = Kind::KilobytesPerSecond, |rate| Value::Count(*rate);
-    lanes(u64) = Kind::Lanes, |lanes| Value::Count(*lanes);
-    banks(u64) = Kind::Banks, |banks| Value::Count(*banks);
-    wires(u64) = Kind::Bits, |bits| Value::Count(*bits);
+    words(String) = ValueKind::Plain, |words| Value::Words(words.clone());
+    count(u64) = ValueKind::Plain, |count| Value::Count(*count);
+    bytes(u64) = ValueKind::Bytes, |bytes| Value::Count(*bytes);
+    watts(u64) = ValueKind::Milliwatts, |milliwatts| Value::Count(*milliwatts);
+    watts_per_second(u64) = ValueKind::MilliwattsPerSecond, |milliwatts| Value::Count(*milliwatts);
+    joules(u64) = ValueKind::Millijoules, |millijoules| Value::Count(*millijoules);
+    percent(u64) = ValueKind::Percent, |percent| Value::Count(*percent);
+    fine_percent(f64) = ValueKind::FinePercent, |percent| Value::Real(*percent);
+    megahertz(u64) = ValueKind::Megahertz, |megahertz| Value::Count(*megahertz);
+    celsius(i64) = ValueKind::Celsius, |celsius| Value::Signed(*celsius);
+    nanoseconds(u64) = ValueKind::Nanoseconds, |time| Value::Count(*time);
+    microseconds(u64) = ValueKind::Microseconds, |time| Value::Count(*time);
+    milliseconds(u64) = ValueKind::Milliseconds, |time| Value::Count(*time);
+    seconds(u64) = ValueKind::Seconds, |time| Value::Count(*time);
+    moment_of(u64) = ValueKind::Moment, |time| Value::Count(*time);
+    rate(u64) = ValueKind::KilobytesPerSecond, |rate| Value::Count(*rate);
+    lanes(u64) = ValueKind::Lanes, |lanes| Value::Count(*lanes);
+    banks(u64) = ValueKind::Banks, |banks| Value::Count(*banks);
+    wires(u64) = ValueKind::Bits, |bits| Value::Count(*bits);
     enabled(bool) = ENABLED, |flag| Value::Flag(*flag);
     yes(bool) = YES, |flag| Value::Flag(*flag);
     truth(bool) = TRUE, |flag| Value::Flag(*flag);
 }
 
-pub(super) fn hex(reading: &Reading<u64>, digits: usize) -> Cell {
-    Cell { kind: Kind::Hex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
+pub(super) fn hex(reading: &Reading<u64>, digits: usize) -> TypedReading {
+    TypedReading { kind: ValueKind::Hex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
 }
 
-pub(super) fn lower_hex(reading: &Reading<u64>, digits: usize) -> Cell {
-    Cell { kind: Kind::LowerHex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
+pub(super) fn lower_hex(reading: &Reading<u64>, digits: usize) -> TypedReading {
+    TypedReading { kind: ValueKind::LowerHex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
 }
 
 /// A bit of a mask, as nvidia-smi's `Active` or `Not Active`.
-pub(super) fn active(mask: &Reading<u64>, bit: u64) -> Cell {
-    Cell { kind: ACTIVE, value: mask.as_ref().map(|mask| Value::Flag(mask & bit != 0)) }
+pub(super) fn active(mask: &Reading<u64>, bit: u64) -> TypedReading {
+    TypedReading { kind: ACTIVE, value: mask.as_ref().map(|mask| Value::Flag(mask & bit != 0)) }
 }
 
 /// A number that represents a word. A number newer than the list is printed as it is.
-pub(super) fn coded(reading: &Reading<u64>, known: &[&str]) -> Cell {
+pub(super) fn coded(reading: &Reading<u64>, known: &[&str]) -> TypedReading {
     let word =
         |number: &u64| usize::try_from(*number).ok().and_then(|at| known.get(at)).map_or_else(|| number.to_string(), |word| (*word).to_owned());
-    Cell { kind: Kind::Plain, value: reading.as_ref().map(|number| Value::Words(word(number))) }
+    TypedReading { kind: ValueKind::Plain, value: reading.as_ref().map(|number| Value::Words(word(number))) }
 }
 
 /// A field for which there is no source.
-pub(super) fn nothing(absence: Absence) -> Cell {
-    Cell { kind: Kind::Plain, value: Reading::Absent(absence) }
+pub(super) fn nothing(absence: Absence) -> TypedReading {
+    TypedReading { kind: ValueKind::Plain, value: Reading::Absent(absence) }
 }
 
 /// The same kind, without a value.
-pub(super) fn no_call(kind: Kind) -> Cell {
-    Cell { kind, value: Reading::Absent(Absence::NoCall) }
+pub(super) fn no_call(kind: ValueKind) -> TypedReading {
+    TypedReading { kind, value: Reading::Absent(Absence::NoCall) }
 }
 
 #[cfg(test)]

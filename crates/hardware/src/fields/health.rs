@@ -1,7 +1,7 @@
 //! Rows of ECC, retired pages and remapped rows. The board's capabilities decide which lines exist.
 
 use super::{
-    Row,
+    FieldRow,
     cell::{banks, count, enabled, yes},
     label, row,
 };
@@ -81,7 +81,7 @@ macro_rules! histogram {
     };
 }
 
-pub(super) const TABLES: &[&[Row]] = &[
+pub(super) const TABLES: &[&[FieldRow]] = &[
     MODE,
     VOLATILE,
     old!("Volatile > Single Bit", corrected_volatile),
@@ -99,14 +99,14 @@ pub(super) const TABLES: &[&[Row]] = &[
     REMAPPED,
 ];
 
-const MODE: &[Row] = &[
+const MODE: &[FieldRow] = &[
     row("ECC Mode > Current", "modes.is_ecc", "ecc.mode.current", |gpu| enabled(&gpu.modes.ecc.current))
         .means("whether memory errors are found and corrected (ECC)"),
     row("ECC Mode > Pending", "modes.is_ecc_pending", "ecc.mode.pending", |gpu| enabled(&gpu.modes.ecc.pending))
         .means("this setting after the next restart"),
 ];
 
-const VOLATILE: &[Row] = &[
+const VOLATILE: &[FieldRow] = &[
     line!("Volatile > SRAM Correctable", "", is_by_chip, count, corrected_volatile.sram),
     line!("Volatile > SRAM Uncorrectable", "", is_summed, count, uncorrected_volatile.sram),
     line!("Volatile > SRAM Uncorrectable Parity", "errors.sram_volatile_parity", is_detailed, count, sram.volatile_parity),
@@ -115,7 +115,7 @@ const VOLATILE: &[Row] = &[
     line!("Volatile > DRAM Uncorrectable", "", is_by_chip, count, uncorrected_volatile.dram),
 ];
 
-const AGGREGATE: &[Row] = &[
+const AGGREGATE: &[FieldRow] = &[
     line!("Aggregate > SRAM Correctable", "", is_by_chip, count, corrected_aggregate.sram),
     line!("Aggregate > SRAM Uncorrectable", "", is_summed, count, uncorrected_aggregate.sram),
     line!("Aggregate > SRAM Uncorrectable Parity", "errors.sram_aggregate_parity", is_detailed, count, sram.aggregate_parity),
@@ -125,7 +125,7 @@ const AGGREGATE: &[Row] = &[
     line!("Aggregate > SRAM Threshold Exceeded", "errors.is_sram_threshold_exceeded", is_detailed, yes, sram.is_threshold_exceeded),
 ];
 
-const SOURCES: &[Row] = &[
+const SOURCES: &[FieldRow] = &[
     line!("Aggregate Uncorrectable SRAM Sources > SRAM L2", "errors.sram_in_l2", is_detailed, count, sram.in_l2),
     line!("Aggregate Uncorrectable SRAM Sources > SRAM SM", "errors.sram_in_sm", is_detailed, count, sram.in_sm),
     line!(
@@ -143,7 +143,7 @@ const SOURCES: &[Row] = &[
     row("ECC Errors > Unrepairable Memory", "errors.is_memory_unrepairable", "", |gpu| yes(&gpu.ecc.is_memory_unrepairable)).when(is_detailed),
 ];
 
-const SRAM: &[Row] = &[
+const SRAM: &[FieldRow] = &[
     sram!("volatile.sram.parity", count, volatile_parity, "on the chip since the driver loaded, found by parity"),
     sram!("volatile.sram.secded", count, volatile_sec_ded, "on the chip since the driver loaded, found by SEC-DED code"),
     sram!("aggregate.sram.parity", count, aggregate_parity, "on the chip over the board's life, found by parity"),
@@ -156,7 +156,7 @@ const SRAM: &[Row] = &[
     sram!("aggregate.sram.other", count, elsewhere, "on the chip over the board's life, elsewhere"),
 ];
 
-const RETIRED: &[Row] = &[
+const RETIRED: &[FieldRow] = &[
     row("Retired Pages > Single Bit ECC", "errors.retired_pages_single_bit", "retired_pages.single_bit_ecc.count", |gpu| {
         count(&gpu.retired_pages.single_bit)
     })
@@ -173,7 +173,7 @@ const RETIRED: &[Row] = &[
     .means("whether more pages are waiting for a restart"),
 ];
 
-const REMAPPED: &[Row] = &[
+const REMAPPED: &[FieldRow] = &[
     label("Remapped Rows", |gpu| count(&gpu.remapped_rows.corrected)).when(|gpu| !is_remapped(gpu)),
     row("Remapped Rows > Correctable Error", "errors.remapped_corrected", "remapped_rows.correctable", |gpu| count(&gpu.remapped_rows.corrected))
         .or(&["remapped_rows.sbe"])

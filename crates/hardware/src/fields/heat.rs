@@ -1,10 +1,10 @@
 //! Rows from the temperature to the end: heat, power, clocks, fabric, capabilities.
 
 use super::{
-    Block, Row, block,
+    FieldRow, TextBlock, block,
     cell::{
-        Cell, Kind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts, watts_per_second,
-        words, yes,
+        TypedReading, ValueKind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts,
+        watts_per_second, words, yes,
     },
     label, row,
 };
@@ -52,9 +52,9 @@ macro_rules! delayed {
     };
 }
 
-pub(super) const TABLES: &[&[Row]] = &[TEMPERATURE, POWER, SMOOTHING, CLOCKS, FABRIC, END];
+pub(super) const TABLES: &[&[FieldRow]] = &[TEMPERATURE, POWER, SMOOTHING, CLOCKS, FABRIC, END];
 
-const TEMPERATURE: &[Row] = &[
+const TEMPERATURE: &[FieldRow] = &[
     row("Temperature > GPU Current Temp", "temperature.gpu", "temperature.gpu", |gpu| celsius(&gpu.temperature.gpu)).means("temperature of the chip"),
     row("Temperature > GPU T.Limit Temp", "temperature.gpu_margin", "temperature.gpu.tlimit", |gpu| celsius(&gpu.temperature.gpu_margin))
         .means("degrees by which the chip is below its limit"),
@@ -76,8 +76,8 @@ const TEMPERATURE: &[Row] = &[
     row("Temperature > Memory Max Operating Temp", "temperature.memory_max", "", |gpu| celsius(&gpu.temperature.memory_max)).when(has_no_margins),
 ];
 
-const POWER: &[Row] = &[
-    row("", "", "power.management", |gpu| Cell { kind: Kind::Flag("Not Supported", "Supported"), ..yes(&gpu.modes.is_power_managed) })
+const POWER: &[FieldRow] = &[
+    row("", "", "power.management", |gpu| TypedReading { kind: ValueKind::Flag("Not Supported", "Supported"), ..yes(&gpu.modes.is_power_managed) })
         .means("withdrawn"),
     row("", "power.draw", "power.draw", |gpu| watts(&gpu.power.draw))
         .means("power of the board: mean of 1 s on Ampere (but A100) and later, the instant before"),
@@ -185,7 +185,7 @@ const POWER: &[Row] = &[
     limit!("", "power.base_max", "gpu.base.max", [], base.max, "highest guaranteed power"),
 ];
 
-const SMOOTHING: &[Row] = &[
+const SMOOTHING: &[FieldRow] = &[
     row("Power Smoothing", "power_smoothing.is_enabled", "", |gpu| enabled(&gpu.power.smoothing.is_enabled)),
     row("", "", "power_smoothing.enabled", |gpu| yes(&gpu.power.smoothing.is_enabled)).means("whether steps of the power draw are smoothed"),
     smoothing!("tmp_floor", watts, floor, "lowest power while smoothing"),
@@ -265,7 +265,7 @@ const SMOOTHING: &[Row] = &[
         .means("how high short power peaks may be, relative to the design power"),
 ];
 
-const CLOCKS: &[Row] = &[
+const CLOCKS: &[FieldRow] = &[
     row("Clocks > Graphics", "clocks.graphics", "clocks.current.graphics", |gpu| megahertz(&gpu.clocks.current.graphics))
         .or(&["clocks.gr"])
         .means("clock of the graphics part now"),
@@ -296,7 +296,7 @@ const CLOCKS: &[Row] = &[
     })
     .or(&["clocks.default_applications.mem"])
     .means("default memory clock; withdrawn from driver 590 on"),
-    label("Deferred Clocks > Memory", |_| no_call(Kind::Megahertz)),
+    label("Deferred Clocks > Memory", |_| no_call(ValueKind::Megahertz)),
     row("Max Clocks > Graphics", "clocks.graphics_max", "clocks.max.graphics", |gpu| megahertz(&gpu.clocks.max.graphics))
         .or(&["clocks.max.gr"])
         .means("highest clock of the graphics part"),
@@ -310,7 +310,7 @@ const CLOCKS: &[Row] = &[
     row("Clock Policy > Auto Boost Default", "modes.is_auto_boosted_by_default", "", |gpu| on(&gpu.modes.is_auto_boosted_by_default)),
 ];
 
-const FABRIC: &[Row] = &[
+const FABRIC: &[FieldRow] = &[
     row("Fabric > State", "fabric.state", "fabric.state", |gpu| coded(&gpu.fabric.state, &FABRIC_STATES))
         .bare()
         .means("progress of the GPU in joining the fabric of its machine"),
@@ -328,7 +328,7 @@ const FABRIC: &[Row] = &[
     health!(
         "Bandwidth",
         "bandwidth",
-        |gpu| Cell { kind: Kind::Flag("Full", "Degraded"), ..truth(&gpu.fabric.health.is_bandwidth_degraded) },
+        |gpu| TypedReading { kind: ValueKind::Flag("Full", "Degraded"), ..truth(&gpu.fabric.health.is_bandwidth_degraded) },
         "whether the fabric is slower than it should be"
     ),
     health!(
@@ -355,9 +355,9 @@ const FABRIC: &[Row] = &[
         .means("whether the GPU belongs to a partition"),
 ];
 
-const END: &[Row] = &[
-    block(Block::Processes),
-    row("Capabilities > EGM", "modes.is_egm", "", |gpu| Cell { kind: Kind::Flag("disabled", "enabled"), ..enabled(&gpu.modes.is_egm) }),
+const END: &[FieldRow] = &[
+    block(TextBlock::Processes),
+    row("Capabilities > EGM", "modes.is_egm", "", |gpu| TypedReading { kind: ValueKind::Flag("disabled", "enabled"), ..enabled(&gpu.modes.is_egm) }),
 ];
 
 /// Whether the board reports margins. A board that reports neither margins nor temperatures has the names of temperatures.
@@ -369,8 +369,8 @@ fn has_no_margins(gpu: &Gpu) -> bool {
     !has_margins(gpu)
 }
 
-fn on(flag: &Reading<bool>) -> Cell {
-    Cell { kind: Kind::Flag("Off", "On"), ..enabled(flag) }
+fn on(flag: &Reading<bool>) -> TypedReading {
+    TypedReading { kind: ValueKind::Flag("Off", "On"), ..enabled(flag) }
 }
 
 /// NVML's words for a return code.
@@ -393,7 +393,7 @@ fn status(code: &u64) -> String {
     known.to_owned()
 }
 
-fn numbers(list: &Reading<Vec<u32>>) -> Cell {
+fn numbers(list: &Reading<Vec<u32>>) -> TypedReading {
     words(&list.as_ref().map(|list| match list.as_slice() {
         [] => "None".to_owned(),
         list => list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),

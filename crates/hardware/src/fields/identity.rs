@@ -1,8 +1,11 @@
 //! Rows from the product's name to the PCI link.
 
 use super::{
-    Block, Row, block,
-    cell::{Cell, Kind, coded, count, enabled, hex, lanes, lower_hex, microseconds, moment_of, no_call, nothing, rate, seconds, wires, words, yes},
+    FieldRow, TextBlock, block,
+    cell::{
+        TypedReading, ValueKind, coded, count, enabled, hex, lanes, lower_hex, microseconds, moment_of, no_call, nothing, rate, seconds, wires,
+        words, yes,
+    },
     label, row, tidy,
 };
 use crate::{Absence, Gpu, Reading};
@@ -17,9 +20,9 @@ const HOST_VGPU: [&str; 2] = ["Non SR-IOV", "SR-IOV"];
 const RECOVERY: [&str; 8] = ["None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX", "Bus Reset", "System Reboot"];
 const PEERS: [&str; 2] = ["Direct Connected", "Switch Connected"];
 
-pub(super) const TABLES: &[&[Row]] = &[ROWS];
+pub(super) const TABLES: &[&[FieldRow]] = &[ROWS];
 
-const ROWS: &[Row] = &[
+const ROWS: &[FieldRow] = &[
     row("", "driver.driver", "driver_version", |gpu| words(&gpu.driver.version)).means("version of the driver"),
     row("", "", "kmd_version", |gpu| words(&gpu.driver.version)).means("version of the driver's kernel part, which is the driver's"),
     tidy("driver.cuda", |gpu| words(&gpu.driver.cuda)),
@@ -44,7 +47,7 @@ const ROWS: &[Row] = &[
         .means("whether the GPU can be divided into instances (MIG)"),
     row("MIG Mode > Pending", "modes.is_mig_pending", "mig.mode.pending", |gpu| enabled(&gpu.modes.mig.pending))
         .means("this setting after the next reset"),
-    block(Block::MigDevices),
+    block(TextBlock::MigDevices),
     row("Accounting Mode", "modes.is_accounting", "accounting.mode", |gpu| enabled(&gpu.modes.is_accounting))
         .means("whether the driver keeps statistics of ended processes"),
     row("Accounting Mode Buffer Size", "modes.accounting_buffer_size", "accounting.buffer_size", |gpu| count(&gpu.modes.accounting_buffer_size))
@@ -64,8 +67,8 @@ const ROWS: &[Row] = &[
     row("MultiGPU Board", "identity.is_multi_gpu_board", "", |gpu| yes(&gpu.identity.is_multi_gpu_board)),
     row("Board ID", "identity.board_id", "", |gpu| lower_hex(&gpu.identity.board_id, 1)),
     row("Board Part Number", "identity.board_part_number", "", |gpu| words(&gpu.identity.board_part_number)),
-    label("GPU Part Number", |_| no_call(Kind::Plain)),
-    label("FRU Part Number", |_| no_call(Kind::Plain)),
+    label("GPU Part Number", |_| no_call(ValueKind::Plain)),
+    label("FRU Part Number", |_| no_call(ValueKind::Plain)),
     row("", "identity.compute_capability", "compute_cap", |gpu| words(&gpu.identity.compute_capability)).means("CUDA compute capability of the chip"),
     row("", "identity.hostname", "hostname", |gpu| words(&gpu.identity.hostname)).identifying().means("host name that was given to the GPU"),
     label("Platform Info > Chassis Serial Number", |gpu| place(gpu, words(&gpu.platform.chassis_serial_number))).identifying(),
@@ -95,8 +98,8 @@ const ROWS: &[Row] = &[
     row("Inforom Version > Power Management Object", "identity.inforom_power", "inforom.pwr", |gpu| words(&gpu.firmware.inforom_power))
         .or(&["inforom.power"])
         .means("version of the power settings in the inforom"),
-    row("", "identity.is_inforom_valid", "inforom.checksum_validation", |gpu| Cell {
-        kind: Kind::Flag("invalid", "valid"),
+    row("", "identity.is_inforom_valid", "inforom.checksum_validation", |gpu| TypedReading {
+        kind: ValueKind::Flag("invalid", "valid"),
         ..yes(&gpu.firmware.is_inforom_valid)
     })
     .means("whether the inforom's checksums are correct"),
@@ -141,7 +144,7 @@ const ROWS: &[Row] = &[
         .means("whether the GPU's own processor runs the driver (GSP)"),
     row("", "modes.is_gsp_default", "gsp.mode.default", |gpu| enabled(&gpu.firmware.is_gsp_default))
         .means("whether the GPU's own processor runs the driver by default"),
-    label("IBMNPU > Relaxed Ordering Mode", |_| no_call(Kind::Plain)),
+    label("IBMNPU > Relaxed Ordering Mode", |_| no_call(ValueKind::Plain)),
     row("PCI > Bus", "", "pci.bus", |gpu| hex(&gpu.pci.bus, 2)).means("PCI bus"),
     row("PCI > Device", "", "pci.device", |gpu| hex(&gpu.pci.device, 2)).means("PCI device"),
     row("PCI > Domain", "", "pci.domain", |gpu| hex(&gpu.pci.domain, 4)).means("PCI domain"),
@@ -169,7 +172,7 @@ const ROWS: &[Row] = &[
         count(&gpu.pci.generation_gpu_max)
     })
     .means("newest PCIe generation of the GPU"),
-    row("PCI > GPU Link Info > PCIe Generation > Host Max", "", "pcie.link.gen.hostmax", |_| no_call(Kind::Plain))
+    row("PCI > GPU Link Info > PCIe Generation > Host Max", "", "pcie.link.gen.hostmax", |_| no_call(ValueKind::Plain))
         .means("newest PCIe generation of the slot; NVML has no call for it"),
     row("PCI > GPU Link Info > Link Width > Max", "pci.width_max", "pcie.link.width.max", |gpu| lanes(&gpu.pci.width_max_lanes))
         .means("largest number of PCIe lanes that GPU and slot both have"),
@@ -196,12 +199,12 @@ fn has_class(gpu: &Gpu) -> bool {
 }
 
 /// The page shows nothing of an empty structure; the properties show it as it is.
-fn place(gpu: &Gpu, cell: Cell) -> Cell {
+fn place(gpu: &Gpu, cell: TypedReading) -> TypedReading {
     if gpu.platform.is_known() { cell } else { nothing(Absence::NotSupported) }
 }
 
 /// nvidia-smi ends the list with a space, and has no list for no bits.
-fn atomics(mask: &Reading<u64>) -> Cell {
+fn atomics(mask: &Reading<u64>) -> TypedReading {
     let names = mask.as_ref().and_then(|mask| {
         let names: String = ATOMICS.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| format!("{name} ")).collect();
         if names.is_empty() { Reading::Absent(Absence::NotSupported) } else { Reading::Value(names) }

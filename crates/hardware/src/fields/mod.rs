@@ -9,13 +9,13 @@ mod identity;
 mod work;
 
 use super::Gpu;
-use cell::Cell;
+use cell::TypedReading;
 
 /// Joins the parts of a label: `PCI > Bus`.
 pub const WITHIN: &str = " > ";
 
 /// One field. An empty name means that the view does not have it.
-pub struct Row {
+pub struct FieldRow {
     /// Headings and label of `nvidia-smi -q`, R590.
     pub label: &'static str,
     /// `section.field`.
@@ -25,7 +25,7 @@ pub struct Row {
     pub aliases: &'static [&'static str],
     /// Meaning of the property.
     pub meaning: &'static str,
-    pub cell: fn(&Gpu) -> Cell,
+    pub cell: fn(&Gpu) -> TypedReading,
     /// Whether the text of this GPU has the label: some depend on the board.
     pub is_shown: fn(&Gpu) -> bool,
     /// Names one particular board.
@@ -33,37 +33,37 @@ pub struct Row {
     /// nvidia-smi omits the brackets around this property's N/A.
     pub is_bare: bool,
     /// A part of the text that is repeated: a GPU's MIG devices, its processes.
-    pub block: Option<Block>,
+    pub block: Option<TextBlock>,
 }
 
 /// Repeated parts of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum TextBlock {
     MigDevices,
     Processes,
 }
 
-const fn row(label: &'static str, tidy: &'static str, property: &'static str, cell: fn(&Gpu) -> Cell) -> Row {
-    Row { label, tidy, property, aliases: &[], meaning: "", cell, is_shown: |_| true, is_identifying: false, is_bare: false, block: None }
+const fn row(label: &'static str, tidy: &'static str, property: &'static str, cell: fn(&Gpu) -> TypedReading) -> FieldRow {
+    FieldRow { label, tidy, property, aliases: &[], meaning: "", cell, is_shown: |_| true, is_identifying: false, is_bare: false, block: None }
 }
 
 /// A row of the text alone.
-const fn label(label: &'static str, cell: fn(&Gpu) -> Cell) -> Row {
+const fn label(label: &'static str, cell: fn(&Gpu) -> TypedReading) -> FieldRow {
     row(label, "", "", cell)
 }
 
 /// A row of the tidy tables alone.
-const fn tidy(tidy: &'static str, cell: fn(&Gpu) -> Cell) -> Row {
+const fn tidy(tidy: &'static str, cell: fn(&Gpu) -> TypedReading) -> FieldRow {
     row("", tidy, "", cell)
 }
 
-const fn block(block: Block) -> Row {
-    let mut row = row("", "", "", |_| cell::no_call(cell::Kind::Plain));
+const fn block(block: TextBlock) -> FieldRow {
+    let mut row = row("", "", "", |_| cell::no_call(cell::ValueKind::Plain));
     row.block = Some(block);
     row
 }
 
-impl Row {
+impl FieldRow {
     const fn means(mut self, meaning: &'static str) -> Self {
         self.meaning = meaning;
         self
@@ -91,12 +91,12 @@ impl Row {
 }
 
 /// All rows, in the order of `nvidia-smi -q`.
-pub fn rows() -> impl Iterator<Item = &'static Row> {
+pub fn rows() -> impl Iterator<Item = &'static FieldRow> {
     [identity::TABLES, work::TABLES, health::TABLES, heat::TABLES].into_iter().flatten().copied().flatten()
 }
 
 /// The row of a property, by its name or another that nvidia-smi takes.
-pub fn property(name: &str) -> Option<&'static Row> {
+pub fn property(name: &str) -> Option<&'static FieldRow> {
     rows().find(|row| !row.property.is_empty() && (row.property == name || row.aliases.contains(&name)))
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn fields_without_a_call_are_those_of_the_map() {
         let nobody = Gpu::unread(&crate::Absence::Lost);
-        let is_without = |row: &&Row| row.block.is_none() && (row.cell)(&nobody).value.absence() == Some(&crate::Absence::NoCall);
+        let is_without = |row: &&FieldRow| row.block.is_none() && (row.cell)(&nobody).value.absence() == Some(&crate::Absence::NoCall);
         let found: Vec<&str> = rows().filter(is_without).map(|row| row.label).collect();
         let map = include_str!("../../../../docs/nvidia-smi-labels.csv");
         let listed: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix(",,no_call,")).filter_map(|rest| rest.split(',').next()).collect();

@@ -1,8 +1,8 @@
 //! Rows from the fan to the memory's encryption: activity and use of memory.
 
 use super::{
-    Row,
-    cell::{Kind, active, bytes, coded, count, enabled, hex, nanoseconds, no_call, percent, words},
+    FieldRow,
+    cell::{ValueKind, active, bytes, coded, count, enabled, hex, nanoseconds, no_call, percent, words},
     label, row, tidy,
 };
 use crate::{Gpu, gpu::Activity};
@@ -34,9 +34,9 @@ macro_rules! held {
     };
 }
 
-pub(super) const TABLES: &[&[Row]] = &[ROWS];
+pub(super) const TABLES: &[&[FieldRow]] = &[ROWS];
 
-const ROWS: &[Row] = &[
+const ROWS: &[FieldRow] = &[
     row("Fan Speed", "activity.fan_speed", "fan.speed", |gpu| percent(&gpu.activity.fan_percent))
         .means("target speed of the first fan, relative to its maximum"),
     tidy("activity.fans", |gpu| count(&gpu.activity.fan_count)),
@@ -72,7 +72,7 @@ const ROWS: &[Row] = &[
     held!("SW Thermal Slowdown", "sw_thermal_slowdown", sw_thermal_slowdown, "time in which the driver lowered the clocks because of heat"),
     held!("HW Thermal Slowdown", "hw_thermal_slowdown", hw_thermal_slowdown, "time in which the board lowered the clocks because of heat"),
     held!("HW Power Braking", "hw_power_brake_slowdown", hw_power_brake, "time in which the power supply requested lower clocks"),
-    label("Sparse Operation Mode", |_| no_call(Kind::Plain)),
+    label("Sparse Operation Mode", |_| no_call(ValueKind::Plain)),
     row("FB Memory Usage > Total", "memory.total", "memory.total", |gpu| bytes(&gpu.memory.frame_buffer.total_bytes)).means("memory of the GPU"),
     row("FB Memory Usage > Reserved", "memory.reserved", "memory.reserved", |gpu| bytes(&gpu.memory.frame_buffer.reserved_bytes))
         .means("memory reserved by driver and firmware"),

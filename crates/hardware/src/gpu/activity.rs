@@ -2,7 +2,7 @@
 
 use nvml_wrapper::Device;
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{
     Reading,
     nvml::{
@@ -68,7 +68,7 @@ pub struct EventReasonCounters {
 }
 
 impl Section for Activity {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let rates = source.tell(Device::utilization_rates);
         let encoder = source.tell(Device::encoder_stats);
         let capture = source.tell(Device::fbc_stats);
@@ -107,7 +107,7 @@ impl Sessions {
 }
 
 impl Section for EventReasonCounters {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         Self {
             sw_power_cap: source.unsigned(SW_POWER_CAP, 0),
             sync_boost: source.unsigned(SYNC_BOOST, 0),

@@ -2,7 +2,7 @@
 
 use nvml_wrapper::{Device, enum_wrappers::device::Clock, error::NvmlError};
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::Reading;
 
 /// One frequency per part of the chip.
@@ -25,14 +25,14 @@ pub struct Clocks {
 }
 
 impl ClockSet {
-    fn read(source: &Source<'_>, ask: impl Fn(&Device<'_>, Clock) -> Result<u32, NvmlError>) -> Self {
+    fn read(source: &DeviceSource<'_>, ask: impl Fn(&Device<'_>, Clock) -> Result<u32, NvmlError>) -> Self {
         let clock = |clock: Clock| source.tell(|device| ask(device, clock)).map(u64::from);
         Self { graphics: clock(Clock::Graphics), sm: clock(Clock::SM), memory: clock(Clock::Memory), video: clock(Clock::Video) }
     }
 }
 
 impl Section for Clocks {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         Self {
             current: ClockSet::read(source, |device, clock| device.clock_info(clock)),
             max: ClockSet::read(source, |device, clock| device.max_clock_info(clock)),

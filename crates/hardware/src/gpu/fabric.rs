@@ -2,7 +2,7 @@
 
 use nvml_wrapper::Device;
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{
     Absence, Reading,
     nvml::{calls, field_ids::NVLINK_COUNT},
@@ -47,7 +47,7 @@ pub struct NvLink {
 const COMPLETED: u32 = 3;
 
 /// Fields that version 2 and version 3 of NVML's structure share.
-struct Found {
+struct FabricInfo {
     uuid: [u8; 16],
     status: u32,
     clique: u32,
@@ -58,9 +58,9 @@ struct Found {
 }
 
 impl Section for Fabric {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let found = ask(source);
-        let part = |say: fn(&Found) -> Reading<u64>| found.as_ref().and_then(say);
+        let part = |say: fn(&FabricInfo) -> Reading<u64>| found.as_ref().and_then(say);
         // The result of the registration is reported once it is completed; for a state that is newer than kiln, too.
         let joined = found.as_ref().and_then(|found| if found.state >= COMPLETED { Reading::Value(found) } else { Reading::absent("not completed") });
         Self {
@@ -69,7 +69,7 @@ impl Section for Fabric {
             clique_id: joined.as_ref().map(|found| u64::from(found.clique)),
             cluster_uuid: joined.map(|found| uuid(&found.uuid)),
             health: FabricHealth {
-                summary: part(|found| told(u64::from(found.summary.unwrap_or(0)))),
+                summary: part(|found| known(u64::from(found.summary.unwrap_or(0)))),
                 is_bandwidth_degraded: part(|found| bits(found, 0, 2)).map(is_true),
                 is_route_recovering: part(|found| bits(found, 2, 2)).map(is_true),
                 is_route_unhealthy: part(|found| bits(found, 4, 2)).map(is_true),
@@ -82,8 +82,8 @@ impl Section for Fabric {
     }
 }
 
-fn ask(source: &Source<'_>) -> Reading<Found> {
-    let newer = source.raw(calls::fabric_v3).map(|info| Found {
+fn ask(source: &DeviceSource<'_>) -> Reading<FabricInfo> {
+    let newer = source.raw(calls::fabric_v3).map(|info| FabricInfo {
         uuid: info.clusterUuid,
         status: info.status,
         clique: info.cliqueId,
@@ -92,7 +92,7 @@ fn ask(source: &Source<'_>) -> Reading<Found> {
         summary: Some(info.healthSummary),
     });
     newer.or_else(|| {
-        source.raw(calls::fabric_v2).map(|info| Found {
+        source.raw(calls::fabric_v2).map(|info| FabricInfo {
             uuid: info.clusterUuid,
             status: info.status,
             clique: info.cliqueId,
@@ -103,11 +103,11 @@ fn ask(source: &Source<'_>) -> Reading<Found> {
     })
 }
 
-fn bits(found: &Found, shift: u32, width: u32) -> Reading<u64> {
-    told(u64::from(found.mask >> shift & ((1 << width) - 1)))
+fn bits(found: &FabricInfo, shift: u32, width: u32) -> Reading<u64> {
+    known(u64::from(found.mask >> shift & ((1 << width) - 1)))
 }
 
-fn told(value: u64) -> Reading<u64> {
+fn known(value: u64) -> Reading<u64> {
     if value == 0 { Reading::Absent(Absence::NotSupported) } else { Reading::Value(value) }
 }
 
@@ -122,7 +122,7 @@ fn uuid(bytes: &[u8; 16]) -> String {
 }
 
 /// As many links as the driver counts; none if it does not report a number.
-fn links(source: &Source<'_>) -> Vec<NvLink> {
+fn links(source: &DeviceSource<'_>) -> Vec<NvLink> {
     const MOST: u64 = 36;
     let count = source.unsigned(NVLINK_COUNT, 0).into_value().unwrap_or(0).min(MOST);
     (0..count as u32)
@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn the_health_mask_is_taken_apart_and_zero_is_no_answer() {
-        let found = Found { uuid: [0; 16], status: 0, clique: 0, state: 3, mask: 0b1_0011_1001_1001, summary: None };
+        let found = FabricInfo { uuid: [0; 16], status: 0, clique: 0, state: 3, mask: 0b1_0011_1001_1001, summary: None };
         assert_eq!(bits(&found, 0, 2), Reading::Value(1));
         assert_eq!(bits(&found, 2, 2).map(is_true), Reading::Value(false));
         assert_eq!(bits(&found, 8, 4), Reading::Value(3));
-        assert_eq!(bits(&Found { mask: 0, ..found }, 12, 2), Reading::Absent(Absence::NotSupported));
+        assert_eq!(bits(&FabricInfo { mask: 0, ..found }, 12, 2), Reading::Absent(Absence::NotSupported));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use nvml_wrapper::Device;
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{Reading, nvml::calls};
 
 /// Error counts of one kind since the driver loaded (volatile), or ever (aggregate).
@@ -84,7 +84,7 @@ pub struct RowHistogram {
 
 impl ErrorCounts {
     /// `kind`: 0 corrected, 1 uncorrected. `counter`: 0 volatile, 1 aggregate.
-    fn read(source: &Source<'_>, kind: u32, counter: u32) -> Self {
+    fn read(source: &DeviceSource<'_>, kind: u32, counter: u32) -> Self {
         // `nvmlMemoryLocation_t`.
         let at = |place: u32| source.raw(|nvml, device| calls::memory_errors(nvml, device, [kind, counter, place]));
         Self {
@@ -102,7 +102,7 @@ impl ErrorCounts {
 }
 
 impl Section for Ecc {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let repair = source.raw(calls::repair_status);
         Self {
             corrected_volatile: ErrorCounts::read(source, 0, 0),
@@ -118,7 +118,7 @@ impl Section for Ecc {
 }
 
 impl Section for SramErrors {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let found = source.raw(calls::sram_errors);
         Self {
             volatile_parity: found.as_ref().map(|found| found.volatileUncParity),
@@ -136,14 +136,14 @@ impl Section for SramErrors {
 }
 
 impl Section for RetiredPages {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let pages = |cause: u32| source.raw(|nvml, device| calls::retired_pages(nvml, device, cause));
         Self { single_bit: pages(0), double_bit: pages(1), is_pending: source.tell(Device::are_pages_pending_retired) }
     }
 }
 
 impl Section for RemappedRows {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let rows = source.raw(calls::remapped_rows);
         let newer = source.raw(calls::remapped_rows_v2);
         let inactive = |at: usize| newer.as_ref().map(|rows| u64::from(rows[at]));
@@ -161,7 +161,7 @@ impl Section for RemappedRows {
 }
 
 impl Section for RowHistogram {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let found = source.raw(calls::row_histogram);
         Self {
             all: found.as_ref().map(|banks| u64::from(banks.max)),

@@ -2,10 +2,10 @@
 
 use nvml_wrapper::{Device, enum_wrappers::device::InfoRom, error::NvmlError};
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{
     Absence, Nvml, Reading,
-    nvml::{calls, told},
+    nvml::{calls, reading_of},
 };
 
 /// The driver's versions; the same for all GPUs of a machine.
@@ -21,19 +21,19 @@ pub struct Driver {
 }
 
 impl Section for Driver {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         Self {
             version: source.library(Nvml::driver_version),
             cuda: source.library(Nvml::cuda_version),
             nvml: source.library(Nvml::nvml_version),
-            gpu_count: source.library(|nvml| told(nvml.library().device_count())).map(u64::from),
+            gpu_count: source.library(|nvml| reading_of(nvml.library().device_count())).map(u64::from),
         }
     }
 }
 
 /// Names and numbers of the board and its chip.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct BoardIdentity {
     pub name: Reading<String>,
     /// nvidia-smi's word, or `brand 23` for one that is newer than kiln.
     pub brand: Reading<String>,
@@ -57,8 +57,8 @@ pub struct Identity {
     pub hostname: Reading<String>,
 }
 
-impl Section for Identity {
-    fn read(source: &Source<'_>) -> Self {
+impl Section for BoardIdentity {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let architecture = source.raw(calls::architecture);
         Self {
             name: source.tell(Device::name),
@@ -153,7 +153,7 @@ impl Platform {
 const NO_SLOT: u8 = 0xff;
 
 impl Section for Platform {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         // Version 1 has the same places under other names.
         let found = source.raw(calls::platform).or_else(|| source.raw(calls::platform_v1));
         let number = |number: u8| match number {
@@ -205,7 +205,7 @@ pub struct Firmware {
 }
 
 impl Section for Firmware {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let flush = source.raw(calls::bbx_flush);
         let object = |object: InfoRom| source.tell(|device| device.info_rom_version(object));
         let gsp = |part: fn(&nvml_wrapper::structs::device::GspFirmwareMode) -> bool| source.tell(Device::gsp_firmware_mode).map(|mode| part(&mode));

@@ -2,7 +2,7 @@
 
 use nvml_wrapper_sys::bindings::{nvmlGridLicensableFeature_t, nvmlGridLicenseExpiry_t};
 
-use super::{Modes, Source};
+use super::{DeviceSource, Modes};
 use crate::{
     Absence, Reading,
     nvml::{calls, raw::text},
@@ -20,7 +20,7 @@ pub struct License {
 const GUEST: u64 = 2;
 
 /// The feature that is switched on. Not supported where the GPU is not a guest's share.
-pub(super) fn read(source: &Source<'_>, modes: &Modes) -> License {
+pub(super) fn read(source: &DeviceSource<'_>, modes: &Modes) -> License {
     let feature = match modes.virtualization.value() {
         Some(&GUEST) => source.raw(calls::licensable_features).and_then(|found| {
             let count = usize::try_from(found.licensableFeaturesCount).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use nvml_wrapper::{Device, enum_wrappers::device::PcieUtilCounter, enums::device::FirmwareVersion};
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{
     Reading,
     nvml::{
@@ -46,7 +46,7 @@ pub struct Pci {
 }
 
 impl Section for Pci {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let info = source.tell(Device::pci_info);
         let classes = source.raw(calls::pci_info);
         let traffic = |counter: PcieUtilCounter| source.tell(|device| device.pcie_throughput(counter)).map(u64::from);
@@ -82,6 +82,6 @@ impl Section for Pci {
 }
 
 /// A property of the board's first bridge chip.
-fn bridge(source: &Source<'_>, say: fn(&nvml_wrapper::struct_wrappers::device::BridgeChipInfo) -> String) -> Reading<String> {
+fn bridge(source: &DeviceSource<'_>, say: fn(&nvml_wrapper::struct_wrappers::device::BridgeChipInfo) -> String) -> Reading<String> {
     source.tell(Device::bridge_chip_info).and_then(|found| Reading::or_absent(found.chips_hierarchy.first().map(say), "the board has none"))
 }

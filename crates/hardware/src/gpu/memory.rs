@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t};
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{Reading, nvml::calls};
 
 /// Bytes of one kind of memory. `used` does not include reserved memory.
@@ -17,14 +17,14 @@ pub struct MemoryUse {
 }
 
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct GpuMemory {
     pub frame_buffer: MemoryUse,
     pub bar1: MemoryUse,
     pub protected: MemoryUse,
 }
 
-impl Section for Memory {
-    fn read(source: &Source<'_>) -> Self {
+impl Section for GpuMemory {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let protected = source.raw(calls::protected_memory);
         Self {
             frame_buffer: MemoryUse::frame_buffer(source.raw(calls::memory), || source.raw(calls::memory_v1)),

@@ -2,10 +2,10 @@
 
 use nvml_wrapper::Device;
 
-use super::{MemoryUse, Modes, Source};
+use super::{DeviceSource, MemoryUse, Modes};
 use crate::{
     Nvml, Reading,
-    nvml::{calls, told},
+    nvml::{calls, reading_of},
 };
 
 /// One instance, with its share of the GPU's parts.
@@ -29,26 +29,26 @@ pub struct MigDevice {
 }
 
 /// All instances. Indices may have gaps.
-pub(super) fn read(source: &Source<'_>, modes: &Modes) -> Vec<MigDevice> {
+pub(super) fn read(source: &DeviceSource<'_>, modes: &Modes) -> Vec<MigDevice> {
     if modes.mig.current.value() != Some(&true) {
         return Vec::new();
     }
     let most = source.tell(Device::mig_device_count).into_value().unwrap_or(0);
     (0..most)
         .filter_map(|index| {
-            let found = source.raw(|nvml, device| told(device.mig_device_by_index(index)).map(|found| one(nvml, u64::from(index), &found)));
+            let found = source.raw(|nvml, device| reading_of(device.mig_device_by_index(index)).map(|found| one(nvml, u64::from(index), &found)));
             found.into_value()
         })
         .collect()
 }
 
 fn one(nvml: &Nvml, index: u64, device: &Device<'_>) -> MigDevice {
-    let attributes = told(device.attributes());
+    let attributes = reading_of(device.attributes());
     let share = |part: fn(&nvml_wrapper::struct_wrappers::device::DeviceAttributes) -> u32| attributes.as_ref().map(|found| u64::from(part(found)));
     MigDevice {
         index,
-        uuid: told(device.uuid()),
-        name: told(device.name()),
+        uuid: reading_of(device.uuid()),
+        name: reading_of(device.name()),
         gpu_instance_id: calls::gpu_instance_id(nvml, device).map(u64::from),
         compute_instance_id: calls::compute_instance_id(nvml, device).map(u64::from),
         multiprocessors: share(|found| found.multiprocessor_count),
@@ -59,6 +59,6 @@ fn one(nvml: &Nvml, index: u64, device: &Device<'_>) -> MigDevice {
         jpeg_engines: share(|found| found.shared_jpeg_count),
         sram_uncorrected_volatile: calls::memory_errors(nvml, device, [1, 0, 7]),
         memory: MemoryUse::frame_buffer(calls::memory(nvml, device), || calls::memory_v1(nvml, device)),
-        bar1: MemoryUse::bar1(&told(device.bar1_memory_info())),
+        bar1: MemoryUse::bar1(&reading_of(device.bar1_memory_info())),
     }
 }

@@ -24,18 +24,18 @@ pub use activity::{Activity, EventReasonCounters, Sessions};
 pub use clocks::{ClockSet, Clocks};
 pub use fabric::{Fabric, FabricHealth, NvLink};
 pub use faults::{Ecc, ErrorCounts, RemappedRows, RetiredPages, RowHistogram, SramErrors};
-pub use identity::{Driver, Firmware, Identity, Platform};
+pub use identity::{BoardIdentity, Driver, Firmware, Platform};
 pub use license::License;
 pub use link::Pci;
-pub use memory::{Memory, MemoryUse};
+pub use memory::{GpuMemory, MemoryUse};
 pub use mig::MigDevice;
 pub use modes::{Modes, Pending, VgpuCapabilities};
 pub use power::{DelayedSmoothing, Power, PowerLimits, PowerSmoothing};
 pub use processes::{AccountedProcess, Process, ProcessMemory};
 pub use temperature::Temperature;
 
-use super::{Absence, Nvml, Reading, nvml::told};
-use source::Source;
+use super::{Absence, Nvml, Reading, nvml::reading_of};
+use source::DeviceSource;
 
 /// All readings of one GPU at one moment.
 #[derive(Clone, Debug)]
@@ -43,14 +43,14 @@ pub struct Gpu {
     /// nvidia-smi's index. Not CUDA's.
     pub index: Reading<u64>,
     pub driver: Driver,
-    pub identity: Identity,
+    pub identity: BoardIdentity,
     pub platform: Platform,
     pub firmware: Firmware,
     pub modes: Modes,
     pub license: License,
     pub pci: Pci,
     pub activity: Activity,
-    pub memory: Memory,
+    pub memory: GpuMemory,
     pub ecc: Ecc,
     pub retired_pages: RetiredPages,
     pub remapped_rows: RemappedRows,
@@ -68,14 +68,14 @@ pub struct Gpu {
 
 /// Reads its section of a [`Gpu`] from a device.
 trait Section: Sized {
-    fn read(source: &Source<'_>) -> Self;
+    fn read(source: &DeviceSource<'_>) -> Self;
 }
 
 impl Gpu {
     /// Reads a GPU by its UUID. Some 200 driver calls, 40 ms of which go to the PCIe throughput. A GPU that is lost is read too:
     /// its fields carry the reason.
     pub fn read(nvml: &Nvml, uuid: &str) -> Self {
-        let mut gpu = Self::from_source(&Source::new(nvml, nvml.device(uuid)));
+        let mut gpu = Self::from_source(&DeviceSource::new(nvml, nvml.device(uuid)));
         if gpu.identity.uuid.value().is_none() {
             gpu.identity.uuid = Reading::Value(uuid.to_owned());
         }
@@ -89,7 +89,7 @@ impl Gpu {
 
     /// Reads the GPU of this index.
     pub fn read_index(nvml: &Nvml, index: u32) -> Self {
-        let mut gpu = Self::from_source(&Source::new(nvml, nvml.library().device_by_index(index)));
+        let mut gpu = Self::from_source(&DeviceSource::new(nvml, nvml.library().device_by_index(index)));
         if gpu.index.value().is_none() {
             gpu.index = Reading::Value(u64::from(index));
         }
@@ -98,20 +98,20 @@ impl Gpu {
 
     /// A GPU of which nothing could be read, and why.
     pub fn unread(absence: &Absence) -> Self {
-        Self::from_source(&Source::silent(absence.clone()))
+        Self::from_source(&DeviceSource::silent(absence.clone()))
     }
 
-    fn from_source(source: &Source<'_>) -> Self {
+    fn from_source(source: &DeviceSource<'_>) -> Self {
         let modes = Modes::read(source);
         Self {
             index: source.tell(nvml_wrapper::Device::index).map(u64::from),
             driver: Driver::read(source),
-            identity: Identity::read(source),
+            identity: BoardIdentity::read(source),
             platform: Platform::read(source),
             firmware: Firmware::read(source),
             pci: Pci::read(source),
             activity: Activity::read(source),
-            memory: Memory::read(source),
+            memory: GpuMemory::read(source),
             ecc: Ecc::read(source),
             retired_pages: RetiredPages::read(source),
             remapped_rows: RemappedRows::read(source),
@@ -157,9 +157,9 @@ struct Names {
 
 impl Names {
     fn read(nvml: &Nvml, index: u32) -> Self {
-        let device = told(nvml.library().device_by_index(index));
-        let uuid = device.as_ref().and_then(|device| told(device.uuid())).into_value();
-        let bus_id = device.and_then(|device| told(device.pci_info())).map(|info| info.bus_id).into_value();
+        let device = reading_of(nvml.library().device_by_index(index));
+        let uuid = device.as_ref().and_then(|device| reading_of(device.uuid())).into_value();
+        let bus_id = device.and_then(|device| reading_of(device.pci_info())).map(|info| info.bus_id).into_value();
         Self { index, uuid, bus_id }
     }
 
@@ -172,7 +172,7 @@ impl Names {
 impl Nvml {
     /// Number of GPUs, those that this user may not open included.
     pub fn device_count(&self) -> u32 {
-        told(self.library().device_count()).into_value().unwrap_or(0)
+        reading_of(self.library().device_count()).into_value().unwrap_or(0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use nvml_wrapper::Device;
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{
     Absence, Reading,
     nvml::{calls, field_ids::RECOVERY_ACTION},
@@ -71,7 +71,7 @@ pub struct VgpuCapabilities {
 }
 
 impl Section for Modes {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let mig = source.tell(Device::mig_mode);
         let ecc = source.tell(Device::is_ecc_enabled);
         let encryption = source.raw(calls::dram_encryption);
@@ -105,7 +105,7 @@ impl Section for Modes {
 }
 
 impl Section for VgpuCapabilities {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let device = |capability: u32| source.raw(|nvml, device| calls::vgpu_capability(nvml, device, capability)).map(|found| found != 0);
         let driver = source.raw(|nvml, _| calls::vgpu_driver_capability(nvml, 0)).map(|found| found != 0);
         let is_host = matches!(source.raw(calls::host_vgpu_mode), Reading::Value(_));

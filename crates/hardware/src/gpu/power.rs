@@ -2,7 +2,7 @@
 
 use nvml_wrapper::Device;
 
-use super::{Pending, Section, source::Source};
+use super::{Pending, Section, source::DeviceSource};
 use crate::{
     Reading,
     nvml::{calls, field_ids as id},
@@ -95,7 +95,7 @@ pub struct DelayedSmoothing {
 }
 
 impl Section for Power {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let draw = |field: u32, scope: u32| source.unsigned(field, scope);
         let instant = draw(id::POWER_INSTANT, id::SCOPE_GPU);
         let usage = source.tell(Device::power_usage).map(u64::from);
@@ -121,7 +121,7 @@ impl Section for Power {
 }
 
 /// The board's own limits, by the calls that every driver has.
-fn board_limits(source: &Source<'_>) -> PowerLimits {
+fn board_limits(source: &DeviceSource<'_>) -> PowerLimits {
     let constraints = source.tell(Device::power_management_limit_constraints);
     PowerLimits {
         current: source.tell(Device::enforced_power_limit).map(u64::from),
@@ -132,7 +132,7 @@ fn board_limits(source: &Source<'_>) -> PowerLimits {
     }
 }
 
-fn scope_limits(source: &Source<'_>, scope: u32) -> PowerLimits {
+fn scope_limits(source: &DeviceSource<'_>, scope: u32) -> PowerLimits {
     PowerLimits {
         current: source.unsigned(id::POWER_LIMIT_CURRENT, scope),
         requested: source.unsigned(id::POWER_LIMIT_REQUESTED, scope),
@@ -142,7 +142,7 @@ fn scope_limits(source: &Source<'_>, scope: u32) -> PowerLimits {
     }
 }
 
-fn profiles(source: &Source<'_>) -> Pending<Vec<u32>> {
+fn profiles(source: &DeviceSource<'_>) -> Pending<Vec<u32>> {
     let found = source.raw(calls::power_profiles);
     Pending {
         current: found.as_ref().map(|found| bits(&found.enforcedProfilesMask.mask)),
@@ -157,7 +157,7 @@ fn bits(mask: &[u32]) -> Vec<u32> {
 }
 
 impl Section for PowerSmoothing {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let at = |offset: u32| source.unsigned(source.moved.power_smoothing + offset, 0);
         Self {
             is_enabled: at(0).map(|enabled| enabled != 0),
@@ -184,7 +184,7 @@ impl Section for PowerSmoothing {
 }
 
 impl Section for DelayedSmoothing {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let at = |offset: u32| source.unsigned(id::DELAYED_SMOOTHING + offset, 0);
         // Watts, unlike the fields of plain smoothing.
         let watts = |offset: u32| at(offset).map(|watts| watts.saturating_mul(1000));

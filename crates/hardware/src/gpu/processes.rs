@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs};
 
 use nvml_wrapper::{Device, enums::device::UsedGpuMemory, struct_wrappers::device::ProcessInfo};
 
-use super::{Modes, Source};
+use super::{DeviceSource, Modes};
 use crate::{Absence, Reading, nvml::calls, process};
 
 /// One process, by all the kinds of context it has on the GPU.
@@ -62,7 +62,7 @@ enum List {
 }
 
 /// Processes by number. Absent where the driver hides compute processes; lists that it does not have are skipped.
-pub(super) fn read(source: &Source<'_>) -> Reading<Vec<Process>> {
+pub(super) fn read(source: &DeviceSource<'_>) -> Reading<Vec<Process>> {
     let older = |name: &'static str| move || source.raw(|nvml, device| calls::processes_before_v3(nvml, device, name));
     let compute = match source.tell(Device::running_compute_processes).or_else(older("nvmlDeviceGetComputeRunningProcesses")) {
         Reading::Value(list) => list,
@@ -82,9 +82,9 @@ pub(super) fn read(source: &Source<'_>) -> Reading<Vec<Process>> {
 }
 
 /// Instances of MIG keep the lists of one process apart.
-type Key = (Option<u32>, Option<u32>, u32);
+type ProcessKey = (Option<u32>, Option<u32>, u32);
 
-fn merge(found: &mut BTreeMap<Key, Process>, kind: List, info: &ProcessInfo, source: &Source<'_>) {
+fn merge(found: &mut BTreeMap<ProcessKey, Process>, kind: List, info: &ProcessInfo, source: &DeviceSource<'_>) {
     let key = (info.gpu_instance_id, info.compute_instance_id, info.pid);
     let process = found.entry(key).or_insert_with(|| Process {
         pid: info.pid,
@@ -110,7 +110,7 @@ fn merge(found: &mut BTreeMap<Key, Process>, kind: List, info: &ProcessInfo, sou
 
 /// As the driver knows it; as the kernel does where the driver cannot be asked. A driver that does not find the process was asked of
 /// one that has ended, or that another machine's number would be taken for.
-fn name(source: &Source<'_>, pid: u32) -> Reading<String> {
+fn name(source: &DeviceSource<'_>, pid: u32) -> Reading<String> {
     match source.library(|nvml| nvml.process_name(pid)) {
         Reading::Absent(absence @ Absence::NoSymbol) => match command(pid) {
             Some(name) => Reading::Value(name),
@@ -128,14 +128,14 @@ fn command(pid: u32) -> Option<String> {
 }
 
 /// Absent where accounting is off.
-pub(super) fn accounted(source: &Source<'_>, modes: &Modes) -> Reading<Vec<AccountedProcess>> {
+pub(super) fn accounted(source: &DeviceSource<'_>, modes: &Modes) -> Reading<Vec<AccountedProcess>> {
     if modes.is_accounting.value() == Some(&false) {
         return Reading::absent("accounting is off");
     }
     source.tell(Device::accounting_pids).map(|pids| pids.into_iter().map(|pid| accounted_process(source, pid)).collect())
 }
 
-fn accounted_process(source: &Source<'_>, pid: u32) -> AccountedProcess {
+fn accounted_process(source: &DeviceSource<'_>, pid: u32) -> AccountedProcess {
     let stats = source.tell(|device| device.accounting_stats_for(pid));
     let optional = |value: Option<u64>| Reading::or_absent(value, "the driver does not say");
     AccountedProcess {

@@ -10,12 +10,12 @@ use crate::{
         absence, field_ids as id,
         field_ids::{MovedIds, moved_ids},
         raw::{FieldValue, field_values},
-        told,
+        reading_of,
     },
 };
 
 /// One device as the sections ask it. Where it cannot be opened every question has the same answer: why.
-pub(super) struct Source<'a> {
+pub(super) struct DeviceSource<'a> {
     /// `None` if nothing is read.
     pub(super) nvml: Option<&'a Nvml>,
     device: Result<(&'a Nvml, Device<'static>), Absence>,
@@ -23,7 +23,7 @@ pub(super) struct Source<'a> {
     pub(super) moved: MovedIds,
 }
 
-impl<'a> Source<'a> {
+impl<'a> DeviceSource<'a> {
     pub(super) fn new(nvml: &'a Nvml, device: Result<Device<'static>, NvmlError>) -> Self {
         let moved = moved_ids(nvml.driver_version().value().map(String::as_str));
         let device = device.map_err(|error| absence(&error));
@@ -47,7 +47,7 @@ impl<'a> Source<'a> {
 
     /// Asks through nvml-wrapper.
     pub(super) fn tell<T>(&self, ask: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>) -> Reading<T> {
-        self.raw(|_, device| told(ask(device)))
+        self.raw(|_, device| reading_of(ask(device)))
     }
 
     /// Asks through one of `nvml::calls`.

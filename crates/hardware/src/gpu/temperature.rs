@@ -5,7 +5,7 @@ use nvml_wrapper::{
     enum_wrappers::device::{TemperatureSensor, TemperatureThreshold},
 };
 
-use super::{Section, source::Source};
+use super::{Section, source::DeviceSource};
 use crate::{
     Absence, Reading,
     nvml::{calls, field_ids as id},
@@ -32,7 +32,7 @@ pub struct Temperature {
 }
 
 impl Section for Temperature {
-    fn read(source: &Source<'_>) -> Self {
+    fn read(source: &DeviceSource<'_>) -> Self {
         let limit = |threshold: TemperatureThreshold| source.tell(|device| device.temperature_threshold(threshold)).map(i64::from);
         let newer = source.raw(calls::temperature).map(|found| i64::from(found.temperature));
         Self {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    fields::Fields,
-    groups::{self, Group, Open},
+    fields::FieldReasons,
+    groups::{self, OpenedGpu, ReadingGroup},
     open,
 };
 use crate::{Absence, Nvml, sampler::GpuTick};
@@ -30,8 +30,8 @@ pub struct GroupCost {
 /// # Errors
 /// The device cannot be opened.
 pub fn costs(nvml: &Nvml, uuid: &str, rounds: usize) -> Result<Vec<GroupCost>, Absence> {
-    let mut device = Open::new(*nvml, open(nvml, uuid)?);
-    let mut found: Vec<GroupCost> = Group::EVERY_TICK.into_iter().map(|group| cost(&mut device, group, rounds)).collect();
+    let mut device = OpenedGpu::new(*nvml, open(nvml, uuid)?);
+    let mut found: Vec<GroupCost> = ReadingGroup::EVERY_TICK.into_iter().map(|group| cost(&mut device, group, rounds)).collect();
     let timed = |ask: &dyn Fn()| {
         let began = Instant::now();
         ask();
@@ -42,14 +42,14 @@ pub fn costs(nvml: &Nvml, uuid: &str, rounds: usize) -> Result<Vec<GroupCost>, A
     Ok(found)
 }
 
-fn cost(device: &mut Open, group: Group, rounds: usize) -> GroupCost {
+fn cost(device: &mut OpenedGpu, group: ReadingGroup, rounds: usize) -> GroupCost {
     let mut absent = BTreeMap::new();
     let mut seconds = Vec::with_capacity(rounds);
     for _ in 0..rounds {
-        if group == Group::Gpm {
+        if group == ReadingGroup::Gpm {
             thread::sleep(GPM_PAUSE);
         }
-        let mut fields = Fields { lasting: &mut device.lasting, absent: &mut absent, ended: None };
+        let mut fields = FieldReasons { lasting: &mut device.lasting, absent: &mut absent, ended: None };
         let began = Instant::now();
         groups::read(group, &mut device.device, &mut fields, &mut GpuTick::default());
         seconds.push(began.elapsed().as_secs_f64());

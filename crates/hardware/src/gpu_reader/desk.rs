@@ -15,14 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{GpuLook, GpuReader, NvmlReader};
+use super::{GpuReader, GpuReading, NvmlReader};
 use crate::{
     Nvml,
     patient::{SILENCE, setting},
 };
 
 /// The place to ask for a device's readings without ever hanging.
-pub struct GpuDesk {
+pub struct GpuWatchdog {
     make: Arc<dyn Fn() -> Box<dyn GpuReader> + Send + Sync>,
     patience: Duration,
     /// Waits for the next question.
@@ -31,7 +31,7 @@ pub struct GpuDesk {
     stuck: HashMap<String, Stuck>,
 }
 
-impl fmt::Debug for GpuDesk {
+impl fmt::Debug for GpuWatchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GpuDesk").field("stuck", &self.stuck.keys()).finish_non_exhaustive()
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for GpuDesk {
 /// A thread with a reader. It ends when its desk drops it.
 struct Worker {
     questions: Sender<(String, bool)>,
-    answers: Receiver<GpuLook>,
+    answers: Receiver<GpuReading>,
 }
 
 struct Stuck {
@@ -48,7 +48,7 @@ struct Stuck {
     since: Instant,
 }
 
-impl GpuDesk {
+impl GpuWatchdog {
     /// `patience`: timeout for an answer, unless `KILN_NVML_PATIENCE` sets another.
     pub fn new(nvml: &Nvml, patience: Duration) -> Self {
         let nvml = *nvml;
@@ -61,13 +61,13 @@ impl GpuDesk {
 
     /// One look at a device, or the reason why there is none. Takes at most the desk's patience; no time at all while an earlier
     /// question about the device has no answer.
-    pub fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuLook {
+    pub fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuReading {
         if let Some(silent) = self.still_silent(uuid) {
             return silent;
         }
         let worker = match self.idle.take().map_or_else(|| self.hire(), Ok) {
             Ok(worker) => worker,
-            Err(error) => return GpuLook::nothing(format!("cannot start the thread that reads the GPU: {error}")),
+            Err(error) => return GpuReading::nothing(format!("cannot start the thread that reads the GPU: {error}")),
         };
         let since = Instant::now();
         // A worker that has ended answers this below.
@@ -81,12 +81,12 @@ impl GpuDesk {
                 self.stuck.insert(uuid.to_owned(), Stuck { worker, since });
                 silent(since)
             }
-            Err(RecvTimeoutError::Disconnected) => GpuLook::nothing("the thread that reads the GPU has ended".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => GpuReading::nothing("the thread that reads the GPU has ended".to_owned()),
         }
     }
 
     /// An answer that came late is thrown away: it is of another moment.
-    fn still_silent(&mut self, uuid: &str) -> Option<GpuLook> {
+    fn still_silent(&mut self, uuid: &str) -> Option<GpuReading> {
         let Stuck { worker, since } = self.stuck.remove(uuid)?;
         match worker.answers.try_recv() {
             Ok(_) => {
@@ -118,9 +118,9 @@ impl GpuDesk {
     }
 }
 
-fn silent(since: Instant) -> GpuLook {
+fn silent(since: Instant) -> GpuReading {
     let seconds = since.elapsed().as_secs_f64();
-    GpuLook { silent_seconds: Some(seconds), ..GpuLook::nothing(format!("{SILENCE}{seconds:.1} s")) }
+    GpuReading { silent_seconds: Some(seconds), ..GpuReading::nothing(format!("{SILENCE}{seconds:.1} s")) }
 }
 
 #[cfg(test)]
@@ -134,11 +134,11 @@ mod tests {
     struct Hanging(Arc<Mutex<Receiver<()>>>);
 
     impl GpuReader for Hanging {
-        fn read(&mut self, uuid: &str, _wants_processes: bool) -> GpuLook {
+        fn read(&mut self, uuid: &str, _wants_processes: bool) -> GpuReading {
             if uuid == "hangs" {
                 let _ = self.0.lock().unwrap().recv();
             }
-            GpuLook { tick: Some(GpuTick::default()), ..GpuLook::default() }
+            GpuReading { tick: Some(GpuTick::default()), ..GpuReading::default() }
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let hang = Arc::new(Mutex::new(hang));
         // A busy machine may take its time for what does not hang.
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(200));
-        let mut desk = GpuDesk::with(long, move || Box::new(Hanging(Arc::clone(&hang))));
+        let mut desk = GpuWatchdog::with(long, move || Box::new(Hanging(Arc::clone(&hang))));
         assert!(desk.read("well", false).tick.is_some());
         desk.patience = short;
         let look = desk.read("hangs", false);

@@ -6,7 +6,7 @@ use super::is_end;
 use crate::{Absence, Reading};
 
 /// Collects the values of one device's fields, and the reasons for missing ones.
-pub(super) struct Fields<'a> {
+pub(super) struct FieldReasons<'a> {
     /// Fields whose answer will not change.
     pub(super) lasting: &'a mut BTreeMap<&'static str, String>,
     pub(super) absent: &'a mut BTreeMap<&'static str, String>,
@@ -14,7 +14,7 @@ pub(super) struct Fields<'a> {
     pub(super) ended: Option<Absence>,
 }
 
-impl Fields<'_> {
+impl FieldReasons<'_> {
     /// Asks for one field, unless it is known to be absent for good.
     pub(super) fn read<T>(&mut self, name: &'static str, ask: impl FnOnce() -> Reading<T>) -> Option<T> {
         if self.is_absent(name) || self.ended.is_some() {
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_lasting_absence_is_asked_once_and_a_lost_device_ends_the_reading() {
         let (mut lasting, mut absent) = (BTreeMap::new(), BTreeMap::new());
-        let mut fields = Fields { lasting: &mut lasting, absent: &mut absent, ended: None };
+        let mut fields = FieldReasons { lasting: &mut lasting, absent: &mut absent, ended: None };
         assert_eq!(fields.read("fan", || Reading::<u8>::Absent(Absence::NotSupported)), None);
         assert_eq!(fields.read("fan", || -> Reading<u8> { panic!("it was asked again") }), None);
         assert_eq!(fields.read("clock", || Reading::<u8>::Absent(Absence::Code(999))), None);

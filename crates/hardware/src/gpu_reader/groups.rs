@@ -8,7 +8,7 @@ use nvml_wrapper::{
 };
 use nvml_wrapper_sys::bindings::nvmlTemperature_v1_t;
 
-use super::fields::Fields;
+use super::fields::FieldReasons;
 use crate::{
     Absence, Nvml, Reading,
     nvml::{
@@ -18,14 +18,14 @@ use crate::{
         gpm::{GpmLook, GpmSeries},
         is_instance,
         raw::{FieldValue, ask, field_values, version_of},
-        told,
+        reading_of,
     },
     sampler::{GpuTick, GpuWork},
 };
 
 /// A group of values that are read together. Their cost is in `docs/measurement.md`; [`super::cost`] measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum ReadingGroup {
     Utilization,
     Memory,
     /// Power, energy, memory temperature, PCIe and ECC counters: one call.
@@ -40,7 +40,7 @@ pub(super) enum Group {
     Gpm,
 }
 
-impl Group {
+impl ReadingGroup {
     /// All of them: each is a call or two that reads what the driver holds. Left out are those that block or walk lists:
     /// PCIe throughput (20 ms a call; the batch's counters stand for it) and process lists (asked for now and then).
     pub(super) const EVERY_TICK: [Self; 10] = [
@@ -73,7 +73,7 @@ impl Group {
 }
 
 /// A device that is read, with what its readings need from tick to tick.
-pub(super) struct Open {
+pub(super) struct OpenedGpu {
     pub(super) device: OpenDevice,
     /// Fields whose answer will not change.
     pub(super) lasting: BTreeMap<&'static str, String>,
@@ -94,7 +94,7 @@ pub(super) struct OpenDevice {
     pcie_bytes_per_second: f64,
 }
 
-impl Open {
+impl OpenedGpu {
     pub(super) fn new(nvml: Nvml, handle: Device<'static>) -> Self {
         let (board, is_instance) = (board_of(&handle), is_instance(&handle));
         let whole = board.as_ref().unwrap_or(&handle);
@@ -138,41 +138,46 @@ fn instance_with_gpm(nvml: &Nvml, device: &Device<'_>) -> Option<u32> {
 }
 
 /// Reads one group into the tick. What a MIG instance has of its own is asked of it, the rest of its GPU.
-pub(super) fn read(group: Group, open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
+pub(super) fn read(group: ReadingGroup, open: &mut OpenDevice, fields: &mut FieldReasons<'_>, tick: &mut GpuTick) {
     let device = match group {
-        Group::Utilization | Group::Memory | Group::Codec => &open.handle,
+        ReadingGroup::Utilization | ReadingGroup::Memory | ReadingGroup::Codec => &open.handle,
         _ => open.board.as_ref().unwrap_or(&open.handle),
     };
     match group {
-        Group::Utilization => {
-            let rates = fields.read("utilization", || told(device.utilization_rates()));
+        ReadingGroup::Utilization => {
+            let rates = fields.read("utilization", || reading_of(device.utilization_rates()));
             tick.utilization = rates.as_ref().map(|rates| f64::from(rates.gpu) / 100.0);
             tick.memory_utilization = rates.map(|rates| f64::from(rates.memory) / 100.0);
         }
-        Group::Memory => tick.memory_used_bytes = fields.read("memory_used_bytes", || told(device.memory_info())).map(|memory| memory.used),
-        Group::Batch => batch(open, fields, tick),
-        Group::Power if tick.power_watts.is_none() => {
-            tick.power_watts = fields.read("power_watts", || told(device.power_usage())).map(|milliwatts| f64::from(milliwatts) / 1e3);
+        ReadingGroup::Memory => {
+            tick.memory_used_bytes = fields.read("memory_used_bytes", || reading_of(device.memory_info())).map(|memory| memory.used)
         }
-        Group::Power => {}
-        Group::Temperature => tick.temperature_celsius = fields.read("temperature_celsius", || temperature(&open.nvml, device)),
-        Group::Clocks => {
-            tick.sm_clock_megahertz = fields.read("sm_clock_megahertz", || told(device.clock_info(Clock::SM))).map(u64::from);
-            tick.memory_clock_megahertz = fields.read("memory_clock_megahertz", || told(device.clock_info(Clock::Memory))).map(u64::from);
+        ReadingGroup::Batch => batch(open, fields, tick),
+        ReadingGroup::Power if tick.power_watts.is_none() => {
+            tick.power_watts = fields.read("power_watts", || reading_of(device.power_usage())).map(|milliwatts| f64::from(milliwatts) / 1e3);
         }
-        Group::Reasons => tick.throttle_bits = fields.read("throttle_bits", || reasons(&open.nvml, device)),
-        Group::State => {
+        ReadingGroup::Power => {}
+        ReadingGroup::Temperature => tick.temperature_celsius = fields.read("temperature_celsius", || temperature(&open.nvml, device)),
+        ReadingGroup::Clocks => {
+            tick.sm_clock_megahertz = fields.read("sm_clock_megahertz", || reading_of(device.clock_info(Clock::SM))).map(u64::from);
+            tick.memory_clock_megahertz = fields.read("memory_clock_megahertz", || reading_of(device.clock_info(Clock::Memory))).map(u64::from);
+        }
+        ReadingGroup::Reasons => tick.throttle_bits = fields.read("throttle_bits", || reasons(&open.nvml, device)),
+        ReadingGroup::State => {
             // 32 is the driver's word for not knowing.
             let known =
                 |state: u32| if state < 32 { Reading::Value(state) } else { Reading::absent("the driver does not know the performance state") };
-            tick.performance_state = fields.read("performance_state", || told(device.performance_state()).map(|state| state.as_c()).and_then(known));
+            tick.performance_state =
+                fields.read("performance_state", || reading_of(device.performance_state()).map(|state| state.as_c()).and_then(known));
         }
-        Group::Codec => {
+        ReadingGroup::Codec => {
             let share = |percent: u32| f64::from(percent) / 100.0;
-            tick.encoder_utilization = fields.read("encoder_utilization", || told(device.encoder_utilization())).map(|of| share(of.utilization));
-            tick.decoder_utilization = fields.read("decoder_utilization", || told(device.decoder_utilization())).map(|of| share(of.utilization));
+            tick.encoder_utilization =
+                fields.read("encoder_utilization", || reading_of(device.encoder_utilization())).map(|of| share(of.utilization));
+            tick.decoder_utilization =
+                fields.read("decoder_utilization", || reading_of(device.decoder_utilization())).map(|of| share(of.utilization));
         }
-        Group::Gpm => gpm(open, fields, tick),
+        ReadingGroup::Gpm => gpm(open, fields, tick),
     }
 }
 
@@ -194,7 +199,7 @@ pub(super) fn instant_power_watts(nvml: &Nvml, device: &Device<'_>) -> Option<f6
     Some(milliwatts as f64 / 1e3)
 }
 
-fn batch(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
+fn batch(open: &mut OpenDevice, fields: &mut FieldReasons<'_>, tick: &mut GpuTick) {
     let wanted: Vec<(u32, &'static str)> = BATCH.into_iter().filter(|(_, name)| !fields.is_absent(name)).collect();
     let asked: Vec<(u32, u32)> = wanted.iter().map(|(id, _)| (*id, SCOPE_GPU)).collect();
     let asked_at = Instant::now();
@@ -229,8 +234,8 @@ fn pcie_most(generation: Option<u32>, lanes: Option<u32>) -> f64 {
 }
 
 /// Some drivers have the counter only as a separate call.
-fn energy(device: &Device<'_>, fields: &mut Fields<'_>) -> Option<f64> {
-    let millijoules = fields.read("energy_call", || told(device.total_energy_consumption()));
+fn energy(device: &Device<'_>, fields: &mut FieldReasons<'_>) -> Option<f64> {
+    let millijoules = fields.read("energy_call", || reading_of(device.total_energy_consumption()));
     // The call's word on why is the plainer one: a driver that lacks the field says nothing of the counter.
     match fields.absent.remove("energy_call") {
         Some(reason) => fields.absent.insert("energy_joules", reason),
@@ -260,7 +265,7 @@ fn temperature(nvml: &Nvml, device: &Device<'_>) -> Reading<f64> {
     match answer {
         Reading::Value(answer) => Reading::Value(f64::from(answer.temperature)),
         Reading::Absent(Absence::Lost) => Reading::Absent(Absence::Lost),
-        Reading::Absent(_) => told(device.temperature(TemperatureSensor::Gpu)).map(f64::from),
+        Reading::Absent(_) => reading_of(device.temperature(TemperatureSensor::Gpu)).map(f64::from),
     }
 }
 
@@ -273,7 +278,7 @@ fn reasons(nvml: &Nvml, device: &Device<'_>) -> Reading<u64> {
     match answer {
         Reading::Value(bits) => Reading::Value(bits),
         Reading::Absent(Absence::Lost) => Reading::Absent(Absence::Lost),
-        Reading::Absent(_) => told(device.current_throttle_reasons()).map(|reasons| reasons.bits()),
+        Reading::Absent(_) => reading_of(device.current_throttle_reasons()).map(|reasons| reasons.bits()),
     }
 }
 
@@ -283,7 +288,7 @@ const METRICS: [u32; 8] = [2, 3, 5, 10, 21, 20, 60, 61];
 /// So many of them a MIG instance has of its own; traffic is the board's.
 const OWN_METRICS: usize = 4;
 
-fn gpm(open: &mut OpenDevice, fields: &mut Fields<'_>, tick: &mut GpuTick) {
+fn gpm(open: &mut OpenDevice, fields: &mut FieldReasons<'_>, tick: &mut GpuTick) {
     let Some(series) = &mut open.gpm else {
         fields.is_absent("gpm");
         return;

@@ -20,15 +20,15 @@ use super::{
     nvml::{absence, board_of},
     sampler::{EVERYTHING, GpuTick},
 };
-use fields::Fields;
-use groups::{Group, Open};
+use fields::FieldReasons;
+use groups::{OpenedGpu, ReadingGroup};
 
 /// A device that was lost or cannot be opened is tried again this much later.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Result of one reading of a device.
 #[derive(Clone, Debug, Default)]
-pub struct GpuLook {
+pub struct GpuReading {
     /// `None` if nothing could be read; `absent` has the reasons.
     pub tick: Option<GpuTick>,
     /// Field of [`GpuTick`], or [`EVERYTHING`], to the reason why it could not be read.
@@ -43,7 +43,7 @@ pub struct GpuLook {
     pub silent_seconds: Option<f64>,
 }
 
-impl GpuLook {
+impl GpuReading {
     /// Nothing was read.
     fn nothing(reason: String) -> Self {
         Self { absent: [(EVERYTHING, reason)].into(), ..Self::default() }
@@ -57,17 +57,17 @@ impl GpuLook {
 
 /// Reads devices; the sampler's only way to a driver.
 pub(super) trait GpuReader {
-    fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuLook;
+    fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuReading;
 }
 
 /// The reader of real devices.
 pub(super) struct NvmlReader {
     nvml: Nvml,
-    devices: HashMap<String, Handle>,
+    devices: HashMap<String, DeviceHandle>,
 }
 
-enum Handle {
-    Open(Box<Open>),
+enum DeviceHandle {
+    Open(Box<OpenedGpu>),
     Closed { why: Absence, since: Instant },
 }
 
@@ -76,31 +76,31 @@ impl NvmlReader {
         Self { nvml, devices: HashMap::new() }
     }
 
-    fn handle(&mut self, uuid: &str) -> &mut Handle {
-        let is_due = |handle: &Handle| matches!(handle, Handle::Closed { since, .. } if since.elapsed() >= RETRY);
+    fn handle(&mut self, uuid: &str) -> &mut DeviceHandle {
+        let is_due = |handle: &DeviceHandle| matches!(handle, DeviceHandle::Closed { since, .. } if since.elapsed() >= RETRY);
         if self.devices.get(uuid).is_none_or(is_due) {
-            let opened = open(&self.nvml, uuid).map(|device| Handle::Open(Box::new(Open::new(self.nvml, device))));
-            self.devices.insert(uuid.to_owned(), opened.unwrap_or_else(|why| Handle::Closed { why, since: Instant::now() }));
+            let opened = open(&self.nvml, uuid).map(|device| DeviceHandle::Open(Box::new(OpenedGpu::new(self.nvml, device))));
+            self.devices.insert(uuid.to_owned(), opened.unwrap_or_else(|why| DeviceHandle::Closed { why, since: Instant::now() }));
         }
         // It was put there above.
-        self.devices.entry(uuid.to_owned()).or_insert(Handle::Closed { why: Absence::NotFound, since: Instant::now() })
+        self.devices.entry(uuid.to_owned()).or_insert(DeviceHandle::Closed { why: Absence::NotFound, since: Instant::now() })
     }
 }
 
 impl GpuReader for NvmlReader {
-    fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuLook {
+    fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuReading {
         let nvml = self.nvml;
         let handle = self.handle(uuid);
-        let mut look = GpuLook::default();
-        if let Handle::Open(open) = handle {
+        let mut look = GpuReading::default();
+        if let DeviceHandle::Open(open) = handle {
             let (tick, ended) = read_open(open, &mut look);
             look.remarks = open.remarks();
             match ended {
                 None => look.tick = Some(tick),
-                Some(why) => *handle = Handle::Closed { why, since: Instant::now() },
+                Some(why) => *handle = DeviceHandle::Closed { why, since: Instant::now() },
             }
         }
-        if let Handle::Closed { why, .. } = handle {
+        if let DeviceHandle::Closed { why, .. } = handle {
             look.absent.insert(EVERYTHING, why.to_string());
             look.lost = is_lost(why).then(|| why.to_string());
         } else if wants_processes {
@@ -111,10 +111,10 @@ impl GpuReader for NvmlReader {
 }
 
 /// Reads every group that each tick reads; the reason if the device is no longer available.
-fn read_open(open: &mut Open, look: &mut GpuLook) -> (GpuTick, Option<Absence>) {
+fn read_open(open: &mut OpenedGpu, look: &mut GpuReading) -> (GpuTick, Option<Absence>) {
     let mut tick = GpuTick::default();
-    for group in Group::EVERY_TICK {
-        let mut fields = Fields { lasting: &mut open.lasting, absent: &mut look.absent, ended: None };
+    for group in ReadingGroup::EVERY_TICK {
+        let mut fields = FieldReasons { lasting: &mut open.lasting, absent: &mut look.absent, ended: None };
         groups::read(group, &mut open.device, &mut fields, &mut tick);
         if let Some(why) = fields.ended {
             return (tick, Some(why));

@@ -5,7 +5,7 @@ use nvml_wrapper::error::NvmlError;
 use crate::{Absence, Reading};
 
 /// Converts the result of a call of the wrapper into a reading.
-pub(crate) fn told<T>(result: Result<T, NvmlError>) -> Reading<T> {
+pub(crate) fn reading_of<T>(result: Result<T, NvmlError>) -> Reading<T> {
     match result {
         Ok(value) => Reading::Value(value),
         Err(error) => Reading::Absent(absence(&error)),

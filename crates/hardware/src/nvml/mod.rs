@@ -16,7 +16,7 @@ use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
 use nvml_wrapper::{Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::{Absence, Reading, process};
-pub(super) use error::{absence, told};
+pub(super) use error::{absence, reading_of};
 
 /// The library's name for the dynamic loader.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -171,18 +171,18 @@ impl Nvml {
     }
 
     pub fn driver_version(&self) -> Reading<String> {
-        told(self.library.sys_driver_version())
+        reading_of(self.library.sys_driver_version())
     }
 
     /// The newest CUDA the driver can run, such as `13.1`.
     pub fn cuda_version(&self) -> Reading<String> {
         // The newer call needs libcuda, which a container may lack.
-        let version = told(self.library.sys_cuda_driver_version()).or_else(|| calls::cuda_version(self));
+        let version = reading_of(self.library.sys_cuda_driver_version()).or_else(|| calls::cuda_version(self));
         version.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10))
     }
 
     pub fn nvml_version(&self) -> Reading<String> {
-        told(self.library.sys_nvml_version())
+        reading_of(self.library.sys_nvml_version())
     }
 
     /// All devices this user may open, in nvidia-smi's order.
@@ -212,16 +212,16 @@ impl Nvml {
 
     /// Share of the last sample period (1/6 to 1 s) in which any kernel ran, as a fraction of 1.
     pub fn utilization(&self, uuid: &str) -> Reading<f64> {
-        told(self.device(uuid).and_then(|device| device.utilization_rates())).map(|rates| f64::from(rates.gpu) / 100.0)
+        reading_of(self.device(uuid).and_then(|device| device.utilization_rates())).map(|rates| f64::from(rates.gpu) / 100.0)
     }
 
     pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
-        told(self.device(uuid).and_then(|device| board_of(&device).unwrap_or(device).temperature(TemperatureSensor::Gpu))).map(f64::from)
+        reading_of(self.device(uuid).and_then(|device| board_of(&device).unwrap_or(device).temperature(TemperatureSensor::Gpu))).map(f64::from)
     }
 
     /// Name of a process, as the driver knows it.
     pub(super) fn process_name(&self, pid: u32) -> Reading<String> {
-        told(self.library.sys_process_name(pid, 256))
+        reading_of(self.library.sys_process_name(pid, 256))
     }
 
     /// The handle of a device. A device is looked for by index where the library cannot look by UUID.
@@ -285,12 +285,12 @@ pub(super) fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
     Some(DeviceFacts {
         index,
         uuid: device.uuid().ok()?,
-        name: told(device.name()),
-        memory_total_bytes: told(device.memory_info()).map(|memory| memory.total),
-        compute_capability: told(device.cuda_compute_capability()).map(|capability| format!("{}.{}", capability.major, capability.minor)),
-        power_limit_watts: told(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3),
-        is_mig: told(device.mig_mode()).map(|mode| mode.current == 1),
-        is_ecc_enabled: told(device.is_ecc_enabled()).map(|mode| mode.currently_enabled),
+        name: reading_of(device.name()),
+        memory_total_bytes: reading_of(device.memory_info()).map(|memory| memory.total),
+        compute_capability: reading_of(device.cuda_compute_capability()).map(|capability| format!("{}.{}", capability.major, capability.minor)),
+        power_limit_watts: reading_of(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3),
+        is_mig: reading_of(device.mig_mode()).map(|mode| mode.current == 1),
+        is_ecc_enabled: reading_of(device.is_ecc_enabled()).map(|mode| mode.currently_enabled),
         instance: None,
     })
 }

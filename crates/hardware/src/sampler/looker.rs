@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{
-    ChildTick, CpuTimes, HostTick, SampledTick, Shared, State, Tick, Watch, Watched,
+    ChildTick, CpuTimes, HostTick, SampledTick, SamplerShared, SamplerState, Tick, Watch, Watched,
     readings::{joined, memory_of, thin},
 };
 use crate::{
     disk,
-    gpu_reader::{GpuLook, desk::GpuDesk},
+    gpu_reader::{GpuReading, desk::GpuWatchdog},
     host, process,
 };
 
@@ -24,8 +24,8 @@ const MOST_TICKS: usize = 1 << 16;
 
 /// The thread's state.
 pub(super) struct Looker {
-    shared: Arc<Shared>,
-    gpu: Option<GpuDesk>,
+    shared: Arc<SamplerShared>,
+    gpu: Option<GpuWatchdog>,
     interval: Duration,
     run_anchor_nanoseconds: i64,
     host_series: HostSeries,
@@ -63,24 +63,24 @@ impl HostSeries {
 }
 
 /// One trial to look at in this round.
-struct Target {
+struct LookTarget {
     watch: Watch,
     cpu_before: Option<CpuTimes>,
     wants_processes: bool,
 }
 
 /// Result of one reading.
-struct Look {
+struct LookResult {
     tick: Tick,
     cpu: Option<CpuTimes>,
     /// The trial's process and all that it started.
     family: Vec<u32>,
     /// Reading of the device; `None` for a trial on the CPU.
-    gpu: Option<GpuLook>,
+    gpu: Option<GpuReading>,
 }
 
 impl Looker {
-    pub(super) fn new(shared: Arc<Shared>, gpu: Option<GpuDesk>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
+    pub(super) fn new(shared: Arc<SamplerShared>, gpu: Option<GpuWatchdog>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
         Self { shared, gpu, interval, run_anchor_nanoseconds, host_series: HostSeries::default() }
     }
 
@@ -98,7 +98,7 @@ impl Looker {
     }
 
     /// Sleeps until the next tick or request; `None` to stop. Missed ticks are not repeated.
-    fn wait(&self, next: &mut Instant) -> Option<Vec<Target>> {
+    fn wait(&self, next: &mut Instant) -> Option<Vec<LookTarget>> {
         let mut state = self.shared.lock();
         loop {
             if state.must_stop {
@@ -124,7 +124,7 @@ impl Looker {
         }
     }
 
-    fn look(&mut self, target: &Target, host: HostTick) -> Look {
+    fn look(&mut self, target: &LookTarget, host: HostTick) -> LookResult {
         let began = Instant::now();
         let monotonic_nanoseconds = host::monotonic_nanoseconds();
         let device = target.watch.device_uuid.as_deref();
@@ -147,10 +147,10 @@ impl Looker {
             gpu.process_memory_bytes = memory_of(list, &family);
         }
         tick.reading_seconds = began.elapsed().as_secs_f64();
-        Look { tick, cpu, family, gpu }
+        LookResult { tick, cpu, family, gpu }
     }
 
-    fn keep(&self, watch: &Watch, mut look: Look) {
+    fn keep(&self, watch: &Watch, mut look: LookResult) {
         let mut state = self.shared.lock();
         let Some(watched) = state.watched.iter_mut().find(|watched| watched.watch == *watch) else { return };
         let is_told = look.tick.child.as_ref().is_some_and(|child| child.cpu_cores.is_some());
@@ -174,7 +174,7 @@ impl Looker {
     }
 }
 
-fn keep_look(watched: &mut Watched, look: GpuLook, family: &[u32]) {
+fn keep_look(watched: &mut Watched, look: GpuReading, family: &[u32]) {
     let readings = &mut watched.readings;
     readings.absent = look.absent;
     readings.remarks.extend(look.remarks);
@@ -185,13 +185,13 @@ fn keep_look(watched: &mut Watched, look: GpuLook, family: &[u32]) {
     }
 }
 
-fn take_targets(state: &mut State, is_tick: bool) -> Vec<Target> {
+fn take_targets(state: &mut SamplerState, is_tick: bool) -> Vec<LookTarget> {
     let mut targets = Vec::new();
     for watched in state.watched.iter_mut().filter(|watched| is_tick || watched.is_asked) {
         let wants_processes = watched.is_asked || watched.looks % TICKS_PER_PROCESS_LIST == 0;
         watched.is_asked = false;
         watched.looks += 1;
-        targets.push(Target { watch: watched.watch.clone(), cpu_before: watched.cpu_before, wants_processes });
+        targets.push(LookTarget { watch: watched.watch.clone(), cpu_before: watched.cpu_before, wants_processes });
     }
     targets
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Nvml, gpu_reader::desk::GpuDesk};
+use super::{Nvml, gpu_reader::desk::GpuWatchdog};
 pub use looker::HostSeries;
 use looker::Looker;
 use readings::EccStart;
@@ -36,17 +36,17 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs
 /// The sampling thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct Sampler {
-    shared: Arc<Shared>,
+    shared: Arc<SamplerShared>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SamplerShared {
+    state: Mutex<SamplerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SamplerState {
     watched: Vec<Watched>,
     rows: Vec<SampledTick>,
     must_stop: bool,
@@ -76,8 +76,8 @@ struct CpuTimes {
     beside_seconds: f64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SamplerShared {
+    fn lock(&self) -> MutexGuard<'_, SamplerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,12 +87,12 @@ impl Sampler {
     /// system refuses a thread nothing is read, and every trial's readings say so.
     pub fn start(nvml: Option<Arc<Nvml>>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
         let [least, most] = PATIENCE;
-        Self::with_desk(nvml.map(|nvml| GpuDesk::new(&nvml, (interval / 2).clamp(least, most))), interval, run_anchor_nanoseconds)
+        Self::with_desk(nvml.map(|nvml| GpuWatchdog::new(&nvml, (interval / 2).clamp(least, most))), interval, run_anchor_nanoseconds)
     }
 
     /// The same with a desk of the caller's, who chooses its patience.
-    pub fn with_desk(gpu: Option<GpuDesk>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
-        let shared = Arc::new(Shared::default());
+    pub fn with_desk(gpu: Option<GpuWatchdog>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
+        let shared = Arc::new(SamplerShared::default());
         let looker = Looker::new(Arc::clone(&shared), gpu, interval.max(SHORTEST_INTERVAL), run_anchor_nanoseconds);
         if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(move || looker.run()) {
             let mut state = shared.lock();
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::{
         GpuProcess, ProcessList,
-        gpu_reader::{GpuLook, GpuReader},
+        gpu_reader::{GpuReader, GpuReading},
         host, process,
     };
 
@@ -177,15 +177,15 @@ mod tests {
     struct Fixed(u64);
 
     impl GpuReader for Fixed {
-        fn read(&mut self, _uuid: &str, wants_processes: bool) -> GpuLook {
+        fn read(&mut self, _uuid: &str, wants_processes: bool) -> GpuReading {
             self.0 += 1;
             let own = GpuProcess { pid: std::process::id(), user: None, used_memory_bytes: Some(3) };
             let other = GpuProcess { pid: 1, user: None, used_memory_bytes: Some(7) };
-            GpuLook {
+            GpuReading {
                 tick: Some(GpuTick { utilization: Some(0.5), ecc_corrected_errors: Some(100 + self.0), ..GpuTick::default() }),
                 absent: BTreeMap::from([("energy_joules", "not supported by this device".to_owned())]),
                 processes: wants_processes.then(|| ProcessList::Known(vec![own, other])),
-                ..GpuLook::default()
+                ..GpuReading::default()
             }
         }
     }
@@ -194,24 +194,24 @@ mod tests {
     struct Hanging(Arc<Mutex<Receiver<()>>>);
 
     impl GpuReader for Hanging {
-        fn read(&mut self, _uuid: &str, _wants_processes: bool) -> GpuLook {
+        fn read(&mut self, _uuid: &str, _wants_processes: bool) -> GpuReading {
             let _ = self.0.lock().unwrap().recv();
-            GpuLook::default()
+            GpuReading::default()
         }
     }
 
     struct Lost;
 
     impl GpuReader for Lost {
-        fn read(&mut self, _uuid: &str, _wants_processes: bool) -> GpuLook {
+        fn read(&mut self, _uuid: &str, _wants_processes: bool) -> GpuReading {
             let words = "the GPU is lost";
-            GpuLook { absent: BTreeMap::from([(EVERYTHING, words.to_owned())]), lost: Some(words.to_owned()), ..GpuLook::default() }
+            GpuReading { absent: BTreeMap::from([(EVERYTHING, words.to_owned())]), lost: Some(words.to_owned()), ..GpuReading::default() }
         }
     }
 
     /// A busy machine may take its time for what does not hang.
-    fn desk<R: GpuReader + 'static>(make: impl Fn() -> R + Send + Sync + 'static) -> Option<GpuDesk> {
-        Some(GpuDesk::with(Duration::from_secs(60), move || Box::new(make())))
+    fn desk<R: GpuReader + 'static>(make: impl Fn() -> R + Send + Sync + 'static) -> Option<GpuWatchdog> {
+        Some(GpuWatchdog::with(Duration::from_secs(60), move || Box::new(make())))
     }
 
     fn watch(trial: &str, device: Option<&str>) -> Watch {
@@ -289,7 +289,7 @@ mod tests {
         let (release, hang) = channel();
         let hang = Arc::new(Mutex::new(hang));
         let patience = Duration::from_millis(200);
-        let desk = GpuDesk::with(patience, move || Box::new(Hanging(Arc::clone(&hang))));
+        let desk = GpuWatchdog::with(patience, move || Box::new(Hanging(Arc::clone(&hang))));
         let sampler = Sampler::with_desk(Some(desk), Duration::from_millis(1), 0);
         sampler.watch(watch("a", Some("GPU-1")));
         let rows = rows(&sampler, 5);

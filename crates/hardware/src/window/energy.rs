@@ -20,8 +20,8 @@ const SHORTEST_HOLE_NANOSECONDS: u64 = 1_000_000_000;
 const ENERGY_APART: f64 = 0.15;
 
 pub(super) fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &[(u64, u64)]) {
-    let power = Series::new(&readings.ticks, |gpu| gpu.power_watts);
-    let counter = Series::new(&readings.ticks, |gpu| gpu.energy_joules);
+    let power = ReadingSeries::new(&readings.ticks, |gpu| gpu.power_watts);
+    let counter = ReadingSeries::new(&readings.ticks, |gpu| gpu.energy_joules);
     match power.clipped(pieces, Hole::is_in) {
         Ok(found) => {
             let joules: f64 = found.iter().map(|points| integral(points)).sum();
@@ -74,9 +74,9 @@ impl Hole {
 }
 
 /// One reading over time: nanoseconds and value.
-struct Series(Vec<(u64, f64)>);
+struct ReadingSeries(Vec<(u64, f64)>);
 
-impl Series {
+impl ReadingSeries {
     fn new(ticks: &[Tick], of: impl Fn(&GpuTick) -> Option<f64>) -> Self {
         Self(ticks.iter().filter_map(|tick| Some((tick.monotonic_nanoseconds, of(tick.gpu.as_ref()?)?))).collect())
     }

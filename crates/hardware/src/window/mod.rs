@@ -84,7 +84,7 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(
         // A trial on the CPU does not need a GPU's values.
         return summary;
     }
-    let parts: Vec<Part<'_>> = match &pieces {
+    let parts: Vec<WindowPart<'_>> = match &pieces {
         Some(pieces) => pieces.iter().flat_map(|piece| parts(&readings.ticks, *piece)).collect(),
         None => parts(&readings.ticks, (0, u64::MAX)),
     };
@@ -120,7 +120,7 @@ fn fill_process_and_host(summary: &mut WindowSummary, readings: &TrialReadings, 
 }
 
 /// Highest values in the window, and counts since the attempt began.
-fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>]) {
+fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[WindowPart<'_>]) {
     summary.max_temperature_celsius = parts.iter().filter_map(|part| part.gpu.temperature_celsius).reduce(f64::max);
     summary.peak_nvml_used_bytes = parts.iter().filter_map(|part| part.gpu.memory_used_bytes).max();
     summary.peak_nvml_process_bytes = parts.iter().filter_map(|part| part.gpu.process_memory_bytes).max();
@@ -130,7 +130,7 @@ fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &
 }
 
 /// A tick that has a device's readings, and the seconds of the window it speaks for.
-struct Part<'a> {
+struct WindowPart<'a> {
     gpu: &'a GpuTick,
     seconds: f64,
 }
@@ -161,8 +161,8 @@ fn speaking(ticks: &[Tick], (start, end): (u64, u64)) -> impl Iterator<Item = (&
     })
 }
 
-fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<Part<'_>> {
-    speaking(ticks, piece).filter_map(|(tick, seconds)| Some(Part { gpu: tick.gpu.as_ref()?, seconds })).collect()
+fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<WindowPart<'_>> {
+    speaking(ticks, piece).filter_map(|(tick, seconds)| Some(WindowPart { gpu: tick.gpu.as_ref()?, seconds })).collect()
 }
 
 /// CPU use of the whole machine minus that of kiln and everything it started, from the ticks that know both.
@@ -174,10 +174,10 @@ fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) ->
 }
 
 /// A column, its reading in a tick, its place in the summary.
-type Mean = (&'static str, fn(&GpuTick) -> Option<f64>, fn(&mut WindowSummary) -> &mut Option<f64>);
+type ColumnMean = (&'static str, fn(&GpuTick) -> Option<f64>, fn(&mut WindowSummary) -> &mut Option<f64>);
 
 /// Means over the window's ticks.
-const MEANS: [Mean; 10] = [
+const MEANS: [ColumnMean; 10] = [
     ("mean_gpu_utilization", |gpu| gpu.utilization, |to| &mut to.mean_gpu_utilization),
     ("mean_sm_active", |gpu| gpu.work.sm_active, |to| &mut to.mean_sm_active),
     ("mean_sm_occupancy", |gpu| gpu.work.sm_occupancy, |to| &mut to.mean_sm_occupancy),
@@ -190,7 +190,7 @@ const MEANS: [Mean; 10] = [
     ("mean_sm_clock_megahertz", |gpu| Some(gpu.sm_clock_megahertz? as f64), |to| &mut to.mean_sm_clock_megahertz),
 ];
 
-fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Part<'_>], pieces: &[(u64, u64)]) {
+fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[WindowPart<'_>], pieces: &[(u64, u64)]) {
     for (column, of, place) in MEANS {
         match parts.iter().filter(|part| of(part.gpu).is_some()).count() {
             0 => {}
@@ -203,7 +203,7 @@ fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[Pa
     fill_energy(summary, readings, pieces);
 }
 
-fn mean(parts: &[Part<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {
+fn mean(parts: &[WindowPart<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {
     weighed_mean(parts.iter().filter_map(|part| Some((of(part.gpu)?, part.seconds))))
 }
 
@@ -214,7 +214,7 @@ fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }
 
-fn throttle_reasons(parts: &[Part<'_>]) -> Option<String> {
+fn throttle_reasons(parts: &[WindowPart<'_>]) -> Option<String> {
     let mut seconds_of: BTreeMap<String, f64> = BTreeMap::new();
     for (part, bits) in parts.iter().filter_map(|part| Some((part, part.gpu.throttle_bits?))) {
         for name in throttle_names(bits & THROTTLED) {

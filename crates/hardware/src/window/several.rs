@@ -2,11 +2,11 @@
 
 use super::WindowSummary;
 
-type Place = fn(&mut WindowSummary) -> &mut Option<f64>;
+type WindowPlace = fn(&mut WindowSummary) -> &mut Option<f64>;
 type Count = fn(&mut WindowSummary) -> &mut Option<u64>;
 
 /// Shares and clocks: their mean.
-const MEANS: [Place; 6] = [
+const MEANS: [WindowPlace; 6] = [
     |of| &mut of.mean_gpu_utilization,
     |of| &mut of.mean_sm_active,
     |of| &mut of.mean_sm_occupancy,
@@ -16,7 +16,7 @@ const MEANS: [Place; 6] = [
 ];
 
 /// Columns whose values are summed over the devices.
-const SUMS: [Place; 7] = [
+const SUMS: [WindowPlace; 7] = [
     |of| &mut of.mean_power_watts,
     |of| &mut of.energy_counter_joules,
     |of| &mut of.energy_integral_joules,
@@ -28,7 +28,7 @@ const SUMS: [Place; 7] = [
 const COUNTS: [Count; 2] = [|of| &mut of.ecc_corrected_errors, |of| &mut of.ecc_uncorrected_errors];
 
 /// The device that is worst off speaks for all: the step waits for it.
-const HIGHEST: [Place; 2] = [|of| &mut of.max_temperature_celsius, |of| &mut of.throttled_fraction];
+const HIGHEST: [WindowPlace; 2] = [|of| &mut of.max_temperature_celsius, |of| &mut of.throttled_fraction];
 const MOST: [Count; 2] = [|of| &mut of.peak_nvml_used_bytes, |of| &mut of.peak_nvml_process_bytes];
 
 /// The summaries of a trial's devices as one; of one device it is its own. A number that one device lacks is missing, with that device's

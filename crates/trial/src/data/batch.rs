@@ -9,14 +9,14 @@ use crate::engine::IGNORED_TARGET;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostBatch {
     pub rows: usize,
-    pub samples: Samples,
+    pub samples: BatchSamples,
     /// Targets that count in the loss of the whole step that the batch is of; `None` where every sample has as many.
     pub step_targets: Option<u64>,
 }
 
 /// The source of the samples of a batch, by kind of data.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Samples {
+pub enum BatchSamples {
     Text(TextSamples),
     Images(ImageSamples),
     Panel(PanelSamples),
@@ -90,7 +90,7 @@ pub enum TargetScale {
     Directions,
 }
 
-impl Default for Samples {
+impl Default for BatchSamples {
     fn default() -> Self {
         Self::Text(TextSamples::default())
     }
@@ -99,52 +99,52 @@ impl Default for Samples {
 impl HostBatch {
     /// Text as it is: inputs and targets [rows, seq_len].
     pub fn of_text(rows: usize, seq_len: usize, inputs: Vec<i64>, targets: Vec<i64>) -> Self {
-        Self { rows, samples: Samples::Text(TextSamples { inputs, targets, seq_len }), step_targets: None }
+        Self { rows, samples: BatchSamples::Text(TextSamples { inputs, targets, seq_len }), step_targets: None }
     }
 
     /// Takes the shape of text: every token 0 and every target ignored.
     pub fn lay_out_text(&mut self, rows: usize, seq_len: usize) {
         self.rows = rows;
         let mut text = match std::mem::take(&mut self.samples) {
-            Samples::Text(text) => text,
+            BatchSamples::Text(text) => text,
             _ => TextSamples::default(),
         };
         text.seq_len = seq_len;
         refill(&mut text.inputs, rows * seq_len, 0);
         refill(&mut text.targets, rows * seq_len, IGNORED_TARGET);
-        self.samples = Samples::Text(text);
+        self.samples = BatchSamples::Text(text);
     }
 
     /// Takes the shape of images: every pixel black, every label 0.
     pub fn lay_out_images(&mut self, rows: usize, shape: ImageShape, normalization: Normalization) {
         self.rows = rows;
         let (mut values, mut labels) = match std::mem::take(&mut self.samples) {
-            Samples::Images(ImageSamples { pixels: BatchPixels::Bytes { values, .. }, labels, .. }) => (values, labels),
+            BatchSamples::Images(ImageSamples { pixels: BatchPixels::Bytes { values, .. }, labels, .. }) => (values, labels),
             _ => Default::default(),
         };
         refill(&mut values, rows * image_len(shape), 0);
         refill(&mut labels, rows, 0);
-        self.samples = Samples::Images(ImageSamples { pixels: BatchPixels::Bytes { values, normalization }, labels, shape });
+        self.samples = BatchSamples::Images(ImageSamples { pixels: BatchPixels::Bytes { values, normalization }, labels, shape });
     }
 
     /// Takes the shape of windows of a panel: every value 0.
     pub fn lay_out_panel(&mut self, rows: usize, seq_len: usize, shape: PanelShape, scale: TargetScale) {
         self.rows = rows;
         let (mut features, mut symbols, mut targets) = match std::mem::take(&mut self.samples) {
-            Samples::Panel(panel) => (panel.features, panel.symbols, panel.targets),
+            BatchSamples::Panel(panel) => (panel.features, panel.symbols, panel.targets),
             _ => Default::default(),
         };
         refill(&mut features, rows * seq_len * shape.features as usize, 0.0);
         refill(&mut symbols, rows, 0);
         refill(&mut targets, rows, 0.0);
-        self.samples = Samples::Panel(PanelSamples { features, symbols, targets, seq_len, shape, scale });
+        self.samples = BatchSamples::Panel(PanelSamples { features, symbols, targets, seq_len, shape, scale });
     }
 
     /// Takes the shape of prompts and responses: nothing but `pad`, every prompt empty and every target ignored.
     pub fn lay_out_pairs(&mut self, rows: usize, prompt_len: usize, response_len: usize, pad: i64) {
         self.rows = rows;
         let mut pairs = match std::mem::take(&mut self.samples) {
-            Samples::Pairs(pairs) => pairs,
+            BatchSamples::Pairs(pairs) => pairs,
             _ => PairSamples::default(),
         };
         (pairs.prompt_len, pairs.response_len, pairs.pad) = (prompt_len, response_len, pad);
@@ -152,31 +152,31 @@ impl HostBatch {
         refill(&mut pairs.prompt_lengths, rows, 0);
         refill(&mut pairs.decoder_inputs, rows * response_len, pad);
         refill(&mut pairs.targets, rows * response_len, IGNORED_TARGET);
-        self.samples = Samples::Pairs(pairs);
+        self.samples = BatchSamples::Pairs(pairs);
     }
 
     /// Targets that count in the loss.
     pub fn counted_targets(&self) -> u64 {
         match &self.samples {
-            Samples::Text(text) => counted(&text.targets),
-            Samples::Pairs(pairs) => counted(&pairs.targets),
-            Samples::Images(_) | Samples::Panel(_) => self.rows as u64,
+            BatchSamples::Text(text) => counted(&text.targets),
+            BatchSamples::Pairs(pairs) => counted(&pairs.targets),
+            BatchSamples::Images(_) | BatchSamples::Panel(_) => self.rows as u64,
         }
     }
 
     /// Tokens that are read, without padding: inputs of text, prompts and responses together; 0 for data without tokens.
     pub fn tokens(&self) -> u64 {
         match &self.samples {
-            Samples::Text(text) => (self.rows * text.seq_len) as u64,
-            Samples::Pairs(_) => self.pair_counts().tokens(),
-            Samples::Images(_) | Samples::Panel(_) => 0,
+            BatchSamples::Text(text) => (self.rows * text.seq_len) as u64,
+            BatchSamples::Pairs(_) => self.pair_counts().tokens(),
+            BatchSamples::Images(_) | BatchSamples::Panel(_) => 0,
         }
     }
 
     /// The lengths of its prompts and responses as they are kept; no rows of what holds something else.
     pub fn pair_counts(&self) -> PairCounts {
         let mut counts = PairCounts::default();
-        if let Samples::Pairs(pairs) = &self.samples
+        if let BatchSamples::Pairs(pairs) = &self.samples
             && pairs.response_len > 0
         {
             let responses = pairs.targets.chunks(pairs.response_len).map(counted);
@@ -187,32 +187,32 @@ impl HostBatch {
 
     /// The text; `None` if it holds something else.
     pub fn text(&self) -> Option<&TextSamples> {
-        if let Samples::Text(text) = &self.samples { Some(text) } else { None }
+        if let BatchSamples::Text(text) = &self.samples { Some(text) } else { None }
     }
 
     /// As [`HostBatch::text`], to be filled.
     pub fn text_mut(&mut self) -> Option<&mut TextSamples> {
-        if let Samples::Text(text) = &mut self.samples { Some(text) } else { None }
+        if let BatchSamples::Text(text) = &mut self.samples { Some(text) } else { None }
     }
 
     /// The images; `None` if it holds something else.
     pub fn images_mut(&mut self) -> Option<&mut ImageSamples> {
-        if let Samples::Images(images) = &mut self.samples { Some(images) } else { None }
+        if let BatchSamples::Images(images) = &mut self.samples { Some(images) } else { None }
     }
 
     /// The panel; `None` if it holds something else.
     pub fn panel_mut(&mut self) -> Option<&mut PanelSamples> {
-        if let Samples::Panel(panel) = &mut self.samples { Some(panel) } else { None }
+        if let BatchSamples::Panel(panel) = &mut self.samples { Some(panel) } else { None }
     }
 
     /// The prompts and responses; `None` if it holds something else.
     pub fn pairs(&self) -> Option<&PairSamples> {
-        if let Samples::Pairs(pairs) = &self.samples { Some(pairs) } else { None }
+        if let BatchSamples::Pairs(pairs) = &self.samples { Some(pairs) } else { None }
     }
 
     /// As [`HostBatch::pairs`], to be filled.
     pub fn pairs_mut(&mut self) -> Option<&mut PairSamples> {
-        if let Samples::Pairs(pairs) = &mut self.samples { Some(pairs) } else { None }
+        if let BatchSamples::Pairs(pairs) = &mut self.samples { Some(pairs) } else { None }
     }
 }
 

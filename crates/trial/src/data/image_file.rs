@@ -13,7 +13,7 @@ use kiln_core::kinds::data::Crop;
 
 use super::{
     order::Stream,
-    pixels::{self, Pixels},
+    pixels::{self, RgbPixels},
 };
 
 /// Shares of the area that a random piece has. Source: Szegedy et al. 2015 (arXiv 1409.4842), section 6.
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, size: u32, crop: Crop, stream: Stream, sample: u
 }
 
 /// [size, size, 3].
-fn resize(image: &Pixels, piece: Piece, size: u32) -> Result<Vec<u8>, String> {
+fn resize(image: &RgbPixels, piece: Piece, size: u32) -> Result<Vec<u8>, String> {
     let from = ImageRef::new(image.width, image.height, &image.rgb, PixelType::U8x3).map_err(|error| error.to_string())?;
     let mut to = Image::new(size, size, PixelType::U8x3);
     let Piece { left, top, width, height } = piece;

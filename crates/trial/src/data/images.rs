@@ -6,7 +6,7 @@ use kiln_core::kinds::{
 };
 use kiln_data::{
     generated_images::{self, FIRST_VALID},
-    images::{Images, LoadedImages, Normalization, Pixels, normalization},
+    images::{ImagePixels, Images, LoadedImages, Normalization, normalization},
 };
 
 use super::{BatchPixels, Draw, HostBatch, OTHER_KIND, Source, batch::image_len, image_file, order::Stream};
@@ -36,17 +36,17 @@ impl ImageSource {
     }
 
     /// The augmentation of a training image in this epoch. Random: from the seed, the epoch and the sample.
-    fn change(&self, draw: Draw) -> Change {
-        let Some(augmentation) = &self.augmentation else { return Change::default() };
+    fn change(&self, draw: Draw) -> ImageShift {
+        let Some(augmentation) = &self.augmentation else { return ImageShift::default() };
         let stream = Stream::new(self.seed ^ CHANGES, draw.epoch);
         let random = |number: u64, bound: u64| stream.below(draw.sample * 3 + number, bound);
         let padding = augmentation.crop_padding;
         let shift = |number: u64| random(number, 2 * padding + 1) as i64 - padding as i64;
-        Change { down: shift(0), right: shift(1), is_mirrored: augmentation.flip && random(2, 2) == 1 }
+        ImageShift { down: shift(0), right: shift(1), is_mirrored: augmentation.flip && random(2, 2) == 1 }
     }
 
     /// Writes one image.
-    fn write_pixels(&self, pixels: &[u8], change: Change, out: &mut [u8]) {
+    fn write_pixels(&self, pixels: &[u8], change: ImageShift, out: &mut [u8]) {
         let (height, width) = (self.shape.height as usize, self.shape.width as usize);
         for (plane, out) in pixels.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width)) {
             for (row, out) in out.chunks_exact_mut(width).enumerate() {
@@ -66,13 +66,13 @@ const CROPS: u64 = 0x6372_6f70_7069_6563;
 
 /// A shift, with black coming in, and a mirroring after it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Change {
+struct ImageShift {
     down: i64,
     right: i64,
     is_mirrored: bool,
 }
 
-impl Change {
+impl ImageShift {
     /// The index of the source pixel for `place`; `None` is black.
     fn source(self, place: usize, shift: i64, length: usize) -> Option<usize> {
         usize::try_from(place as i64 + shift).ok().filter(|from| *from < length)
@@ -104,13 +104,13 @@ impl Source for ImageSource {
         let BatchPixels::Bytes { values, .. } = &mut samples.pixels else { return Err(OTHER_KIND.to_owned()) };
         let out = &mut values[row * length..][..length];
         match &self.images.pixels {
-            Pixels::Memory(pixels) => self.write_pixels(&pixels[number * length..][..length], self.change(draw), out),
-            Pixels::Generated => {
+            ImagePixels::Memory(pixels) => self.write_pixels(&pixels[number * length..][..length], self.change(draw), out),
+            ImagePixels::Generated => {
                 let mut pixels = vec![0; length];
                 generated_images::write(self.first + draw.sample, label, self.shape, &mut pixels);
                 self.write_pixels(&pixels, self.change(draw), out);
             }
-            Pixels::Files(paths) => {
+            ImagePixels::Files(paths) => {
                 let stream = Stream::new(self.seed ^ CROPS, draw.epoch);
                 let pixels = image_file::read(&paths[number], self.shape.width as u32, self.crop, stream, draw.sample)?;
                 self.write_pixels(&pixels, self.change(draw), out);
@@ -125,12 +125,12 @@ mod tests {
     use kiln_core::kinds::data::Sampling;
 
     use super::*;
-    use crate::data::{BatchSchedule, Loader, LoaderOptions};
+    use crate::data::{BatchLoader, BatchSchedule, LoaderOptions};
 
     /// One image of 2 × 3 greys, 10, 20, … 60, under this change.
-    fn changed(change: Change) -> Vec<u8> {
+    fn changed(change: ImageShift) -> Vec<u8> {
         let shape = ImageShape { channels: 1, height: 2, width: 3, classes: 2 };
-        let images = Images { labels: vec![1], pixels: Pixels::Memory(vec![10, 20, 30, 40, 50, 60]) };
+        let images = Images { labels: vec![1], pixels: ImagePixels::Memory(vec![10, 20, 30, 40, 50, 60]) };
         let normalization = Normalization { mean: [0.5; 3], deviation: [0.25; 3] };
         let source = ImageSource { images, shape, normalization, augmentation: None, crop: Crop::Center, first: 0, seed: 1 };
         let mut out = vec![0; 6];
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn a_shift_brings_black_in_and_a_mirroring_turns_rows() {
-        assert_eq!(changed(Change::default()), [10, 20, 30, 40, 50, 60]);
-        assert_eq!(changed(Change { is_mirrored: true, ..Change::default() }), [30, 20, 10, 60, 50, 40]);
-        assert_eq!(changed(Change { down: 1, right: -1, is_mirrored: false }), [0, 40, 50, 0, 0, 0]);
-        assert_eq!(changed(Change { down: -1, right: 1, is_mirrored: true }), [0, 0, 0, 0, 30, 20]);
+        assert_eq!(changed(ImageShift::default()), [10, 20, 30, 40, 50, 60]);
+        assert_eq!(changed(ImageShift { is_mirrored: true, ..ImageShift::default() }), [30, 20, 10, 60, 50, 40]);
+        assert_eq!(changed(ImageShift { down: 1, right: -1, is_mirrored: false }), [0, 40, 50, 0, 0, 0]);
+        assert_eq!(changed(ImageShift { down: -1, right: 1, is_mirrored: true }), [0, 0, 0, 0, 30, 20]);
     }
 
     fn opened(yaml: &str, seed: u64) -> [ImageSource; 2] {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn half_of_the_draws_are_mirrored_and_every_crop_comes() {
         let [train, _] = opened("{kind: generated-images, image_size: 8, crop_padding: 2, flip: true}", 1);
-        let changes: Vec<Change> = (0..2000).map(|sample| train.change(Draw { epoch: 0, sample })).collect();
+        let changes: Vec<ImageShift> = (0..2000).map(|sample| train.change(Draw { epoch: 0, sample })).collect();
         let mirrored = changes.iter().filter(|change| change.is_mirrored).count();
         // 1000 expected, standard deviation 22: 5 deviations.
         assert!(mirrored.abs_diff(1000) < 112, "{mirrored}");
@@ -222,7 +222,7 @@ mod tests {
                 sort_keys: None,
             };
             let options = LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false };
-            let mut loader = Loader::new(std::sync::Arc::new(train), schedule, options);
+            let mut loader = BatchLoader::new(std::sync::Arc::new(train), schedule, options);
             (0..12).map(|_| (*loader.next_batch().unwrap()).clone()).collect::<Vec<HostBatch>>()
         };
         let alone = batches(0);

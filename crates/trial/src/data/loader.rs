@@ -43,8 +43,8 @@ pub struct LoaderOptions {
 }
 
 /// Makes the batches of one training. Dropping it ends and joins its threads.
-pub struct Loader {
-    shared: Arc<Shared>,
+pub struct BatchLoader {
+    shared: Arc<LoaderShared>,
     options: LoaderOptions,
     threads: Vec<JoinHandle<()>>,
     threads_started: u64,
@@ -60,15 +60,15 @@ pub struct LoadedBatch {
     /// Time a worker was busy making it.
     pub load: Duration,
     batch: Arc<HostBatch>,
-    shared: Arc<Shared>,
+    shared: Arc<LoaderShared>,
 }
 
-struct Shared {
+struct LoaderShared {
     source: Arc<dyn Source>,
     schedule: Box<dyn Schedule>,
     /// Clock that measures waits and load times.
     now: fn() -> Instant,
-    state: Mutex<State>,
+    state: Mutex<LoaderState>,
     /// A buffer came back, the limit rose, or the loader closed: workers look again.
     changed: Condvar,
     /// A batch is ready: the trainer looks again.
@@ -78,7 +78,7 @@ struct Shared {
     peak: AtomicUsize,
 }
 
-struct State {
+struct LoaderState {
     free: Vec<HostBatch>,
     /// Number of the next batch that no worker has taken.
     next: u64,
@@ -94,8 +94,8 @@ struct Made {
     load: Duration,
 }
 
-impl Loader {
-    /// The batches of a training. Starts no thread yet; the first [`Loader::next_batch`] does.
+impl BatchLoader {
+    /// The batches of a training. Starts no thread yet; the first [`BatchLoader::next_batch`] does.
     pub fn new(source: Arc<dyn Source>, schedule: BatchSchedule, options: LoaderOptions) -> Self {
         Self::with(source, Box::new(TrainingOrder::new(schedule)), options)
     }
@@ -107,8 +107,8 @@ impl Loader {
 
     fn with(source: Arc<dyn Source>, schedule: Box<dyn Schedule>, options: LoaderOptions) -> Self {
         let buffers = (options.num_workers * options.prefetch).max(1);
-        let state = State { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, is_paused: false, ready: BTreeMap::new() };
-        let shared = Shared {
+        let state = LoaderState { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, is_paused: false, ready: BTreeMap::new() };
+        let shared = LoaderShared {
             source,
             schedule,
             now: Instant::now,
@@ -122,13 +122,13 @@ impl Loader {
         Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0, only: None }
     }
 
-    /// Reads waits and load times from `now` instead of the system's clock, for tests. Before the first [`Loader::next_batch`].
+    /// Reads waits and load times from `now` instead of the system's clock, for tests. Before the first [`BatchLoader::next_batch`].
     pub fn timed_by(mut self, now: fn() -> Instant) -> Self {
         Arc::get_mut(&mut self.shared).expect("no thread has started").now = now;
         self
     }
 
-    /// Goes on with this batch instead of the first. Before the first [`Loader::next_batch`].
+    /// Goes on with this batch instead of the first. Before the first [`BatchLoader::next_batch`].
     pub fn start_at(&mut self, batch: u64) {
         self.next_number = batch;
         self.shared.lock().next = batch;
@@ -172,7 +172,7 @@ impl Loader {
         self.shared.lock().is_paused = true;
     }
 
-    /// Lets workers go on after [`Loader::pause`].
+    /// Lets workers go on after [`BatchLoader::pause`].
     pub fn resume(&self) {
         self.shared.lock().is_paused = false;
         self.shared.changed.notify_all();
@@ -234,7 +234,7 @@ impl Loader {
     }
 }
 
-impl Drop for Loader {
+impl Drop for BatchLoader {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         // Locked and released, so that no worker is between its check of `is_closed` and its wait.
@@ -261,8 +261,8 @@ impl Drop for LoadedBatch {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LoaderShared {
+    fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -309,8 +309,11 @@ impl Shared {
     }
 
     fn give_back(&self, buffer: HostBatch) {
-        self.lock().free.push(buffer);
+        let mut state = self.lock();
+        // Before a worker can take the buffer and count it again.
         self.in_memory.fetch_sub(1, Ordering::SeqCst);
+        state.free.push(buffer);
+        drop(state);
         self.changed.notify_one();
     }
 

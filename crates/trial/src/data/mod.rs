@@ -15,9 +15,9 @@ mod pixels;
 mod schedule;
 mod text;
 
-pub use batch::{BatchPixels, HostBatch, ImageSamples, PairSamples, PanelSamples, Samples, TargetScale, TextSamples};
+pub use batch::{BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale, TextSamples};
 pub use images::ImageSource;
-pub use loader::{LoadedBatch, Loader, LoaderOptions};
+pub use loader::{BatchLoader, LoadedBatch, LoaderOptions};
 pub(crate) use open::{Opened, OpenedPairs, open};
 pub use pairs::PairRows;
 pub use panel::PanelWindows;

@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        data::{EvaluationSchedule, Loader, LoaderOptions, PairSamples, batch::counted},
+        data::{BatchLoader, EvaluationSchedule, LoaderOptions, PairSamples, batch::counted},
         engine::IGNORED_TARGET,
     };
 
@@ -167,7 +167,7 @@ mod tests {
 
     fn made(rows: &PairRows, schedule: BatchSchedule) -> Vec<(PairSamples, Option<u64>)> {
         let options = LoaderOptions { num_workers: 0, prefetch: 1, persistent_workers: true, synthetic: false };
-        let mut loader = Loader::new(Arc::new(rows.clone()), schedule, options);
+        let mut loader = BatchLoader::new(Arc::new(rows.clone()), schedule, options);
         let total = loader.total_batches();
         let batch = |_| {
             let batch = loader.next_batch().unwrap();

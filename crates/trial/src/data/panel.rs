@@ -85,13 +85,13 @@ impl Source for PanelWindows {
 #[cfg(test)]
 mod tests {
     use kiln_core::kinds::data::{Counts, DataFacts, PanelShape};
-    use kiln_data::panel::Series;
+    use kiln_data::panel::SymbolSeries;
 
     use super::*;
 
     /// Symbol `s` has features 100 s + t and returns s + t / 100 at time t; one is too short for any sample.
     fn panel() -> Arc<LoadedPanel> {
-        let series = |number: usize, count: usize, train: usize| Series {
+        let series = |number: usize, count: usize, train: usize| SymbolSeries {
             symbol: number.to_string(),
             features: (0..count).map(|time| (100 * number + time) as f32).collect(),
             returns: (0..count).map(|time| number as f32 + time as f32 / 100.0).collect(),

@@ -19,7 +19,7 @@ const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 const JPEG_SIGNATURE: &[u8] = &[0xff, 0xd8, 0xff];
 
 /// An image of 8-bit red, green and blue.
-pub(super) struct Pixels {
+pub(super) struct RgbPixels {
     pub(super) width: u32,
     pub(super) height: u32,
     /// [height, width, 3].
@@ -28,7 +28,7 @@ pub(super) struct Pixels {
 
 /// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format, not the file's name. The error
 /// says what is wrong with the bytes.
-pub(super) fn decode(bytes: &[u8]) -> Result<Pixels, String> {
+pub(super) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {
     if bytes.starts_with(PNG_SIGNATURE) {
         png(bytes)
     } else if bytes.starts_with(JPEG_SIGNATURE) {
@@ -38,7 +38,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Pixels, String> {
     }
 }
 
-fn png(bytes: &[u8]) -> Result<Pixels, String> {
+fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::EXPAND);
     let mut reader = decoder.read_info().map_err(|error| error.to_string())?;
@@ -59,10 +59,10 @@ fn png(bytes: &[u8]) -> Result<Pixels, String> {
         ColorType::GrayscaleAlpha => samples.chunks_exact(2).flat_map(|pixel| [pixel[0]; 3]).collect(),
         ColorType::Indexed => return Err("its palette could not be read".to_owned()),
     };
-    Ok(Pixels { width, height, rgb })
+    Ok(RgbPixels { width, height, rgb })
 }
 
-fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
+fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
     // Cut files of known size are decoded as far as they go, as by other readers.
     let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
@@ -73,7 +73,7 @@ fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
     checked(width, height, decoder.output_buffer_size())?;
     let samples = decoder.decode().map_err(|error| error.to_string())?;
     let rgb = if is_grey { samples.into_iter().flat_map(|grey| [grey; 3]).collect() } else { samples };
-    Ok(Pixels { width, height, rgb })
+    Ok(RgbPixels { width, height, rgb })
 }
 
 /// The bytes that the decoded image takes, if they are few enough.

@@ -86,7 +86,7 @@ fn load_compiler(folder: &Path) {
 
 /// A function of libtorch's CUDA half that is looked up by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Symbol {
+pub(crate) struct CudaSymbol {
     /// As the compiler writes it.
     pub(crate) name: String,
     /// The library that has it; `None` where none has.
@@ -94,7 +94,7 @@ pub(crate) struct Symbol {
 }
 
 /// All functions that this program looks up by name, each looked up now.
-pub(crate) fn symbols() -> Vec<Symbol> {
+pub(crate) fn symbols() -> Vec<CudaSymbol> {
     let text = |text: *const c_char| {
         // SAFETY: the shim gives null, or a NUL-terminated text that lives as long as the program or the library that it names.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
@@ -103,7 +103,7 @@ pub(crate) fn symbols() -> Vec<Symbol> {
         let (mut name, mut file) = (ptr::null(), ptr::null());
         // SAFETY: two places.
         (unsafe { kiln_cuda_symbol(at, &raw mut name, &raw mut file) } == 0)
-            .then(|| Symbol { name: text(name).unwrap_or_default(), file: text(file) })
+            .then(|| CudaSymbol { name: text(name).unwrap_or_default(), file: text(file) })
     };
     (0..).map_while(look_up).collect()
 }
@@ -130,27 +130,27 @@ pub(super) struct Route {
 }
 
 /// A kind of number that batches are made of.
-pub(super) trait Number {
+pub(super) trait BatchNumber {
     /// As the shim knows it.
     const KIND: c_int;
 }
 
-impl Number for i64 {
+impl BatchNumber for i64 {
     const KIND: c_int = 0;
 }
 
-impl Number for f32 {
+impl BatchNumber for f32 {
     const KIND: c_int = 1;
 }
 
-impl Number for u8 {
+impl BatchNumber for u8 {
     const KIND: c_int = 2;
 }
 
 /// The values on the device, [count]. Does not wait for the copy.
 ///
 /// Errors: too little memory; no pinned memory without CUDA.
-pub(super) fn copy<T: Number>(values: &[T], route: Route) -> Result<Tensor, TrialError> {
+pub(super) fn copy<T: BatchNumber>(values: &[T], route: Route) -> Result<Tensor, TrialError> {
     let mut out = ptr::null_mut();
     let (device, pinned) = (number(route.to), c_int::from(route.pinned));
     // SAFETY: a list of the length and the kind of numbers given, read during the call; `out` is a place.
@@ -171,9 +171,9 @@ fn number(device: Option<usize>) -> c_int {
 }
 
 /// A moment on the device's stream: it is reached when all earlier work of the device is done.
-pub(crate) struct Moment(NonNull<CEvent>);
+pub(crate) struct DeviceMoment(NonNull<CEvent>);
 
-impl Moment {
+impl DeviceMoment {
     /// Marks this moment on the first device; does not wait.
     ///
     /// Errors: this libtorch has no CUDA, or the device failed.
@@ -183,7 +183,7 @@ impl Moment {
 
     /// Marks the moment at which the first `devices` have all finished their earlier work; does not wait.
     ///
-    /// Errors: as for [`Moment::record`].
+    /// Errors: as for [`DeviceMoment::record`].
     pub(crate) fn record_on_all(devices: usize) -> Result<Self, TrialError> {
         let mut event = ptr::null_mut();
         // SAFETY: `event` is a place.
@@ -200,14 +200,14 @@ impl Moment {
     }
 }
 
-impl Drop for Moment {
+impl Drop for DeviceMoment {
     fn drop(&mut self) {
         // SAFETY: the pointer came from the shim and is given back once.
         unsafe { kiln_forget_moment(self.0.as_ptr()) };
     }
 }
 
-impl fmt::Debug for Moment {
+impl fmt::Debug for DeviceMoment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Moment")
     }
@@ -227,7 +227,7 @@ mod tests {
         if has_cuda() {
             return;
         }
-        let error = Moment::record().unwrap_err().to_string();
+        let error = DeviceMoment::record().unwrap_err().to_string();
         assert!(error.to_lowercase().contains("cuda") && !error.contains("frame #"), "{error}");
     }
 
@@ -271,7 +271,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let load = || load_from(folder.path()).unwrap_err();
         let library = folder.path().join("libtorch_cuda.so");
-        assert_eq!(load(), NoCuda::CpuOnly(format!("{} is not there", library.display())));
+        assert_eq!(load(), NoCuda::CpuOnly(format!("{} does not exist", library.display())));
         std::fs::write(&library, "no library").unwrap();
         let NoCuda::Broken(text) = load() else { panic!("a file of ten letters is no library") };
         assert!(text.contains("cannot be loaded") && text.contains("too short"), "{text}");
@@ -280,6 +280,6 @@ mod tests {
         std::os::unix::fs::symlink(other, &library).unwrap();
         assert_eq!(load(), NoCuda::CpuOnly(format!("{} is an empty placeholder", library.display())));
         let words = TrialError::from(load()).to_string();
-        assert!(words.contains("computes on the CPU only") && words.contains("KILN_LIBTORCH=cuda"), "{words}");
+        assert!(words.contains("this libtorch is CPU-only") && words.contains("KILN_LIBTORCH=cuda"), "{words}");
     }
 }

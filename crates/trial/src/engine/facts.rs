@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 #[cfg(feature = "libtorch")]
-use super::libtorch::{Asking, library_version};
+use super::libtorch::{VersionCall, library_version};
 
 /// Libraries whose version decides numbers or speed: their name here and the start of their file's name.
 const WATCHED: [(&str, &str); 12] = [
@@ -83,10 +83,10 @@ fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
 #[cfg(feature = "libtorch")]
 fn version_of(name: &str, path: &str) -> String {
     let answered = match name {
-        "cudnn" => library_version(path, c"cudnnGetVersion", Asking::Returned).map(cudnn),
-        "cublas" => library_version(path, c"cublasGetProperty", Asking::InParts).map(|number| parts(number, 10_000, 100)),
-        "nccl" => library_version(path, c"ncclGetVersion", Asking::Written).map(nccl),
-        "cudart" => library_version(path, c"cudaRuntimeGetVersion", Asking::Written).map(cuda),
+        "cudnn" => library_version(path, c"cudnnGetVersion", VersionCall::Returned).map(cudnn),
+        "cublas" => library_version(path, c"cublasGetProperty", VersionCall::InParts).map(|number| parts(number, 10_000, 100)),
+        "nccl" => library_version(path, c"ncclGetVersion", VersionCall::Written).map(nccl),
+        "cudart" => library_version(path, c"cudaRuntimeGetVersion", VersionCall::Written).map(cuda),
         "nvrtc" => super::nvrtc::version(std::path::Path::new(path)).ok().map(|version| version.cuda),
         _ => None,
     };
@@ -181,7 +181,7 @@ mod tests {
         if let Some(file) = library_files().get("cudart") {
             assert!(found["cudart"].split_once('.').is_some_and(|(major, _)| major.parse::<u32>().is_ok()), "{file}: {found:?}");
         }
-        let absent = library_version("/nowhere/libcudnn.so", c"cudnnGetVersion", Asking::Returned);
+        let absent = library_version("/nowhere/libcudnn.so", c"cudnnGetVersion", VersionCall::Returned);
         assert_eq!(absent, None);
     }
 }

@@ -108,7 +108,7 @@ impl HostCopy {
 
     /// Pinned memory is limited by the system: where there is none to be had, copies go on from pageable memory.
     #[cfg(feature = "libtorch")]
-    fn copied<T: super::cuda::Number, const D: usize>(&mut self, values: &[T], shape: [usize; D]) -> Result<tch::Tensor, TrialError> {
+    fn copied<T: super::cuda::BatchNumber, const D: usize>(&mut self, values: &[T], shape: [usize; D]) -> Result<tch::Tensor, TrialError> {
         use super::cuda::{Route, copy};
         let shape = shape.map(|side| side as i64);
         if self.pinned {

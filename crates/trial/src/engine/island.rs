@@ -20,7 +20,7 @@ use burn::{
 use burn_tch::TchTensor;
 
 use super::error_from_text;
-use super::libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, Saved, biased_attention, conv_norm, forward, lstm};
+use super::libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention, conv_norm, forward, lstm};
 use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
@@ -29,12 +29,12 @@ type Tracked = FloatTensor<Autodiff<LibTorch>>;
 /// reads alive, so that burn does not write over it in place.
 #[derive(Clone, Debug)]
 struct State {
-    saved: Arc<Mutex<Option<Saved>>>,
+    saved: Arc<Mutex<Option<SavedForward>>>,
     _held: Arc<Vec<TchTensor>>,
 }
 
 impl State {
-    fn new(saved: Saved, held: Vec<TchTensor>) -> Self {
+    fn new(saved: SavedForward, held: Vec<TchTensor>) -> Self {
         Self { saved: Arc::new(Mutex::new(Some(saved))), _held: Arc::new(held) }
     }
 
@@ -88,12 +88,12 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
 /// Result of a forward pass. Without `save` nothing is kept for a backward pass.
 struct Ran {
     output: TchTensor,
-    saved: Option<Saved>,
+    saved: Option<SavedForward>,
     held: Vec<TchTensor>,
 }
 
 /// The operation on these inputs, part of burn's graph if any input is. `indices` are additional integer inputs.
-pub(super) fn island<const N: usize, const D: usize>(operation: Operation, inputs: [Input; N], indices: Option<Tensor<1, Int>>) -> Tensor<D> {
+pub(super) fn island<const N: usize, const D: usize>(operation: Operation, inputs: [FloatInput; N], indices: Option<Tensor<1, Int>>) -> Tensor<D> {
     let indices = indices.map(|indices| indices.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
     around(inputs, |inputs, save| {
         let (output, saved) = run(operation, inputs, indices.as_ref(), save);
@@ -104,7 +104,7 @@ pub(super) fn island<const N: usize, const D: usize>(operation: Operation, input
 
 /// LSTM layers: x [batch, time, in] and four weights per layer; `states`, hidden and cell [layers, batch, hidden], are part of no
 /// graph. Out: the last layer's outputs [batch, time, hidden] and the states after the last time.
-pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>; 2], with: LstmSettings) -> (Tensor<3>, [Tensor<3>; 2]) {
+pub(super) fn lstm_island<const N: usize>(inputs: [FloatInput; N], states: [Tensor<3>; 2], with: LstmSettings) -> (Tensor<3>, [Tensor<3>; 2]) {
     let states = states.map(|state| state.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
     let mut last = None;
     let output = around(inputs, |inputs, save| {
@@ -121,7 +121,12 @@ pub(super) fn lstm_island<const N: usize>(inputs: [Input; N], states: [Tensor<3>
 }
 
 /// Attention without scaling, as [`biased_attention`] has it; `mask` is not part of any graph. Out [batch, time, inner].
-pub(super) fn attention_island<const N: usize>(inputs: [Input; N], mask: Option<Tensor<4>>, has_bias: bool, with: AttentionSettings) -> Tensor<3> {
+pub(super) fn attention_island<const N: usize>(
+    inputs: [FloatInput; N],
+    mask: Option<Tensor<4>>,
+    has_bias: bool,
+    with: AttentionSettings,
+) -> Tensor<3> {
     let mask = mask.map(|mask| mask.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
     around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
@@ -135,7 +140,7 @@ pub(super) fn attention_island<const N: usize>(inputs: [Input; N], mask: Option<
 
 /// Convolution, norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and, if it has one, the residual.
 /// `stats`, running mean and variance [channels], are moved in training. Out [batch, out, height, width].
-pub(super) fn conv_norm_island<const N: usize>(inputs: [Input; N], stats: &[Tensor<1>; 2], with: ConvSettings) -> Tensor<4> {
+pub(super) fn conv_norm_island<const N: usize>(inputs: [FloatInput; N], stats: &[Tensor<1>; 2], with: ConvSettings) -> Tensor<4> {
     let stats = [0, 1].map(|at: usize| stats[at].clone().try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
     let with = ConvSettings { of_input: inputs[0].is_autodiff(), ..with };
     around(inputs, |inputs, save| {
@@ -148,17 +153,17 @@ pub(super) fn conv_norm_island<const N: usize>(inputs: [Input; N], stats: &[Tens
     })
 }
 
-fn around<const N: usize, const D: usize>(inputs: [Input; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tensor<D> {
-    if inputs.iter().any(Input::is_autodiff) {
-        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(inputs.map(Input::into_tracked), run))
+fn around<const N: usize, const D: usize>(inputs: [FloatInput; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tensor<D> {
+    if inputs.iter().any(FloatInput::is_autodiff) {
+        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(inputs.map(FloatInput::into_tracked), run))
     } else {
-        Tensor::from_primitive::<LibTorch>(run(&inputs.map(Input::into_plain), false).output)
+        Tensor::from_primitive::<LibTorch>(run(&inputs.map(FloatInput::into_plain), false).output)
     }
 }
 
 /// The `count` largest values of each row, the largest first, and their columns; both [rows, count]. Not part of any graph.
 pub(super) fn largest(x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
-    let found = Input::from(x).into_plain().tensor.f_topk(count as i64, -1, true, true);
+    let found = FloatInput::from(x).into_plain().tensor.f_topk(count as i64, -1, true, true);
     let (values, columns) = or_panic(found.map_err(|error| error_from_text(&error.to_string())));
     (Tensor::from_primitive::<LibTorch>(TchTensor::new(values)), Tensor::from_primitive::<LibTorch>(TchTensor::new(columns)))
 }
@@ -171,12 +176,12 @@ fn or_panic<T>(result: Result<T, TrialError>) -> T {
 }
 
 /// A float input of any number of axes.
-pub(super) enum Input {
+pub(super) enum FloatInput {
     Plain(TchTensor),
     Tracked(Tracked),
 }
 
-impl Input {
+impl FloatInput {
     fn is_autodiff(&self) -> bool {
         matches!(self, Self::Tracked(_))
     }
@@ -198,7 +203,7 @@ impl Input {
     }
 }
 
-impl<const D: usize> From<Tensor<D>> for Input {
+impl<const D: usize> From<Tensor<D>> for FloatInput {
     fn from(tensor: Tensor<D>) -> Self {
         if tensor.is_autodiff() {
             Self::Tracked(tensor.try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH))
@@ -221,7 +226,7 @@ fn tracked<const N: usize>(inputs: [Tracked; N], run: impl FnOnce(&[TchTensor], 
     }
 }
 
-fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, save: bool) -> (TchTensor, Option<Saved>) {
+fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, save: bool) -> (TchTensor, Option<SavedForward>) {
     let operation = match operation {
         Operation::CrossEntropy { smoothing, .. } => Operation::CrossEntropy { reuse: inputs[0].can_mut(), smoothing },
         other => other,

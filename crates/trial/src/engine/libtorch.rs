@@ -180,25 +180,25 @@ pub(super) fn count(tensors: &[Tensor]) -> c_int {
 }
 
 /// State that a forward pass saved for its backward pass, which consumes it.
-pub(super) struct Saved(NonNull<CSaved>);
+pub(super) struct SavedForward(NonNull<CSaved>);
 
 // SAFETY: it owns tensors, whose reference counts are atomic, and nothing else refers to it.
-unsafe impl Send for Saved {}
+unsafe impl Send for SavedForward {}
 
-impl fmt::Debug for Saved {
+impl fmt::Debug for SavedForward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Saved")
     }
 }
 
-impl Drop for Saved {
+impl Drop for SavedForward {
     fn drop(&mut self) {
         // SAFETY: the pointer came from the shim and is given back once.
         unsafe { kiln_forget(self.0.as_ptr()) };
     }
 }
 
-impl Saved {
+impl SavedForward {
     /// Gradients of the operation's first `count` inputs; `None` where there is none. Some operations write over what they
     /// saved, so it cannot run twice.
     pub(super) fn backward(self, gradient: &Tensor, count: usize) -> Result<Vec<Option<Tensor>>, TrialError> {
@@ -254,7 +254,12 @@ pub(super) enum Operation {
 }
 
 /// Runs the forward pass of `operation`; with `save`, also what its backward pass needs.
-pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<&Tensor>, save: bool) -> Result<(Tensor, Option<Saved>), TrialError> {
+pub(super) fn forward(
+    operation: Operation,
+    inputs: &[&Tensor],
+    indices: Option<&Tensor>,
+    save: bool,
+) -> Result<(Tensor, Option<SavedForward>), TrialError> {
     let input = |at: usize| inputs.get(at).map_or(ptr::null_mut(), |tensor| handle(tensor));
     let indices = indices.map_or(ptr::null_mut(), handle);
     let mut out = ptr::null_mut();
@@ -281,7 +286,7 @@ pub(super) fn forward(operation: Operation, inputs: &[&Tensor], indices: Option<
             Operation::CausalAttention { heads, dropout } => kiln_causal_attention(input(0), heads, dropout, out_place, saved),
         }
     };
-    let saved = NonNull::new(state).map(Saved);
+    let saved = NonNull::new(state).map(SavedForward);
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
@@ -318,7 +323,7 @@ pub(super) fn biased_attention(
     has_bias: bool,
     with: AttentionSettings,
     save: bool,
-) -> Result<(Tensor, Option<Saved>), TrialError> {
+) -> Result<(Tensor, Option<SavedForward>), TrialError> {
     let parts = &inputs[..inputs.len() - usize::from(has_bias)];
     let mut out = ptr::null_mut();
     let mut state: *mut CSaved = ptr::null_mut();
@@ -337,7 +342,7 @@ pub(super) fn biased_attention(
             saved,
         )
     };
-    let saved = NonNull::new(state).map(Saved);
+    let saved = NonNull::new(state).map(SavedForward);
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
@@ -361,7 +366,7 @@ pub(super) fn lstm(
     states: &LstmStates,
     with: LstmSettings,
     save: bool,
-) -> Result<(Tensor, LstmStates, Option<Saved>), TrialError> {
+) -> Result<(Tensor, LstmStates, Option<SavedForward>), TrialError> {
     let inputs: Vec<Handle> = inputs.iter().map(|tensor| handle(tensor)).collect();
     let mut places = [ptr::null_mut(); 3];
     let [out, hidden, cell] = &mut places;
@@ -382,7 +387,7 @@ pub(super) fn lstm(
             saved,
         )
     };
-    let saved = NonNull::new(state).map(Saved);
+    let saved = NonNull::new(state).map(SavedForward);
     checked(code)?;
     // SAFETY: on success the three are new handles.
     let [out, hidden, cell] = places.map(|place| unsafe { Tensor::from_ptr(place) });
@@ -403,7 +408,12 @@ pub(super) struct ConvSettings {
 
 /// The forward pass of a convolution, its norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and, if it has
 /// one, the residual. `stats`, running mean and variance, are moved in training.
-pub(super) fn conv_norm(inputs: &[&Tensor], stats: &[Tensor; 2], with: ConvSettings, save: bool) -> Result<(Tensor, Option<Saved>), TrialError> {
+pub(super) fn conv_norm(
+    inputs: &[&Tensor],
+    stats: &[Tensor; 2],
+    with: ConvSettings,
+    save: bool,
+) -> Result<(Tensor, Option<SavedForward>), TrialError> {
     let input = |at: usize| inputs.get(at).map_or(ptr::null_mut(), |tensor| handle(tensor));
     let mut out = ptr::null_mut();
     let mut state: *mut CSaved = ptr::null_mut();
@@ -429,7 +439,7 @@ pub(super) fn conv_norm(inputs: &[&Tensor], stats: &[Tensor; 2], with: ConvSetti
             saved,
         )
     };
-    let saved = NonNull::new(state).map(Saved);
+    let saved = NonNull::new(state).map(SavedForward);
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
@@ -446,13 +456,13 @@ pub(super) fn normalize(bytes: &Tensor, table: &Tensor) -> Result<Tensor, TrialE
 
 /// The learning rate of an update.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rate<'a> {
+pub(crate) enum LearningRate<'a> {
     Number(f64),
     /// The number that this has when the update is made: f32 without axes, on the CPU also f64.
     OnDevice(&'a Tensor),
 }
 
-impl Rate<'_> {
+impl LearningRate<'_> {
     /// As the shim takes it: a number, or a tensor in its place.
     fn parts(self) -> (f64, Handle) {
         match self {
@@ -465,7 +475,7 @@ impl Rate<'_> {
 /// AdamW's numbers for one update of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamW<'a> {
-    pub(crate) learning_rate: Rate<'a>,
+    pub(crate) learning_rate: LearningRate<'a>,
     pub(crate) beta1: f64,
     pub(crate) beta2: f64,
     pub(crate) weight_decay: f64,
@@ -474,7 +484,7 @@ pub(crate) struct AdamW<'a> {
 
 /// The tensors of one parameter group; the lists run in parallel.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct ParameterGroup {
     pub(crate) parameters: Vec<Tensor>,
     pub(crate) gradients: Vec<Tensor>,
     /// First moments of AdamW, SGD's momentum, or Adafactor's means along the last axis.
@@ -486,7 +496,7 @@ pub(crate) struct Group {
 }
 
 /// One fused AdamW update, in place, of all parameters of the group; none if `found`, one f32 on the device, is 1.
-pub(crate) fn adamw(group: &Group, with: AdamW<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
+pub(crate) fn adamw(group: &ParameterGroup, with: AdamW<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients, &group.first, &group.second, &group.steps])?;
     let lists = [&group.parameters, &group.gradients, &group.first, &group.second, &group.steps].map(|list| handles(list));
     let (rate, held) = with.learning_rate.parts();
@@ -514,7 +524,7 @@ pub(crate) fn adamw(group: &Group, with: AdamW<'_>, found: Option<&Tensor>) -> R
 /// SGD's numbers for one update of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sgd<'a> {
-    pub(crate) learning_rate: Rate<'a>,
+    pub(crate) learning_rate: LearningRate<'a>,
     pub(crate) momentum: f64,
     pub(crate) nesterov: bool,
     pub(crate) weight_decay: f64,
@@ -523,7 +533,7 @@ pub(crate) struct Sgd<'a> {
 }
 
 /// One fused SGD update, in place, of all parameters of the group; none if `found`, one f32 on the device, is 1.
-pub(crate) fn sgd(group: &Group, with: Sgd<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
+pub(crate) fn sgd(group: &ParameterGroup, with: Sgd<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients])?;
     if with.momentum != 0.0 {
         same_length(&[&group.parameters, &group.first])?;
@@ -552,7 +562,7 @@ pub(crate) fn sgd(group: &Group, with: Sgd<'_>, found: Option<&Tensor>) -> Resul
 /// Adafactor's numbers for one update of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adafactor<'a> {
-    pub(crate) learning_rate: Rate<'a>,
+    pub(crate) learning_rate: LearningRate<'a>,
     pub(crate) decay_rate: f64,
     pub(crate) epsilon: f64,
     pub(crate) clip_threshold: f64,
@@ -561,7 +571,7 @@ pub(crate) struct Adafactor<'a> {
 
 /// One Adafactor update, in place, of all parameters of the group, whose gradients are written over; none if `found`, one f32 on the
 /// device, is 1. Does not wait.
-pub(crate) fn adafactor(group: &Group, with: Adafactor<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
+pub(crate) fn adafactor(group: &ParameterGroup, with: Adafactor<'_>, found: Option<&Tensor>) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients, &group.first, &group.second])?;
     let Some(steps) = group.steps.first() else { return Ok(()) };
     let lists = [&group.parameters, &group.gradients, &group.first, &group.second].map(|list| handles(list));
@@ -620,7 +630,7 @@ pub(super) fn build() -> String {
 
 /// The way to ask a library for its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum VersionCall {
     /// `size_t f()`.
     Returned = 0,
     /// `int f(int *)`.
@@ -630,7 +640,7 @@ pub(super) enum Asking {
 }
 
 /// The number that the loaded library at `path` answers; `None` if it is not loaded or has no such function.
-pub(super) fn library_version(path: &str, function: &CStr, asking: Asking) -> Option<i64> {
+pub(super) fn library_version(path: &str, function: &CStr, asking: VersionCall) -> Option<i64> {
     let path = CString::new(path).ok()?;
     let mut number = 0;
     // SAFETY: two NUL-terminated texts and a place; the function named is one of that shape (the table in `facts.rs`).

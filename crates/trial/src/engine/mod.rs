@@ -37,4 +37,4 @@ pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries, library_files};
 pub use guard::{error_from_text, guard, guard_result};
 pub(crate) use host_copy::HostCopy;
-pub use operations::{AddedToScores, After, Arithmetic, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights, RunningStats};
+pub use operations::{AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights, Ops, RunningStats};

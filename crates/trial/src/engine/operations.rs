@@ -11,7 +11,7 @@ use kiln_core::spec::{Engine, Precision};
 use super::precision::Products;
 #[cfg(feature = "libtorch")]
 use super::{
-    island::{Input, attention_island, conv_norm_island, island, lstm_island},
+    island::{FloatInput, attention_island, conv_norm_island, island, lstm_island},
     libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, Way},
 };
 use crate::error::TrialError;
@@ -111,7 +111,7 @@ impl RunningStats {
 
 /// Settings of one pass: engine, precision, with or without dropout. Passed down a model's forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Arithmetic {
+pub struct Ops {
     engine: Engine,
     #[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "flex computes in f32"))]
     products: Products,
@@ -120,7 +120,7 @@ pub struct Arithmetic {
     on_cuda: bool,
 }
 
-impl Arithmetic {
+impl Ops {
     /// Errors: flex computes in f32 only.
     pub fn new(engine: Engine, precision: Precision) -> Result<Self, TrialError> {
         if engine == Engine::Flex && precision != Precision::F32 {
@@ -216,7 +216,7 @@ impl Arithmetic {
         weights.matmul(values).swap_dims(1, 2).reshape([batch, time, width])
     }
 
-    /// x wᵀ for two or three weights [out, in], side by side: x [batch, time, in]; out [batch, time, out of all], as [`Arithmetic::linear`]
+    /// x wᵀ for two or three weights [out, in], side by side: x [batch, time, in]; out [batch, time, out of all], as [`Ops::linear`]
     /// has it.
     pub fn linears(self, x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3> {
         #[cfg(feature = "libtorch")]
@@ -415,7 +415,7 @@ impl Arithmetic {
             // Behind the last layer of a group it is dropped outside.
             let between = if self.training && layers.len() > 1 { dropout } else { 0.0 };
             let with = LstmSettings { dropout: between, products: self.products };
-            let four = |layer: &LstmWeights| -> [Input; 4] {
+            let four = |layer: &LstmWeights| -> [FloatInput; 4] {
                 [layer.input.clone().into(), layer.state.clone().into(), layer.input_bias.clone().into(), layer.state_bias.clone().into()]
             };
             let mut inputs = std::iter::once(x.into()).chain(layers.iter().flat_map(four));
@@ -568,7 +568,7 @@ mod tests {
     use super::*;
     use crate::engine::{
         libtorch::force_cuda_branches,
-        recorder::{Operator, record_operators},
+        recorder::{RecordedOperator, record_operators},
     };
 
     /// Reads the gradient of one leaf.
@@ -588,8 +588,8 @@ mod tests {
         Tensor::from_data(TensorData::new(numbers, shape), &device(engine)).require_grad()
     }
 
-    fn arithmetic(engine: Engine) -> Arithmetic {
-        Arithmetic::new(engine, Precision::F32).unwrap()
+    fn arithmetic(engine: Engine) -> Ops {
+        Ops::new(engine, Precision::F32).unwrap()
     }
 
     fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -776,7 +776,7 @@ mod tests {
     }
 
     fn mixed(precision: Precision, narrow: DType) {
-        let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+        let with = Ops::new(Engine::Libtorch, precision).unwrap();
         let (x, w, b) = (values([2, 3, 8], 1, Engine::Libtorch), values([24, 8], 2, Engine::Libtorch), values([24], 3, Engine::Libtorch));
         let (gain, shift) = (values([8], 4, Engine::Libtorch), values([8], 5, Engine::Libtorch));
         let normed = with.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
@@ -813,7 +813,7 @@ mod tests {
     }
 
     /// Operators by name of a pass over two layers of an LSTM with states of more rows than the batch has.
-    fn lstm_operators(with: Arithmetic, dropout: f64) -> Vec<Operator> {
+    fn lstm_operators(with: Ops, dropout: f64) -> Vec<RecordedOperator> {
         let state = |salt: usize| plain(values([2, 3, 3], salt, Engine::Libtorch));
         let before = LstmState { hidden: state(6), cell: state(7) }.of_rows(2);
         let layers = [4, 3].map(|inputs| LstmWeights {
@@ -826,7 +826,7 @@ mod tests {
         record_operators(|| Ok(with.lstm(x, &layers, Some(before), dropout))).unwrap().1
     }
 
-    fn count(operators: &[Operator], name: &str) -> usize {
+    fn count(operators: &[RecordedOperator], name: &str) -> usize {
         operators.iter().filter(|operator| operator.name == name).count()
     }
 
@@ -844,8 +844,8 @@ mod tests {
     #[test]
     fn on_cuda_no_dropout_is_left_to_cudnn() {
         let cpu = arithmetic(Engine::Libtorch);
-        let dropped = |operators: &[Operator]| count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout");
-        let found = |with: Arithmetic, dropout: f64| {
+        let dropped = |operators: &[RecordedOperator]| count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout");
+        let found = |with: Ops, dropout: f64| {
             let operators = lstm_operators(with, dropout);
             (count(&operators, "aten::lstm"), count(&operators, "aten::dropout"), dropped(&operators))
         };
@@ -866,9 +866,9 @@ mod tests {
             force_cuda_branches(false);
             recorded.unwrap().1
         };
-        let of_mask = |operators: &[Operator]| -> Vec<String> {
+        let of_mask = |operators: &[RecordedOperator]| -> Vec<String> {
             let widths = [vec![2, 1, 1, 13], vec![2, 2, 3, 13], vec![2, 2, 1, 13]];
-            let takes_it = |operator: &&Operator| operator.inputs.iter().any(|input| widths.contains(&input.shape));
+            let takes_it = |operator: &&RecordedOperator| operator.inputs.iter().any(|input| widths.contains(&input.shape));
             let copies =
                 operators.iter().filter(|operator| ["aten::copy_", "aten::clone", "aten::constant_pad_nd"].contains(&operator.name.as_str()));
             copies.filter(takes_it).map(|operator| operator.name.clone()).collect()
@@ -882,7 +882,7 @@ mod tests {
         assert_eq!(laid_out, plain);
     }
 
-    fn with_layer_result(with: Arithmetic, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
+    fn with_layer_result(with: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
         force_cuda_branches(true);
         let out = with.attention_to(q.clone(), kv.clone(), added, 2, 0.0);
         force_cuda_branches(false);
@@ -894,7 +894,7 @@ mod tests {
     fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay() {
         let qkv = values([2, 6, 24], 1, Engine::Libtorch);
         // The switch is the process's, and other tests turn it too.
-        let allowed = |with: Arithmetic, qkv: Tensor<3>, dropout: f64, expected: bool| {
+        let allowed = |with: Ops, qkv: Tensor<3>, dropout: f64, expected: bool| {
             (0..1000).any(|_| {
                 drop(with.causal_attention(qkv.clone(), 2, dropout));
                 crate::engine::libtorch::cudnn_attention_allowed() == expected
@@ -911,7 +911,7 @@ mod tests {
     fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
         let of = |precision, dtype: DType| {
             let float = burn::tensor::FloatDType::from(dtype);
-            let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+            let with = Ops::new(Engine::Libtorch, precision).unwrap();
             let matrix = |inputs: usize, salt| values([12, inputs], salt, Engine::Libtorch).cast(float);
             let bias = || values([12], 4, Engine::Libtorch).cast(float);
             let layer = LstmWeights { input: matrix(4, 2), state: matrix(3, 3), input_bias: bias(), state_bias: bias() };
@@ -929,7 +929,7 @@ mod tests {
     #[test]
     fn f32_and_tf32_multiply_f32_factors_as_they_are() {
         for precision in [Precision::F32, Precision::Tf32] {
-            let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+            let with = Ops::new(Engine::Libtorch, precision).unwrap();
             let product = with.linear(values([6, 8], 1, Engine::Libtorch), values([5, 8], 2, Engine::Libtorch), None);
             assert_eq!(product.dtype(), DType::F32, "{precision:?}");
         }

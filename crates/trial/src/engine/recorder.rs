@@ -17,7 +17,7 @@ unsafe extern "C" {
 
 /// One operator that was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operator {
+pub struct RecordedOperator {
     /// As libtorch names it, such as `aten::addmm`.
     pub name: String,
     /// Name of the operator's overload; often empty.
@@ -98,7 +98,7 @@ fn makes_values(name: &str) -> bool {
 /// Runs `work` and returns the operators that this thread called meanwhile. Calls must not be nested.
 ///
 /// Errors: those of `work`.
-pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Result<(R, Vec<Operator>), TrialError> {
+pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Result<(R, Vec<RecordedOperator>), TrialError> {
     // SAFETY: a call without pointers.
     checked(unsafe { kiln_begin_recording() })?;
     let given = super::guard_result(work);
@@ -111,13 +111,13 @@ pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Resu
 }
 
 /// Operators of another program's recording: of lines with depth and name between tabs, each operator before those that it calls.
-pub fn operators_of(lines: &str) -> Vec<Operator> {
+pub fn operators_of(lines: &str) -> Vec<RecordedOperator> {
     let whole: String = lines.lines().map(|line| format!("{line}\t\n")).collect();
     read(&whole)
 }
 
 /// Number of calls of each operator that does work, by its name.
-pub fn work_by_name(operators: &[Operator]) -> BTreeMap<&str, usize> {
+pub fn work_by_name(operators: &[RecordedOperator]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for operator in operators.iter().filter(|operator| operator.is_work) {
         *counts.entry(operator.name.as_str()).or_default() += 1;
@@ -125,8 +125,8 @@ pub fn work_by_name(operators: &[Operator]) -> BTreeMap<&str, usize> {
     counts
 }
 
-fn read(text: &str) -> Vec<Operator> {
-    let mut operators: Vec<Operator> = text.lines().filter_map(line).collect();
+fn read(text: &str) -> Vec<RecordedOperator> {
+    let mut operators: Vec<RecordedOperator> = text.lines().filter_map(line).collect();
     // From the last to the first: at each depth, whether there was work below it since an operator of that depth.
     let mut below: Vec<bool> = Vec::new();
     for operator in operators.iter_mut().rev() {
@@ -138,11 +138,11 @@ fn read(text: &str) -> Vec<Operator> {
     operators
 }
 
-fn line(line: &str) -> Option<Operator> {
+fn line(line: &str) -> Option<RecordedOperator> {
     let mut cells = line.split('\t');
     let depth = cells.next()?.parse().ok()?;
     let (name, overload) = (cells.next()?.to_owned(), cells.next()?.to_owned());
-    Some(Operator { name, overload, depth, is_work: false, inputs: cells.filter_map(input).collect() })
+    Some(RecordedOperator { name, overload, depth, is_work: false, inputs: cells.filter_map(input).collect() })
 }
 
 fn input(cell: &str) -> Option<OperatorInput> {

@@ -8,7 +8,7 @@ use burn::{
 use kiln_core::kinds;
 
 use super::{Init, LayerNorm, Linear};
-use crate::engine::Arithmetic;
+use crate::engine::Ops;
 
 /// Deviation of the initial weights. Source: GPT-2, nanoGPT.
 const DEVIATION: f64 = 0.02;
@@ -63,7 +63,7 @@ impl Gpt {
     }
 
     /// tokens [batch, time], time at most `seq_len`; out: logits [batch, time, vocabulary].
-    pub fn forward(&self, tokens: Tensor<2, Int>, with: Arithmetic) -> Tensor<3> {
+    pub fn forward(&self, tokens: Tensor<2, Int>, with: Ops) -> Tensor<3> {
         let [_, time] = tokens.dims();
         let positions = self.positions(time).unsqueeze::<3>(); // [1, time, width]
         let x = with.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
@@ -105,7 +105,7 @@ impl Block {
     }
 
     /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
         let branch = self.attention.forward(self.attention_norm.forward(x.clone(), with), with);
         let x = with.residual(x, with.dropout(branch, self.dropout));
         let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), with), with);
@@ -114,7 +114,7 @@ impl Block {
 }
 
 impl Attention {
-    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
         let qkv = self.queries_keys_values.forward(x, with); // [batch, time, 3 × width]
         let mixed = with.causal_attention(qkv, self.heads, self.dropout); // [batch, time, width]
         self.projection.forward(mixed, with)
@@ -122,7 +122,7 @@ impl Attention {
 }
 
 impl FeedForward {
-    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
         let hidden = with.gelu(self.widening.forward(x, with)); // [batch, time, 4 × width]
         self.projection.forward(hidden, with)
     }
@@ -155,7 +155,7 @@ mod tests {
 
     fn gradients(gpt: &Gpt) -> burn::tensor::Gradients {
         let device = Device::flex();
-        let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
+        let with = Ops::new(Engine::Flex, Precision::F32).unwrap();
         let logits = gpt.forward(Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device), with);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
         with.cross_entropy(logits.reshape([12, 20]), targets, 0.0).backward()

@@ -6,7 +6,7 @@ use burn::{
 };
 
 use super::Init;
-use crate::engine::Arithmetic;
+use crate::engine::Ops;
 
 /// y = x wᵀ + b.
 #[derive(Module, Debug)]
@@ -29,7 +29,7 @@ impl Linear {
     }
 
     /// x [.., in]; out [.., out].
-    pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Arithmetic) -> Tensor<D> {
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Ops) -> Tensor<D> {
         with.linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
@@ -48,7 +48,7 @@ impl LayerNorm {
     }
 
     /// x [.., width]; out [.., width].
-    pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Arithmetic) -> Tensor<D> {
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Ops) -> Tensor<D> {
         with.layer_norm(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }

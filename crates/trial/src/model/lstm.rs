@@ -8,7 +8,7 @@ use burn::{
 use kiln_core::kinds;
 
 use super::Init;
-use crate::engine::{Arithmetic, LstmState, LstmWeights};
+use crate::engine::{LstmState, LstmWeights, Ops};
 
 /// Bound of the token table's and the projection's initial weights. Source: word_language_model's `init_weights`.
 const BOUND: f64 = 0.1;
@@ -47,7 +47,7 @@ impl Lstm {
 
     /// tokens [batch, time], and the states that the windows before left; out: logits [batch, time, vocabulary] and the states now.
     /// Random: dropout.
-    pub fn forward(&self, tokens: Tensor<2, Int>, before: Option<LstmState>, with: Arithmetic) -> (Tensor<3>, LstmState) {
+    pub fn forward(&self, tokens: Tensor<2, Int>, before: Option<LstmState>, with: Ops) -> (Tensor<3>, LstmState) {
         let x = with.dropout(with.embedding(self.token_table.val(), tokens), self.dropout); // [batch, time, width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
         let (x, after) = with.lstm(x, &layers, before, self.dropout); // [batch, time, hidden]

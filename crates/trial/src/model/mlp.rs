@@ -8,7 +8,7 @@ use burn::{
 use kiln_core::kinds;
 
 use super::{Init, Linear};
-use crate::engine::Arithmetic;
+use crate::engine::Ops;
 
 /// The multilayer perceptron over the last `context` tokens.
 #[derive(Module, Debug)]
@@ -32,7 +32,7 @@ impl Mlp {
     }
 
     /// tokens [batch, time]; out: logits [batch, time, vocabulary].
-    pub fn forward(&self, tokens: Tensor<2, Int>, with: Arithmetic) -> Tensor<3> {
+    pub fn forward(&self, tokens: Tensor<2, Int>, with: Ops) -> Tensor<3> {
         let ([batch, time], [_, width]) = (tokens.dims(), self.token_table.dims());
         let there = self.windows(Tensor::ones([1, time], &tokens.device())).float().unsqueeze_dim::<4>(3); // [1, time, context, 1]
         let there = there.cast(FloatDType::from(self.token_table.val().dtype()));

@@ -1,19 +1,19 @@
 //! One file per architecture. Input: the catalog's shape and a seed. Output: logits. Losses, precision and devices are handled
 //! elsewhere.
 
-mod boxed;
-mod given;
+mod erased;
 mod gpt;
 mod init;
+mod initial_values;
 mod layers;
 mod lstm;
 mod matmul;
 mod mlp;
-mod own;
 mod panel_lstm;
 mod resnet;
 mod seq2seq;
-mod stored;
+mod storage;
+mod user_model;
 
 use burn::{
     module::Module,
@@ -26,22 +26,22 @@ pub use kiln_core::kinds::{
     data::{ImageShape, PanelShape},
 };
 
-pub use boxed::BoxedModel;
-pub use given::{GivenValues, with_values};
+pub use erased::BoxedModel;
 pub use gpt::Gpt;
 pub use init::Init;
+pub use initial_values::{GivenValues, with_values};
 pub use layers::{LayerNorm, Linear};
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
-pub use own::{OwnModel, Registry, Samples};
 pub use panel_lstm::PanelLstm;
 pub use resnet::Resnet;
 pub use seq2seq::{Cache, Pairs, Seq2seq};
-pub use stored::stored;
+pub use storage::stored;
+pub use user_model::{OwnModel, Registry, Samples};
 
 use crate::{
-    engine::{Arithmetic, LstmState, RunningStats},
+    engine::{LstmState, Ops, RunningStats},
     error::TrialError,
 };
 
@@ -75,7 +75,7 @@ pub enum Input {
 }
 
 /// State that a recurrent network carries over from earlier windows; always `None` for other networks.
-pub type Memory = Option<LstmState>;
+pub type RecurrentMemory = Option<LstmState>;
 
 const KINDS_FIT: &str = "the plan lets a model read only the kind of data it is for";
 
@@ -119,7 +119,7 @@ impl Network {
 
     /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A recurrent language model begins from `memory` and
     /// leaves there what it remembers. Random: dropout.
-    pub fn forward(&self, input: Input, memory: &mut Memory, with: Arithmetic) -> Tensor<2> {
+    pub fn forward(&self, input: Input, memory: &mut RecurrentMemory, with: Ops) -> Tensor<2> {
         match (self, input) {
             (Self::Gpt(gpt), Input::Text(tokens)) => by_target(gpt.forward(tokens, with)),
             (Self::Lstm(lstm), Input::Text(tokens)) => {
@@ -259,7 +259,7 @@ mod tests {
         let network = Network::new(&shape, Some(of_text(65)), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
         let tokens = Tensor::from_data([[1, 2, 3, 4, 5, 6, 7, 8]], &device);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 8, 9], &device);
-        let with = Arithmetic::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
+        let with = Ops::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
         let loss =
             with.cross_entropy(network.forward(Input::Text(tokens), &mut None, with), targets, 0.0).into_data().iter::<f64>().next().unwrap() / 8.0;
         assert!((loss - 65.0_f64.ln()).abs() < 0.1, "{loss}");
@@ -275,7 +275,7 @@ mod tests {
             let shape: kinds::Model = serde_yaml::from_str(text).unwrap();
             let device = Device::flex();
             let network = Network::new(&shape, Some(of_text(20)), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
-            let with = Arithmetic::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
+            let with = Ops::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
             let logits = |tokens: [i64; 6]| -> Vec<f32> {
                 let tokens = Tensor::<1, Int>::from_data(tokens, &device).unsqueeze();
                 network.forward(Input::Text(tokens), &mut None, with).into_data().try_to_vec().unwrap()

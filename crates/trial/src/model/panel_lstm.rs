@@ -8,7 +8,7 @@ use burn::{
 use kiln_core::kinds::{self, data::PanelShape};
 
 use super::{Init, Linear, lstm::Layer};
-use crate::engine::{Arithmetic, LstmWeights};
+use crate::engine::{LstmWeights, Ops};
 
 #[derive(Module, Debug)]
 pub struct PanelLstm {
@@ -32,7 +32,7 @@ impl PanelLstm {
     }
 
     /// features [batch, time, features], symbols [batch]; out [batch, 1]. Random: dropout.
-    pub fn forward(&self, features: Tensor<3>, symbols: Tensor<1, Int>, with: Arithmetic) -> Tensor<2> {
+    pub fn forward(&self, features: Tensor<3>, symbols: Tensor<1, Int>, with: Ops) -> Tensor<2> {
         let [batch, time, _] = features.dims();
         let features = features.cast(FloatDType::from(self.symbol_table.val().dtype()));
         let symbol = with.embedding(self.symbol_table.val(), symbols.reshape([batch, 1])); // [batch, 1, symbol_width]

@@ -8,7 +8,7 @@ use burn::{
 use kiln_core::kinds::{self, Stem, data::ImageShape};
 
 use super::{Init, Linear};
-use crate::engine::{After, Arithmetic, ConvGeometry, ConvNormWeights, RunningStats};
+use crate::engine::{After, ConvGeometry, ConvNormWeights, Ops, RunningStats};
 
 /// The residual network.
 #[derive(Module, Debug)]
@@ -61,7 +61,7 @@ impl Resnet {
     }
 
     /// images [batch, channels, height, width]; out: logits [batch, classes]. In training moves the norms' running statistics.
-    pub fn forward(&self, images: Tensor<4>, with: Arithmetic) -> Tensor<2> {
+    pub fn forward(&self, images: Tensor<4>, with: Ops) -> Tensor<2> {
         let mut x = self.stem.forward(images, After::Relu, with); // [batch, width, height, width]
         if self.pools {
             x = with.max_pool(x); // [batch, width, height / 2, width / 2]
@@ -122,7 +122,7 @@ impl BlockPlan {
 
 impl Block {
     /// x [batch, inputs, height, width]; out [batch, outputs, …].
-    fn forward(&self, x: Tensor<4>, with: Arithmetic) -> Tensor<4> {
+    fn forward(&self, x: Tensor<4>, with: Ops) -> Tensor<4> {
         let around = match &self.shortcut {
             Some(shortcut) => shortcut.forward(x.clone(), After::Nothing, with),
             None => x.clone(),
@@ -146,7 +146,7 @@ impl ConvNorm {
         }
     }
 
-    fn forward(&self, x: Tensor<4>, after: After, with: Arithmetic) -> Tensor<4> {
+    fn forward(&self, x: Tensor<4>, after: After, with: Ops) -> Tensor<4> {
         let [_, _, kernel, _] = self.weight.dims();
         let geometry = ConvGeometry { stride: self.stride, padding: kernel / 2 };
         let weights = ConvNormWeights { weight: self.weight.val(), gain: self.gain.val(), shift: self.shift.val(), stats: self.stats.clone() };

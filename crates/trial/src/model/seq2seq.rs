@@ -11,7 +11,7 @@ use burn::{
 use kiln_core::kinds;
 
 use super::{Init, Linear};
-use crate::engine::{AddedToScores, Arithmetic};
+use crate::engine::{AddedToScores, Ops};
 
 /// The encoder-decoder transformer.
 #[derive(Module, Debug)]
@@ -140,7 +140,7 @@ impl Seq2seq {
     }
 
     /// Logits [batch, response_len, vocabulary] of the tokens that follow each of `decoder_inputs`. Random: dropout.
-    pub fn forward(&self, pairs: Pairs, with: Arithmetic) -> Tensor<3> {
+    pub fn forward(&self, pairs: Pairs, with: Ops) -> Tensor<3> {
         let Pairs { prompts, prompt_lengths, decoder_inputs } = pairs;
         let mask = padding_mask(prompts.dims(), prompt_lengths); // [batch, 1, 1, prompt_len]
         let prompts = self.encode(prompts, mask.clone(), with); // [batch, prompt_len, width]
@@ -153,7 +153,7 @@ impl Seq2seq {
     }
 
     /// Runs the encoder: prompts [batch, prompt_len] to [batch, prompt_len, width], which the decoder attends to.
-    fn encode(&self, prompts: Tensor<2, Int>, mask: Tensor<4>, with: Arithmetic) -> Tensor<3> {
+    fn encode(&self, prompts: Tensor<2, Int>, mask: Tensor<4>, with: Ops) -> Tensor<3> {
         let [_, time] = prompts.dims();
         let added = with.added_to_scores(Some(self.encoder.positions.bias(0, time, time, with)), Some(mask));
         let x = with.dropout(with.embedding(self.token_table.val(), prompts), self.dropout);
@@ -162,14 +162,14 @@ impl Seq2seq {
     }
 
     /// x [batch, time, width]; out [batch, time, vocabulary].
-    fn logits(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn logits(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
         let x = with.dropout(with.rms_norm(x, self.decoder.final_norm.val()), self.dropout);
         // The table serves as the head; its rows are as long as an embedding's.
         with.linear(x.div_scalar((self.width as f64).sqrt()), self.token_table.val(), None)
     }
 
     /// The cache for responses to prompts [rows, prompt_len] of which `lengths` [rows] tokens count.
-    pub fn begin(&self, prompts: Tensor<2, Int>, lengths: Tensor<1, Int>, with: Arithmetic) -> Cache {
+    pub fn begin(&self, prompts: Tensor<2, Int>, lengths: Tensor<1, Int>, with: Ops) -> Cache {
         let mask = padding_mask(prompts.dims(), lengths);
         let prompts = self.encode(prompts, mask.clone(), with);
         let of_prompts = self.decoder.blocks.iter().map(|block| block.cross_attention.keys_values(prompts.clone(), with)).collect();
@@ -178,7 +178,7 @@ impl Seq2seq {
 
     /// Logits [rows, vocabulary] of what follows `tokens` [rows], each the next of its row's response; the first one is the start
     /// token. The cache then holds these too.
-    pub fn go_on(&self, tokens: Tensor<1, Int>, cache: &mut Cache, with: Arithmetic) -> Tensor<2> {
+    pub fn go_on(&self, tokens: Tensor<1, Int>, cache: &mut Cache, with: Ops) -> Tensor<2> {
         let time = cache.written + 1;
         let own = with.added_to_scores(Some(self.decoder.positions.bias(cache.written, 1, time, with)), None);
         let of_prompts = with.added_to_scores(None, Some(cache.mask.clone()));
@@ -211,7 +211,7 @@ impl EncoderBlock {
     }
 
     /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
         self.feed_forward.forward(self.attention.forward(x, added, with), with)
     }
 }
@@ -226,7 +226,7 @@ impl DecoderBlock {
     }
 
     /// x [batch, response_len, width] and prompts [batch, prompt_len, width]; out as x.
-    fn forward(&self, x: Tensor<3>, prompts: Tensor<3>, own: &AddedToScores, of_prompts: &AddedToScores, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, prompts: Tensor<3>, own: &AddedToScores, of_prompts: &AddedToScores, with: Ops) -> Tensor<3> {
         let x = self.attention.forward(x, own, with);
         let x = self.cross_attention.look(x, self.cross_attention.keys_values(prompts, with), of_prompts, with);
         self.feed_forward.forward(x, with)
@@ -239,7 +239,7 @@ impl DecoderBlock {
         before: Option<Tensor<3>>,
         of_prompt: Tensor<3>,
         [own, of_prompts]: [&AddedToScores; 2],
-        with: Arithmetic,
+        with: Ops,
     ) -> (Tensor<3>, Tensor<3>) {
         let attention = &self.attention;
         let normed = with.rms_norm(x.clone(), attention.norm.val());
@@ -270,7 +270,7 @@ impl Attention {
     }
 
     /// To itself: x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
         let normed = with.rms_norm(x.clone(), self.norm.val());
         let qkv = with.linears(normed, &[self.queries.val(), self.keys.val(), self.values.val()]); // [batch, time, 3 × inner]
         let mixed = with.self_attention(qkv, added, self.heads, self.dropout); // [batch, time, inner]
@@ -278,18 +278,18 @@ impl Attention {
     }
 
     /// To keys and values [batch, time', 2 × inner]: x [batch, time, width], and so is the result.
-    fn look(&self, x: Tensor<3>, keys_values: Tensor<3>, added: &AddedToScores, with: Arithmetic) -> Tensor<3> {
+    fn look(&self, x: Tensor<3>, keys_values: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
         let queries = with.linear(with.rms_norm(x.clone(), self.norm.val()), self.queries.val(), None); // [batch, time, inner]
         let mixed = with.attention_to(queries, keys_values, added, self.heads, self.dropout);
         self.add(x, mixed, with)
     }
 
     /// y [batch, time, width]; out [batch, time, 2 × inner].
-    fn keys_values(&self, y: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn keys_values(&self, y: Tensor<3>, with: Ops) -> Tensor<3> {
         with.linears(y, &[self.keys.val(), self.values.val()])
     }
 
-    fn add(&self, x: Tensor<3>, mixed: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn add(&self, x: Tensor<3>, mixed: Tensor<3>, with: Ops) -> Tensor<3> {
         with.residual(x, with.dropout(self.output.forward(mixed, with), self.dropout))
     }
 }
@@ -309,7 +309,7 @@ impl FeedForward {
     }
 
     /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, with: Arithmetic) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
         let hidden = with.relu(self.widening.forward(with.rms_norm(x.clone(), self.norm.val()), with)); // [batch, time, hidden]
         let branch = self.projection.forward(with.dropout(hidden, self.dropout), with);
         with.residual(x, with.dropout(branch, self.dropout))
@@ -328,7 +328,7 @@ impl Positions {
     }
 
     /// The bias [heads, queries, keys] where the queries stand at places `first`, `first` + 1, … and the keys at 0, 1, ….
-    fn bias(&self, first: usize, queries: usize, keys: usize, with: Arithmetic) -> Tensor<3> {
+    fn bias(&self, first: usize, queries: usize, keys: usize, with: Ops) -> Tensor<3> {
         let table = self.table.val();
         let device = if table.is_autodiff() { table.device().inner() } else { table.device() };
         let found = self.buckets([first, queries, keys], &device);

@@ -7,7 +7,7 @@ use kiln_core::{
     plan::TrialFile,
     record::{
         Checkpoints,
-        checkpoint::{Found, HEADER},
+        checkpoint::{HEADER, UsableCheckpoint},
     },
     spec::{AfterTraining, Checkpoint},
 };
@@ -48,7 +48,7 @@ const LOOP: &str = "loop";
 
 /// The point from which an attempt resumes.
 #[derive(Clone, Debug)]
-pub(crate) struct Start {
+pub(crate) struct ResumePoint {
     pub(crate) step: u64,
     pub(crate) state: LoopState,
     pub(crate) optimizer: Counters,
@@ -79,7 +79,7 @@ impl Keeper {
     /// The checkpoint to resume from, and the reasons why newer ones were refused.
     ///
     /// Errors: the folder cannot be read, or its content cannot be removed.
-    pub(crate) fn start(&mut self) -> Result<(Option<Start>, Vec<String>), TrialError> {
+    pub(crate) fn start(&mut self) -> Result<(Option<ResumePoint>, Vec<String>), TrialError> {
         let unreadable = |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
         let found = self.checkpoints.newest(understood).map_err(unreadable)?;
         self.lowest = self.checkpoints.lowest_loss().unwrap_or(f64::INFINITY);
@@ -138,12 +138,12 @@ impl Keeper {
 }
 
 /// Reads the training state of a checkpoint.
-fn understood(Found { header, folder }: Found) -> Result<Start, String> {
+fn understood(UsableCheckpoint { header, folder }: UsableCheckpoint) -> Result<ResumePoint, String> {
     let missing = [MODEL_FILE, TRAINING_FILE].into_iter().find(|name| !header.files.contains_key(*name));
     if let Some(name) = missing {
         return Err(format!("{HEADER} does not list {name}"));
     }
     let state: TrainingState =
         serde_json::from_value(header.training).map_err(|error| format!("{HEADER}: {error}; was it written by another version of kiln?"))?;
-    Ok(Start { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder })
+    Ok(ResumePoint { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder })
 }

@@ -10,7 +10,7 @@ use kiln_core::{
 
 use crate::{
     TrialError,
-    data::{BatchSchedule, EvaluationSchedule, Loader, LoaderOptions, Opened, Source},
+    data::{BatchLoader, BatchSchedule, EvaluationSchedule, LoaderOptions, Opened, Source},
 };
 
 /// Number of steps, and the content of one.
@@ -43,7 +43,7 @@ impl StepPlan {
 
 /// Everything that feeds a training.
 pub(crate) struct Feed {
-    pub(crate) loader: Loader,
+    pub(crate) loader: BatchLoader,
     /// `None` where nothing is kept for validation.
     pub(crate) validation: Option<Validation>,
 }
@@ -57,8 +57,8 @@ pub(crate) struct Validation {
 
 impl Validation {
     /// The batches of one evaluation.
-    pub(crate) fn loader(&self) -> Loader {
-        Loader::evaluating(Arc::clone(&self.source), self.schedule, self.options)
+    pub(crate) fn loader(&self) -> BatchLoader {
+        BatchLoader::evaluating(Arc::clone(&self.source), self.schedule, self.options)
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn plan_feed(file: &TrialFile, data: &Opened) -> Result<(StepPlan, Ba
         tokens_per_sample: tokens,
         targets_per_sample: targets,
     };
-    let loader = Loader::new(Arc::clone(&data.train), schedule.clone(), loader_options(file));
+    let loader = BatchLoader::new(Arc::clone(&data.train), schedule.clone(), loader_options(file));
     Ok((plan, schedule, Feed { loader, validation: validation(file, data) }))
 }
 

@@ -1,7 +1,7 @@
 //! One model on one device, in training: forward, backward, accumulation, update, evaluation. The training loop decides the order;
 //! nothing here reads a clock. Losses stay on the device until they are read.
 
-mod kept;
+mod checkpoint;
 
 use std::{collections::BTreeMap, fmt::Debug};
 
@@ -18,23 +18,23 @@ use kiln_core::{
     spec::CpuThreads,
 };
 
-pub(super) use kept::{Beginning, MODEL_FILE, Saved, TRAINING_FILE};
+pub(super) use checkpoint::{Beginning, MODEL_FILE, SavedLearner, TRAINING_FILE};
 
 use super::{
     DeviceBatch, HostBatch,
-    objective::{Scores, Target},
+    decoder::Responding,
+    generation::Writing,
+    objective::{BatchTarget, Scores},
     optimizer::{self, NamedValues, Updater},
-    respond::Writing,
-    responding::Responding,
-    saved::{Leaving, Named},
     step::{self, MicroBatch, StepRunner, StepState},
     step_clock::{StepClock, WallClock},
-    trainee::Copying,
+    tensor_file::{NamedTensors, OutgoingTensor},
+    trainable::Copying,
 };
 use crate::{
-    engine::{self, AllocatorStats, Arithmetic, EngineDevice, HostCopy, guard, guard_result},
+    engine::{self, AllocatorStats, EngineDevice, HostCopy, Ops, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Input, Matmul, Memory, Network, Registry, check_outputs, stored, with_values},
+    model::{GivenValues, Init, Input, Matmul, Network, RecurrentMemory, Registry, check_outputs, stored, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -42,7 +42,7 @@ use crate::{
 pub struct Learner {
     device: EngineDevice,
     host_copy: HostCopy,
-    work: Work,
+    work: LearnerWork,
     seed: u64,
     replica: Replica,
     /// The `model` section.
@@ -51,7 +51,7 @@ pub struct Learner {
     skipped_steps: Option<u64>,
     evaluation: Option<Evaluated>,
     /// State of a recurrent network during the current evaluation.
-    evaluation_memory: Memory,
+    evaluation_memory: RecurrentMemory,
 }
 
 /// One of several networks that share a step's batches.
@@ -74,17 +74,17 @@ impl Replica {
 /// The current evaluation.
 #[derive(Debug)]
 struct Evaluated {
-    /// On the device; see [`Target::sums`].
+    /// On the device; see [`BatchTarget::sums`].
     sums: Tensor<1>,
     targets: u64,
     /// Target of the first batch: it defines the meaning of the sums.
-    target: Target,
+    target: BatchTarget,
     outputs: usize,
 }
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one per process")]
-enum Work {
+enum LearnerWork {
     Training { state: StepState, runner: Box<dyn StepRunner> },
     Products { factors: Matmul, per_step: u64 },
 }
@@ -119,7 +119,7 @@ impl Learner {
             return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
         };
         let device = EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
-        let arithmetic = Arithmetic::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
+        let arithmetic = Ops::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
         device.set_precision(train.precision)?;
         device.set_cudnn_benchmark(train.cudnn_benchmark)?;
         let runner = step::runner(file, &device)?;
@@ -127,7 +127,7 @@ impl Learner {
         let work = guard_result(|| match &file.model {
             kinds::Model::Matmul(shape) => {
                 let per_step = train.batch_size * train.grad_accumulation;
-                Ok(Work::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
+                Ok(LearnerWork::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
             }
             shape => {
                 let drawn = Network::with(registry, shape, input, &init)?;
@@ -141,7 +141,7 @@ impl Learner {
                 state.own_input = input.filter(|_| matches!(file.model, kinds::Model::Custom(_)));
                 state.label_smoothing = train.label_smoothing;
                 state.carries_memory = file.data.is_contiguous();
-                Ok(Work::Training { state, runner })
+                Ok(LearnerWork::Training { state, runner })
             }
         })?;
         let pin_memory = file.data.loader().map(|loader| loader.pin_memory).unwrap_or_default();
@@ -162,27 +162,27 @@ impl Learner {
     /// Trainable parameters of the built model.
     pub fn parameters(&self) -> u64 {
         match &self.work {
-            Work::Training { state, .. } => state.network().num_params() as u64,
-            Work::Products { .. } => 0,
+            LearnerWork::Training { state, .. } => state.network().num_params() as u64,
+            LearnerWork::Products { .. } => 0,
         }
     }
 
     /// Addresses of each parameter's first element in the device's memory, for tests; empty for engine flex.
     pub fn parameter_addresses(&self) -> Vec<usize> {
         match &self.work {
-            Work::Training { state, .. } => state.updater.parameter_addresses(),
-            Work::Products { .. } => Vec::new(),
+            LearnerWork::Training { state, .. } => state.updater.parameter_addresses(),
+            LearnerWork::Products { .. } => Vec::new(),
         }
     }
 
     /// FLOPs per sample as a user's own model reports them; `None` for other models.
     pub(crate) fn own_flops_per_sample(&self) -> Option<u64> {
         match &self.work {
-            Work::Training { state, .. } => match state.network() {
+            LearnerWork::Training { state, .. } => match state.network() {
                 Network::Own(model) => model.flops_per_sample(),
                 _ => None,
             },
-            Work::Products { .. } => None,
+            LearnerWork::Products { .. } => None,
         }
     }
 
@@ -214,7 +214,7 @@ impl Learner {
     pub(crate) fn step_clock(&self, now: u64) -> Box<dyn StepClock> {
         #[cfg(feature = "libtorch")]
         if self.device.is_cuda() {
-            return Box::new(super::step_clock::EventClock::<engine::cuda::Moment>::new());
+            return Box::new(super::step_clock::EventClock::<engine::cuda::DeviceMoment>::new());
         }
         Box::new(WallClock::new(now))
     }
@@ -225,7 +225,7 @@ impl Learner {
         if total_targets == 0 {
             return Err(TrialError::Failed(format!("step {step} has no target to predict")));
         }
-        let Work::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
         runner.micro_step(state, MicroBatch { batch, micro: micro as usize, seed: mixed_seed(self.seed, step, micro), total_targets })
     }
 
@@ -233,8 +233,8 @@ impl Learner {
     pub(super) fn sum_gradients(replicas: &mut [Self]) -> Result<(), TrialError> {
         guard_result(|| {
             let updaters = replicas.iter_mut().filter_map(|replica| match &mut replica.work {
-                Work::Training { state, .. } => Some(&mut state.updater),
-                Work::Products { .. } => None,
+                LearnerWork::Training { state, .. } => Some(&mut state.updater),
+                LearnerWork::Products { .. } => None,
             });
             Updater::sum(updaters)
         })
@@ -244,34 +244,34 @@ impl Learner {
     pub(super) fn first_difference(replicas: &[Self]) -> Result<Option<String>, TrialError> {
         guard_result(|| {
             let networks = replicas.iter().filter_map(|replica| match &replica.work {
-                Work::Training { state, .. } => Some(state.network()),
-                Work::Products { .. } => None,
+                LearnerWork::Training { state, .. } => Some(state.network()),
+                LearnerWork::Products { .. } => None,
             });
-            let parameters: Vec<Named> = networks.map(optimizer::leaving_parameters).collect();
+            let parameters: Vec<NamedTensors> = networks.map(optimizer::leaving_parameters).collect();
             let Some((first, others)) = parameters.split_first() else { return Ok(None) };
-            let differs = |at: usize, values: &Leaving| others.iter().any(|other| !other[at].1.is_same(values));
+            let differs = |at: usize, values: &OutgoingTensor| others.iter().any(|other| !other[at].1.is_same(values));
             Ok(first.iter().enumerate().find(|(at, (_, values))| differs(*at, values)).map(|(_, (path, _))| path.clone()))
         })
     }
 
     /// A recurrent network forgets: the next batch is the first of its epoch.
     pub fn begin_epoch(&mut self) {
-        if let Work::Training { state, .. } = &mut self.work {
+        if let LearnerWork::Training { state, .. } = &mut self.work {
             state.memories.clear();
         }
     }
 
     /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does not wait.
     pub fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
-        let Work::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
         runner.update(state, learning_rate)
     }
 
     /// The allocator's peak, recorded work included; `None` on the CPU.
     pub(crate) fn peak_allocated_bytes(&self) -> Option<u64> {
         let recorded = match &self.work {
-            Work::Training { runner, .. } => runner.peak_allocated_bytes(),
-            Work::Products { .. } => None,
+            LearnerWork::Training { runner, .. } => runner.peak_allocated_bytes(),
+            LearnerWork::Products { .. } => None,
         };
         Some(self.allocator()?.peak_allocated_bytes).max(recorded)
     }
@@ -279,14 +279,14 @@ impl Learner {
     /// Note for the trial's row about the way its steps were run.
     pub fn step_note(&self) -> Option<String> {
         match &self.work {
-            Work::Training { runner, .. } => runner.note(),
-            Work::Products { .. } => None,
+            LearnerWork::Training { runner, .. } => runner.note(),
+            LearnerWork::Products { .. } => None,
         }
     }
 
     /// The mean loss of each step since the last call, in nats per target, in order. Waits for the device.
     pub fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
-        let Work::Training { state, .. } = &mut self.work else { return Ok(Vec::new()) };
+        let LearnerWork::Training { state, .. } = &mut self.work else { return Ok(Vec::new()) };
         let losses = state.take_losses();
         if losses.is_empty() {
             return Ok(Vec::new());
@@ -303,7 +303,7 @@ impl Learner {
 
     /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, .. } = &self.work else { return Err(not_trained()) };
         let arithmetic = state.arithmetic.evaluating();
         let counted = batch.counted_targets;
         let mut memory = self.evaluation_memory.take();
@@ -345,8 +345,8 @@ impl Learner {
     /// They come after what `memory` holds, and a recurrent model leaves there what it remembers then. Waits for the device.
     ///
     /// Errors: a model that reads no text, too little memory.
-    pub fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
-        let Self { work: Work::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
+    pub fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
+        let Self { work: LearnerWork::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
         let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
         guard_result(|| {
             let input = Input::Text(host_copy.whole_numbers(&tokens, [1, tokens.len()])?);
@@ -357,7 +357,7 @@ impl Learner {
         })
     }
 
-    /// Responses to prompts, token ids without the end token: no gradient, no dropout. `heed` hears how many tokens are written, and may
+    /// Responses to prompts, token ids without the end token: no gradient, no dropout. `on_progress` hears how many tokens are written, and may
     /// stop it. Waits for the device.
     ///
     /// Errors: a model that answers no prompts, too little memory.
@@ -365,11 +365,11 @@ impl Learner {
         &mut self,
         writing: &Writing,
         prompts: &[&[u32]],
-        mut heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+        mut on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        let Self { work: Work::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
+        let Self { work: LearnerWork::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
         let mut responding = Responding::new(state.network(), host_copy, state.arithmetic.evaluating(), writing)?;
-        writing.respond(&mut responding, prompts, &mut heed)
+        writing.respond(&mut responding, prompts, &mut on_progress)
     }
 
     /// The same for comparisons: the pad token starts a response, `end` ends it.
@@ -380,7 +380,7 @@ impl Learner {
 
     /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.
     pub fn product(&mut self) -> Result<(), TrialError> {
-        let Work::Products { factors, per_step } = &self.work else {
+        let LearnerWork::Products { factors, per_step } = &self.work else {
             return Err(TrialError::Bad("only `model.kind` matmul multiplies matrices".to_owned()));
         };
         guard(|| (0..*per_step).for_each(|_| drop(factors.product())))
@@ -419,16 +419,16 @@ impl Learner {
     /// The gradient of the current step by parameter path, for comparisons. Waits for the device.
     pub fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
-            Work::Training { state, .. } => guard_result(|| state.updater.gradients()),
-            Work::Products { .. } => Err(not_trained()),
+            LearnerWork::Training { state, .. } => guard_result(|| state.updater.gradients()),
+            LearnerWork::Products { .. } => Err(not_trained()),
         }
     }
 
     /// The parameters by path, for comparisons. Waits for the device.
     pub fn parameter_values(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
-            Work::Training { state, .. } => guard_result(|| optimizer::parameters(state.network())),
-            Work::Products { .. } => Err(not_trained()),
+            LearnerWork::Training { state, .. } => guard_result(|| optimizer::parameters(state.network())),
+            LearnerWork::Products { .. } => Err(not_trained()),
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Evaluation {
 
 /// Position of a row of `epochs.csv`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EpochPlace {
     pub(crate) epoch: u64,
     pub(crate) step: u64,
     /// CLOCK_MONOTONIC.
@@ -132,7 +132,7 @@ impl Ledger {
                 divergence = Some(Divergence { step: step.step, loss });
             }
             if step.ends_row {
-                self.add_epoch(Place { epoch: step.epoch, step: step.step, at: step.ended }, None, tables)?;
+                self.add_epoch(EpochPlace { epoch: step.epoch, step: step.step, at: step.ended }, None, tables)?;
             }
         }
         tables.flush()?;
@@ -140,7 +140,7 @@ impl Ledger {
     }
 
     /// Writes a row of `epochs.csv` and starts the next one's mean.
-    pub(crate) fn add_epoch(&mut self, place: Place, evaluation: Option<Evaluation>, tables: &mut Tables) -> Result<(), TrialError> {
+    pub(crate) fn add_epoch(&mut self, place: EpochPlace, evaluation: Option<Evaluation>, tables: &mut Tables) -> Result<(), TrialError> {
         let mean = self.row_sum / self.row_steps as f64;
         let scores = evaluation.map(|evaluation| evaluation.scores);
         let valid_loss = scores.map(|scores| scores.loss);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((steps[0].run_seconds, steps[1].is_warmup, steps[2].is_warmup), (3.0, true, false));
         ledger
             .add_epoch(
-                Place { epoch: 2, step: 4, at: 5_000_000_000 },
+                EpochPlace { epoch: 2, step: 4, at: 5_000_000_000 },
                 Some(Evaluation { scores: Scores { loss: 2.0, ..Scores::default() }, seconds: 1.0 }),
                 &mut tables,
             )

@@ -28,8 +28,8 @@ const LEAST_SHARE: f64 = 0.01;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryWatch {
     is_on: bool,
-    resident: Series,
-    allocated: Series,
+    resident: MemorySeries,
+    allocated: MemorySeries,
 }
 
 impl MemoryWatch {
@@ -46,12 +46,12 @@ impl MemoryWatch {
     }
 
     /// Host memory that this process holds for itself.
-    pub(crate) fn resident(&self) -> &Series {
+    pub(crate) fn resident(&self) -> &MemorySeries {
         &self.resident
     }
 
     /// Device memory held by tensors.
-    pub(crate) fn allocated(&self) -> &Series {
+    pub(crate) fn allocated(&self) -> &MemorySeries {
         &self.allocated
     }
 }
@@ -71,20 +71,20 @@ fn own_pages(statm: &str) -> Option<u64> {
 
 /// Readings of one number, in bytes, each after a step.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Series {
+pub(crate) struct MemorySeries {
     readings: Vec<(u64, f64)>,
     /// One in so many readings is kept.
     stride: usize,
     seen: usize,
 }
 
-impl Default for Series {
+impl Default for MemorySeries {
     fn default() -> Self {
         Self { readings: Vec::new(), stride: 1, seen: 0 }
     }
 }
 
-impl Series {
+impl MemorySeries {
     fn add(&mut self, step: u64, bytes: Option<u64>) {
         let Some(bytes) = bytes else { return };
         if self.seen.is_multiple_of(self.stride) {
@@ -145,8 +145,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    fn series(readings: impl IntoIterator<Item = (u64, u64)>) -> Series {
-        let mut series = Series::default();
+    fn series(readings: impl IntoIterator<Item = (u64, u64)>) -> MemorySeries {
+        let mut series = MemorySeries::default();
         readings.into_iter().for_each(|(step, bytes)| series.add(step, Some(bytes)));
         series
     }
@@ -187,7 +187,7 @@ mod tests {
     fn too_few_readings_or_steps_have_no_slope() {
         assert_eq!(series((1..=4).map(|step| (step, step * MIB))).slope(), None);
         assert_eq!(series((1..=9).map(|reading| (7, reading * MIB))).slope(), None);
-        assert_eq!(Series::default().clear_growth(), None);
+        assert_eq!(MemorySeries::default().clear_growth(), None);
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
     fn a_watch_that_is_off_reads_nothing() {
         let mut off = MemoryWatch::new(false);
         (1..=9).for_each(|step| off.read(step, || panic!("nobody asks")));
-        assert_eq!((off.resident(), off.allocated()), (&Series::default(), &Series::default()));
+        assert_eq!((off.resident(), off.allocated()), (&MemorySeries::default(), &MemorySeries::default()));
         let mut on = MemoryWatch::new(true);
         (1..=9).for_each(|step| on.read(step, || Some(step * 3)));
         assert_eq!((on.resident().readings.len(), on.allocated().slope()), (9, Some(3.0)));

@@ -6,7 +6,9 @@
 mod batch;
 mod checkpoint;
 mod clock;
+mod decoder;
 mod feed;
+mod generation;
 mod interrupt;
 mod learner;
 mod ledger;
@@ -17,18 +19,16 @@ mod optimizer;
 mod outcome;
 mod pretrained;
 mod replicas;
-mod respond;
-mod responding;
 mod responses;
 mod sample;
-mod saved;
 mod schedule;
 mod step;
 mod step_clock;
 mod tables;
+mod tensor_file;
 mod text_scores;
 mod timing;
-mod trainee;
+mod trainable;
 mod training;
 
 use std::{collections::BTreeMap, io::Write, sync::atomic::AtomicBool};
@@ -42,12 +42,12 @@ use kiln_core::{
     record::{Message, TrialResult, message::PROTOCOL},
 };
 pub use learner::Learner;
-use learner::{Beginning, Saved};
+use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
-pub use outcome::Ended;
+pub use outcome::TrialEnded;
 
 use self::{
-    checkpoint::{Keeper, Start},
+    checkpoint::{Keeper, ResumePoint},
     clock::monotonic_nanoseconds,
     feed::{Feed, StepPlan, plan_feed, plan_products},
     ledger::Ledger,
@@ -57,13 +57,13 @@ use self::{
     pretrained::Pretrained,
     replicas::Parallel,
     responses::Responses,
-    sample::Sampler,
+    sample::TextSampler,
     schedule::Plateau,
     step_clock::StepClock,
     tables::Tables,
     timing::Timing,
-    trainee::Trainee,
-    training::{EarlyStop, Ending, Measured, Training},
+    trainable::Trainable,
+    training::{EarlyStopping, Ending, Training, TrainingFigures},
 };
 use crate::{TrialError, data, engine::guard_result, model::Registry};
 
@@ -76,7 +76,7 @@ const NO_FLOPS: &str = "the model does not report them (`OwnModel::flops_per_sam
 ///
 /// `registry` has the users' own models that the file may name.
 /// `is_interrupted` becoming true stops it after the current step.
-pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_interrupted: &AtomicBool) -> Ended {
+pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_interrupted: &AtomicBool) -> TrialEnded {
     let mut result = empty_result(file);
     let mut messages = Messenger::new(out, monotonic_nanoseconds());
     let trained = guard_result(|| {
@@ -89,7 +89,7 @@ pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_inter
     }
     // The parent is gone, so the error cannot be reported.
     let _ = messages.send(&Message::Finished { outcome: result.outcome, reason: result.reason.clone() });
-    Ended { result, exit_status }
+    TrialEnded { result, exit_status }
 }
 
 /// Everything between the first message and the last; `result` learns what is known as soon as it is.
@@ -104,7 +104,7 @@ fn train<W: Write>(
     let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
     let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
-    let saved = start.as_ref().map(|start| Saved::read(&start.folder, start.optimizer)).transpose()?;
+    let saved = start.as_ref().map(|start| SavedLearner::read(&start.folder, start.optimizer)).transpose()?;
     let pretrained = file.train.initial_weights.as_ref().filter(|_| saved.is_none()).map(|named| Pretrained::read(named, &file.model)).transpose()?;
     let beginning = match (&saved, &pretrained) {
         (Some(saved), _) => Beginning::Saved(saved),
@@ -139,7 +139,7 @@ fn train<W: Write>(
         messages.send(&Message::Resumed { step: start.step })?;
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    let setting = Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
+    let setting = TrainingSetting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
     let ended = match replicas.pop() {
         Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
         last => train_with(file, setting, Parallel::new(replicas.into_iter().chain(last).collect()), result),
@@ -155,10 +155,10 @@ fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResul
 }
 
 /// Everything a training needs besides its file and its trainee.
-struct Setting<'a, 'b, W: Write> {
+struct TrainingSetting<'a, 'b, W: Write> {
     plan: StepPlan,
     feed: Option<Feed>,
-    sampler: Option<Sampler>,
+    sampler: Option<TextSampler>,
     responses: Option<Responses>,
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
@@ -166,16 +166,16 @@ struct Setting<'a, 'b, W: Write> {
     clock: Box<dyn StepClock>,
     keeper: Option<Keeper>,
     /// The point at which an earlier attempt stopped.
-    start: Option<Start>,
+    start: Option<ResumePoint>,
 }
 
-fn train_with<T: Trainee, W: Write>(
+fn train_with<T: Trainable, W: Write>(
     file: &TrialFile,
-    setting: Setting<'_, '_, W>,
+    setting: TrainingSetting<'_, '_, W>,
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let Setting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
+    let TrainingSetting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
     let now = clock.now();
     messages.restart(now);
     clock.restart(now);
@@ -191,9 +191,9 @@ fn train_with<T: Trainee, W: Write>(
         tables,
         messages,
         is_interrupted,
-        measured: Measured::default(),
+        measured: TrainingFigures::default(),
         plateau: Plateau::new(&file.train.learning_rate_schedule),
-        early_stop: EarlyStop::new(file.train.early_stop.as_ref()),
+        early_stop: EarlyStopping::new(file.train.early_stop.as_ref()),
         memory: MemoryWatch::new(file.train.memory.watch),
         keeper,
     };
@@ -228,7 +228,7 @@ fn train_with<T: Trainee, W: Write>(
 struct Prepared {
     plan: StepPlan,
     feed: Option<Feed>,
-    sampler: Option<Sampler>,
+    sampler: Option<TextSampler>,
     responses: Option<Responses>,
     input: Option<InputShape>,
     notice: Option<String>,
@@ -237,12 +237,12 @@ struct Prepared {
 /// Reads the data, plans the steps, and reports what is dropped.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
-        let (sampler, responses) = (Sampler::new(file, None)?, Responses::new(file, None)?);
+        let (sampler, responses) = (TextSampler::new(file, None)?, Responses::new(file, None)?);
         return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, responses, input: None, notice: None });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
-    let sampler = Sampler::new(file, opened.vocabulary)?;
+    let sampler = TextSampler::new(file, opened.vocabulary)?;
     let responses = Responses::new(file, opened.pairs.clone())?;
     let epoch = schedule.epoch();
     result.train_samples = Some(epoch.samples);

@@ -2,11 +2,11 @@
 
 use burn::tensor::{Int, Tensor, activation};
 
-use crate::engine::Arithmetic;
+use crate::engine::Ops;
 
 /// The correct outputs of a batch.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum BatchTarget {
     /// Tokens [rows × time]; ignored ones count nowhere.
     Classes(Tensor<1, Int>),
     /// Labels of images [rows].
@@ -34,7 +34,7 @@ pub(crate) struct Scores {
     pub(crate) chrf: Option<f64>,
 }
 
-impl Target {
+impl BatchTarget {
     /// Targets, ignored ones included.
     pub(super) fn count(&self) -> usize {
         match self {
@@ -45,7 +45,7 @@ impl Target {
 
     /// Sum of the losses of outputs [targets, outputs], in f32; out [1]. `smoothing` is the share of a class's target that all classes
     /// share; it is not used without classes.
-    pub(super) fn loss(&self, outputs: Tensor<2>, smoothing: f64, with: Arithmetic) -> Tensor<1> {
+    pub(super) fn loss(&self, outputs: Tensor<2>, smoothing: f64, with: Ops) -> Tensor<1> {
         match self {
             Self::Classes(classes) | Self::Labels(classes) => with.cross_entropy(outputs, classes.clone(), smoothing),
             Self::Returns { normalized, .. } => (column(outputs) - normalized.clone()).square().sum(),
@@ -57,8 +57,8 @@ impl Target {
         }
     }
 
-    /// Sums over the batch, on the device, [1 + scores]: the loss without smoothing, then what [`Target::scores`] reads.
-    pub(super) fn sums(&self, outputs: Tensor<2>, with: Arithmetic) -> Tensor<1> {
+    /// Sums over the batch, on the device, [1 + scores]: the loss without smoothing, then what [`BatchTarget::scores`] reads.
+    pub(super) fn sums(&self, outputs: Tensor<2>, with: Ops) -> Tensor<1> {
         let loss = self.loss(outputs.clone(), 0.0, with);
         let scores = match self {
             Self::Classes(_) => return loss,
@@ -108,8 +108,8 @@ mod tests {
         Tensor::from_data(burn::tensor::TensorData::new(rows.concat(), [rows.len(), C]), &Device::flex())
     }
 
-    fn scores(target: &Target, outputs: Tensor<2>) -> Scores {
-        let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap().evaluating();
+    fn scores(target: &BatchTarget, outputs: Tensor<2>) -> Scores {
+        let with = Ops::new(Engine::Flex, Precision::F32).unwrap().evaluating();
         let [rows, classes] = outputs.dims();
         let sums: Vec<f64> = target.sums(outputs, with).into_data().iter::<f64>().collect();
         target.scores(&sums, rows as u64, classes)
@@ -117,11 +117,11 @@ mod tests {
 
     #[test]
     fn a_label_is_right_with_the_highest_output_and_nearly_with_one_of_the_five_highest() {
-        let target = Target::Labels(Tensor::from_data([0, 1, 6, 6], &Device::flex()));
+        let target = BatchTarget::Labels(Tensor::from_data([0, 1, 6, 6], &Device::flex()));
         let falling = [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0];
         let found = scores(&target, outputs(vec![falling, falling, falling, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]]));
         assert_eq!((found.top1, found.top5, found.hit_rate), (Some(0.5), Some(0.75), None));
-        let few = Target::Labels(Tensor::from_data([0, 1], &Device::flex()));
+        let few = BatchTarget::Labels(Tensor::from_data([0, 1], &Device::flex()));
         assert_eq!(scores(&few, outputs(vec![[1.0, 0.0], [1.0, 0.0]])).top5, None, "five of two classes are all of them");
     }
 
@@ -131,7 +131,7 @@ mod tests {
             let (mean, deviation) = (f64::from(number) * 1.37e-7, 0.01 + f64::from(number) * 3.1e-6);
             let normalize = |value: f64| ((value - mean) / deviation) as f32;
             let targets: [f32; 3] = [0.0, 0.02, -0.02].map(normalize);
-            let target = Target::Returns { normalized: Tensor::from_data(targets, &Device::flex()), mean, deviation };
+            let target = BatchTarget::Returns { normalized: Tensor::from_data(targets, &Device::flex()), mean, deviation };
             let found = scores(&target, outputs(vec![[normalize(-0.01)], [normalize(0.01)], [normalize(-0.01)]]));
             assert_eq!(found.hit_rate, Some(1.0), "{mean} {deviation}");
             assert!((found.mean_absolute_error.unwrap() - 0.01).abs() < 1e-6, "{found:?}");
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_direction_costs_the_logarithm_of_its_probability() {
-        let target = Target::Directions(Tensor::from_data([1.0, 0.0, 0.0], &Device::flex()));
+        let target = BatchTarget::Directions(Tensor::from_data([1.0, 0.0, 0.0], &Device::flex()));
         let found = scores(&target, outputs(vec![[2.0], [-1.0], [3.0]]));
         let cost = |margin: f64| (1.0 + (-margin).exp()).ln();
         assert!((found.loss - (cost(2.0) + cost(1.0) + cost(-3.0)) / 3.0).abs() < 1e-6, "{found:?}");

@@ -16,8 +16,8 @@ use super::{
     memory_watch::MemoryWatch,
     tables::cannot_write,
     timing::{Figures, Timing},
-    trainee::Copying,
-    training::{Ending, Measured},
+    trainable::Copying,
+    training::{Ending, TrainingFigures},
 };
 use crate::TrialError;
 #[cfg(feature = "libtorch")]
@@ -25,7 +25,7 @@ use crate::engine;
 
 /// A trial that came to its end.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
+pub struct TrialEnded {
     pub result: TrialResult,
     pub exit_status: i32,
 }
@@ -101,7 +101,7 @@ pub(crate) struct Trained<'a> {
     pub(crate) plan: StepPlan,
     pub(crate) timing: &'a Timing,
     pub(crate) ledger: &'a Ledger,
-    pub(crate) measured: Measured,
+    pub(crate) measured: TrainingFigures,
     /// The reason why steps were not timed, if any.
     pub(crate) clock_failure: Option<&'a str>,
     pub(crate) copying: Copying,

@@ -6,20 +6,20 @@ use kiln_core::{kinds, spec::InitialWeights};
 use kiln_data::weights::{self, WeightsError};
 use serde_json::Value;
 
-use super::saved::{Arrived, Purpose, Said};
+use super::tensor_file::{Purpose, Said, TensorFile};
 use crate::error::TrialError;
 
 /// A file of parameters, each of which has its place in the model.
 #[derive(Debug)]
 pub(crate) struct Pretrained {
-    tensors: Arrived,
-    naming: Naming,
+    tensors: TensorFile,
+    naming: WeightNaming,
     taken: RefCell<BTreeSet<String>>,
 }
 
 /// The naming scheme of the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Naming {
+enum WeightNaming {
     /// Paths, as in a checkpoint.
     Kiln,
     /// Hugging Face's T5.
@@ -56,7 +56,7 @@ impl Pretrained {
             }
             error => TrialError::Failed(error.to_string()),
         })?;
-        let tensors = Arrived::of(path, bytes, Purpose::InitialWeights)?;
+        let tensors = TensorFile::of(path, bytes, Purpose::InitialWeights)?;
         if let Some(gated) = tensors.names().iter().find(|name| name.contains(T5_GATED)) {
             return Err(TrialError::Failed(format!(
                 "{}: `{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which `model.kind: seq2seq` does not have; name the \
@@ -70,7 +70,7 @@ impl Pretrained {
                 path.display()
             )));
         }
-        let naming = if tensors.names().iter().any(|name| name == T5_TABLE) { Naming::T5 } else { Naming::Kiln };
+        let naming = if tensors.names().iter().any(|name| name == T5_TABLE) { WeightNaming::T5 } else { WeightNaming::Kiln };
         Ok(Self { tensors, naming, taken: RefCell::default() })
     }
 
@@ -104,7 +104,7 @@ impl Pretrained {
 
     fn is_needless(&self, name: &str) -> bool {
         let is_table_again = || T5_TABLE_AGAIN.contains(&name) && self.tensors.bits(name).ok() == self.tensors.bits(T5_TABLE).ok();
-        self.naming == Naming::T5 && (name == T5_UNUSED || is_table_again())
+        self.naming == WeightNaming::T5 && (name == T5_UNUSED || is_table_again())
     }
 }
 
@@ -117,7 +117,7 @@ fn unseen_difference(text: &str, now: &kinds::Model) -> Option<(&'static str, Va
     Some((key, then[key].clone(), now[key].clone()))
 }
 
-impl Naming {
+impl WeightNaming {
     fn of(self, path: &str) -> String {
         let theirs = match self {
             Self::Kiln => None,

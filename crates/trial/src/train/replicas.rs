@@ -2,7 +2,7 @@
 //!
 //! Micro-batch m of a step goes to replica m mod N. Each replica's gradients are divided by the targets of the whole step, so before the
 //! update they are summed over the replicas; then all make the same update, and their parameters stay equal to the bit. The first
-//! replica is the one that is evaluated, sampled and saved. Waits for the devices: only where [`Trainee`] says so.
+//! replica is the one that is evaluated, sampled and saved. Waits for the devices: only where [`Trainable`] says so.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,10 +14,10 @@ use std::{
 use super::{
     DeviceBatch, Learner,
     clock::{monotonic_nanoseconds, seconds_between},
+    generation::Writing,
     objective::Scores,
     optimizer::Counters,
-    respond::Writing,
-    trainee::{AllocatorPeaks, Copying, Trainee},
+    trainable::{AllocatorPeaks, Copying, Trainable},
 };
 #[cfg(feature = "libtorch")]
 use crate::engine::cuda;
@@ -26,7 +26,7 @@ use crate::{
     data::HostBatch,
     engine::{self, error_from_text},
     error::panic_text,
-    model::Memory,
+    model::RecurrentMemory,
 };
 
 /// Replicas that learn together.
@@ -40,7 +40,7 @@ pub(super) struct Parallel {
     lanes: Vec<Lane>,
     clock: ExchangeClock,
     /// Begin and end of the exchange of each step since they were last taken.
-    exchanges: Vec<Option<(Moment, Moment)>>,
+    exchanges: Vec<Option<(ExchangeMoment, ExchangeMoment)>>,
 }
 
 /// A thread for one replica's passes. It lives as long as the training: libtorch keeps cuDNN's plans by thread, and would make them anew
@@ -91,25 +91,25 @@ enum ExchangeClock {
 }
 
 #[derive(Debug)]
-enum Moment {
+enum ExchangeMoment {
     /// CLOCK_MONOTONIC.
     Host(u64),
     #[cfg(feature = "libtorch")]
-    Device(cuda::Moment),
+    Device(cuda::DeviceMoment),
 }
 
 impl ExchangeClock {
     /// The moment at which every replica has finished its earlier work; does not wait. `None` if the devices' clock fails.
-    fn all_done(self) -> Option<Moment> {
+    fn all_done(self) -> Option<ExchangeMoment> {
         match self {
-            Self::Host => Some(Moment::Host(monotonic_nanoseconds())),
+            Self::Host => Some(ExchangeMoment::Host(monotonic_nanoseconds())),
             #[cfg(feature = "libtorch")]
-            Self::Devices(count) => cuda::Moment::record_on_all(count).ok().map(Moment::Device),
+            Self::Devices(count) => cuda::DeviceMoment::record_on_all(count).ok().map(ExchangeMoment::Device),
         }
     }
 }
 
-impl Moment {
+impl ExchangeMoment {
     fn seconds_until(&self, later: &Self) -> Option<f64> {
         match (self, later) {
             (Self::Host(from), Self::Host(to)) => Some(seconds_between(*from, *to)),
@@ -177,7 +177,7 @@ fn lane_is_gone() -> TrialError {
     TrialError::Failed("the thread of one of the trial's devices has ended; this is a bug in kiln; please report it".to_owned())
 }
 
-impl Trainee for Parallel {
+impl Trainable for Parallel {
     type Batch = DeviceBatch;
 
     fn begin_epoch(&mut self) {
@@ -235,7 +235,7 @@ impl Trainee for Parallel {
         self.first().finish_evaluation()
     }
 
-    fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
+    fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
         self.first().predict(tokens, memory)
     }
 
@@ -243,9 +243,9 @@ impl Trainee for Parallel {
         &mut self,
         writing: &Writing,
         prompts: &[&[u32]],
-        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        self.first().respond(writing, prompts, heed)
+        self.first().respond(writing, prompts, on_progress)
     }
 
     fn wait(&mut self) -> Result<(), TrialError> {
@@ -254,12 +254,12 @@ impl Trainee for Parallel {
 
     /// The peaks of the device with the highest values.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        self.replicas.iter().filter_map(Trainee::allocator_peaks).reduce(AllocatorPeaks::highest)
+        self.replicas.iter().filter_map(Trainable::allocator_peaks).reduce(AllocatorPeaks::highest)
     }
 
     /// On all devices together.
     fn allocated_bytes(&self) -> Option<u64> {
-        self.replicas.iter().map(Trainee::allocated_bytes).sum()
+        self.replicas.iter().map(Trainable::allocated_bytes).sum()
     }
 
     fn reset_allocator_peaks(&mut self) {

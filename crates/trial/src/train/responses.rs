@@ -5,7 +5,7 @@ use std::{ops::Range, path::Path};
 use kiln_core::{plan::TrialFile, record::run_file::write_whole};
 use serde::Serialize;
 
-use super::{respond::Writing, tables::cannot_write, text_scores::TextScores};
+use super::{generation::Writing, tables::cannot_write, text_scores::TextScores};
 use crate::{TrialError, data::OpenedPairs};
 
 /// The prompts of `train.evaluate.generate`, ready for generation.
@@ -19,7 +19,7 @@ pub(crate) struct Responses {
 
 /// One line of `responses.jsonl`.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ResponseLine<'a> {
     prompt: &'a str,
     response: &'a str,
     /// The data's response.
@@ -81,7 +81,7 @@ impl Responses {
         for (row, response) in &texts {
             let pair = &self.pairs.valid[*row];
             scores.add(response, &pair.response_text);
-            let line = Line { prompt: &pair.prompt_text, response, reference: &pair.response_text };
+            let line = ResponseLine { prompt: &pair.prompt_text, response, reference: &pair.response_text };
             serde_json::to_writer(&mut lines, &line).map_err(|error| cannot_write(path, error))?;
             lines.push(b'\n');
         }

@@ -18,13 +18,13 @@ use kiln_core::{
 use kiln_data::tokenizer::Vocabulary;
 
 use super::tables::cannot_write;
-use crate::{TrialError, model::Memory};
+use crate::{TrialError, model::RecurrentMemory};
 
 /// Stands between two texts. Source: nanoGPT's `sample.py`.
 const BETWEEN_TEXTS: &str = "---------------\n";
 
 /// The request of `train.sample`, ready for generation.
-pub(crate) struct Sampler {
+pub(crate) struct TextSampler {
     asked: Sample,
     vocabulary: Vocabulary,
     /// At least one token.
@@ -41,7 +41,7 @@ pub(crate) struct Written {
     pub(crate) token: u64,
 }
 
-impl Sampler {
+impl TextSampler {
     /// `None` if no text is requested.
     ///
     /// Errors: the data has no text, or lacks a token of the prompt; the prompt has no token.
@@ -62,18 +62,18 @@ impl Sampler {
     /// Writes the texts to `path`; those that were finished, if something stops it.
     ///
     /// `predict` gives the outputs, one per token of the model's vocabulary, for what follows the tokens, which come after those that the
-    /// memory holds. `heed` hears of each token, and may stop it.
+    /// memory holds. `on_progress` hears of each token, and may stop it.
     ///
-    /// Errors: those of `predict` and `heed`, outputs that are NaN or infinite, a file that cannot be written; each with the texts that are there.
+    /// Errors: those of `predict` and `on_progress`, outputs that are NaN or infinite, a file that cannot be written; each with the texts that are there.
     pub(crate) fn write(
         &self,
         path: &Path,
-        mut predict: impl FnMut(&[u32], &mut Memory) -> Result<Vec<f64>, TrialError>,
-        mut heed: impl FnMut(Written) -> Result<(), TrialError>,
+        mut predict: impl FnMut(&[u32], &mut RecurrentMemory) -> Result<Vec<f64>, TrialError>,
+        mut on_progress: impl FnMut(Written) -> Result<(), TrialError>,
     ) -> Result<(), TrialError> {
         let mut texts = Vec::new();
         let ended = (1..=self.asked.samples).try_for_each(|sample| {
-            texts.push(self.text(sample, &mut predict, &mut |token| heed(Written { sample, token }))?);
+            texts.push(self.text(sample, &mut predict, &mut |token| on_progress(Written { sample, token }))?);
             Ok(())
         });
         let kept = if texts.is_empty() { Ok(()) } else { write_whole(path, joined(&texts).as_bytes()).map_err(|error| cannot_write(path, error)) };
@@ -84,8 +84,8 @@ impl Sampler {
     fn text(
         &self,
         sample: u64,
-        predict: &mut impl FnMut(&[u32], &mut Memory) -> Result<Vec<f64>, TrialError>,
-        heed: &mut impl FnMut(u64) -> Result<(), TrialError>,
+        predict: &mut impl FnMut(&[u32], &mut RecurrentMemory) -> Result<Vec<f64>, TrialError>,
+        on_progress: &mut impl FnMut(u64) -> Result<(), TrialError>,
     ) -> Result<String, TrialError> {
         let mut random = stream(self.seed, sample);
         let mut tokens = self.prompt.clone();
@@ -96,7 +96,7 @@ impl Sampler {
             let outputs = predict(&tokens[from..], &mut memory)?;
             remembered = tokens.len();
             tokens.push(self.draw(&outputs, random.fraction())?);
-            heed(token)?;
+            on_progress(token)?;
         }
         Ok(self.vocabulary.decode(&tokens))
     }
@@ -170,12 +170,12 @@ mod tests {
         Vocabulary::build(kiln_core::kinds::data::Tokenizer::Character, "abcde", "")
     }
 
-    fn sampler(sample: &str) -> Sampler {
-        Sampler::new(&file("kind: mlp, seq_len: 3, context: 2", sample), Some(letters())).unwrap().unwrap()
+    fn sampler(sample: &str) -> TextSampler {
+        TextSampler::new(&file("kind: mlp, seq_len: 3, context: 2", sample), Some(letters())).unwrap().unwrap()
     }
 
     /// The text that is written if the outputs are always these.
-    fn written(sampler: &Sampler, outputs: &[f64]) -> String {
+    fn written(sampler: &TextSampler, outputs: &[f64]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.txt");
         sampler.write(&path, |_, _| Ok(outputs.to_vec()), |_| Ok(())).unwrap();
@@ -244,10 +244,10 @@ mod tests {
 
     /// The token sequences that `predict` received.
     fn asked_for(model: &str, sample: &str, remembers: bool) -> Vec<Vec<u32>> {
-        let sampler = Sampler::new(&file(model, sample), Some(letters())).unwrap().unwrap();
+        let sampler = TextSampler::new(&file(model, sample), Some(letters())).unwrap().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut seen = Vec::new();
-        let predict = |tokens: &[u32], memory: &mut Memory| {
+        let predict = |tokens: &[u32], memory: &mut RecurrentMemory| {
             assert_eq!(memory.is_some(), remembers && !seen.is_empty());
             if remembers {
                 let state = burn::tensor::Tensor::zeros([1, 1, 1], &burn::tensor::Device::flex());
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_the_data_cannot_spell_is_refused_with_its_token() {
-        let refused = |sample: &str, vocabulary: Option<Vocabulary>| match Sampler::new(&file("kind: mlp", sample), vocabulary) {
+        let refused = |sample: &str, vocabulary: Option<Vocabulary>| match TextSampler::new(&file("kind: mlp", sample), vocabulary) {
             Err(TrialError::Bad(text)) => text,
             _ => panic!("{sample} was taken"),
         };

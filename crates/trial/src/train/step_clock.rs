@@ -84,7 +84,7 @@ impl StepClock for WallClock {
 }
 
 /// A moment on a device's stream.
-pub(crate) trait Moment: Sized {
+pub(crate) trait StreamMoment: Sized {
     /// Marks this moment; does not wait.
     fn record() -> Result<Self, TrialError>;
 
@@ -93,7 +93,7 @@ pub(crate) trait Moment: Sized {
 }
 
 #[cfg(feature = "libtorch")]
-impl Moment for crate::engine::cuda::Moment {
+impl StreamMoment for crate::engine::cuda::DeviceMoment {
     fn record() -> Result<Self, TrialError> {
         Self::record()
     }
@@ -119,7 +119,7 @@ struct Timed<M> {
     copies: Vec<(M, M)>,
 }
 
-impl<M: Moment> EventClock<M> {
+impl<M: StreamMoment> EventClock<M> {
     pub(crate) fn new() -> Self {
         let mut clock = Self { mark: None, copy_began: None, copies: Vec::new(), ended: Vec::new(), failure: None };
         clock.mark = clock.record().map(Rc::new);
@@ -141,7 +141,7 @@ impl<M: Moment> EventClock<M> {
     }
 }
 
-impl<M: Moment> StepClock for EventClock<M> {
+impl<M: StreamMoment> StepClock for EventClock<M> {
     fn restart(&mut self, _: u64) {
         self.mark = self.record().map(Rc::new);
     }
@@ -193,7 +193,7 @@ mod tests {
 
     struct Shown(f64);
 
-    impl Moment for Shown {
+    impl StreamMoment for Shown {
         fn record() -> Result<Self, TrialError> {
             let shown = SHOWN.get();
             if shown < 0.0 { Err(TrialError::Failed("the device's clock broke".to_owned())) } else { Ok(Self(shown)) }
@@ -267,7 +267,7 @@ mod tests {
         if tch::Cuda::is_available() {
             return; // `scripts/check-gpu.sh` looks at the times there.
         }
-        let mut clock = EventClock::<crate::engine::cuda::Moment>::new();
+        let mut clock = EventClock::<crate::engine::cuda::DeviceMoment>::new();
         clock.end_step(0);
         assert_eq!(clock.take(), [StepSeconds::default()]);
         assert!(clock.failure().unwrap().to_lowercase().contains("cuda"), "{:?}", clock.failure());

@@ -16,11 +16,11 @@ use crate::TrialError;
 
 /// The two tables, open for writing.
 pub(crate) struct Tables {
-    steps: Table,
-    epochs: Table,
+    steps: SeriesTable,
+    epochs: SeriesTable,
 }
 
-struct Table {
+struct SeriesTable {
     path: PathBuf,
     writer: csv::Writer<File>,
 }
@@ -29,8 +29,8 @@ impl Tables {
     /// Creates both in the attempt's folder, with their headers.
     pub(crate) fn create(folder: &Path) -> Result<Self, TrialError> {
         Ok(Self {
-            steps: Table::create(folder.join("steps.csv"), &STEPS.names())?,
-            epochs: Table::create(folder.join("epochs.csv"), &EPOCHS.names())?,
+            steps: SeriesTable::create(folder.join("steps.csv"), &STEPS.names())?,
+            epochs: SeriesTable::create(folder.join("epochs.csv"), &EPOCHS.names())?,
         })
     }
 
@@ -55,7 +55,7 @@ impl Tables {
     }
 }
 
-impl Table {
+impl SeriesTable {
     fn create(path: PathBuf, columns: &[&str]) -> Result<Self, TrialError> {
         let file = File::create(&path).map_err(|error| cannot_write(&path, error))?;
         let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);

@@ -20,12 +20,12 @@ pub(crate) struct TextScores {
     characters: u64,
     reference_characters: u64,
     /// n-grams of 1 to 6 characters.
-    pieces: [Pieces; CHRF_ORDER],
+    pieces: [Ngrams; CHRF_ORDER],
 }
 
 /// Counts of n-grams of one length.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Pieces {
+struct Ngrams {
     /// Number of n-grams in the texts.
     written: u64,
     /// Number of n-grams in texts whose reference is long enough to have any: chrF ignores the others.
@@ -65,8 +65,8 @@ impl TextScores {
 
     /// chrF2 of pieces of up to six characters: the mean precision and the mean recall of all lengths that occur, recall weighing double.
     pub(crate) fn chrf(&self) -> f64 {
-        let counted: Vec<&Pieces> = self.pieces.iter().filter(|pieces| pieces.comparable > 0 && pieces.wanted > 0).collect();
-        let mean = |share: fn(&Pieces) -> f64| counted.iter().map(|pieces| share(pieces)).sum::<f64>() / counted.len().max(1) as f64;
+        let counted: Vec<&Ngrams> = self.pieces.iter().filter(|pieces| pieces.comparable > 0 && pieces.wanted > 0).collect();
+        let mean = |share: fn(&Ngrams) -> f64| counted.iter().map(|pieces| share(pieces)).sum::<f64>() / counted.len().max(1) as f64;
         let precision = mean(|pieces| pieces.shared as f64 / pieces.comparable as f64);
         let recall = mean(|pieces| pieces.shared as f64 / pieces.wanted as f64);
         if precision + recall == 0.0 {
@@ -77,7 +77,7 @@ impl TextScores {
     }
 }
 
-impl Pieces {
+impl Ngrams {
     fn add(&mut self, written: &[char], wanted: &[char], length: usize) {
         let (in_written, in_wanted) = (count(written, length), count(wanted, length));
         let [all_written, all_wanted] = [&in_written, &in_wanted].map(|pieces| pieces.values().sum::<u64>());

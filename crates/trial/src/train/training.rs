@@ -20,18 +20,18 @@ use super::{
     checkpoint::{Keeper, LoopState},
     clock::seconds_between,
     feed::{Feed, StepPlan},
-    ledger::{Divergence, Evaluation, Ledger, OpenStep, Place},
+    ledger::{Divergence, EpochPlace, Evaluation, Ledger, OpenStep},
     memory_watch::MemoryWatch,
     messages::Messenger,
     objective::Scores,
     responses::Responses,
-    sample::{Sampler, Written},
+    sample::{TextSampler, Written},
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
     text_scores::TextScores,
     timing::{DataCost, Timing, Work},
-    trainee::{AllocatorPeaks, Trainee},
+    trainable::{AllocatorPeaks, Trainable},
 };
 use crate::TrialError;
 
@@ -46,7 +46,7 @@ pub(crate) enum Ending {
 }
 
 /// A training in progress.
-pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
+pub(crate) struct Training<'a, 'b, T: Trainable, W: Write> {
     pub(crate) file: &'a TrialFile,
     pub(crate) plan: StepPlan,
     pub(crate) trainee: T,
@@ -60,9 +60,9 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
     pub(crate) tables: Tables,
     pub(crate) messages: &'a mut Messenger<'b, W>,
     pub(crate) is_interrupted: &'a AtomicBool,
-    pub(crate) measured: Measured,
+    pub(crate) measured: TrainingFigures,
     pub(crate) plateau: Plateau,
-    pub(crate) early_stop: EarlyStop,
+    pub(crate) early_stop: EarlyStopping,
     pub(crate) memory: MemoryWatch,
     /// `None` where the trial keeps no checkpoints.
     pub(crate) keeper: Option<Keeper>,
@@ -70,7 +70,7 @@ pub(crate) struct Training<'a, 'b, T: Trainee, W: Write> {
 
 /// Ends a training whose validation loss has stopped falling.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct EarlyStop {
+pub(crate) struct EarlyStopping {
     /// `None` never ends it.
     patience: Option<u64>,
     lowest: f64,
@@ -85,7 +85,7 @@ pub(crate) struct EarlyStopState {
     stalled: u64,
 }
 
-impl EarlyStop {
+impl EarlyStopping {
     pub(crate) fn new(asked: Option<&spec::EarlyStop>) -> Self {
         Self { patience: asked.map(|stop| stop.patience), lowest: f64::INFINITY, stalled: 0 }
     }
@@ -110,7 +110,7 @@ impl EarlyStop {
 
 /// The loop's measurements outside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct TrainingFigures {
     /// Steps made, those before `resumed_at` included.
     pub(crate) steps: u64,
     /// The step of the checkpoint that this attempt resumes from.
@@ -128,7 +128,7 @@ pub(crate) struct Measured {
     pub(crate) skipped_steps: Option<u64>,
 }
 
-impl Measured {
+impl TrainingFigures {
     /// The peaks of the window are the highest of its stretches between evaluations.
     pub(crate) fn raise_allocator(&mut self, found: Option<AllocatorPeaks>) {
         let Some(found) = found else { return };
@@ -136,7 +136,7 @@ impl Measured {
     }
 }
 
-impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
+impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     /// Trains to the end. The tables are written and synced, whatever the ending; not so after an error.
     pub(crate) fn train(&mut self) -> Result<Ending, TrialError> {
         let mut ending = self.make_steps()?;
@@ -161,12 +161,13 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 
     /// Lets the trained model write its texts, after all that is measured. Waits.
     ///
-    /// Errors: those of [`Sampler::write`]; a signal stops it too.
-    pub(crate) fn sample(&mut self, sampler: &Sampler) -> Result<(), TrialError> {
+    /// Errors: those of [`TextSampler::write`]; a signal stops it too.
+    pub(crate) fn sample(&mut self, sampler: &TextSampler) -> Result<(), TrialError> {
         let Self { trainee, messages, is_interrupted, file, clock, .. } = self;
         let total_tokens = sampler.tokens();
-        let heed = |Written { sample, token }| heed(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens }, clock.now());
-        sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), heed)
+        let on_progress =
+            |Written { sample, token }| report_progress(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens }, clock.now());
+        sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), on_progress)
     }
 
     /// Whether the state at the end of the training is kept: a finished one if requested, an interrupted one so that it can be resumed.
@@ -489,8 +490,8 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         for batch in 0..asked.batches() {
             let left = (asked.batches() - batch - 1) as u64;
             let message = Message::Evaluating { step, batch: total_batches - left, total_batches };
-            let mut heed = |_| heed(is_interrupted, messages, &message, clock.now());
-            responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut heed)?);
+            let mut on_progress = |_| report_progress(is_interrupted, messages, &message, clock.now());
+            responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut on_progress)?);
         }
         asked.finish(&responses, &file.folder.join("responses.jsonl")).map(Some)
     }
@@ -500,7 +501,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
         self.measured.scores = Some(evaluation.scores);
         self.measured.evaluated_at = Some(step);
         self.plateau.hear(loss);
-        let place = Place { epoch: self.plan.epoch(step), step, at };
+        let place = EpochPlace { epoch: self.plan.epoch(step), step, at };
         self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
         self.tables.flush()?;
         self.messages.send(&Message::Evaluated { step, valid_loss: loss })?;
@@ -528,7 +529,7 @@ impl<T: Trainee, W: Write> Training<'_, '_, T, W> {
 /// A sign of life while the model writes. `now` is the loop's clock.
 ///
 /// Errors: the trial is interrupted.
-fn heed<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message, now: u64) -> Result<(), TrialError> {
+fn report_progress<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message, now: u64) -> Result<(), TrialError> {
     if is_interrupted.load(Ordering::SeqCst) {
         return Err(TrialError::Interrupted);
     }

@@ -176,7 +176,7 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
     let gated = folder.path().join("gated.safetensors");
     named(vec![("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", bias)], &gated);
     let left = run(folder.path(), ["flex", T5, &data, &unchanged(&gated)]);
-    assert!(left.reason().contains("is of a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which"), "{}", left.reason());
+    assert!(left.reason().contains("belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which"), "{}", left.reason());
 
     // A head of its own is another model, and so is one with more layers or tokens.
     let untied = folder.path().join("untied.safetensors");

@@ -9,7 +9,7 @@ use kiln_core::{
     spec::Engine,
 };
 use kiln_trial::{
-    model::{Memory, Registry},
+    model::{RecurrentMemory, Registry},
     train,
 };
 
@@ -122,7 +122,7 @@ fn a_state_that_is_carried_gives_the_outputs_of_the_whole_text_and_nothing_is_dr
         file.model = serde_yaml::from_str("{kind: lstm, d_model: 8, hidden: 16, num_layers: 2, seq_len: 16, dropout: 0.5}").unwrap();
         let mut lstm = common::learner(&file);
         let whole = lstm.predict(&tokens, &mut None).unwrap();
-        let mut memory: Memory = None;
+        let mut memory: RecurrentMemory = None;
         let parts: Vec<Vec<f64>> = [&tokens[..7], &tokens[7..8], &tokens[8..]].iter().map(|part| lstm.predict(part, &mut memory).unwrap()).collect();
         let apart = whole.iter().zip(&parts[2]).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max);
         assert!(apart < 1e-5, "{apart}: rounding alone, as f32 adds up in another order");

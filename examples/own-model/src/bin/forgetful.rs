@@ -13,7 +13,7 @@ use kiln_trial::{
         module::Module,
         tensor::{Tensor, activation::relu},
     },
-    engine::Arithmetic,
+    engine::Ops,
     model::{ImageShape, Init, Input, InputShape, Linear, OwnModel, Samples},
 };
 use serde::Deserialize;
@@ -43,7 +43,7 @@ fn build(_: Fields, samples: Samples, init: &Init) -> Result<Forgetful, TrialErr
 }
 
 impl OwnModel for Forgetful {
-    fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2> {
+    fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
         let Input::Images(images) = input else { unreachable!("`build` took images alone") };
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(vec![1; FORGOTTEN]);
         let [batch, channels, height, width] = images.dims();

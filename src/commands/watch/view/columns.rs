@@ -10,7 +10,7 @@ const SHORT_NAME: usize = 12;
 const HELD_WIDTH: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
+enum ViewColumn {
     Time,
     Index,
     Name,
@@ -26,18 +26,18 @@ enum Column {
     Held,
 }
 
-use Column::{Active, Clock, Held, Index, Limit, Name, Power, Temperature, Tensor, Time, Total, Used, Utilization};
+use ViewColumn::{Active, Clock, Held, Index, Limit, Name, Power, Temperature, Tensor, Time, Total, Used, Utilization};
 use kiln_core::units::Bytes;
 use kiln_hardware::{
     DeviceFacts, Tick,
     sampler::{GpuTick, THROTTLED, throttle_names},
 };
 
-const ALL: [Column; 13] = [Time, Index, Name, Utilization, Used, Total, Power, Limit, Temperature, Clock, Active, Tensor, Held];
+const ALL: [ViewColumn; 13] = [Time, Index, Name, Utilization, Used, Total, Power, Limit, Temperature, Clock, Active, Tensor, Held];
 
 /// Columns that are hidden when the line is too long, in this order.
 enum Saving {
-    Leave(Column),
+    Leave(ViewColumn),
     ShortNames,
 }
 
@@ -54,7 +54,7 @@ const SAVINGS: [Saving; 10] = [
     Saving::Leave(Temperature),
 ];
 
-impl Column {
+impl ViewColumn {
     fn title(self) -> &'static str {
         match self {
             Time => "UTC",
@@ -106,7 +106,7 @@ impl Column {
 
 #[derive(Debug)]
 pub(super) struct Columns {
-    shown: Vec<Column>,
+    shown: Vec<ViewColumn>,
     name_width: usize,
     is_short: bool,
 }
@@ -149,11 +149,11 @@ impl Columns {
             Index => device.index.to_string(),
             _ => self.name(device),
         };
-        let is_start = |column: &Column| matches!(column, Time | Index | Name);
+        let is_start = |column: &ViewColumn| matches!(column, Time | Index | Name);
         match &tick.gpu {
             Some(gpu) => self.line(&self.shown, |column| if is_start(&column) { start(column) } else { column.text(device, gpu) }),
             None => {
-                let shown: Vec<Column> = self.shown.iter().copied().filter(is_start).collect();
+                let shown: Vec<ViewColumn> = self.shown.iter().copied().filter(is_start).collect();
                 let why = tick.gpu_absence.as_deref().unwrap_or("-");
                 format!("{}  {why}", self.padded(&shown, start))
             }
@@ -166,7 +166,7 @@ impl Columns {
         cut(name, self.name_width)
     }
 
-    fn width_of(&self, column: Column) -> usize {
+    fn width_of(&self, column: ViewColumn) -> usize {
         match column {
             Time | Clock => 8,
             Index => 3,
@@ -184,11 +184,11 @@ impl Columns {
         gaps + self.shown.iter().map(|column| self.width_of(*column)).sum::<usize>()
     }
 
-    fn line(&self, shown: &[Column], text: impl Fn(Column) -> String) -> String {
+    fn line(&self, shown: &[ViewColumn], text: impl Fn(ViewColumn) -> String) -> String {
         self.padded(shown, text).trim_end().to_owned()
     }
 
-    fn padded(&self, shown: &[Column], text: impl Fn(Column) -> String) -> String {
+    fn padded(&self, shown: &[ViewColumn], text: impl Fn(ViewColumn) -> String) -> String {
         let mut line = String::new();
         for (place, column) in shown.iter().enumerate() {
             let (gap, text, width) = (if place == 0 { "" } else { column.gap() }, text(*column), self.width_of(*column));

@@ -24,13 +24,13 @@ impl Size {
 }
 
 /// A page to draw.
-pub(super) struct Page {
+pub(super) struct FramePage {
     pub(super) heading: Option<String>,
     pub(super) lines: Vec<String>,
     pub(super) footer: Option<String>,
 }
 
-impl Page {
+impl FramePage {
     /// Returns the lines of the page that fit; the last row is for the cursor. The hidden lines are counted.
     pub(super) fn fitted(self, size: Size) -> Vec<String> {
         let room = size.rows.saturating_sub(1).max(1);
@@ -58,12 +58,12 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 
 /// The page on the terminal; the cursor is on the line below it.
 #[derive(Default)]
-pub(super) struct Drawn {
+pub(super) struct DrawnFrame {
     /// Length of each line, in characters.
     lengths: Vec<usize>,
 }
 
-impl Drawn {
+impl DrawnFrame {
     /// Returns the text that draws `lines` over the previous page.
     pub(super) fn draw(&mut self, lines: &[String], size: Size) -> String {
         // A terminal that became narrower has wrapped the lines.
@@ -87,8 +87,8 @@ impl Drawn {
 mod tests {
     use super::*;
 
-    fn page(count: usize) -> Page {
-        Page { heading: Some("heading".into()), lines: (0..count).map(|line| format!("GPU {line}")).collect(), footer: Some("left out".into()) }
+    fn page(count: usize) -> FramePage {
+        FramePage { heading: Some("heading".into()), lines: (0..count).map(|line| format!("GPU {line}")).collect(), footer: Some("left out".into()) }
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_page_is_drawn_over_the_one_before_in_one_piece() {
         let size = Size { rows: 24, columns: 80 };
-        let mut drawn = Drawn::default();
+        let mut drawn = DrawnFrame::default();
         assert_eq!(drawn.end(), "");
         assert_eq!(drawn.draw(&["one".to_owned(), "two".to_owned()], size), "\rone\x1b[K\ntwo\x1b[K\n\x1b[J");
         assert_eq!(drawn.draw(&["three".to_owned()], size), "\r\x1b[2Athree\x1b[K\n\x1b[J");

@@ -22,9 +22,9 @@ fn with(sweep: Value) -> Experiment {
     serde_json::from_value(file).unwrap()
 }
 
-fn choice(values: Value, repeat: u64) -> Choice {
+fn choice(values: Value, repeat: u64) -> SearchTrial {
     let Value::Object(values) = values else { panic!("a map") };
-    Choice { values: values.into_iter().collect(), repeat }
+    SearchTrial { values: values.into_iter().collect(), repeat }
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //! The largest batch that fits is often not the fastest (`docs/measurement.md`, "Tuning"), so memory is a limit here and never the goal.
 
 use super::{
-    Ask, Choice, Found, Given, Probe, Strategy, Warning, answer, listed,
-    race::{End, Race, Values, allowed},
-    seen::Seen,
-    sizes::{Fit, Sizes, effective_batch, fit, too_large_because},
+    Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
+    race::{Race, RaceEnd, Values, allowed},
+    seen::Probes,
+    sizes::{BatchSizes, Fit, effective_batch, fit, too_large_because},
     warning::speed,
 };
 use crate::{
@@ -29,12 +29,12 @@ const AFTER_RISE: u64 = 5;
 /// The search for the fastest batch size.
 #[derive(Debug)]
 pub(super) struct BestThroughputBatch {
-    pub(super) sizes: Sizes,
+    pub(super) sizes: BatchSizes,
     pub(super) at_most: f64,
     /// Batch × accumulation, if it must stay constant.
     pub(super) kept: Option<u64>,
     pub(super) repeats: u64,
-    pub(super) given: Given,
+    pub(super) given: SearchContext,
 }
 
 impl Strategy for BestThroughputBatch {
@@ -49,11 +49,11 @@ impl Strategy for BestThroughputBatch {
 }
 
 impl Values for BestThroughputBatch {
-    fn choice(&self, place: usize, repeat: u64) -> Choice {
+    fn choice(&self, place: usize, repeat: u64) -> SearchTrial {
         let size = self.sizes.at(place);
         match self.kept {
-            Some(effective) => Choice::new([("train.batch_size", size), ("train.grad_accumulation", effective / size.max(1))], repeat),
-            None => Choice::new([("train.batch_size", size)], repeat),
+            Some(effective) => SearchTrial::new([("train.batch_size", size), ("train.grad_accumulation", effective / size.max(1))], repeat),
+            None => SearchTrial::new([("train.batch_size", size)], repeat),
         }
     }
 
@@ -84,7 +84,7 @@ impl Values for BestThroughputBatch {
 }
 
 impl BestThroughputBatch {
-    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+    fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
         let mut race = Race::new(self, seen, self.repeats, self.allowed());
         self.rise(&mut race)?;
         let end = race.finish()?;
@@ -97,7 +97,7 @@ impl BestThroughputBatch {
     }
 
     /// Doubles the size (or uses a larger factor if few trials are allowed) until one is too large, or several bring no gain.
-    fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<Choice>> {
+    fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<SearchTrial>> {
         let factor = self.factor();
         let (mut flat, mut broken) = (0, 0);
         let mut next = (self.sizes.count() > 0).then_some(0);
@@ -145,7 +145,7 @@ impl BestThroughputBatch {
         (each > 0.0).then(|| self.sizes.up_to(size + (self.at_most - share) / each))
     }
 
-    fn found(&self, race: &Race<'_, Self>, end: &End) -> Found {
+    fn found(&self, race: &Race<'_, Self>, end: &RaceEnd) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = race.seen.memory_unknown().into_iter().collect();
         warnings.extend(race.seen.without("samples_per_second", Probe::speed));
         let grid = self.too_large(race).map_or(self.sizes.count(), |place| place + 1);
@@ -153,7 +153,7 @@ impl BestThroughputBatch {
         let Some(place) = end.proposed() else {
             warnings.push(Warning::NothingFitted { smallest: format!("batch size {}", self.sizes.at(0)) });
             let why = format!("no batch size ran with at most {} of the memory and has a speed", Fraction(self.at_most));
-            return Found { why, warnings, grid_trials, ..Found::default() };
+            return StrategyOutcome { why, warnings, grid_trials, ..StrategyOutcome::default() };
         };
         warnings.extend(self.warnings(end, place));
         let why = match end.choice {
@@ -164,7 +164,7 @@ impl BestThroughputBatch {
         let first = race
             .left_out()
             .map(|place| format!("the first trial, of batch size {}, also filled the page cache: it is not counted", self.sizes.at(place)));
-        Found {
+        StrategyOutcome {
             chosen: Some(values(&place)),
             alike: end.alike.iter().map(values).collect(),
             why: why + &self.limit(race),
@@ -175,7 +175,7 @@ impl BestThroughputBatch {
         }
     }
 
-    fn warnings(&self, end: &End, place: usize) -> Vec<Warning> {
+    fn warnings(&self, end: &RaceEnd, place: usize) -> Vec<Warning> {
         let size = self.sizes.at(place);
         let accumulation = self.kept.map_or(self.given.grad_accumulation, |effective| effective / size.max(1));
         let mut warnings: Vec<Warning> = effective_batch(&self.given, size, accumulation).into_iter().collect();
@@ -192,7 +192,7 @@ impl BestThroughputBatch {
         if has_tokens { "tokens/s" } else { "samples/s" }
     }
 
-    fn why(&self, race: &Race<'_, Self>, end: &End, place: usize) -> String {
+    fn why(&self, race: &Race<'_, Self>, end: &RaceEnd, place: usize) -> String {
         let standings = &end.standings;
         let fastest = standings.fastest().filter(|fastest| *fastest != place);
         let among = standings.places.len();
@@ -215,14 +215,14 @@ impl BestThroughputBatch {
     }
 
     /// Says how much slower the largest size is, if the difference is significant and counts.
-    fn largest(&self, end: &End, place: usize) -> Option<String> {
+    fn largest(&self, end: &RaceEnd, place: usize) -> Option<String> {
         let largest = *end.standings.places.last()?;
         let estimate = end.standings.compare(place, largest).filter(|estimate| estimate.is_lower(WORTH))?;
         let [slower, least, most] = [estimate.ratio, estimate.high, estimate.low].map(|ratio| Fraction(1.0 - ratio));
         Some(format!("; the largest that was run, {}, is {slower} slower (95 %: {least} to {most})", self.sizes.at(largest)))
     }
 
-    fn why_not(&self, race: &Race<'_, Self>, end: &End) -> String {
+    fn why_not(&self, race: &Race<'_, Self>, end: &RaceEnd) -> String {
         let sizes = listed(end.alike.iter().map(|place| self.sizes.at(*place)));
         let proposed = end.proposed().unwrap_or_default();
         let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();

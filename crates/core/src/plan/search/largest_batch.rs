@@ -1,9 +1,9 @@
 //! `largest-batch`: doubles until a size is too large, then bisects the gap down to neighboring sizes.
 
 use super::{
-    Ask, Choice, Found, Given, Probe, Strategy, Warning, answer,
-    seen::Seen,
-    sizes::{Fit, Sizes, effective_batch, fit, too_large_because},
+    Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
+    seen::Probes,
+    sizes::{BatchSizes, Fit, effective_batch, fit, too_large_because},
 };
 use crate::units::{Bytes, Fraction};
 
@@ -12,9 +12,9 @@ const MOST_BROKEN: usize = 2;
 
 /// The search for the largest batch size.
 pub(super) struct LargestBatch {
-    pub(super) sizes: Sizes,
+    pub(super) sizes: BatchSizes,
     pub(super) at_most: f64,
-    pub(super) given: Given,
+    pub(super) given: SearchContext,
 }
 
 /// The known bounds of the limit: indices of sizes.
@@ -34,19 +34,19 @@ impl Strategy for LargestBatch {
 }
 
 impl LargestBatch {
-    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+    fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
         let risen = self.rise(seen)?;
         let Boundary { fits, too_large } = self.narrow(seen, risen)?;
         let surprise = self.largest_seen(seen).filter(|place| Some(*place) > fits);
         Ok(self.found(seen, surprise.or(fits), too_large))
     }
 
-    fn probe<'a>(&self, seen: &Seen<'a>, place: usize) -> Result<&'a Probe, Vec<Choice>> {
-        seen.one(Choice::new([("train.batch_size", self.sizes.at(place))], 0))
+    fn probe<'a>(&self, seen: &Probes<'a>, place: usize) -> Result<&'a Probe, Vec<SearchTrial>> {
+        seen.one(SearchTrial::new([("train.batch_size", self.sizes.at(place))], 0))
     }
 
     /// Doubles the size until one is too large, or the range ends.
-    fn rise(&self, seen: &Seen<'_>) -> Result<Boundary, Vec<Choice>> {
+    fn rise(&self, seen: &Probes<'_>) -> Result<Boundary, Vec<SearchTrial>> {
         let mut boundary = Boundary { fits: None, too_large: None };
         let mut broken = 0;
         let mut next = (self.sizes.count() > 0).then_some(0);
@@ -65,7 +65,7 @@ impl LargestBatch {
     }
 
     /// Bisects the gap until no size is left in it.
-    fn narrow(&self, seen: &Seen<'_>, mut boundary: Boundary) -> Result<Boundary, Vec<Choice>> {
+    fn narrow(&self, seen: &Probes<'_>, mut boundary: Boundary) -> Result<Boundary, Vec<SearchTrial>> {
         while let Boundary { fits: Some(low), too_large: Some(high) } = boundary
             && high - low > 1
         {
@@ -79,7 +79,7 @@ impl LargestBatch {
     }
 
     /// The largest size with a trial that fitted, from any phase.
-    fn largest_seen(&self, seen: &Seen<'_>) -> Option<usize> {
+    fn largest_seen(&self, seen: &Probes<'_>) -> Option<usize> {
         let place = |probe: &Probe| match probe.choice.values.as_slice() {
             [(key, value)] if key == "train.batch_size" && probe.choice.repeat == 0 => self.sizes.place_of(value.as_u64()?),
             _ => None,
@@ -87,7 +87,7 @@ impl LargestBatch {
         seen.ended().filter(|probe| fit(probe, self.at_most) == Fit::Fits).filter_map(place).max()
     }
 
-    fn found(&self, seen: &Seen<'_>, fits: Option<usize>, too_large: Option<usize>) -> Found {
+    fn found(&self, seen: &Probes<'_>, fits: Option<usize>, too_large: Option<usize>) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = seen.memory_unknown().into_iter().collect();
         let (why, chosen) = match fits {
             Some(place) => {
@@ -97,7 +97,7 @@ impl LargestBatch {
                 warnings.extend(smaller);
                 warnings.extend(effective_batch(&self.given, size, self.given.grad_accumulation));
                 warnings.extend(self.sizes.at_end(place).filter(|_| place + 1 == self.sizes.count()));
-                (self.why(seen, place, too_large), Some(Choice::new([("train.batch_size", size)], 0).values))
+                (self.why(seen, place, too_large), Some(SearchTrial::new([("train.batch_size", size)], 0).values))
             }
             None => {
                 warnings.push(Warning::NothingFitted { smallest: format!("batch size {}", self.sizes.at(0)) });
@@ -105,10 +105,10 @@ impl LargestBatch {
             }
         };
         let grid_trials = too_large.map_or(self.sizes.count(), |place| place + 1).max(fits.map_or(0, |place| place + 1)) as u64;
-        Found { chosen, why, warnings, grid_trials, ..Found::default() }
+        StrategyOutcome { chosen, why, warnings, grid_trials, ..StrategyOutcome::default() }
     }
 
-    fn why(&self, seen: &Seen<'_>, place: usize, too_large: Option<usize>) -> String {
+    fn why(&self, seen: &Probes<'_>, place: usize, too_large: Option<usize>) -> String {
         let probe = self.probe(seen, place).ok();
         let held = probe.and_then(|probe| Some((probe.memory_share()?, probe.memory_held_bytes?)));
         let held = held.map(|(share, bytes)| format!(" (it held {}, {})", Bytes(bytes), Fraction(share))).unwrap_or_default();

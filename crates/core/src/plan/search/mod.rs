@@ -23,23 +23,23 @@ use super::{Outcome, show};
 use crate::spec::Search;
 use best_throughput_batch::BestThroughputBatch;
 use largest_batch::LargestBatch;
-use seen::Seen;
-use sizes::Sizes;
+use seen::Probes;
+use sizes::BatchSizes;
 use successive_halving::SuccessiveHalving;
 use workers::Workers;
 
-pub use warning::{End, Warning};
+pub use warning::{RangeEnd, Warning};
 
 /// One trial that a search requests: a value for each searched key, and the repeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct SearchTrial {
     /// Dotted keys and their values, in the order of [`Strategy::keys`].
     pub values: Vec<(String, Value)>,
     /// From 0: the trial's seed is `train.seed` plus this.
     pub repeat: u64,
 }
 
-impl Choice {
+impl SearchTrial {
     fn new<V: Into<Value>>(values: impl IntoIterator<Item = (&'static str, V)>, repeat: u64) -> Self {
         Self { values: values.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(), repeat }
     }
@@ -48,7 +48,7 @@ impl Choice {
 /// The result of a choice's trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
-    pub choice: Choice,
+    pub choice: SearchTrial,
     /// A choice that the plan refuses (such as a batch larger than the data) is `skipped`: it counts as too large.
     pub outcome: Outcome,
     pub samples_per_second: Option<f64>,
@@ -70,7 +70,7 @@ pub struct Probe {
 
 impl Probe {
     /// A probe without any measured number.
-    pub fn that_showed_nothing(choice: Choice, outcome: Outcome) -> Self {
+    pub fn that_showed_nothing(choice: SearchTrial, outcome: Outcome) -> Self {
         Self {
             choice,
             outcome,
@@ -105,7 +105,7 @@ impl Probe {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     /// Run these trials, in this order; none of them has a final outcome yet.
-    Run(Vec<Choice>),
+    Run(Vec<SearchTrial>),
     Done(Box<Recommendation>),
 }
 
@@ -151,7 +151,7 @@ pub trait Strategy {
 
 /// Facts of the file and the machine that a search uses.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct SearchContext {
     /// From the file.
     pub batch_size: u64,
     /// From the file.
@@ -169,17 +169,17 @@ pub struct Given {
 }
 
 /// Returns the strategy of a checked `sweep.search`.
-pub fn strategy(search: &Search, given: &Given) -> Box<dyn Strategy> {
+pub fn strategy(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
     match search {
         Search::LargestBatch { from, to, multiple_of, at_most } => {
-            Box::new(LargestBatch { sizes: Sizes::multiples(*from, *to, *multiple_of), at_most: *at_most, given: given.clone() })
+            Box::new(LargestBatch { sizes: BatchSizes::multiples(*from, *to, *multiple_of), at_most: *at_most, given: given.clone() })
         }
         Search::BestThroughputBatch { from, to, multiple_of, at_most, keep_effective, repeats } => {
             let effective = given.batch_size.saturating_mul(given.grad_accumulation);
             let kept = keep_effective.then_some(effective);
             let sizes = match kept {
-                Some(effective) => Sizes::divisors(effective, *from, *to, *multiple_of),
-                None => Sizes::multiples(*from, *to, *multiple_of),
+                Some(effective) => BatchSizes::divisors(effective, *from, *to, *multiple_of),
+                None => BatchSizes::multiples(*from, *to, *multiple_of),
             };
             Box::new(BestThroughputBatch { sizes, at_most: *at_most, kept, repeats: (*repeats).max(1), given: given.clone() })
         }
@@ -194,7 +194,7 @@ pub fn strategy(search: &Search, given: &Given) -> Box<dyn Strategy> {
 
 /// The result of a strategy, before its cost is added up.
 #[derive(Default)]
-struct Found {
+struct StrategyOutcome {
     chosen: Option<Vec<(String, Value)>>,
     alike: Vec<Vec<(String, Value)>>,
     why: String,
@@ -206,8 +206,8 @@ struct Found {
 }
 
 /// Runs a strategy's steps: they end with a result, or with the choices whose probes are missing.
-fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choice>>) -> Ask {
-    let seen = Seen::new(probes);
+fn answer(probes: &[Probe], steps: impl Fn(&Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>>) -> Ask {
+    let seen = Probes::new(probes);
     let mut found = match steps(&seen) {
         Ok(found) => found,
         Err(missing) => return Ask::Run(missing),
@@ -223,12 +223,12 @@ fn answer(probes: &[Probe], steps: impl Fn(&Seen<'_>) -> Result<Found, Vec<Choic
         grid_trials: found.grid_trials,
         grid_seconds: found.grid_trial_seconds.or(mean).map(|mean| mean * found.grid_trials as f64),
     };
-    let Found { chosen, alike, why, warnings, notes, .. } = found;
+    let StrategyOutcome { chosen, alike, why, warnings, notes, .. } = found;
     Ask::Done(Box::new(Recommendation { chosen, alike, why, evidence: probes.to_vec(), cost, warnings, notes }))
 }
 
 /// Formats the values of a choice for a table: `train.batch_size 8, data.num_workers 2`.
-pub fn told(values: &[(String, Value)]) -> String {
+pub fn describe_values(values: &[(String, Value)]) -> String {
     values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect::<Vec<_>>().join(", ")
 }
 

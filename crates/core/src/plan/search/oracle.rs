@@ -1,6 +1,6 @@
 //! For tests: simulated machines, and a driver that runs a search to its end and resumes it after a kill at every moment.
 
-use super::{Ask, Choice, Probe, Recommendation, Strategy};
+use super::{Ask, Probe, Recommendation, SearchTrial, Strategy};
 use crate::{
     kinds::random::{SplitMix64, mix},
     plan::Outcome,
@@ -10,24 +10,24 @@ use crate::{
 const ENDLESS: usize = 2000;
 
 /// A completed trial without any measured number.
-pub(super) fn completed(choice: &Choice) -> Probe {
+pub(super) fn completed(choice: &SearchTrial) -> Probe {
     Probe { seconds: Some(1.0), ..Probe::that_showed_nothing(choice.clone(), Outcome::Completed) }
 }
 
 /// A number from a standard normal distribution, the same for the same seed and choice.
-pub(super) fn noise(seed: u64, choice: &Choice) -> f64 {
+pub(super) fn noise(seed: u64, choice: &SearchTrial) -> f64 {
     let text = format!("{choice:?}");
     let mut random = SplitMix64::new(text.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))));
     (0..12).map(|_| random.fraction()).sum::<f64>() - 6.0
 }
 
 /// The integer value of a key in a choice.
-pub(super) fn chosen(choice: &Choice, key: &str) -> u64 {
+pub(super) fn chosen(choice: &SearchTrial, key: &str) -> u64 {
     choice.values.iter().find(|(known, _)| known == key).and_then(|(_, value)| value.as_u64()).unwrap()
 }
 
 /// Runs a search to its end and checks the guarantees of every search.
-pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&Choice) -> Probe) -> Recommendation {
+pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&SearchTrial) -> Probe) -> Recommendation {
     let mut probes: Vec<Probe> = Vec::new();
     let end = loop {
         assert!(probes.len() < ENDLESS, "no end in sight");
@@ -66,7 +66,7 @@ fn holds(end: &Recommendation, probes: &[Probe]) {
 }
 
 /// Runs the same search with every second trial killed first; each is requested again.
-fn interrupted(strategy: &dyn Strategy, run: &dyn Fn(&Choice) -> Probe, end: &Recommendation) {
+fn interrupted(strategy: &dyn Strategy, run: &dyn Fn(&SearchTrial) -> Probe, end: &Recommendation) {
     let mut probes: Vec<Probe> = Vec::new();
     while let Ask::Run(choices) = strategy.ask(&probes) {
         assert!(probes.len() < 2 * ENDLESS, "no end in sight");
@@ -141,7 +141,7 @@ impl Device {
         self.held(size) as f64 <= self.limit as f64 * at_most
     }
 
-    pub(super) fn run(&self, choice: &Choice) -> Probe {
+    pub(super) fn run(&self, choice: &SearchTrial) -> Probe {
         let size = chosen(choice, "train.batch_size");
         let held = self.held(size);
         if held > self.limit {
@@ -159,6 +159,6 @@ impl Device {
 }
 
 /// Settings of a file with batch size 8 on 16 cores and one GPU.
-pub(super) fn given() -> super::Given {
-    super::Given { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: Some(1e-3), steps: None, cores: 16, gpus: 1 }
+pub(super) fn given() -> super::SearchContext {
+    super::SearchContext { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: Some(1e-3), steps: None, cores: 16, gpus: 1 }
 }

@@ -1,13 +1,13 @@
 //! Finds the fastest of many values in few trials: tests each part of the range, then alternates repeats of the values that cannot be told apart.
 //!
-//! In: the values with their first runs (the rise of a search). Out: the [`End`] of the race: one value that is as fast as every tested value, or
+//! In: the values with their first runs (the rise of a search). Out: the [`RaceEnd`] of the race: one value that is as fast as every tested value, or
 //! the values that cannot be told apart. All comparisons use [`statistics::Field`](crate::statistics::Field): one spread, pooled over all
 //! repeats, and 95 % intervals. `benches/searches.rs` measures how often the result is right and its cost.
 
 use std::collections::BTreeMap;
 
-use super::{Choice, Probe, seen::Seen};
-use crate::statistics::{Estimate, Field, ROUNDING, Run, WORTH, middle};
+use super::{Probe, SearchTrial, seen::Probes};
+use crate::statistics::{Estimate, Field, ROUNDING, TimedRun, WORTH, middle};
 
 /// Two values that differ by no more than this are equal; the smaller one is chosen.
 const SAME: f64 = 0.01;
@@ -32,7 +32,7 @@ const REPEATING: u64 = 2;
 
 /// A set of values that can be raced, by index from 0, smallest first.
 pub(super) trait Values {
-    fn choice(&self, place: usize, repeat: u64) -> Choice;
+    fn choice(&self, place: usize, repeat: u64) -> SearchTrial;
     fn number(&self, place: usize) -> f64;
     /// Index of the largest number that does not exceed the argument.
     fn up_to(&self, number: f64) -> usize;
@@ -66,17 +66,17 @@ pub(super) trait Values {
 
 /// The runs of one value.
 #[derive(Clone, Debug, Default)]
-struct Entry<'a> {
+struct RaceEntry<'a> {
     asked: u64,
-    runs: Vec<(Run, &'a Probe)>,
+    runs: Vec<(TimedRun, &'a Probe)>,
     /// The first trial of the search, which fills the page cache: it counts only while its value has no other run.
-    first: Option<(Run, &'a Probe)>,
+    first: Option<(TimedRun, &'a Probe)>,
     /// A run whose value cannot be chosen.
     is_out: bool,
 }
 
-impl<'a> Entry<'a> {
-    fn counted(&self) -> &[(Run, &'a Probe)] {
+impl<'a> RaceEntry<'a> {
+    fn counted(&self) -> &[(TimedRun, &'a Probe)] {
         if self.runs.is_empty() { self.first.as_slice() } else { &self.runs }
     }
 
@@ -88,16 +88,16 @@ impl<'a> Entry<'a> {
 /// The runs so far.
 pub(super) struct Race<'a, V> {
     values: &'a V,
-    pub(super) seen: &'a Seen<'a>,
+    pub(super) seen: &'a Probes<'a>,
     repeats: u64,
-    entries: BTreeMap<usize, Entry<'a>>,
+    entries: BTreeMap<usize, RaceEntry<'a>>,
     asked: u64,
     /// Maximum number of trials.
     most: u64,
 }
 
 /// The result of a race.
-pub(super) struct End {
+pub(super) struct RaceEnd {
     pub(super) standings: Standings,
     /// The smallest value that is as fast as every tested value.
     pub(super) choice: Option<usize>,
@@ -107,7 +107,7 @@ pub(super) struct End {
     pub(super) gaps: Vec<(usize, usize)>,
 }
 
-impl End {
+impl RaceEnd {
     /// The proposed value: among those that cannot be told apart, the smallest whose measured speed is within [`WORTH`] of the fastest.
     pub(super) fn proposed(&self) -> Option<usize> {
         let enough = self.standings.highest() - WORTH.ln_1p() - ROUNDING;
@@ -134,10 +134,10 @@ struct Gap {
 }
 
 impl Standings {
-    fn of(entries: &BTreeMap<usize, Entry<'_>>) -> Self {
-        let of_entry = |entry: &Entry<'_>| entry.counted().iter().map(|(run, _)| *run).collect::<Vec<Run>>();
+    fn of(entries: &BTreeMap<usize, RaceEntry<'_>>) -> Self {
+        let of_entry = |entry: &RaceEntry<'_>| entry.counted().iter().map(|(run, _)| *run).collect::<Vec<TimedRun>>();
         let usable = entries.iter().filter(|(_, entry)| entry.may_be_chosen());
-        let (places, runs): (Vec<usize>, Vec<Vec<Run>>) = usable.map(|(place, entry)| (*place, of_entry(entry))).unzip();
+        let (places, runs): (Vec<usize>, Vec<Vec<TimedRun>>) = usable.map(|(place, entry)| (*place, of_entry(entry))).unzip();
         let field = Field::of(&runs);
         let log = |place: usize| match &field {
             Some(field) => field.compare(0, place, 1).map_or(f64::NEG_INFINITY, |estimate| estimate.ratio.ln()),
@@ -187,12 +187,12 @@ impl Standings {
 
 impl<'a, V: Values> Race<'a, V> {
     /// `most` is the maximum number of trials in total.
-    pub(super) fn new(values: &'a V, seen: &'a Seen<'a>, repeats: u64, most: u64) -> Self {
+    pub(super) fn new(values: &'a V, seen: &'a Probes<'a>, repeats: u64, most: u64) -> Self {
         Self { values, seen, repeats, entries: BTreeMap::new(), asked: 0, most }
     }
 
     /// Runs a value for the first time.
-    pub(super) fn look(&mut self, place: usize) -> Result<&'a Probe, Vec<Choice>> {
+    pub(super) fn look(&mut self, place: usize) -> Result<&'a Probe, Vec<SearchTrial>> {
         let probe = self.seen.one(self.values.choice(place, 0))?;
         self.note(place, probe, LOOKING);
         Ok(probe)
@@ -203,7 +203,8 @@ impl<'a, V: Values> Race<'a, V> {
         self.asked += 1;
         let entry = self.entries.entry(place).or_default();
         entry.asked += 1;
-        match self.values.speed(probe).map(|value| (Run { block: Some(block), is_disturbed: probe.is_disturbed, ..Run::of(value) }, probe)) {
+        match self.values.speed(probe).map(|value| (TimedRun { block: Some(block), is_disturbed: probe.is_disturbed, ..TimedRun::of(value) }, probe))
+        {
             Some(run) if is_first => entry.first = Some(run),
             Some(run) => entry.runs.push(run),
             None => entry.is_out = true,
@@ -211,7 +212,7 @@ impl<'a, V: Values> Race<'a, V> {
     }
 
     /// Runs values again, alternating.
-    fn run_round(&mut self, places: &[usize], block: u64) -> Result<(), Vec<Choice>> {
+    fn run_round(&mut self, places: &[usize], block: u64) -> Result<(), Vec<SearchTrial>> {
         let asked = |place: &usize| self.entries.get(place).map_or(0, |entry| entry.asked);
         let probes = self.seen.all(places.iter().map(|place| self.values.choice(*place, asked(place))).collect())?;
         places.iter().zip(probes).for_each(|(place, probe)| self.note(*place, probe, block));
@@ -220,12 +221,12 @@ impl<'a, V: Values> Race<'a, V> {
 
     /// Speeds of the valid runs of a value.
     pub(super) fn speeds(&self, place: usize) -> Vec<f64> {
-        self.entries.get(&place).into_iter().flat_map(Entry::counted).map(|(run, _)| run.value).collect()
+        self.entries.get(&place).into_iter().flat_map(RaceEntry::counted).map(|(run, _)| run.value).collect()
     }
 
     /// The valid runs of a value.
     pub(super) fn probes(&self, place: usize) -> impl Iterator<Item = &'a Probe> {
-        self.entries.get(&place).into_iter().flat_map(Entry::counted).map(|(_, probe)| *probe)
+        self.entries.get(&place).into_iter().flat_map(RaceEntry::counted).map(|(_, probe)| *probe)
     }
 
     /// The measured speed; for several runs their geometric mean.
@@ -241,7 +242,7 @@ impl<'a, V: Values> Race<'a, V> {
     /// The highest speed of a valid run so far.
     pub(super) fn best(&self) -> Option<f64> {
         let usable = self.entries.values().filter(|entry| entry.may_be_chosen());
-        usable.flat_map(Entry::counted).map(|(run, _)| run.value).reduce(f64::max)
+        usable.flat_map(RaceEntry::counted).map(|(run, _)| run.value).reduce(f64::max)
     }
 
     /// All tested indices, smallest first.
@@ -254,7 +255,7 @@ impl<'a, V: Values> Race<'a, V> {
     }
 
     /// Runs the race after the rise.
-    pub(super) fn finish(&mut self) -> Result<End, Vec<Choice>> {
+    pub(super) fn finish(&mut self) -> Result<RaceEnd, Vec<SearchTrial>> {
         self.most = self.most.min(self.asked + MOST_AFTER_RISE);
         self.repeat_first()?;
         self.look_around()?;
@@ -263,7 +264,7 @@ impl<'a, V: Values> Race<'a, V> {
     }
 
     /// Repeats the first value if it may be among the fastest: its first run does not count.
-    fn repeat_first(&mut self) -> Result<(), Vec<Choice>> {
+    fn repeat_first(&mut self) -> Result<(), Vec<SearchTrial>> {
         let nearest: Vec<usize> = self.places().take(2).collect();
         let first = self.entries.iter().find(|(_, entry)| entry.first.is_some()).map(|(place, _)| *place);
         let is_near = Standings::of(&self.entries).fastest().is_some_and(|fastest| nearest.contains(&fastest));
@@ -274,7 +275,7 @@ impl<'a, V: Values> Race<'a, V> {
     }
 
     /// Tests values in gaps that may hold a faster one, and one next to the fastest.
-    fn look_around(&mut self) -> Result<(), Vec<Choice>> {
+    fn look_around(&mut self) -> Result<(), Vec<SearchTrial>> {
         let kept = if self.repeats > 1 { FOR_REPEATS } else { 0 };
         while self.left() > kept {
             let Some(place) = self.hidden(&Standings::of(&self.entries), WORTH.ln_1p()) else { break };
@@ -289,7 +290,7 @@ impl<'a, V: Values> Race<'a, V> {
     }
 
     /// Repeats the values that cannot be told apart; once one is as fast as every other, the remaining trials test values near it.
-    fn repeat(&mut self) -> Result<(), Vec<Choice>> {
+    fn repeat(&mut self) -> Result<(), Vec<SearchTrial>> {
         while self.left() > 0 {
             let standings = Standings::of(&self.entries);
             if standings.places.is_empty() {
@@ -338,7 +339,7 @@ impl<'a, V: Values> Race<'a, V> {
         standings.places.iter().copied().find(|place| is_as_fast(*place))
     }
 
-    fn end(&self) -> End {
+    fn end(&self) -> RaceEnd {
         let standings = Standings::of(&self.entries);
         let choice = match standings.field {
             Some(_) => self.decided(&standings),
@@ -347,7 +348,7 @@ impl<'a, V: Values> Race<'a, V> {
         let alike = if choice.is_none() { standings.contenders() } else { Vec::new() };
         let best = standings.highest() + WORTH.ln_1p() - UNSURE * standings.spread().unwrap_or_default().powi(2);
         let gaps = self.gaps(&standings).into_iter().filter(|gap| gap.most > best).map(|gap| (gap.low, gap.high)).collect();
-        End { choice, alike, gaps, standings }
+        RaceEnd { choice, alike, gaps, standings }
     }
 
     /// Factor over the fastest that a gap must promise to deserve a trial: lower if runs vary, because the slope is then uncertain.

@@ -2,32 +2,32 @@
 
 use std::collections::HashMap;
 
-use super::{Choice, Probe, Warning, spelled};
+use super::{Probe, SearchTrial, Warning, spelled};
 use crate::plan::Outcome;
 pub(super) use crate::statistics::mean;
 
 /// The probes of a search.
-pub(super) struct Seen<'a> {
+pub(super) struct Probes<'a> {
     probes: &'a [Probe],
     /// The last probe of each choice that has a final outcome.
     ended: HashMap<String, &'a Probe>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> Probes<'a> {
     pub(super) fn new(probes: &'a [Probe]) -> Self {
         let ended = probes.iter().filter(|probe| probe.outcome.is_final()).map(|probe| (name(&probe.choice), probe)).collect();
         Self { probes, ended }
     }
 
     /// Returns the probe of a choice, or the choice itself if it must run first.
-    pub(super) fn one(&self, choice: Choice) -> Result<&'a Probe, Vec<Choice>> {
+    pub(super) fn one(&self, choice: SearchTrial) -> Result<&'a Probe, Vec<SearchTrial>> {
         self.ended.get(&name(&choice)).copied().ok_or_else(|| vec![choice])
     }
 
     /// Returns the probes of all choices, in their order, or the choices that must run first.
-    pub(super) fn all(&self, choices: Vec<Choice>) -> Result<Vec<&'a Probe>, Vec<Choice>> {
+    pub(super) fn all(&self, choices: Vec<SearchTrial>) -> Result<Vec<&'a Probe>, Vec<SearchTrial>> {
         let found: Vec<Option<&'a Probe>> = choices.iter().map(|choice| self.ended.get(&name(choice)).copied()).collect();
-        let missing: Vec<Choice> = choices.into_iter().zip(&found).filter(|(_, probe)| probe.is_none()).map(|(choice, _)| choice).collect();
+        let missing: Vec<SearchTrial> = choices.into_iter().zip(&found).filter(|(_, probe)| probe.is_none()).map(|(choice, _)| choice).collect();
         if missing.is_empty() { Ok(found.into_iter().flatten().collect()) } else { Err(missing) }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn name(choice: &Choice) -> String {
+fn name(choice: &SearchTrial) -> String {
     let values: Vec<String> = choice.values.iter().map(|(key, value)| format!("{key}={value}")).collect();
     format!("{} {}", choice.repeat, values.join(" "))
 }

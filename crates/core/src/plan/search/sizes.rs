@@ -1,11 +1,11 @@
 //! The batch sizes that a search may try, smallest first, and whether one fits into memory.
 
-use super::{Given, Probe, Warning, warning::End};
+use super::{Probe, SearchContext, Warning, warning::RangeEnd};
 use crate::plan::Outcome;
 
 /// Batch sizes by index, from 0. Never empty if the file was checked.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Sizes {
+pub(super) enum BatchSizes {
     /// `first`, `first + step`, …
     Multiples {
         first: u64,
@@ -15,7 +15,7 @@ pub(super) enum Sizes {
     Listed(Vec<u64>),
 }
 
-impl Sizes {
+impl BatchSizes {
     /// Returns the multiples of a number in a range.
     pub(super) fn multiples(from: u64, to: u64, multiple_of: u64) -> Self {
         let step = multiple_of.max(1);
@@ -81,8 +81,8 @@ impl Sizes {
     pub(super) fn at_end(&self, place: usize) -> Option<Warning> {
         let size = self.at(place);
         let end = match place {
-            _ if place + 1 >= self.count() => End::Highest,
-            0 if size > 1 => End::Lowest,
+            _ if place + 1 >= self.count() => RangeEnd::Highest,
+            0 if size > 1 => RangeEnd::Lowest,
             _ => return None,
         };
         Some(Warning::EndOfRange { key: "train.batch_size".to_owned(), value: size.to_string(), end })
@@ -121,7 +121,7 @@ pub(super) fn too_large_because(probe: &Probe) -> &'static str {
 }
 
 /// Warns if the effective batch size differs from that of the file.
-pub(super) fn effective_batch(given: &Given, batch_size: u64, grad_accumulation: u64) -> Option<Warning> {
+pub(super) fn effective_batch(given: &SearchContext, batch_size: u64, grad_accumulation: u64) -> Option<Warning> {
     let of = |batch: u64, accumulation: u64| batch.saturating_mul(accumulation).saturating_mul(given.devices_per_trial.max(1));
     let (was, is) = (of(given.batch_size, given.grad_accumulation), of(batch_size, grad_accumulation));
     let learning_rate = given.learning_rate.filter(|_| was != is)?;
@@ -132,32 +132,32 @@ pub(super) fn effective_batch(given: &Given, batch_size: u64, grad_accumulation:
 mod tests {
     use super::*;
 
-    fn listed(sizes: &Sizes) -> Vec<u64> {
+    fn listed(sizes: &BatchSizes) -> Vec<u64> {
         (0..sizes.count()).map(|place| sizes.at(place)).collect()
     }
 
     #[test]
     fn multiples_lie_within_the_range_and_know_their_places() {
-        let sizes = Sizes::multiples(3, 41, 8);
+        let sizes = BatchSizes::multiples(3, 41, 8);
         assert_eq!(listed(&sizes), [8, 16, 24, 32, 40]);
         assert_eq!(listed(&sizes).iter().map(|size| sizes.place_of(*size)).collect::<Vec<_>>(), (0..5).map(Some).collect::<Vec<_>>());
         assert_eq!([0, 7, 9, 48].map(|size| sizes.place_of(size)), [None; 4]);
         assert_eq!([1.0, 8.0, 23.9, 24.0, 1e9].map(|size| sizes.up_to(size)), [0, 0, 1, 2, 4]);
-        assert_eq!(listed(&Sizes::multiples(5, 7, 8)), [0_u64; 0]);
-        assert_eq!(listed(&Sizes::multiples(7, 7, 1)), [7]);
+        assert_eq!(listed(&BatchSizes::multiples(5, 7, 8)), [0_u64; 0]);
+        assert_eq!(listed(&BatchSizes::multiples(7, 7, 1)), [7]);
     }
 
     #[test]
     fn divisors_keep_the_whole() {
-        let sizes = Sizes::divisors(48, 2, 24, 2);
+        let sizes = BatchSizes::divisors(48, 2, 24, 2);
         assert_eq!(listed(&sizes), [2, 4, 6, 8, 12, 16, 24]);
-        assert_eq!(listed(&Sizes::divisors(7, 1, 100, 1)), [1, 7]);
+        assert_eq!(listed(&BatchSizes::divisors(7, 1, 100, 1)), [1, 7]);
         assert_eq!((sizes.place_of(6), sizes.place_of(10), sizes.up_to(11.0)), (Some(2), None, 3));
     }
 
     #[test]
     fn a_rise_ends_at_the_last_size_and_never_stands_still() {
-        for sizes in [Sizes::multiples(1, 100, 1), Sizes::multiples(1, 1000, 7), Sizes::divisors(97 * 3, 1, 1000, 1)] {
+        for sizes in [BatchSizes::multiples(1, 100, 1), BatchSizes::multiples(1, 1000, 7), BatchSizes::divisors(97 * 3, 1, 1000, 1)] {
             let places: Vec<usize> = std::iter::successors(Some(0), |place| sizes.risen(*place, 2.0)).collect();
             assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
             assert_eq!(places.last(), Some(&(sizes.count() - 1)));

@@ -6,10 +6,10 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use super::{
-    Ask, Choice, Found, Probe, Strategy, Warning, answer,
-    seen::{Seen, chance, mean, pooled_deviation},
+    Ask, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
+    seen::{Probes, chance, mean, pooled_deviation},
     spelled,
-    warning::End,
+    warning::RangeEnd,
 };
 use crate::{
     spec::Metric,
@@ -31,7 +31,7 @@ pub(super) struct SuccessiveHalving {
 }
 
 /// The result of a setting in a round.
-struct Standing<'a> {
+struct RoundStanding<'a> {
     /// Its index in plan order.
     setting: usize,
     /// Metrics of its completed repeats.
@@ -43,10 +43,10 @@ struct Standing<'a> {
 struct Round<'a> {
     steps: u64,
     /// Best first.
-    standings: Vec<Standing<'a>>,
+    standings: Vec<RoundStanding<'a>>,
 }
 
-impl Standing<'_> {
+impl RoundStanding<'_> {
     fn score(&self) -> Option<f64> {
         mean(&self.metrics)
     }
@@ -79,7 +79,7 @@ impl SuccessiveHalving {
         Self { settings, axes: axes.keys().cloned().collect(), metric, steps, factor: factor.max(2), repeats: repeats.max(1), most_steps }
     }
 
-    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+    fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
         let mut left: Vec<usize> = (0..self.settings.len()).collect();
         let mut steps = self.at_most(self.steps);
         let mut rounds: Vec<Round<'_>> = Vec::new();
@@ -102,27 +102,27 @@ impl SuccessiveHalving {
         self.most_steps.map_or(steps, |most| steps.min(most.max(1)))
     }
 
-    fn choice(&self, setting: usize, steps: u64, repeat: u64) -> Choice {
+    fn choice(&self, setting: usize, steps: u64, repeat: u64) -> SearchTrial {
         let length = ("train.steps".to_owned(), Value::from(steps));
-        Choice { values: self.settings[setting].iter().cloned().chain([length]).collect(), repeat }
+        SearchTrial { values: self.settings[setting].iter().cloned().chain([length]).collect(), repeat }
     }
 
     /// Ranks the settings at this length: completed ones first, by the metric; ties keep plan order.
-    fn round<'a>(&self, seen: &Seen<'a>, settings: &[usize], steps: u64) -> Result<Round<'a>, Vec<Choice>> {
+    fn round<'a>(&self, seen: &Probes<'a>, settings: &[usize], steps: u64) -> Result<Round<'a>, Vec<SearchTrial>> {
         let runs = (0..self.repeats).flat_map(|repeat| settings.iter().map(move |setting| self.choice(*setting, steps, repeat))).collect();
         let probes = seen.all(runs)?;
         let standing = |(index, setting): (usize, &usize)| {
             let probes: Vec<&Probe> = probes.iter().skip(index).step_by(settings.len()).copied().collect();
-            Standing { setting: *setting, metrics: probes.iter().filter_map(|probe| metric(probe)).collect(), probes }
+            RoundStanding { setting: *setting, metrics: probes.iter().filter_map(|probe| metric(probe)).collect(), probes }
         };
-        let mut standings: Vec<Standing<'_>> = settings.iter().enumerate().map(standing).collect();
+        let mut standings: Vec<RoundStanding<'_>> = settings.iter().enumerate().map(standing).collect();
         standings.sort_by(|one, other| self.compare(one, other));
         Ok(Round { steps, standings })
     }
 
     /// Settings with an incomplete run come after those whose runs all completed; settings without any metric come last.
-    fn compare(&self, one: &Standing<'_>, other: &Standing<'_>) -> Ordering {
-        let class = |standing: &Standing<'_>| (standing.metrics.is_empty(), !standing.is_whole());
+    fn compare(&self, one: &RoundStanding<'_>, other: &RoundStanding<'_>) -> Ordering {
+        let class = |standing: &RoundStanding<'_>| (standing.metrics.is_empty(), !standing.is_whole());
         let by_metric = match (one.score(), other.score()) {
             (Some(one), Some(other)) if self.metric.is_better_high() => other.total_cmp(&one),
             (Some(one), Some(other)) => one.total_cmp(&other),
@@ -131,7 +131,7 @@ impl SuccessiveHalving {
         class(one).cmp(&class(other)).then(by_metric).then(one.setting.cmp(&other.setting))
     }
 
-    fn found(&self, seen: &Seen<'_>, rounds: &[Round<'_>]) -> Found {
+    fn found(&self, seen: &Probes<'_>, rounds: &[Round<'_>]) -> StrategyOutcome {
         let grid_trials = (self.settings.len() as u64).saturating_mul(self.repeats);
         let seconds: Vec<f64> = rounds
             .last()
@@ -153,11 +153,11 @@ impl SuccessiveHalving {
                 (None, format!("no setting completed with a `{}`", self.metric.name()))
             }
         };
-        Found { chosen, why, warnings, grid_trials, grid_trial_seconds: mean(&seconds), ..Found::default() }
+        StrategyOutcome { chosen, why, warnings, grid_trials, grid_trial_seconds: mean(&seconds), ..StrategyOutcome::default() }
     }
 
     /// The best setting of the last round that did not fail in a longer round; if there is none, the best of all.
-    fn best<'r, 'a>(&self, rounds: &'r [Round<'a>]) -> Option<(&'r Round<'a>, &'r Standing<'a>)> {
+    fn best<'r, 'a>(&self, rounds: &'r [Round<'a>]) -> Option<(&'r Round<'a>, &'r RoundStanding<'a>)> {
         let failed =
             |setting: usize| rounds.iter().flat_map(|round| &round.standings).any(|other| other.setting == setting && other.metrics.is_empty());
         let completed = rounds.iter().rev().flat_map(|round| round.standings.iter().map(move |standing| (round, standing)));
@@ -165,7 +165,7 @@ impl SuccessiveHalving {
         completed.iter().find(|(_, standing)| !failed(standing.setting)).or(completed.first()).copied()
     }
 
-    fn warnings(&self, round: &Round<'_>, chosen: &Standing<'_>) -> Vec<Warning> {
+    fn warnings(&self, round: &Round<'_>, chosen: &RoundStanding<'_>) -> Vec<Warning> {
         let mut warnings: Vec<Warning> = self.axes.iter().filter_map(|axis| self.at_end(axis, chosen.setting)).collect();
         if self.repeats == 1 {
             warnings.push(Warning::OneRunEach);
@@ -175,7 +175,7 @@ impl SuccessiveHalving {
         if let (Some(deviation), Some(other), Some(own)) = (deviation, other, chosen.score().filter(|own| *own != 0.0)) {
             let difference = (other.score().unwrap_or(own) / own - 1.0).abs();
             let spread = chance(deviation, chosen.metrics.len()) / own.abs();
-            let name = |standing: &Standing<'_>| spelled(&self.settings[standing.setting]);
+            let name = |standing: &RoundStanding<'_>| spelled(&self.settings[standing.setting]);
             let within = Warning::WithinSpread { chosen: name(chosen), other: name(other), difference, spread };
             warnings.extend((difference < spread).then_some(within));
         }
@@ -191,14 +191,14 @@ impl SuccessiveHalving {
         let own = value_of(&self.settings[setting])?;
         let end = match (all.first(), all.last()) {
             _ if all.len() < 3 => return None,
-            (Some(first), _) if *first == own => End::Lowest,
-            (_, Some(last)) if *last == own => End::Highest,
+            (Some(first), _) if *first == own => RangeEnd::Lowest,
+            (_, Some(last)) if *last == own => RangeEnd::Highest,
             _ => return None,
         };
         Some(Warning::EndOfRange { key: axis.to_owned(), value: own.to_string(), end })
     }
 
-    fn why(&self, rounds: &[Round<'_>], round: &Round<'_>, chosen: &Standing<'_>) -> String {
+    fn why(&self, rounds: &[Round<'_>], round: &Round<'_>, chosen: &RoundStanding<'_>) -> String {
         let most = if self.metric.is_better_high() { "highest" } else { "lowest" };
         let score = chosen.score().unwrap_or_default();
         let score = if score.abs() < 1e4 { decimals(score, 4) } else { Count(score).to_string() };

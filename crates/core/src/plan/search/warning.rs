@@ -9,7 +9,7 @@ use crate::{
 
 /// An end of a range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RangeEnd {
     Lowest,
     Highest,
 }
@@ -52,7 +52,7 @@ pub enum Warning {
     EndOfRange {
         key: String,
         value: String,
-        end: End,
+        end: RangeEnd,
     },
     /// The fraction of memory that trials used is unknown.
     MemoryUnknown,
@@ -112,7 +112,7 @@ impl fmt::Display for Warning {
                 write!(f, "training with {workers} workers is {} slower than with {chosen}: workers take cores from it", Fraction(*slower))
             }
             Self::EndOfRange { key, value, end } => {
-                let (which, where_to) = if *end == End::Lowest { ("smallest", "below") } else { ("largest", "above") };
+                let (which, where_to) = if *end == RangeEnd::Lowest { ("smallest", "below") } else { ("largest", "above") };
                 write!(f, "`{key}` {value} is the {which} that was allowed; also try values {where_to} it")
             }
             Self::MemoryUnknown => write!(f, "the amount of memory is unknown, so the only limit was running out of it; leave some room"),

@@ -2,9 +2,9 @@
 //! the fastest.
 
 use super::{
-    Ask, Choice, Found, Probe, Strategy, Warning, answer, listed,
-    race::{End, Race, Values, allowed},
-    seen::{Seen, mean},
+    Ask, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
+    race::{Race, RaceEnd, Values, allowed},
+    seen::{Probes, mean},
     warning::{self, speed},
 };
 use crate::{
@@ -40,8 +40,8 @@ impl Strategy for Workers {
 }
 
 impl Values for Workers {
-    fn choice(&self, place: usize, repeat: u64) -> Choice {
-        Choice::new([("data.num_workers", place as u64)], repeat)
+    fn choice(&self, place: usize, repeat: u64) -> SearchTrial {
+        SearchTrial::new([("data.num_workers", place as u64)], repeat)
     }
 
     fn number(&self, place: usize) -> f64 {
@@ -80,7 +80,7 @@ fn needed(workers: u64, wait: f64) -> u64 {
 }
 
 impl Workers {
-    fn search(&self, seen: &Seen<'_>) -> Result<Found, Vec<Choice>> {
+    fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
         let mut race = Race::new(self, seen, self.repeats, allowed(self.most + 1, self.repeats, LEAST));
         self.rise(&mut race)?;
         let end = race.finish()?;
@@ -88,7 +88,7 @@ impl Workers {
     }
 
     /// Doubles the number, or jumps to the number that the wait requires, until training hardly waits for data or two steps gain too little.
-    fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<Choice>> {
+    fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<SearchTrial>> {
         let (mut workers, mut flat) = (0, 0);
         loop {
             let before = race.best();
@@ -111,14 +111,14 @@ impl Workers {
         needed.clamp(2 * workers, LARGEST_STEP * workers).clamp(1, self.most.max(1))
     }
 
-    fn found(&self, race: &Race<'_, Self>, end: &End) -> Found {
+    fn found(&self, race: &Race<'_, Self>, end: &RaceEnd) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = race.seen.without("samples_per_second", Probe::speed).into_iter().collect();
         let mut notes = vec![self.rules_of_thumb(race)];
         let grid_trials = (self.most + 1).saturating_mul(self.repeats);
         let Some(place) = end.proposed() else {
             warnings.push(Warning::NothingFitted { smallest: "that without workers".to_owned() });
             let why = "no number of workers completed with a speed".to_owned();
-            return Found { why, warnings, notes, grid_trials, ..Found::default() };
+            return StrategyOutcome { why, warnings, notes, grid_trials, ..StrategyOutcome::default() };
         };
         warnings.extend(self.warnings(race, end, place));
         let first = race
@@ -131,10 +131,10 @@ impl Workers {
         };
         let values = |place: &usize| self.choice(*place, 0).values;
         let alike = end.alike.iter().map(values).collect();
-        Found { chosen: Some(values(&place)), alike, why, warnings, notes, grid_trials, grid_trial_seconds: None }
+        StrategyOutcome { chosen: Some(values(&place)), alike, why, warnings, notes, grid_trials, grid_trial_seconds: None }
     }
 
-    fn warnings(&self, race: &Race<'_, Self>, end: &End, place: usize) -> Vec<Warning> {
+    fn warnings(&self, race: &Race<'_, Self>, end: &RaceEnd, place: usize) -> Vec<Warning> {
         let mut warnings = Vec::new();
         let most = end.standings.places.last().copied().filter(|most| *most > place);
         let slower = most.and_then(|most| Some((most, end.standings.compare(place, most)?)));
@@ -146,7 +146,7 @@ impl Workers {
         let gaps: Vec<(u64, u64)> = end.gaps.iter().map(|(low, high)| (*low as u64, *high as u64)).collect();
         warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
         if place as u64 == self.most && mean_wait(race, place).is_none_or(|wait| wait > self.wait) {
-            warnings.push(Warning::EndOfRange { key: "data.num_workers".to_owned(), value: place.to_string(), end: warning::End::Highest });
+            warnings.push(Warning::EndOfRange { key: "data.num_workers".to_owned(), value: place.to_string(), end: warning::RangeEnd::Highest });
         }
         warnings
     }
@@ -156,7 +156,7 @@ impl Workers {
         self.most_gain(race, place).is_some_and(|gain| gain <= WORTH)
     }
 
-    fn why(&self, race: &Race<'_, Self>, end: &End, place: usize) -> String {
+    fn why(&self, race: &Race<'_, Self>, end: &RaceEnd, place: usize) -> String {
         let standings = &end.standings;
         let among = standings.places.len();
         let name = match place {
@@ -180,7 +180,7 @@ impl Workers {
         format!("{is}: {own} per second {over}{waits}")
     }
 
-    fn why_not(&self, race: &Race<'_, Self>, end: &End) -> String {
+    fn why_not(&self, race: &Race<'_, Self>, end: &RaceEnd) -> String {
         let numbers = listed(end.alike.iter().map(|place| *place as u64));
         let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
         let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));

@@ -21,7 +21,7 @@ pub(super) fn expected_images() -> String {
 }
 
 /// The folder of a class: never empty if it comes from [`Lister::training_classes`].
-pub(super) struct Class {
+pub(super) struct ListedClass {
     pub(super) name: OsString,
     pub(super) files: Vec<ImageFile>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Lister {
     pub(super) skipped_files: u64,
 }
 
-struct Entry {
+struct ListedFile {
     path: PathBuf,
     name: OsString,
     is_folder: bool,
@@ -74,7 +74,7 @@ impl Lister {
     }
 
     /// Same as [`Lister::classes`], with at least two classes, each with images.
-    pub(super) fn training_classes(&mut self, folder: &Path) -> Result<Vec<Class>, DataError> {
+    pub(super) fn training_classes(&mut self, folder: &Path) -> Result<Vec<ListedClass>, DataError> {
         let classes = self.classes(folder)?;
         if classes.len() < 2 {
             let found = if classes.is_empty() { "contains no folders" } else { "contains only one folder" };
@@ -86,12 +86,12 @@ impl Lister {
         Ok(classes)
     }
 
-    pub(super) fn classes(&mut self, folder: &Path) -> Result<Vec<Class>, DataError> {
+    pub(super) fn classes(&mut self, folder: &Path) -> Result<Vec<ListedClass>, DataError> {
         let mut classes = Vec::new();
-        for Entry { path, name, is_folder, .. } in entries(folder)? {
+        for ListedFile { path, name, is_folder, .. } in entries(folder)? {
             if is_folder {
                 let files = self.files(&path)?;
-                classes.push(Class { name, files });
+                classes.push(ListedClass { name, files });
             } else {
                 self.leave_out(&path, "is next to the class folders", "only class folders there")?;
             }
@@ -101,7 +101,7 @@ impl Lister {
 
     fn files(&mut self, folder: &Path) -> Result<Vec<ImageFile>, DataError> {
         let mut files = Vec::new();
-        for Entry { path, is_folder, bytes, .. } in entries(folder)? {
+        for ListedFile { path, is_folder, bytes, .. } in entries(folder)? {
             if is_folder {
                 return unfit(&path, "is a folder inside a class folder".to_owned(), expected_images());
             }
@@ -126,7 +126,7 @@ impl Lister {
 }
 
 /// Content of a folder, links followed, in the byte order of the names.
-fn entries(folder: &Path) -> Result<Vec<Entry>, DataError> {
+fn entries(folder: &Path) -> Result<Vec<ListedFile>, DataError> {
     let failed = |path: &Path, error| DataError::Read { path: path.to_owned(), error };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|error| failed(folder, error))? {
@@ -134,7 +134,7 @@ fn entries(folder: &Path) -> Result<Vec<Entry>, DataError> {
         let (path, name) = (entry.path(), entry.file_name());
         if !is_hidden(&name) {
             let about = fs::metadata(&path).map_err(|error| failed(&path, error))?;
-            found.push(Entry { path, name, is_folder: about.is_dir(), bytes: about.len() });
+            found.push(ListedFile { path, name, is_folder: about.is_dir(), bytes: about.len() });
         }
     }
     found.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -6,29 +6,29 @@ use burn::{
 };
 
 use super::without_gradient;
-use crate::{error::TrialError, model::Network, train::saved::Leaving};
+use crate::{error::TrialError, model::Network, train::tensor_file::OutgoingTensor};
 
 /// Converts a tensor of any number of axes into the form an optimizer keeps.
-pub(super) trait Taken {
+pub(super) trait FromTensor {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self;
 }
 
 /// Flat, for rules written in burn's tensors.
-impl Taken for Tensor<1> {
+impl FromTensor for Tensor<1> {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         tensor.flatten(0, D - 1)
     }
 }
 
 /// Its shape alone.
-impl Taken for Vec<usize> {
+impl FromTensor for Vec<usize> {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         tensor.dims().to_vec()
     }
 }
 
 /// For a file.
-impl Taken for Leaving {
+impl FromTensor for OutgoingTensor {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         Self::new(tensor)
     }
@@ -41,7 +41,7 @@ pub(super) struct Collected<T> {
     pub(super) tensors: Vec<T>,
 }
 
-impl<T: Taken> Collected<T> {
+impl<T: FromTensor> Collected<T> {
     pub(super) fn parameters(network: &Network) -> Self {
         let mut walk = Walk::new(None);
         network.visit(&mut walk);
@@ -72,7 +72,7 @@ impl<T> Walk<T> {
     }
 }
 
-impl<T: Taken> ModuleVisitor for Walk<T> {
+impl<T: FromTensor> ModuleVisitor for Walk<T> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.at.push(name.to_owned());
     }
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::Arithmetic,
+        engine::Ops,
         model::{Init, Input},
     };
 
@@ -118,7 +118,7 @@ mod tests {
         let shape = serde_yaml::from_str("{kind: mlp, seq_len: 4, d_model: 4, hidden: 8, context: 2}").unwrap();
         let network = Network::new(&shape, Some(InputShape::Text { vocabulary: 10 }), &init).unwrap();
         let parameters = Collected::<Tensor<1>>::parameters(&network);
-        let with = Arithmetic::new(Engine::Flex, Precision::F32).unwrap();
+        let with = Ops::new(Engine::Flex, Precision::F32).unwrap();
         let tokens = || Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device));
         let loss = || with.cross_entropy(network.forward(tokens(), &mut None, with), Tensor::from_data([2, 3, 4, 5], &device), 0.0);
         let gradients = Collected::<Tensor<1>>::gradients(&network, loss().backward()).unwrap();

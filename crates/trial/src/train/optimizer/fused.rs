@@ -12,19 +12,19 @@ use kiln_core::spec::{Optimizer, Precision, Train};
 
 use super::{
     Counters, FIRST, NamedValues, SECOND,
-    collected::{Collected, Taken},
+    collected::{Collected, FromTensor},
     decay,
     scaler::Scaler,
     without_backward,
 };
 use crate::{
     engine::{
-        libtorch::{Adafactor, AdamW, Group, Rate, Sgd, accumulate, adafactor, adamw, clip, sgd},
+        libtorch::{Adafactor, AdamW, LearningRate, ParameterGroup, Sgd, accumulate, adafactor, adamw, clip, sgd},
         replicas::sum_over_replicas,
     },
     error::TrialError,
     model::Network,
-    train::saved::{Arrived, Leaving, Named},
+    train::tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
 };
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Fused {
     /// Group of each parameter, in the order of `paths`.
     group_of: Vec<usize>,
     /// Parameters with weight decay, and without.
-    groups: [Group; 2],
+    groups: [ParameterGroup; 2],
     optimizer: Optimizer,
     clip_norm: Option<f64>,
     /// Number format of the parameters, their gradients and moments: bf16 under `bf16`, else f32.
@@ -53,7 +53,7 @@ impl Fused {
         let kind = first.map_or(tch::Kind::Float, tch::Tensor::kind);
         let device = first.map_or(tch::Device::Cpu, tch::Tensor::device);
         let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
-        let mut groups = [Group::default(), Group::default()];
+        let mut groups = [ParameterGroup::default(), ParameterGroup::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
             groups[*group].begin(optimizer, &tensor);
             groups[*group].parameters.push(tensor);
@@ -114,13 +114,13 @@ impl Fused {
             return Err(without_backward());
         }
         let gradients = std::mem::take(&mut self.gradients);
-        self.apply(&gradients, Rate::Number(learning_rate))?;
+        self.apply(&gradients, LearningRate::Number(learning_rate))?;
         self.count_update();
         Ok(())
     }
 
     /// The device part of an update; overwrites these gradients.
-    pub(in crate::train) fn apply(&mut self, gradients: &[tch::Tensor], learning_rate: Rate<'_>) -> Result<(), TrialError> {
+    pub(in crate::train) fn apply(&mut self, gradients: &[tch::Tensor], learning_rate: LearningRate<'_>) -> Result<(), TrialError> {
         if let Some(scaler) = &mut self.scaler {
             scaler.unscale(gradients)?;
         }
@@ -130,7 +130,7 @@ impl Fused {
         for (gradient, group) in gradients.iter().zip(&self.group_of) {
             self.groups[*group].gradients.push(gradient.shallow_clone());
         }
-        let update = Update { learning_rate, is_first: self.updates == 0, found: self.scaler.as_ref().map(Scaler::found) };
+        let update = UpdateContext { learning_rate, is_first: self.updates == 0, found: self.scaler.as_ref().map(Scaler::found) };
         let stepped = self.groups.iter().enumerate().try_for_each(|(at, group)| step(&self.optimizer, group, at == 0, update));
         self.groups.iter_mut().for_each(|group| group.gradients.clear());
         stepped?;
@@ -142,14 +142,14 @@ impl Fused {
         self.updates += 1;
     }
 
-    pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
+    pub(super) fn state(&self) -> Result<(Counters, NamedTensors), TrialError> {
         let counted = self.groups.iter().find_map(|group| group.steps.first());
         let counters = Counters {
             updates: self.updates,
             adamw_steps: counted.map(|steps| steps.f_double_value(&[])).transpose().map_err(unreadable)?,
             scaler: self.scaler.as_ref().map(Scaler::state).transpose()?,
         };
-        let named = |which: &str, path: &str, moment: &tch::Tensor| (format!("{which}{path}"), Leaving::new(flat(moment)));
+        let named = |which: &str, path: &str, moment: &tch::Tensor| (format!("{which}{path}"), OutgoingTensor::new(flat(moment)));
         let moments = self.moments().flat_map(|(path, [first, second])| {
             let first = first.map(|moment| named(FIRST, path, moment));
             first.into_iter().chain(second.map(|moment| named(SECOND, path, moment)))
@@ -157,7 +157,7 @@ impl Fused {
         Ok((counters, moments.collect()))
     }
 
-    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &TensorFile) -> Result<(), TrialError> {
         self.updates = counters.updates;
         for steps in self.groups.iter_mut().flat_map(|group| &mut group.steps) {
             let _ = steps.fill_(counters.adamw_steps.unwrap_or_default());
@@ -204,7 +204,7 @@ impl Fused {
     /// Each parameter's path with its moments, where it has them.
     fn moments(&self) -> impl Iterator<Item = (&str, [Option<&tch::Tensor>; 2])> {
         self.paths.iter().zip(self.places()).map(|(path, (group, place))| {
-            let Group { first, second, .. } = &self.groups[group];
+            let ParameterGroup { first, second, .. } = &self.groups[group];
             (path.as_str(), [first.get(place), second.get(place)])
         })
     }
@@ -244,7 +244,7 @@ pub(super) fn sum(replicas: &[&Fused]) -> Result<(), TrialError> {
     sum_over_replicas(&lists)
 }
 
-impl Group {
+impl ParameterGroup {
     /// Initial optimizer state of a parameter, before its first update.
     fn begin(&mut self, optimizer: &Optimizer, parameter: &tch::Tensor) {
         match optimizer {
@@ -288,16 +288,16 @@ fn unreadable(error: tch::TchError) -> TrialError {
 
 /// Values that all groups of one update share.
 #[derive(Clone, Copy)]
-struct Update<'a> {
-    learning_rate: Rate<'a>,
+struct UpdateContext<'a> {
+    learning_rate: LearningRate<'a>,
     /// A skipped first step counts as well: a momentum of zeros and one not started give the same update.
     is_first: bool,
     /// 1 on the device if the update is to be skipped.
     found: Option<&'a tch::Tensor>,
 }
 
-fn step(optimizer: &Optimizer, group: &Group, decays: bool, update: Update<'_>) -> Result<(), TrialError> {
-    let Update { learning_rate, is_first, found } = update;
+fn step(optimizer: &Optimizer, group: &ParameterGroup, decays: bool, update: UpdateContext<'_>) -> Result<(), TrialError> {
+    let UpdateContext { learning_rate, is_first, found } = update;
     match *optimizer {
         Optimizer::Adamw { beta1, beta2, epsilon, weight_decay, .. } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
@@ -315,7 +315,7 @@ fn step(optimizer: &Optimizer, group: &Group, decays: bool, update: Update<'_>) 
 }
 
 /// As it is, in the memory that burn's handle has.
-impl Taken for tch::Tensor {
+impl FromTensor for tch::Tensor {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         tensor.try_into_primitive::<LibTorch>().expect("a network on libtorch has its tensors there").tensor
     }
@@ -334,14 +334,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::Arithmetic,
+        engine::Ops,
         model::{Init, Input, stored},
-        train::objective::Target,
+        train::objective::BatchTarget,
     };
 
-    fn group(parameter: &[f32], gradient: &[f32]) -> Group {
+    fn group(parameter: &[f32], gradient: &[f32]) -> ParameterGroup {
         let parameters = vec![tch::Tensor::from_slice(parameter)];
-        Group {
+        ParameterGroup {
             gradients: vec![tch::Tensor::from_slice(gradient)],
             first: vec![parameters[0].zeros_like()],
             second: vec![parameters[0].zeros_like()],
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn fused_adamw_equals_adamw_written_out_for_20_steps() {
-        let with = AdamW { learning_rate: Rate::Number(0.01), beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
+        let with = AdamW { learning_rate: LearningRate::Number(0.01), beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
         let mut fused = group(&[1.0, -2.0, 0.5], &[0.0; 3]);
         let (mut parameter, mut first, mut second) = ([1.0_f64, -2.0, 0.5], [0.0_f64; 3], [0.0_f64; 3]);
         for step in 1..=20 {
@@ -411,26 +411,26 @@ mod tests {
         stored(network, precision)
     }
 
-    fn batch(network: &Network) -> (Input, Target) {
+    fn batch(network: &Network) -> (Input, BatchTarget) {
         let device = Device::libtorch();
         let classes = |labels: [i64; 4]| Tensor::from_data(labels, &device);
         match network {
             Network::Resnet(_) => {
                 let pixels = (0..4 * 64).map(|at| ((at * 37) % 64) as f32 / 32.0 - 1.0).collect();
-                (Input::Images(Tensor::from_data(TensorData::new(pixels, [4, 1, 8, 8]), &device)), Target::Labels(classes([2, 3, 4, 5])))
+                (Input::Images(Tensor::from_data(TensorData::new(pixels, [4, 1, 8, 8]), &device)), BatchTarget::Labels(classes([2, 3, 4, 5])))
             }
             Network::PanelLstm(_) => {
                 let features = Tensor::from_data([[[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]], [[1.0, 0.0, -0.5], [0.7, -0.7, 0.2]]], &device);
                 let input = Input::Panel { features, symbols: Tensor::from_data([1, 3], &device) };
-                (input, Target::Directions(Tensor::from_data([1.0, 0.0], &device)))
+                (input, BatchTarget::Directions(Tensor::from_data([1.0, 0.0], &device)))
             }
-            _ => (Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), Target::Classes(classes([2, 3, 4, 5]))),
+            _ => (Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), BatchTarget::Classes(classes([2, 3, 4, 5]))),
         }
     }
 
     /// Divided by many targets, as of a large batch, so that its gradients stay in the range of f16.
     fn loss(network: &Network, precision: Precision) -> Tensor<1> {
-        let with = Arithmetic::new(Engine::Libtorch, precision).unwrap();
+        let with = Ops::new(Engine::Libtorch, precision).unwrap();
         let (input, target) = batch(network);
         target.loss(network.forward(input, &mut None, with), 0.0, with) / 64.0
     }
@@ -542,7 +542,7 @@ mod tests {
         for step in 0..5 {
             let gradient = [0.5 - step as f32 * 0.1, 0.2];
             fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
-            let with = Sgd { learning_rate: Rate::Number(0.1), momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
+            let with = Sgd { learning_rate: LearningRate::Number(0.1), momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
             sgd(&fused, with, None).unwrap();
             for at in 0..2 {
                 moving[at] = 0.9 * moving[at] + gradient[at] + 0.01 * parameter[at];
@@ -557,9 +557,9 @@ mod tests {
     /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 without the parameters' scale, in f64.
     #[test]
     fn adafactor_equals_adafactor_written_out_for_20_steps() {
-        let with = Adafactor { learning_rate: Rate::Number(0.05), decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };
+        let with = Adafactor { learning_rate: LearningRate::Number(0.05), decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };
         let tensor = |values: &[f32], shape: &[i64]| tch::Tensor::from_slice(values).reshape(shape);
-        let mut group = Group::default();
+        let mut group = ParameterGroup::default();
         for parameter in [tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]), tensor(&[0.5, -0.5], &[2])] {
             group.begin(&serde_yaml::from_str("{kind: adafactor}").unwrap(), &parameter);
             group.parameters.push(parameter);

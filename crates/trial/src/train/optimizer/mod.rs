@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use plain::parameters;
 
-use super::saved::{Arrived, Leaving, Named};
+use super::tensor_file::{NamedTensors, OutgoingTensor, TensorFile};
 use crate::{error::TrialError, model::Network};
 
 /// Accumulates gradients and updates the parameters of one network.
@@ -132,7 +132,7 @@ impl Updater {
     }
 
     /// Saved state between two steps, with moments as `first.<path>` and `second.<path>`. Waits for the device.
-    pub(super) fn state(&self) -> Result<(Counters, Named), TrialError> {
+    pub(super) fn state(&self) -> Result<(Counters, NamedTensors), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.state(),
@@ -143,7 +143,7 @@ impl Updater {
     /// Goes on from such a state.
     ///
     /// Errors: it is of other parameters.
-    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &TensorFile) -> Result<(), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.restore(counters, moments),
@@ -162,8 +162,8 @@ impl Updater {
 }
 
 /// The parameters of a network, for a file.
-pub(super) fn leaving_parameters(network: &Network) -> Named {
-    let found = collected::Collected::<Leaving>::parameters(network);
+pub(super) fn leaving_parameters(network: &Network) -> NamedTensors {
+    let found = collected::Collected::<OutgoingTensor>::parameters(network);
     found.paths.into_iter().zip(found.tensors).collect()
 }
 

@@ -10,7 +10,7 @@ use super::{Counters, FIRST, NamedValues, SECOND, collected::Collected, decay, w
 use crate::{
     error::TrialError,
     model::Network,
-    train::saved::{Arrived, Leaving, Named},
+    train::tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
 };
 
 #[derive(Debug)]
@@ -66,19 +66,19 @@ impl Plain {
         named_values(&self.paths, &self.gradients)
     }
 
-    pub(super) fn state(&self) -> (Counters, Named) {
+    pub(super) fn state(&self) -> (Counters, NamedTensors) {
         let counters = Counters { updates: self.updates as u64, ..Counters::default() };
         let of = |path: &str, moments: &[Tensor<1>; 2]| {
             [FIRST, SECOND]
                 .into_iter()
                 .zip(moments.clone())
-                .map(|(which, moment)| (format!("{which}{path}"), Leaving::new(moment)))
-                .collect::<Named>()
+                .map(|(which, moment)| (format!("{which}{path}"), OutgoingTensor::new(moment)))
+                .collect::<NamedTensors>()
         };
         (counters, self.paths.iter().zip(&self.moments).flat_map(|(path, moments)| of(path, moments)).collect())
     }
 
-    pub(super) fn restore(&mut self, counters: &Counters, moments: &Arrived) -> Result<(), TrialError> {
+    pub(super) fn restore(&mut self, counters: &Counters, moments: &TensorFile) -> Result<(), TrialError> {
         self.updates = i32::try_from(counters.updates).unwrap_or(i32::MAX);
         for (path, kept) in self.paths.iter().zip(&mut self.moments) {
             for (which, moment) in [FIRST, SECOND].into_iter().zip(kept) {

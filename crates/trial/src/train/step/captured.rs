@@ -16,11 +16,11 @@ use crate::{
         capture::Graph,
         fixed::Raw,
         guard_result,
-        libtorch::{Rate, accumulate},
+        libtorch::{LearningRate, accumulate},
     },
     error::TrialError,
-    model::{Input, Memory, Pairs},
-    train::{DeviceBatch, objective::Target},
+    model::{Input, Pairs, RecurrentMemory},
+    train::{DeviceBatch, objective::BatchTarget},
 };
 
 /// Steps of a shape before it is recorded. Source: PyTorch's notes on CUDA graphs, which ask for three.
@@ -75,7 +75,7 @@ struct Parts {
     /// The learning rate, without axes.
     rate: tch::Tensor,
     /// State of a recurrent network before a micro-batch.
-    memory: Memory,
+    memory: RecurrentMemory,
     first: Recorded,
     further: Option<Recorded>,
     update: Option<Recorded>,
@@ -87,11 +87,11 @@ struct Left {
     /// [1].
     loss: Option<Tensor<1>>,
     gradients: Vec<tch::Tensor>,
-    memory: Memory,
+    memory: RecurrentMemory,
 }
 
 /// A part of a step.
-type Part = Box<dyn Fn(&mut StepState) -> Result<Left, TrialError> + Send>;
+type StepPart = Box<dyn Fn(&mut StepState) -> Result<Left, TrialError> + Send>;
 
 /// A part that can be run again.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ struct Recorded {
 
 enum Recording {
     Graph(Graph),
-    Closure(Part),
+    Closure(StepPart),
 }
 
 impl fmt::Debug for Recording {
@@ -116,7 +116,7 @@ impl fmt::Debug for Recording {
 
 impl Recorded {
     /// Records the part and runs it once.
-    fn record(recorder: Recorder, part: Part, state: &mut StepState) -> Result<Self, TrialError> {
+    fn record(recorder: Recorder, part: StepPart, state: &mut StepState) -> Result<Self, TrialError> {
         match recorder {
             Recorder::Graph => {
                 let (graph, left) = Graph::capture(|| part(state))?;
@@ -307,7 +307,7 @@ impl StepRunner for Captured {
 
 impl Parts {
     /// Records the first part of a step with this micro-batch, and runs it.
-    fn record(recorder: Recorder, state: &mut StepState, micro: &MicroBatch, memory: Memory) -> Result<Self, TrialError> {
+    fn record(recorder: Recorder, state: &mut StepState, micro: &MicroBatch, memory: RecurrentMemory) -> Result<Self, TrialError> {
         let device = state.device.plain();
         let total_targets = Tensor::full([1], micro.total_targets as f64, device);
         // CUDA's kernels read an f32; those of the CPU read what is there, and an f64 is what they get otherwise.
@@ -320,7 +320,7 @@ impl Parts {
             tensors_of(memory.as_ref()).iter_mut().for_each(|tensor| drop(tensor.zero_()));
         }
         let (read, divisor, remembered) = (batch.clone(), Divisor::OnDevice(Box::new(total_targets.clone())), memory.clone());
-        let part: Part = Box::new(move |state: &mut StepState| {
+        let part: StepPart = Box::new(move |state: &mut StepState| {
             let mut memory = remembered.clone();
             let (loss, gradients) = state.pass(read.clone(), &mut memory, &divisor)?;
             let gradients = state.terms(gradients)?;
@@ -331,7 +331,7 @@ impl Parts {
     }
 
     /// A further micro-batch of the same shape: adds to the first one's loss and gradients.
-    fn further(&self) -> Part {
+    fn further(&self) -> StepPart {
         let (read, divisor, remembered) = (self.batch.clone(), Divisor::OnDevice(Box::new(self.total_targets.clone())), self.memory.clone());
         let gradients: Vec<tch::Tensor> = self.first.left.gradients.iter().map(tch::Tensor::shallow_clone).collect();
         let sum = self.first.left.loss.as_ref().map(Raw::raw);
@@ -345,10 +345,10 @@ impl Parts {
     }
 
     /// The update with the gradients of the first part.
-    fn update(&self) -> Part {
+    fn update(&self) -> StepPart {
         let gradients: Vec<tch::Tensor> = self.first.left.gradients.iter().map(tch::Tensor::shallow_clone).collect();
         let rate = self.rate.shallow_clone();
-        Box::new(move |state: &mut StepState| state.updater.fused()?.apply(&gradients, Rate::OnDevice(&rate)).map(|()| Left::default()))
+        Box::new(move |state: &mut StepState| state.updater.fused()?.apply(&gradients, LearningRate::OnDevice(&rate)).map(|()| Left::default()))
     }
 
     /// Puts a micro-batch into the memory that the parts read.
@@ -377,8 +377,8 @@ fn tensors(batch: &DeviceBatch) -> Vec<tch::Tensor> {
         Input::Pairs(Pairs { prompts, prompt_lengths, decoder_inputs }) => vec![prompts.raw(), prompt_lengths.raw(), decoder_inputs.raw()],
     };
     tensors.push(match &batch.target {
-        Target::Classes(classes) | Target::Labels(classes) => classes.raw(),
-        Target::Returns { normalized: numbers, .. } | Target::Directions(numbers) => numbers.raw(),
+        BatchTarget::Classes(classes) | BatchTarget::Labels(classes) => classes.raw(),
+        BatchTarget::Returns { normalized: numbers, .. } | BatchTarget::Directions(numbers) => numbers.raw(),
     });
     tensors
 }
@@ -396,10 +396,12 @@ fn duplicate(batch: &DeviceBatch) -> DeviceBatch {
         }),
     };
     let target = match &batch.target {
-        Target::Classes(classes) => Target::Classes(classes.duplicate()),
-        Target::Labels(labels) => Target::Labels(labels.duplicate()),
-        Target::Returns { normalized, mean, deviation } => Target::Returns { normalized: normalized.duplicate(), mean: *mean, deviation: *deviation },
-        Target::Directions(directions) => Target::Directions(directions.duplicate()),
+        BatchTarget::Classes(classes) => BatchTarget::Classes(classes.duplicate()),
+        BatchTarget::Labels(labels) => BatchTarget::Labels(labels.duplicate()),
+        BatchTarget::Returns { normalized, mean, deviation } => {
+            BatchTarget::Returns { normalized: normalized.duplicate(), mean: *mean, deviation: *deviation }
+        }
+        BatchTarget::Directions(directions) => BatchTarget::Directions(directions.duplicate()),
     };
     DeviceBatch { input, target, ..*batch }
 }
@@ -414,7 +416,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Arithmetic, EngineDevice},
+        engine::{EngineDevice, Ops},
         model::{Init, Network},
         train::optimizer::Updater,
     };
@@ -428,14 +430,14 @@ mod tests {
         let network = Network::new(&shape, Some(InputShape::Text { vocabulary: 20 }), &init).unwrap();
         let train = Train { optimizer: serde_yaml::from_str(optimizer).unwrap(), clip_norm: Some(0.5), ..Train::default() };
         let updater = Updater::new(&network, Engine::Libtorch, &train);
-        StepState::new(device, network, updater, Arithmetic::new(Engine::Libtorch, Precision::F32).unwrap())
+        StepState::new(device, network, updater, Ops::new(Engine::Libtorch, Precision::F32).unwrap())
     }
 
     /// A micro-batch of `rows` rows; different for each number.
     fn micro(number: i64, micro: usize, rows: i64, total_targets: u64) -> MicroBatch {
         let tokens: Vec<i64> = (0..rows * 4).map(|at| (at * 7 + number * 5) % 20).collect();
         let tensor = tch::Tensor::from_slice(&tokens);
-        let target = Target::Classes(Raw::over((&tensor + 1).fmod(20)));
+        let target = BatchTarget::Classes(Raw::over((&tensor + 1).fmod(20)));
         let batch =
             DeviceBatch { input: Input::Text(Raw::over(tensor.reshape([rows, 4]))), target, counted_targets: rows as u64 * 4, rows: rows as usize };
         MicroBatch { batch, micro, seed: number as u64, total_targets }

@@ -12,9 +12,9 @@ use kiln_core::{kinds::InputShape, plan::TrialFile, spec::CudaGraph};
 
 use super::{DeviceBatch, optimizer::Updater};
 use crate::{
-    engine::{Arithmetic, EngineDevice, guard_result},
+    engine::{EngineDevice, Ops, guard_result},
     error::TrialError,
-    model::{Memory, Network, check_outputs},
+    model::{Network, RecurrentMemory, check_outputs},
 };
 
 const IS_THERE: &str = "the network is put back after each update";
@@ -26,7 +26,7 @@ pub(super) struct StepState {
     /// Absent only while an update is made.
     network: Option<Box<Network>>,
     pub(super) updater: Updater,
-    pub(super) arithmetic: Arithmetic,
+    pub(super) arithmetic: Ops,
     /// The input that a user's own model was built for: its outputs are checked against it.
     pub(super) own_input: Option<InputShape>,
     /// Share of a class's target that all classes share in training.
@@ -34,7 +34,7 @@ pub(super) struct StepState {
     /// Whether a recurrent network continues where the batch before ended.
     pub(super) carries_memory: bool,
     /// Recurrent state by micro-batch of a step: their rows continue separately.
-    pub(super) memories: Vec<Memory>,
+    pub(super) memories: Vec<RecurrentMemory>,
     /// Loss of the current step, on the device.
     loss: Option<Tensor<1>>,
     /// One mean loss per finished step, on the device.
@@ -83,7 +83,7 @@ enum Divisor {
 }
 
 impl StepState {
-    pub(super) fn new(device: EngineDevice, network: Network, updater: Updater, arithmetic: Arithmetic) -> Self {
+    pub(super) fn new(device: EngineDevice, network: Network, updater: Updater, arithmetic: Ops) -> Self {
         Self {
             device,
             network: Some(Box::new(network)),
@@ -109,7 +109,7 @@ impl StepState {
 
     /// Forward and backward. Out: the loss, [1], and the gradients of the loss [`Updater::scaled`]; `memory` then holds what a recurrent network
     /// remembers.
-    fn pass(&self, batch: DeviceBatch, memory: &mut Memory, divisor: &Divisor) -> Result<(Tensor<1>, Gradients), TrialError> {
+    fn pass(&self, batch: DeviceBatch, memory: &mut RecurrentMemory, divisor: &Divisor) -> Result<(Tensor<1>, Gradients), TrialError> {
         let outputs = self.network().forward(batch.input, memory, self.arithmetic);
         self.own_input.map_or(Ok(()), |input| check_outputs(&outputs, batch.target.count(), input))?;
         let sum = batch.target.loss(outputs, self.label_smoothing, self.arithmetic);
@@ -122,7 +122,7 @@ impl StepState {
         Ok((loss.detach().inner(), gradients))
     }
 
-    fn take_memory(&mut self, micro: usize) -> Memory {
+    fn take_memory(&mut self, micro: usize) -> RecurrentMemory {
         self.memories.resize(self.memories.len().max(micro + 1), None);
         self.memories[micro].take()
     }

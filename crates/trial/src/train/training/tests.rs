@@ -19,18 +19,18 @@ use kiln_data::tokenizer::Vocabulary;
 
 use super::*;
 use crate::{
-    data::{BatchSchedule, Draw, EvaluationSchedule, HostBatch, Loader, LoaderOptions, Source, ValidationWindows},
-    model::Memory,
+    data::{BatchLoader, BatchSchedule, Draw, EvaluationSchedule, HostBatch, LoaderOptions, Source, ValidationWindows},
+    model::RecurrentMemory,
     train::{
-        Setting,
+        TrainingSetting,
         feed::Validation,
+        generation::Writing,
         learner::{MODEL_FILE, TRAINING_FILE},
         optimizer::Counters,
         outcome::{conclude, empty_result},
-        respond::Writing,
         step_clock::{StepSeconds, WallClock},
         train_with,
-        trainee::Copying,
+        trainable::Copying,
     },
 };
 
@@ -154,7 +154,7 @@ struct Fake {
     is_interrupted: Arc<AtomicBool>,
 }
 
-impl Trainee for Fake {
+impl Trainable for Fake {
     type Batch = ();
 
     fn to_device(&mut self, _: &HostBatch) -> Result<(), TrialError> {
@@ -177,9 +177,9 @@ impl Trainee for Fake {
         &mut self,
         _: &Writing,
         prompts: &[&[u32]],
-        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        heed(1)?;
+        on_progress(1)?;
         Ok(vec![vec![self.steps as u32]; prompts.len()])
     }
     fn product(&mut self) -> Result<(), TrialError> {
@@ -198,7 +198,7 @@ impl Trainee for Fake {
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
         Ok(Scores { loss: (self.valid_loss)(self.steps), ..Scores::default() })
     }
-    fn predict(&mut self, _: &[u32], _: &mut Memory) -> Result<Vec<f64>, TrialError> {
+    fn predict(&mut self, _: &[u32], _: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
         assert!(self.tokens_left > 0, "CUDA out of memory");
         self.tokens_left -= 1;
         self.computing.pass(1);
@@ -287,9 +287,9 @@ fn train_on_the_manual_clock(keys: &str, trainee: Fake, total_steps: u64, num_wo
     train_by(keys, trainee, loader, Box::new(ManualClock(WallClock::new(0))))
 }
 
-fn loader(trainee: &Fake, total_steps: u64, num_workers: usize) -> Loader {
+fn loader(trainee: &Fake, total_steps: u64, num_workers: usize) -> BatchLoader {
     let source = Arc::new(CostlySource { loading: Arc::clone(&trainee.loading), milliseconds: trainee.load_milliseconds });
-    Loader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false })
+    BatchLoader::new(source, schedule(total_steps), LoaderOptions { num_workers, prefetch: 2, persistent_workers: true, synthetic: false })
 }
 
 /// Ten tokens, in three windows.
@@ -300,13 +300,13 @@ fn validation() -> Validation {
     Validation { source, schedule, options }
 }
 
-fn train_by(keys: &str, trainee: Fake, loader: Loader, clock: Box<dyn StepClock>) -> Trained {
+fn train_by(keys: &str, trainee: Fake, loader: BatchLoader, clock: Box<dyn StepClock>) -> Trained {
     let folder = tempfile::tempdir().unwrap();
     attempt(folder.path(), keys, trainee, loader, clock)
 }
 
 /// One attempt in a folder; it resumes from the newest checkpoint.
-fn attempt(folder: &std::path::Path, keys: &str, mut trainee: Fake, mut loader: Loader, clock: Box<dyn StepClock>) -> Trained {
+fn attempt(folder: &std::path::Path, keys: &str, mut trainee: Fake, mut loader: BatchLoader, clock: Box<dyn StepClock>) -> Trained {
     let file = file(folder, keys);
     let mut keeper = Keeper::new(&file);
     let start = keeper.as_mut().and_then(|keeper| keeper.start().unwrap().0);
@@ -317,11 +317,11 @@ fn attempt(folder: &std::path::Path, keys: &str, mut trainee: Fake, mut loader: 
     let total_steps = file.train.steps.unwrap();
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, 0);
-    let setting = Setting {
+    let setting = TrainingSetting {
         responses: None,
         plan: StepPlan { total_steps, steps_per_epoch: Some(5), samples_per_step: 4, tokens_per_sample: SEQ_LEN as f64, targets_per_sample: SEQ_LEN },
         feed: Some(Feed { loader, validation: Some(validation()) }),
-        sampler: Sampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
+        sampler: TextSampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
         tables: Tables::create(folder).unwrap(),
         messages: &mut messages,
         is_interrupted: &Arc::clone(&trainee.is_interrupted),
@@ -608,7 +608,7 @@ fn a_training_whose_validation_loss_stalls_ends_early_and_completes() {
     let mut result = trained.result;
     conclude(&file(std::path::Path::new("/nowhere"), &keys(2)), &mut result, trained.ending);
     assert_eq!(result.outcome, Outcome::Completed);
-    assert!(result.reason.unwrap().starts_with("stopped early at step 5: 2 evaluations"));
+    assert!(result.reason.unwrap().starts_with("stopped early at step 5: the validation loss did not fall"));
     assert_eq!(train(&keys(6), stalling(), 8).ending.unwrap(), Ending::Completed);
 }
 

@@ -262,7 +262,7 @@ fn of_model() -> Vec<Case> {
 
 /// Whether the trial failed for want of a model of this name.
 fn is_named(left: &Left, name: &str) -> bool {
-    left.column("trials.csv", "reason").contains(&format!("`model.name` is `{name}`, and this program has no model of its own"))
+    left.column("trials.csv", "reason").contains(&format!("`model.name` is `{name}`, and this program has only kiln's own models"))
 }
 
 /// The shortest step; NaN, of which no comparison holds, if none was timed.

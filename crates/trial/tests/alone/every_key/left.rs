@@ -87,7 +87,7 @@ impl Setting {
 
     /// Trains the first trial of the plan as its child would, in `attempt/1`.
     fn train(&self, folder: &Path) -> Ended {
-        let request = spec::Request { file: folder.join("x.yaml"), text: None, set: self.sets.clone(), variables: Vec::new() };
+        let request = spec::ExperimentRequest { file: folder.join("x.yaml"), text: None, set: self.sets.clone(), variables: Vec::new() };
         let experiment = spec::load(&request).unwrap_or_else(|problems| panic!("{problems}")).experiment;
         let plan = plan::expand(&experiment, &|_| None).unwrap_or_else(|problems| panic!("{problems:?}"));
         let trial = &plan.trials[0];

@@ -4,13 +4,13 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        End, Recommendation,
+        RangeEnd, Recommendation,
         oracle::{Curve, Device, chosen, completed, given, play},
     },
 };
 
 fn search(from: u64, to: u64, multiple_of: u64, repeats: u64) -> BestThroughputBatch {
-    BestThroughputBatch { sizes: Sizes::multiples(from, to, multiple_of), at_most: 0.85, kept: None, repeats, given: given() }
+    BestThroughputBatch { sizes: BatchSizes::multiples(from, to, multiple_of), at_most: 0.85, kept: None, repeats, given: given() }
 }
 
 fn size(end: &Recommendation) -> Option<u64> {
@@ -152,7 +152,7 @@ fn a_search_that_an_older_version_began_goes_on() {
     let search = search(8, 192, 8, 2);
     let old = [(8, 0), (16, 0), (32, 0), (64, 0), (128, 0), (192, 0), (160, 0), (176, 0), (192, 1), (176, 1)];
     for length in 0..=old.len() {
-        let begun = old[..length].iter().map(|(size, repeat)| device.run(&Choice::new([("train.batch_size", *size as u64)], *repeat)));
+        let begun = old[..length].iter().map(|(size, repeat)| device.run(&SearchTrial::new([("train.batch_size", *size as u64)], *repeat)));
         let mut probes: Vec<Probe> = begun.collect();
         while let Ask::Run(choices) = search.ask(&probes) {
             probes.extend(choices.iter().map(|choice| device.run(choice)));
@@ -200,7 +200,7 @@ fn a_number_that_is_none_is_not_chosen() {
         assert!(end.warnings.iter().any(|warning| matches!(warning, Warning::NoNumber { .. })), "{:?}", end.warnings);
     }
     let device = roomy(Curve::Saturating(8.0), 0.0);
-    let every_other = |choice: &Choice| {
+    let every_other = |choice: &SearchTrial| {
         let is_nan = chosen(choice, "train.batch_size") == 16;
         Probe { samples_per_second: device.run(choice).samples_per_second.filter(|_| !is_nan), ..device.run(choice) }
     };
@@ -211,7 +211,7 @@ fn a_number_that_is_none_is_not_chosen() {
 #[test]
 fn a_contender_that_fails_once_is_out() {
     let device = roomy(Curve::Bell { peak: 16.0, width: 1.0 }, 0.0);
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let fails = choice.repeat == 1 && chosen(choice, "train.batch_size") == 16;
         Probe { outcome: if fails { Outcome::Oom } else { Outcome::Completed }, ..device.run(choice) }
     };
@@ -221,8 +221,8 @@ fn a_contender_that_fails_once_is_out() {
 
 #[test]
 fn the_effective_batch_is_kept_by_divisors_alone() {
-    let given = Given { batch_size: 12, grad_accumulation: 8, ..given() };
-    let search = BestThroughputBatch { sizes: Sizes::divisors(96, 2, 64, 1), at_most: 0.85, kept: Some(96), repeats: 2, given };
+    let given = SearchContext { batch_size: 12, grad_accumulation: 8, ..given() };
+    let search = BestThroughputBatch { sizes: BatchSizes::divisors(96, 2, 64, 1), at_most: 0.85, kept: Some(96), repeats: 2, given };
     let device = roomy(Curve::Bell { peak: 20.0, width: 1.0 }, 0.0);
     let end = play(&search, &|choice| {
         assert_eq!(chosen(choice, "train.batch_size") * chosen(choice, "train.grad_accumulation"), 96);
@@ -236,7 +236,7 @@ fn the_effective_batch_is_kept_by_divisors_alone() {
 #[test]
 fn a_quarter_of_the_grid_is_enough_for_far_apart_divisors_too() {
     for (effective, repeats) in [(3 << 18, 1), (360, 1), (5040, 1), (3 << 18, 2), (720_720, 3)] {
-        let sizes = Sizes::divisors(effective, 1, 1 << 20, 1);
+        let sizes = BatchSizes::divisors(effective, 1, 1 << 20, 1);
         let count = sizes.count() as u64;
         assert!(count >= SMALL_GRID as u64);
         let search = BestThroughputBatch { sizes, at_most: 0.85, kept: Some(effective), repeats, given: given() };
@@ -252,7 +252,7 @@ fn the_end_of_the_range_is_named_and_one_run_each_too() {
     let clear = roomy(Curve::Saturating(30.0), 0.0);
     let end = play(&search(1, 64, 1, 2), &|choice| clear.run(choice));
     assert!(end.alike.is_empty() && !end.warnings.contains(&Warning::OneRunEach), "{:?}", end.warnings);
-    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "64".to_owned(), end: End::Highest };
+    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "64".to_owned(), end: RangeEnd::Highest };
     assert!(end.warnings.contains(&highest), "{:?}", end.warnings);
     let end = play(&search(1, 64, 1, 1), &|choice| clear.run(choice));
     assert!(end.warnings.contains(&Warning::OneRunEach) && end.evidence.iter().all(|probe| probe.choice.repeat == 0), "{:?}", end.warnings);
@@ -268,7 +268,7 @@ fn one_size_alone_is_run_as_often_as_it_is_asked_for() {
 #[test]
 fn tokens_count_where_there_are_some_and_disturbed_trials_are_named() {
     // The more samples per second, the fewer tokens.
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let size = chosen(choice, "train.batch_size") as f64;
         Probe { samples_per_second: Some(size), tokens_per_second: Some(1e6 / size), is_disturbed: size == 2.0, ..completed(choice) }
     };
@@ -288,7 +288,7 @@ fn a_size_that_the_rise_stepped_over_is_looked_for_away_from_the_fastest_too() {
         _ => 0.27,
     };
     for seed in 0..20 {
-        let run = |choice: &Choice| {
+        let run = |choice: &SearchTrial| {
             let own = speed(chosen(choice, "train.batch_size")) * (1.0 + 0.005 * crate::plan::search::oracle::noise(seed, choice));
             Probe { samples_per_second: Some(own), ..completed(choice) }
         };

@@ -4,13 +4,13 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        End, Recommendation,
+        RangeEnd, Recommendation,
         oracle::{Device, chosen, completed, given, play},
     },
 };
 
 fn search(from: u64, to: u64, multiple_of: u64) -> LargestBatch {
-    LargestBatch { sizes: Sizes::multiples(from, to, multiple_of), at_most: 0.85, given: given() }
+    LargestBatch { sizes: BatchSizes::multiples(from, to, multiple_of), at_most: 0.85, given: given() }
 }
 
 fn size(end: &Recommendation) -> Option<u64> {
@@ -42,10 +42,10 @@ fn nothing_fits_is_an_answer_too() {
 
 #[test]
 fn one_size_alone_and_an_end_that_fits_are_told() {
-    let roomy = |choice: &Choice| Probe { memory_held_bytes: Some(1), memory_limit_bytes: Some(100), ..completed(choice) };
+    let roomy = |choice: &SearchTrial| Probe { memory_held_bytes: Some(1), memory_limit_bytes: Some(100), ..completed(choice) };
     let end = play(&search(8, 8, 1), &roomy);
     assert_eq!((size(&end), end.cost.trials), (Some(8), 1));
-    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "8".to_owned(), end: End::Highest };
+    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "8".to_owned(), end: RangeEnd::Highest };
     assert_eq!(end.warnings, [highest]);
     let end = play(&search(1, 100, 1), &roomy);
     assert_eq!((size(&end), end.cost.grid_trials), (Some(100), 100));
@@ -54,7 +54,7 @@ fn one_size_alone_and_an_end_that_fits_are_told() {
 
 #[test]
 fn memory_that_nobody_knows_is_said() {
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let is_large = chosen(choice, "train.batch_size") > 20;
         Probe { outcome: if is_large { Outcome::Oom } else { Outcome::Completed }, ..completed(choice) }
     };
@@ -69,7 +69,7 @@ fn a_larger_one_that_fits_after_a_smaller_one_did_not_is_neither_a_lie_nor_a_loo
     // Any combination of answers, by the bits of a number, for each of eight sizes.
     for answers in 0..256_u64 {
         let fits = |size: u64| answers >> (size - 1) & 1 == 1;
-        let run = |choice: &Choice| {
+        let run = |choice: &SearchTrial| {
             let outcome = if fits(chosen(choice, "train.batch_size")) { Outcome::Completed } else { Outcome::Oom };
             Probe { outcome, ..completed(choice) }
         };
@@ -78,7 +78,7 @@ fn a_larger_one_that_fits_after_a_smaller_one_did_not_is_neither_a_lie_nor_a_loo
         assert_eq!(size(&end).is_some(), fits(1));
     }
     let search = search(1, 64, 1);
-    let roomy = |size: u64, outcome| Probe { outcome, ..completed(&Choice::new([("train.batch_size", size)], 0)) };
+    let roomy = |size: u64, outcome| Probe { outcome, ..completed(&SearchTrial::new([("train.batch_size", size)], 0)) };
     let rows = [(1, Outcome::Completed), (48, Outcome::Completed), (2, Outcome::Oom)].map(|(size, outcome)| roomy(size, outcome));
     let Ask::Done(end) = search.ask(&rows) else { panic!("1 and 2 are neighbours") };
     assert_eq!(size(&end), Some(48));
@@ -88,7 +88,7 @@ fn a_larger_one_that_fits_after_a_smaller_one_did_not_is_neither_a_lie_nor_a_loo
 #[test]
 fn a_failure_is_no_lack_of_memory() {
     let run = |broken: fn(u64) -> bool| {
-        move |choice: &Choice| {
+        move |choice: &SearchTrial| {
             let outcome = if broken(chosen(choice, "train.batch_size")) { Outcome::Failed } else { Outcome::Completed };
             Probe { outcome, ..completed(choice) }
         }

@@ -19,7 +19,7 @@ fn search(axes: Value, factor: u64, repeats: u64, most_steps: Option<u64>) -> Su
     SuccessiveHalving::new(&axes, Metric::ValidLoss, 10, factor, repeats, most_steps)
 }
 
-fn rate(choice: &Choice) -> f64 {
+fn rate(choice: &SearchTrial) -> f64 {
     choice.values[0].1.as_f64().unwrap()
 }
 
@@ -32,7 +32,7 @@ fn rates() -> Value {
     json!({"train.optimizer.learning_rate": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]})
 }
 
-fn loss(choice: &Choice, best: f64) -> f64 {
+fn loss(choice: &SearchTrial, best: f64) -> f64 {
     (rate(choice) - best).abs() + 10.0 / chosen(choice, "train.steps") as f64
 }
 
@@ -62,7 +62,7 @@ fn no_trial_is_longer_than_the_file_says() {
 #[test]
 fn what_did_not_complete_ranks_last_and_ties_keep_the_plans_order() {
     for (outcome, metric) in [(Outcome::Diverged, Some(0.0)), (Outcome::Failed, None), (Outcome::Oom, None), (Outcome::Completed, Some(f64::NAN))] {
-        let run = |choice: &Choice| match rate(choice) {
+        let run = |choice: &SearchTrial| match rate(choice) {
             5.0 => Probe { outcome, metric, ..completed(choice) },
             _ => Probe { metric: Some(1.0), ..completed(choice) },
         };
@@ -74,7 +74,7 @@ fn what_did_not_complete_ranks_last_and_ties_keep_the_plans_order() {
 
 #[test]
 fn a_setting_of_which_one_seed_fails_comes_after_those_of_which_none_does() {
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let outcome = if rate(choice) == 5.0 && choice.repeat == 1 { Outcome::Diverged } else { Outcome::Completed };
         Probe { outcome, metric: Some(loss(choice, 5.0)), ..completed(choice) }
     };
@@ -86,7 +86,7 @@ fn a_setting_of_which_one_seed_fails_comes_after_those_of_which_none_does() {
 
 #[test]
 fn a_winner_of_short_trials_that_diverges_in_longer_ones_is_not_chosen() {
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let diverges = chosen(choice, "train.steps") > 10;
         Probe { outcome: if diverges { Outcome::Diverged } else { Outcome::Completed }, metric: Some(loss(choice, 5.0)), ..completed(choice) }
     };
@@ -102,13 +102,13 @@ fn a_winner_of_short_trials_that_diverges_in_longer_ones_is_not_chosen() {
 fn more_is_better_where_the_metric_says_so() {
     let Value::Object(axes) = json!({"train.batch_size": [1, 2, 4], "model.num_layers": [1, 2]}) else { panic!("a map") };
     let search = SuccessiveHalving::new(&axes, Metric::SamplesPerSecond, 5, 3, 1, None);
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let metric = chosen(choice, "train.batch_size") as f64 / chosen(choice, "model.num_layers") as f64;
         Probe { metric: Some(metric), ..completed(choice) }
     };
     let end = play(&search, &run);
     assert_eq!(end.chosen.as_ref().map(|values| spelled(values)), Some("train.batch_size = 4, model.num_layers = 1, train.steps = 15".to_owned()));
-    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "4".to_owned(), end: End::Highest };
+    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "4".to_owned(), end: RangeEnd::Highest };
     assert!(end.warnings.contains(&highest), "two values have no middle, so only the batch: {:?}", end.warnings);
 }
 
@@ -125,7 +125,7 @@ fn noise_costs_little_of_the_best() {
         let best = 1.0 + 8.0 * random.fraction();
         let deviation = 0.3 * random.fraction();
         let repeats = 1 + seed % 3;
-        let run = |choice: &Choice| {
+        let run = |choice: &SearchTrial| {
             let outcome = [Outcome::Completed, Outcome::Completed, Outcome::Diverged][usize::from(rate(choice) == 9.0) * 2];
             Probe { outcome, metric: Some(loss(choice, best) + deviation * noise(seed, choice)), ..completed(choice) }
         };

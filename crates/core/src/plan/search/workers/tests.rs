@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        End, Recommendation,
+        RangeEnd, Recommendation,
         oracle::{chosen, completed, noise, play},
     },
 };
@@ -33,7 +33,7 @@ impl Machine {
         1.0 / if workers == 0 { slowed + self.load } else { slowed.max(self.load / workers.min(self.cores) as f64) }
     }
 
-    fn run(&self, choice: &Choice) -> Probe {
+    fn run(&self, choice: &SearchTrial) -> Probe {
         let workers = chosen(choice, "data.num_workers");
         let speed = self.speed(workers);
         let wait = (1.0 - self.train * speed).max(0.0);
@@ -76,7 +76,7 @@ fn the_fewest_that_end_the_wait_are_found_between_two_powers() {
 #[test]
 fn more_workers_that_are_slower_are_named_and_so_is_the_end_of_the_range() {
     let crowded = Machine { seed: 1, train: 1.0, load: 40.0, cores: 4, noise: 0.0 };
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let taken = chosen(choice, "data.num_workers").saturating_sub(4) as f64 * 0.02;
         Probe { samples_per_second: Some(crowded.speed(chosen(choice, "data.num_workers")) * (1.0 - taken)), ..crowded.run(choice) }
     };
@@ -86,14 +86,14 @@ fn more_workers_that_are_slower_are_named_and_so_is_the_end_of_the_range() {
     let starved = Machine { seed: 1, train: 1.0, load: 100.0, cores: 64, noise: 0.0 };
     let end = play(&search(6, 2), &|choice| starved.run(choice));
     assert_eq!(workers(&end), Some(6));
-    let highest = Warning::EndOfRange { key: "data.num_workers".to_owned(), value: "6".to_owned(), end: End::Highest };
+    let highest = Warning::EndOfRange { key: "data.num_workers".to_owned(), value: "6".to_owned(), end: RangeEnd::Highest };
     assert!(end.warnings.contains(&highest), "{:?}", end.warnings);
 }
 
 #[test]
 fn a_first_trial_with_a_cold_cache_is_not_averaged_in() {
     // Equally fast with any number, and always some wait; but the first trial reads from the disk.
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let is_cold = chosen(choice, "data.num_workers") == 0 && choice.repeat == 0;
         Probe {
             samples_per_second: Some(if is_cold { 50.0 } else { 100.0 }),
@@ -112,7 +112,7 @@ fn a_first_trial_with_a_cold_cache_is_not_averaged_in() {
 fn numbers_that_are_equally_fast_cannot_be_told_apart_and_one_of_the_fastest_is_proposed() {
     let mut unsure = 0;
     for seed in 0..20 {
-        let run = |choice: &Choice| Probe {
+        let run = |choice: &SearchTrial| Probe {
             samples_per_second: Some(100.0 * (1.0 + 0.05 * noise(seed, choice))),
             data_wait_fraction: Some(0.3),
             ..completed(choice)
@@ -144,12 +144,12 @@ fn what_fails_is_not_chosen() {
     let end = play(&search(8, 2), &|choice| Probe { outcome: Outcome::Failed, ..completed(choice) });
     assert_eq!(end.chosen, None);
     let machine = Machine { seed: 1, train: 1.0, load: 20.0, cores: 16, noise: 0.0 };
-    let run = |choice: &Choice| {
+    let run = |choice: &SearchTrial| {
         let outcome = if chosen(choice, "data.num_workers") > 4 { Outcome::Oom } else { Outcome::Completed };
         Probe { outcome, ..machine.run(choice) }
     };
     assert_eq!(workers(&play(&search(16, 2), &run)), Some(4));
-    let second_fails = |choice: &Choice| {
+    let second_fails = |choice: &SearchTrial| {
         let fails = choice.repeat == 1 && chosen(choice, "data.num_workers") == 16;
         Probe { outcome: if fails { Outcome::Oom } else { Outcome::Completed }, ..machine.run(choice) }
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Problems, Request, load, resolved::write_with};
+use super::{ExperimentRequest, Problems, load, resolved::write_with};
 
 /// Comment after a chosen value.
 const CHOSEN: &str = "chosen";
@@ -21,7 +21,7 @@ pub fn write_chosen<'a>(searched: &Path, name: &str, values: impl Iterator<Item 
     let set = |key: &str, value: &Value| format!("{key}={value}");
     let renamed = [set("sweep.search", &Value::Null), set("name", &format!("{name}-{CHOSEN}").into())];
     let set: Vec<String> = renamed.into_iter().chain(values.map(|(key, value)| set(key, value))).collect();
-    let loaded = load(&Request { file: searched.to_owned(), set, ..Request::default() })?;
+    let loaded = load(&ExperimentRequest { file: searched.to_owned(), set, ..ExperimentRequest::default() })?;
     let is_chosen = |layer: &str| layer.starts_with("--set") && !layer.starts_with("--set name=");
     let text = write_with(&loaded, |layer| if is_chosen(layer) { CHOSEN.to_owned() } else { String::new() });
     Ok(format!("{CHOSEN_BY_TUNE}{name}`; its trials are in recommendation.md and trials.csv of that run.\n{text}"))

@@ -20,15 +20,15 @@ pub(crate) enum Purpose {
 
 /// A tensor on its way to a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct OutgoingTensor {
     flat: Tensor<1>,
     shape: Vec<usize>,
 }
 
 /// Tensors by name.
-pub(crate) type Named = Vec<(String, Leaving)>;
+pub(crate) type NamedTensors = Vec<(String, OutgoingTensor)>;
 
-impl Leaving {
+impl OutgoingTensor {
     pub(crate) fn new<const D: usize>(tensor: Tensor<D>) -> Self {
         let shape = tensor.dims().to_vec();
         Self { flat: tensor.flatten(0, D - 1), shape }
@@ -40,7 +40,7 @@ impl Leaving {
     }
 }
 
-impl View for Leaving {
+impl View for OutgoingTensor {
     fn dtype(&self) -> Dtype {
         match self.flat.dtype() {
             DType::BF16 => Dtype::BF16,
@@ -69,7 +69,7 @@ pub(crate) type Said = HashMap<String, String>;
 /// Writes a file of tensors. Waits for the device.
 ///
 /// Errors: the file cannot be written.
-pub(crate) fn write(path: &Path, tensors: Named, said: Option<Said>) -> Result<(), TrialError> {
+pub(crate) fn write(path: &Path, tensors: NamedTensors, said: Option<Said>) -> Result<(), TrialError> {
     serialize_to_file(tensors, said, path).map_err(|error| match error {
         SafeTensorError::IoError(error) => TrialError::NotSaved(error),
         error => TrialError::Failed(format!("{}: {error}", path.display())),
@@ -78,7 +78,7 @@ pub(crate) fn write(path: &Path, tensors: Named, said: Option<Said>) -> Result<(
 
 /// A file of tensors, read.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct TensorFile {
     /// For messages.
     name: String,
     purpose: Purpose,
@@ -88,7 +88,7 @@ pub(crate) struct Arrived {
     begin: usize,
 }
 
-impl Arrived {
+impl TensorFile {
     /// Reads a checkpoint.
     ///
     /// Errors: the file cannot be read, or is not a safetensors file.
@@ -189,8 +189,13 @@ mod tests {
         let numbers = [1.0_f32, -0.1, f32::MIN_POSITIVE, 3.4e38, 1.0e-40, 0.0];
         let tensor = Tensor::<2>::from_data([[numbers[0], numbers[1], numbers[2]], [numbers[3], numbers[4], numbers[5]]], &Device::flex());
         let narrow = Tensor::<1>::from_data([1.5, -0.0078125], &Device::flex()).cast(FloatDType::BF16);
-        write(&path, vec![("wide".to_owned(), Leaving::new(tensor.swap_dims(0, 1))), ("narrow".to_owned(), Leaving::new(narrow))], None).unwrap();
-        let arrived = Arrived::read(&path).unwrap();
+        write(
+            &path,
+            vec![("wide".to_owned(), OutgoingTensor::new(tensor.swap_dims(0, 1))), ("narrow".to_owned(), OutgoingTensor::new(narrow))],
+            None,
+        )
+        .unwrap();
+        let arrived = TensorFile::read(&path).unwrap();
         assert_eq!(arrived.shape("wide").unwrap(), [3, 2]);
         let turned = [0, 3, 1, 4, 2, 5].map(|at| numbers[at].to_bits());
         assert_eq!(arrived.values("wide", 6).unwrap().into_iter().map(f32::to_bits).collect::<Vec<u32>>(), turned);
@@ -204,12 +209,12 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        write(&path, vec![("weight".to_owned(), Leaving::new(Tensor::<1>::zeros([2], &Device::flex())))], None).unwrap();
-        let arrived = Arrived::read(&path).unwrap();
+        write(&path, vec![("weight".to_owned(), OutgoingTensor::new(Tensor::<1>::zeros([2], &Device::flex())))], None).unwrap();
+        let arrived = TensorFile::read(&path).unwrap();
         let message = arrived.values("weight", 3).unwrap_err().to_string();
         assert!(message.contains("in model.safetensors, `weight` has 2 values, and the model's parameter has 3; was"), "{message}");
         assert!(arrived.values("bias", 3).unwrap_err().to_string().contains("`bias` is missing; was"));
         fs::write(&path, "no tensors").unwrap();
-        assert!(Arrived::read(&path).is_err());
+        assert!(TensorFile::read(&path).is_err());
     }
 }

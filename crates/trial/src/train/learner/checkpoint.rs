@@ -5,7 +5,7 @@ use std::{cell::RefCell, path::Path};
 use burn::tensor::{Tensor, TensorData};
 use kiln_core::{kinds::InputShape, plan::TrialFile};
 
-use super::{Learner, Replica, Work, not_trained};
+use super::{Learner, LearnerWork, Replica, not_trained};
 use crate::{
     engine::{LstmState, guard_result},
     error::TrialError,
@@ -13,16 +13,16 @@ use crate::{
     train::{
         optimizer::{self, Counters},
         pretrained::{Pretrained, about_model},
-        saved::{Arrived, Leaving, Named, write},
         step::StepState,
+        tensor_file::{NamedTensors, OutgoingTensor, TensorFile, write},
     },
 };
 
 /// A checkpoint's tensors, and the optimizer's counters.
 #[derive(Debug)]
-pub(crate) struct Saved {
-    model: Arrived,
-    training: Arrived,
+pub(crate) struct SavedLearner {
+    model: TensorFile,
+    training: TensorFile,
     counters: Counters,
 }
 
@@ -31,12 +31,12 @@ pub(in crate::train) const MODEL_FILE: &str = "model.safetensors";
 /// Moments of the optimizer, and what a recurrent network remembers.
 pub(in crate::train) const TRAINING_FILE: &str = "training.safetensors";
 
-impl Saved {
+impl SavedLearner {
     /// Reads what [`Learner::save`] wrote.
     ///
     /// Errors: a file cannot be read, or is none of these.
     pub(crate) fn read(folder: &Path, counters: Counters) -> Result<Self, TrialError> {
-        Ok(Self { model: Arrived::read(&folder.join(MODEL_FILE))?, training: Arrived::read(&folder.join(TRAINING_FILE))?, counters })
+        Ok(Self { model: TensorFile::read(&folder.join(MODEL_FILE))?, training: TensorFile::read(&folder.join(TRAINING_FILE))?, counters })
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Beginning<'a> {
     /// The rest begins as with drawn ones.
     Pretrained(&'a Pretrained),
     /// Everything is resumed.
-    Saved(&'a Saved),
+    Saved(&'a SavedLearner),
 }
 
 /// The values of a parameter or statistic at a path, of this shape, row after row.
@@ -119,11 +119,11 @@ impl Learner {
 
     /// The same with what the other replicas have to themselves: the memories of their micro-batches.
     pub(in crate::train) fn save_with(&self, others: &[Self], folder: &Path) -> Result<Counters, TrialError> {
-        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, .. } = &self.work else { return Err(not_trained()) };
         guard_result(|| {
             let mut model = optimizer::leaving_parameters(state.network());
             for (name, stats) in state.network().running_stats() {
-                model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| (format!("{name}.{which}"), Leaving::new(values))));
+                model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| (format!("{name}.{which}"), OutgoingTensor::new(values))));
             }
             let (counters, mut training) = state.updater.state()?;
             training.extend(std::iter::once(self).chain(others).flat_map(Self::leaving_memories));
@@ -133,18 +133,18 @@ impl Learner {
         })
     }
 
-    fn leaving_memories(&self) -> Named {
-        let Work::Training { state, .. } = &self.work else { return Named::new() };
+    fn leaving_memories(&self) -> NamedTensors {
+        let LearnerWork::Training { state, .. } = &self.work else { return NamedTensors::new() };
         let there = state.memories.iter().enumerate().filter_map(|(micro, memory)| Some((micro, memory.as_ref()?)));
         let parts = |(micro, LstmState { hidden, cell }): (usize, &LstmState)| {
-            [(memory_name(micro, HIDDEN), Leaving::new(hidden.clone())), (memory_name(micro, CELL), Leaving::new(cell.clone()))]
+            [(memory_name(micro, HIDDEN), OutgoingTensor::new(hidden.clone())), (memory_name(micro, CELL), OutgoingTensor::new(cell.clone()))]
         };
         there.flat_map(parts).collect()
     }
 
     /// Takes over the running statistics of norms.
     fn restore_statistics(&self, values: &ReadValues<'_>) -> Result<(), TrialError> {
-        let Work::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, .. } = &self.work else { return Err(not_trained()) };
         guard_result(|| {
             for (name, stats) in state.network().running_stats() {
                 let [mean, variance] = stats.get();
@@ -157,9 +157,11 @@ impl Learner {
     }
 
     /// Takes over what the optimizer and recurrent networks remember; the parameters are there already.
-    fn restore(&mut self, saved: &Saved) -> Result<(), TrialError> {
+    fn restore(&mut self, saved: &SavedLearner) -> Result<(), TrialError> {
         let plain = self.device.plain().clone();
-        let Self { work: Work::Training { state: StepState { updater, memories, .. }, .. }, replica, .. } = self else { return Err(not_trained()) };
+        let Self { work: LearnerWork::Training { state: StepState { updater, memories, .. }, .. }, replica, .. } = self else {
+            return Err(not_trained());
+        };
         guard_result(|| {
             updater.restore(&saved.counters, &saved.training)?;
             let tensor = |name: &str| -> Result<Tensor<3>, TrialError> {

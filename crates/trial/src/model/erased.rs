@@ -10,7 +10,7 @@ use burn::{
 
 use super::{Input, OwnModel};
 use crate::{
-    engine::{Arithmetic, RunningStats},
+    engine::{Ops, RunningStats},
     error::TrialError,
 };
 
@@ -35,7 +35,7 @@ impl BoxedModel {
     }
 
     /// Outputs [targets, outputs].
-    pub(super) fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2> {
+    pub(super) fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
         self.0.forward_erased(input, with)
     }
 
@@ -53,7 +53,7 @@ impl BoxedModel {
 /// A [`OwnModel`] whose type is forgotten.
 trait Erased: fmt::Debug + Send {
     fn cloned(&self) -> Box<dyn Erased>;
-    fn forward_erased(&self, input: Input, with: Arithmetic) -> Tensor<2>;
+    fn forward_erased(&self, input: Input, with: Ops) -> Tensor<2>;
     fn flops_erased(&self) -> Option<u64>;
     fn stats_erased(&self) -> Vec<(String, RunningStats)>;
     fn add_devices(&self, devices: Devices) -> Devices;
@@ -71,7 +71,7 @@ impl<M: OwnModel> Erased for M {
         Box::new(self.clone())
     }
 
-    fn forward_erased(&self, input: Input, with: Arithmetic) -> Tensor<2> {
+    fn forward_erased(&self, input: Input, with: Ops) -> Tensor<2> {
         OwnModel::forward(self, input, with)
     }
 
@@ -142,11 +142,11 @@ impl Module for BoxedModel {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        self.0.visited(&mut Here(visitor));
+        self.0.visited(&mut InnerWalk(visitor));
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        Self(self.0.mapped(&mut Here(mapper)))
+        Self(self.0.mapped(&mut InnerWalk(mapper)))
     }
 }
 
@@ -182,7 +182,7 @@ impl ModuleDisplay for BoxedModel {}
 
 /// The kind of tensor that a parameter is.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum TensorKind {
     Float,
     Int,
     Bool,
@@ -192,7 +192,7 @@ enum Kind {
 trait ErasedVisitor {
     fn enter(&mut self, name: &str, container: &str);
     fn exit(&mut self, name: &str, container: &str);
-    fn visit(&mut self, kind: Kind, param: &dyn Any);
+    fn visit(&mut self, kind: TensorKind, param: &dyn Any);
     fn visit_flag(&mut self, flag: &Param<Flag>);
 }
 
@@ -200,12 +200,12 @@ trait ErasedVisitor {
 trait ErasedMapper {
     fn enter(&mut self, name: &str, container: &str);
     fn exit(&mut self, name: &str, container: &str);
-    fn map(&mut self, kind: Kind, param: Box<dyn Any>) -> Box<dyn Any>;
+    fn map(&mut self, kind: TensorKind, param: Box<dyn Any>) -> Box<dyn Any>;
     fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag>;
 }
 
 /// burn's side: a walk of kiln's that is let in where the model's type is unknown.
-struct Here<'a, W>(&'a mut W);
+struct InnerWalk<'a, W>(&'a mut W);
 
 /// The model's side: the calls of burn's visitor or mapper, passed on.
 struct Across<'a, W: ?Sized>(&'a mut W);
@@ -223,7 +223,7 @@ macro_rules! of_axes {
     };
 }
 
-impl<V: ModuleVisitor> ErasedVisitor for Here<'_, V> {
+impl<V: ModuleVisitor> ErasedVisitor for InnerWalk<'_, V> {
     fn enter(&mut self, name: &str, container: &str) {
         self.0.enter_module(name, container);
     }
@@ -236,19 +236,19 @@ impl<V: ModuleVisitor> ErasedVisitor for Here<'_, V> {
         self.0.visit_flag(flag);
     }
 
-    fn visit(&mut self, kind: Kind, param: &dyn Any) {
+    fn visit(&mut self, kind: TensorKind, param: &dyn Any) {
         of_axes!(D => match kind {
-            Kind::Float => {
+            TensorKind::Float => {
                 if let Some(param) = param.downcast_ref::<Param<Tensor<D>>>() {
                     return self.0.visit_float(param);
                 }
             }
-            Kind::Int => {
+            TensorKind::Int => {
                 if let Some(param) = param.downcast_ref::<Param<Tensor<D, Int>>>() {
                     return self.0.visit_int(param);
                 }
             }
-            Kind::Bool => {
+            TensorKind::Bool => {
                 if let Some(param) = param.downcast_ref::<Param<Tensor<D, Bool>>>() {
                     return self.0.visit_bool(param);
                 }
@@ -258,7 +258,7 @@ impl<V: ModuleVisitor> ErasedVisitor for Here<'_, V> {
     }
 }
 
-impl<M: ModuleMapper> ErasedMapper for Here<'_, M> {
+impl<M: ModuleMapper> ErasedMapper for InnerWalk<'_, M> {
     fn enter(&mut self, name: &str, container: &str) {
         self.0.enter_module(name, container);
     }
@@ -271,12 +271,12 @@ impl<M: ModuleMapper> ErasedMapper for Here<'_, M> {
         self.0.map_flag(flag)
     }
 
-    fn map(&mut self, kind: Kind, mut param: Box<dyn Any>) -> Box<dyn Any> {
+    fn map(&mut self, kind: TensorKind, mut param: Box<dyn Any>) -> Box<dyn Any> {
         of_axes!(D => {
             let mapped = match kind {
-                Kind::Float => param.downcast::<Param<Tensor<D>>>().map(|param| Box::new(self.0.map_float(*param)) as Box<dyn Any>),
-                Kind::Int => param.downcast::<Param<Tensor<D, Int>>>().map(|param| Box::new(self.0.map_int(*param)) as Box<dyn Any>),
-                Kind::Bool => param.downcast::<Param<Tensor<D, Bool>>>().map(|param| Box::new(self.0.map_bool(*param)) as Box<dyn Any>),
+                TensorKind::Float => param.downcast::<Param<Tensor<D>>>().map(|param| Box::new(self.0.map_float(*param)) as Box<dyn Any>),
+                TensorKind::Int => param.downcast::<Param<Tensor<D, Int>>>().map(|param| Box::new(self.0.map_int(*param)) as Box<dyn Any>),
+                TensorKind::Bool => param.downcast::<Param<Tensor<D, Bool>>>().map(|param| Box::new(self.0.map_bool(*param)) as Box<dyn Any>),
             };
             match mapped {
                 Ok(mapped) => return mapped,
@@ -298,15 +298,15 @@ impl ModuleVisitor for Across<'_, dyn ErasedVisitor + '_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.visit(Kind::Float, param);
+        self.0.visit(TensorKind::Float, param);
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
-        self.0.visit(Kind::Int, param);
+        self.0.visit(TensorKind::Int, param);
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
-        self.0.visit(Kind::Bool, param);
+        self.0.visit(TensorKind::Bool, param);
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
@@ -315,7 +315,7 @@ impl ModuleVisitor for Across<'_, dyn ErasedVisitor + '_> {
 }
 
 impl Across<'_, dyn ErasedMapper + '_> {
-    fn hand<P: 'static>(&mut self, kind: Kind, param: P) -> P {
+    fn hand<P: 'static>(&mut self, kind: TensorKind, param: P) -> P {
         *self.0.map(kind, Box::new(param)).downcast::<P>().expect(IS_OF_ITS_TYPE)
     }
 }
@@ -330,15 +330,15 @@ impl ModuleMapper for Across<'_, dyn ErasedMapper + '_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        self.hand(Kind::Float, param)
+        self.hand(TensorKind::Float, param)
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
-        self.hand(Kind::Int, param)
+        self.hand(TensorKind::Int, param)
     }
 
     fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
-        self.hand(Kind::Bool, param)
+        self.hand(TensorKind::Bool, param)
     }
 
     fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {

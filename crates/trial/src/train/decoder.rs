@@ -6,12 +6,12 @@ use burn::{
 };
 
 use super::{
+    generation::{Continuation, Responder, Writing},
     learner::on_host,
-    respond::{Continuation, Responder, Writing},
 };
 use crate::{
     TrialError,
-    engine::{Arithmetic, HostCopy, guard_result},
+    engine::{HostCopy, Ops, guard_result},
     model::{Cache, Network, Seq2seq},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct Responding<'a> {
     network: Seq2seq,
     host_copy: &'a mut HostCopy,
-    with: Arithmetic,
+    with: Ops,
     /// Fills prompts up.
     pad: i64,
     /// Tokens that the data knows; a model may have outputs for more.
@@ -29,7 +29,7 @@ pub(super) struct Responding<'a> {
 
 impl<'a> Responding<'a> {
     /// Errors: the network answers no prompts.
-    pub(super) fn new(network: &Network, host_copy: &'a mut HostCopy, with: Arithmetic, writing: &Writing) -> Result<Self, TrialError> {
+    pub(super) fn new(network: &Network, host_copy: &'a mut HostCopy, with: Ops, writing: &Writing) -> Result<Self, TrialError> {
         let Network::Seq2seq(network) = network else {
             return Err(TrialError::Bad("`train.evaluate.generate` needs `model.kind` seq2seq; remove it".to_owned()));
         };

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{BoxedModel, Init, Input};
 use crate::{
-    engine::{Arithmetic, RunningStats},
+    engine::{Ops, RunningStats},
     error::TrialError,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub trait OwnModel: Module + 'static {
     /// Outputs [targets, outputs]: for text, a row of logits over the vocabulary per token, batch × time of them; for images a row of
     /// logits over the classes per image; for a panel one number per window. `with` has the precision and whether this is training.
-    fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2>;
+    fn forward(&self, input: Input, with: Ops) -> Tensor<2>;
 
     /// The running statistics of its norms, by names of the model's choice: checkpoints store them besides the parameters.
     fn running_stats(&self) -> Vec<(String, RunningStats)> {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     impl OwnModel for Mine {
-        fn forward(&self, input: Input, with: Arithmetic) -> Tensor<2> {
+        fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
             let Input::Images(images) = input else { panic!("it reads images") };
             let hidden = self.hidden.forward(images.flatten::<2>(1, 3), with) * self.scale.val().flatten::<2>(1, 2);
             self.head.forward(hidden, with)
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_mapped_model_computes_with_the_new_values_and_its_clone_with_the_old() {
-        let with = Arithmetic::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
+        let with = Ops::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
         let outputs = |model: &BoxedModel| -> Vec<f32> {
             let images = Tensor::ones([2, 1, 4, 4], &Device::flex().autodiff());
             model.forward(Input::Images(images), with).into_data().try_to_vec().unwrap()

@@ -42,25 +42,25 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// A response to each prompt. `heed` hears how many tokens are written, and may stop it.
+    /// A response to each prompt. `on_progress` hears how many tokens are written, and may stop it.
     pub(crate) fn respond(
         &self,
         model: &mut impl Responder,
         prompts: &[&[u32]],
-        heed: &mut impl FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut impl FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
         if prompts.is_empty() || self.most == 0 {
             return Ok(vec![Vec::new(); prompts.len()]);
         }
         model.begin(prompts)?;
-        if self.beams > 1 { self.search(model, prompts.len(), heed) } else { self.greedy(model, prompts.len(), heed) }
+        if self.beams > 1 { self.search(model, prompts.len(), on_progress) } else { self.greedy(model, prompts.len(), on_progress) }
     }
 
     fn greedy(
         &self,
         model: &mut impl Responder,
         prompts: usize,
-        heed: &mut impl FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut impl FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
         let mut responses = vec![Vec::new(); prompts];
         let mut open: Vec<usize> = (0..prompts).collect();
@@ -71,7 +71,7 @@ impl Writing {
             for row in &going {
                 responses[open[*row]].push(next[*row]);
             }
-            heed(written)?;
+            on_progress(written)?;
             if going.is_empty() || written == self.most {
                 break;
             }
@@ -89,9 +89,9 @@ impl Writing {
         &self,
         model: &mut impl Responder,
         prompts: usize,
-        heed: &mut impl FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut impl FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        let mut searches: Vec<Search> = (0..prompts).map(|_| Search::default()).collect();
+        let mut searches: Vec<BeamSearch> = (0..prompts).map(|_| BeamSearch::default()).collect();
         // The first token comes after one beam, whose continuations become all beams.
         let mut open: Vec<usize> = (0..prompts).collect();
         let mut latest = vec![self.start; prompts];
@@ -110,7 +110,7 @@ impl Writing {
                 }
                 first_row += count;
             }
-            heed(written)?;
+            on_progress(written)?;
             if rows.is_empty() {
                 break;
             }
@@ -137,20 +137,20 @@ struct Beam {
 
 /// The search for one prompt's response.
 #[derive(Debug)]
-struct Search {
+struct BeamSearch {
     /// The likeliest first.
     running: Vec<Beam>,
     /// The best first, at most as many as there are beams.
     finished: Vec<Beam>,
 }
 
-impl Default for Search {
+impl Default for BeamSearch {
     fn default() -> Self {
         Self { running: vec![Beam::default()], finished: Vec::new() }
     }
 }
 
-impl Search {
+impl BeamSearch {
     /// Takes in what may follow each running beam. Out: which beam each one that runs on comes from, and its new token; none once no better
     /// response is to be expected.
     ///

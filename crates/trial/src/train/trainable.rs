@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::{DeviceBatch, Learner, objective::Scores, optimizer::Counters, respond::Writing};
-use crate::{TrialError, data::HostBatch, model::Memory};
+use super::{DeviceBatch, Learner, generation::Writing, objective::Scores, optimizer::Counters};
+use crate::{TrialError, data::HostBatch, model::RecurrentMemory};
 
 /// Memory figures of the device's allocator since they were last reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl AllocatorPeaks {
 }
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for it.
-pub(crate) trait Trainee {
+pub(crate) trait Trainable {
     /// A batch on the device.
     type Batch;
 
@@ -65,14 +65,14 @@ pub(crate) trait Trainee {
 
     /// Waits. A language model's outputs for what follows these tokens, one per token that it knows; they come after those that
     /// `memory` holds, which then holds these too if the model is recurrent.
-    fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError>;
+    fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError>;
 
-    /// Waits. A response to each prompt, by a model that reads them. `heed` hears how many tokens are written, and may stop it.
+    /// Waits. A response to each prompt, by a model that reads them. `on_progress` hears how many tokens are written, and may stop it.
     fn respond(
         &mut self,
         writing: &Writing,
         prompts: &[&[u32]],
-        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError>;
 
     /// Waits until the device has done all it was given.
@@ -114,7 +114,7 @@ pub(crate) struct Copying {
     pub(crate) note: Option<String>,
 }
 
-impl Trainee for Learner {
+impl Trainable for Learner {
     type Batch = DeviceBatch;
 
     fn begin_epoch(&mut self) {
@@ -153,7 +153,7 @@ impl Trainee for Learner {
         Self::finish_evaluation(self)
     }
 
-    fn predict(&mut self, tokens: &[u32], memory: &mut Memory) -> Result<Vec<f64>, TrialError> {
+    fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
         Self::predict(self, tokens, memory)
     }
 
@@ -161,9 +161,9 @@ impl Trainee for Learner {
         &mut self,
         writing: &Writing,
         prompts: &[&[u32]],
-        heed: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+        on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        Self::respond(self, writing, prompts, heed)
+        Self::respond(self, writing, prompts, on_progress)
     }
 
     fn wait(&mut self) -> Result<(), TrialError> {
