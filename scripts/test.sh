@@ -26,6 +26,8 @@ else
   [ "$form" = short ] || export KILN_TESTS=long
   # Many tests wait for a process: more of them than cores.
   run --no-fail-fast "${targets[@]}" -- --test-threads "${KILN_TEST_THREADS:-$((2 * $(nproc)))}" ${skips[@]+"${skips[@]}"}
+  # Examples in docs are compiled, so that they keep up with names.
+  run --no-fail-fast --doc
   # These compare times or start a browser: one after another.
   [ "$form" = short ] || run --no-fail-fast --test long -- --test-threads 1 ${skips[@]+"${skips[@]}"}
 fi
