@@ -11,7 +11,7 @@ use std::{
 use kiln_core::{
     plan::{ChildDevice, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
     record::{
-        AttemptFile, Checkpoints, RunFolder, TableRow, TrialResult,
+        AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, TableRow, TrialResult,
         attempt::{attempts, result},
         message::exit_status,
         run_file::write_whole,
@@ -30,7 +30,7 @@ use super::{
     judge::{AttemptEnding, Exit, StopCause, judge},
     listen::ChildState,
     memory, oom_killer,
-    row::{AttemptFacts, UUIDS_APART, row},
+    row::{AttemptFacts, row},
 };
 
 /// Time from SIGTERM to SIGKILL.
@@ -50,7 +50,7 @@ pub(super) struct AttemptSetting<'a> {
     /// Empty for the CPU.
     pub(super) devices: &'a [LeasedGpu],
     pub(super) token: u64,
-    /// Whether it starts from scratch although an earlier attempt left checkpoints.
+    /// True if it ignores the checkpoints of earlier attempts.
     pub(super) begins_anew: bool,
 }
 
@@ -186,7 +186,7 @@ fn write_files(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &P
         attempt,
         launch: setting.launch,
         started_utc: started_utc.to_owned(),
-        device: if setting.devices.is_empty() { "cpu".to_owned() } else { uuids(setting.devices).join(UUIDS_APART) },
+        device: if setting.devices.is_empty() { "cpu".to_owned() } else { uuids(setting.devices).join(DEVICE_SEPARATOR) },
     };
     file.write(folder)?;
     let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder)).map_err(io::Error::other)?;

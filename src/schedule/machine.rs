@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kiln_core::record::run_file::Launch;
+use kiln_core::record::{run_file::Launch, trials::host_id_kind};
 use kiln_hardware::host;
 use sha2::{Digest, Sha256};
 
@@ -71,7 +71,7 @@ fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
         return None;
     }
     if let (Some(there), Some(here)) = (&launch.host_id, &here.host_id)
-        && there.split('-').next() == here.split('-').next()
+        && host_id_kind(there) == host_id_kind(here)
     {
         return (there != here).then(|| format!("host id {there} there, {here} here"));
     }

@@ -8,7 +8,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Check, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
+        AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
         attempt::attempts,
         columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
         run_file::{RUN_FILE, write_whole},
@@ -28,7 +28,7 @@ use super::{
     machine::{self, MachineIdentity},
     preflight::notice,
     remaining::History,
-    row::{AttemptFacts, UUIDS_APART, row},
+    row::{AttemptFacts, row},
     stray,
 };
 use crate::readings::{Paths, Privacy};
@@ -266,7 +266,7 @@ fn adopt(open: &mut OpenRun, request: &RunRequest, instruments: &Instruments) ->
 fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {
     let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
     let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
-    let named = started.as_ref().map(|started| started.device.split(UUIDS_APART)).into_iter().flatten();
+    let named = started.as_ref().map(|started| started.device.split(DEVICE_SEPARATOR)).into_iter().flatten();
     let used: Vec<LeasedGpu> = named.filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid)).cloned().collect();
     let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
     let reason = format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id);

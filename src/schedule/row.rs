@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kiln_core::{
     plan::{Outcome, Trial},
     record::{
-        TableRow, TrialResult, TrialRow, peaks,
+        DEVICE_SEPARATOR, TableRow, TrialResult, TrialRow, peaks,
         trials::{TRIALS_TABLE, notes_cell},
     },
     spec::Engine,
@@ -13,9 +13,6 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::instruments::{AttemptReadings, LeasedGpu};
-
-/// Separator between the devices of one trial in a cell.
-pub(super) const UUIDS_APART: &str = ";";
 
 /// All facts about an ended attempt.
 #[derive(Clone, Debug)]
@@ -214,7 +211,7 @@ fn joined(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> &String) -> Option<Stri
             found.push(text);
         }
     }
-    (!found.is_empty()).then(|| found.join(UUIDS_APART))
+    (!found.is_empty()).then(|| found.join(DEVICE_SEPARATOR))
 }
 
 /// Returns the GPU's name, else the name that the child reported, else the processor's model, which is the child's name of a CPU.
@@ -227,7 +224,7 @@ fn device_name(facts: &AttemptFacts) -> Option<String> {
 fn joined_known(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> Option<&str>) -> Option<String> {
     let mut found: Vec<&str> = devices.iter().filter_map(text).collect();
     found.dedup();
-    (!found.is_empty()).then(|| found.join(UUIDS_APART))
+    (!found.is_empty()).then(|| found.join(DEVICE_SEPARATOR))
 }
 
 fn no_peak(facts: &AttemptFacts) -> String {

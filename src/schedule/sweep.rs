@@ -15,7 +15,7 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{RunFolder, TableRow, run_file::LaunchEnded, run_folder::repair_latest},
+    record::{DEVICE_SEPARATOR, RunFolder, TableRow, run_file::LaunchEnded, run_folder::repair_latest},
     spec::Order,
     units::counted,
 };
@@ -34,7 +34,6 @@ use super::{
     progress::{self, ProgressReporter},
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
-    row::UUIDS_APART,
     signals::{Listener, StopRequest, ask},
     tuning::Tuning,
 };
@@ -450,7 +449,7 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
 
 /// Returns `cpu` or the UUIDs of a slot, in the form of a table row.
 fn name_of(slot: &[usize], devices: &[Lease]) -> String {
-    slot.iter().map(|device| devices[*device].name()).collect::<Vec<_>>().join(UUIDS_APART)
+    slot.iter().map(|device| devices[*device].name()).collect::<Vec<_>>().join(DEVICE_SEPARATOR)
 }
 
 /// Assigns rounds of repeats to the devices where they ran in earlier launches.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use kiln_core::record::{TrialRow, TrialTable};
+use kiln_core::record::{TrialRow, TrialTable, trials::host_id_kind};
 
 /// Rows tell the second in which they started, so two runs in turns may seem to overlap by as much.
 const CLOCK_SECONDS: f64 = 1.0;
@@ -90,9 +90,8 @@ impl<'a> Span<'a> {
 /// Whether two rows may come from one host. As in `comparable`, an unknown host does not count as a different one, and ids that were made in
 /// different ways are not compared.
 fn may_share_host(one: &TrialRow, other: &TrialRow) -> bool {
-    let kind = |id: &str| id.split('-').next().unwrap_or_default().to_owned();
     match (one.host_id.as_deref(), other.host_id.as_deref()) {
-        (Some(one), Some(other)) => one == other || kind(one) != kind(other),
+        (Some(one), Some(other)) => one == other || host_id_kind(one) != host_id_kind(other),
         _ => one.device_name == other.device_name,
     }
 }

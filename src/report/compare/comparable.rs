@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln_core::record::TrialRow;
+use kiln_core::record::{TrialRow, trials::host_id_kind};
 use serde::Serialize;
 
 /// A field of a row that affects its numbers, besides the compared settings.
@@ -94,7 +94,7 @@ impl RowFact {
 
 /// Host ids that were made in different ways cannot be compared.
 fn is_of_two_kinds(field: RowFact, base: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
-    let kinds = |ids: &BTreeSet<String>| ids.iter().map(|id| id.split('-').next().unwrap_or_default().to_owned()).collect::<BTreeSet<String>>();
+    let kinds = |ids: &BTreeSet<String>| ids.iter().map(|id| host_id_kind(id).to_owned()).collect::<BTreeSet<String>>();
     field == RowFact::HostId && kinds(base).is_disjoint(&kinds(new))
 }
 
@@ -106,19 +106,10 @@ pub struct Unlike {
     pub new: Vec<String>,
 }
 
-/// Between the devices of one trial in a cell.
-const UUIDS_APART: char = ';';
-
 /// Returns the UUIDs of the GPUs of both sides, where the sides ran on different GPUs; `None` on the CPU. GPUs that differ in name, power limit or
 /// MIG profile are refused as such ([`unlike`]): the GPUs returned here differ only in their UUID.
 pub(super) fn boards(base: &[&TrialRow], new: &[&TrialRow]) -> Option<[Vec<String>; 2]> {
-    let of = |rows: &[&TrialRow]| -> BTreeSet<String> {
-        rows.iter()
-            .filter_map(|row| row.device_uuid.as_deref())
-            .flat_map(|uuids| uuids.split(UUIDS_APART))
-            .map(|uuid| uuid.trim().to_owned())
-            .collect()
-    };
+    let of = |rows: &[&TrialRow]| rows.iter().flat_map(|row| row.device_uuids()).map(str::to_owned).collect::<BTreeSet<String>>();
     let names = |rows: &[&TrialRow]| rows.iter().map(|row| RowFact::DeviceName.of(row)).collect::<BTreeSet<String>>();
     let is_one_model = names(base) == names(new);
     let (base, new) = (of(base), of(new));

@@ -32,4 +32,4 @@ pub use run_folder::RunFolder;
 pub use steps::StepRow;
 pub use table::{Table, TableError, TableWriter, TornLine};
 pub use trial_result::TrialResult;
-pub use trials::{TableRow, TrialRow, TrialTable, TrialWriter};
+pub use trials::{DEVICE_SEPARATOR, TableRow, TrialRow, TrialTable, TrialWriter};

@@ -141,6 +141,14 @@ pub struct TrialRow {
     pub host_id: Option<String>,
 }
 
+/// Separator between the devices of one trial in a cell.
+pub const DEVICE_SEPARATOR: &str = ";";
+
+/// How a host id was made: its part before the hash. Ids that were made in different ways cannot be compared.
+pub fn host_id_kind(id: &str) -> &str {
+    id.split_once('-').map_or(id, |(kind, _)| kind)
+}
+
 impl TrialRow {
     /// Other processes on the device during the attempt; `None` if there were none or it is unknown.
     pub fn others_on_device(&self) -> Option<&str> {
@@ -162,6 +170,11 @@ impl TrialRow {
     pub fn started_seconds(&self) -> Option<f64> {
         let started: jiff::Timestamp = self.started_utc.as_deref()?.parse().ok()?;
         Some(started.as_millisecond() as f64 / 1000.0)
+    }
+
+    /// UUIDs of the GPUs that the trial used; none on the CPU.
+    pub fn device_uuids(&self) -> impl Iterator<Item = &str> {
+        self.device_uuid.iter().flat_map(|uuids| uuids.split(DEVICE_SEPARATOR)).map(str::trim)
     }
 
     /// Maximum memory of the kind that `memory_limit_bytes` limits: of its tensors on a GPU, or, if the allocator does not report it, all memory
