@@ -1,6 +1,10 @@
 //! Work on a CUDA device that is captured once and replayed (`shim/capture.cpp`): the host then makes one call instead of hundreds.
 
-use std::{fmt, ptr, ptr::NonNull};
+use std::{
+    ffi::c_int,
+    fmt,
+    ptr::{self, NonNull},
+};
 
 use super::{error_from_text, libtorch::checked};
 use crate::error::TrialError;
@@ -11,10 +15,10 @@ struct CGraph {
 }
 
 unsafe extern "C" {
-    fn kiln_use_side_stream(device: std::ffi::c_int) -> std::ffi::c_int;
-    fn kiln_capture_begin(pool: u64, graph: *mut *mut CGraph) -> std::ffi::c_int;
-    fn kiln_capture_end(graph: *mut CGraph) -> std::ffi::c_int;
-    fn kiln_capture_replay(graph: *mut CGraph) -> std::ffi::c_int;
+    fn kiln_use_side_stream(device: c_int) -> c_int;
+    fn kiln_capture_begin(pool: u64, graph: *mut *mut CGraph) -> c_int;
+    fn kiln_capture_end(graph: *mut CGraph) -> c_int;
+    fn kiln_capture_replay(graph: *mut CGraph) -> c_int;
     fn kiln_capture_forget(graph: *mut CGraph);
 }
 
@@ -26,7 +30,7 @@ const POOL: u64 = 0x6b69_6c6e;
 /// Errors: no CUDA, or libtorch's words.
 pub(crate) fn use_side_stream(device: usize) -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
-    checked(unsafe { kiln_use_side_stream(device as std::ffi::c_int) })
+    checked(unsafe { kiln_use_side_stream(device as c_int) })
 }
 
 /// Captured work. The tensors that it reads and writes must stay where they are as long as it lives.

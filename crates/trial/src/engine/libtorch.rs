@@ -1,5 +1,6 @@
 //! The shim (`shim/*.cpp`) as safe functions: operations with their backward, fused optimizers, allocator figures, switches,
-//! versions. All unsafe code of the package is here, in `scaler.rs`, in `cuda.rs`, in `replicas.rs` and in `probe.rs`.
+//! versions. The rest of the package's unsafe code is in the other files
+//! of this folder that call the shim, such as `scaler.rs`, `cuda.rs`, `capture.rs`, `replicas.rs` and `probe.rs`.
 //! Input: tch tensors. Output: tch tensors or libtorch's messages as [`TrialError`].
 
 use std::{

@@ -267,13 +267,12 @@ impl Learner {
         runner.update(state, learning_rate)
     }
 
-    /// The allocator's peak, recorded work included; `None` on the CPU.
-    pub(crate) fn peak_allocated_bytes(&self) -> Option<u64> {
-        let recorded = match &self.work {
+    /// Peak of what recorded steps need of the device, in bytes; the allocator does not see their replays. `None` if nothing is recorded.
+    pub(crate) fn recorded_peak_bytes(&self) -> Option<u64> {
+        match &self.work {
             LearnerWork::Training { runner, .. } => runner.peak_allocated_bytes(),
             LearnerWork::Products { .. } => None,
-        };
-        Some(self.allocator()?.peak_allocated_bytes).max(recorded)
+        }
     }
 
     /// Note for the trial's row about the way its steps were run.

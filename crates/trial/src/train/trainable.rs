@@ -172,7 +172,7 @@ impl Trainable for Learner {
 
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
         let stats = self.allocator()?;
-        let allocated = self.peak_allocated_bytes().unwrap_or(stats.peak_allocated_bytes);
+        let allocated = stats.peak_allocated_bytes.max(self.recorded_peak_bytes().unwrap_or(0));
         Some(AllocatorPeaks { allocated_bytes: allocated, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
     }
 

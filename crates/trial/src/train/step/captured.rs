@@ -190,16 +190,15 @@ impl Captured {
         let Self { recorder, shapes, .. } = self;
         let parts = &mut shapes[at].parts;
         state.device.seed(micro.seed)?;
-        let before = state.memories.get(micro.micro).and_then(Option::as_ref).or_else(|| state.memories.iter().flatten().next());
-        if parts.is_none() {
-            *parts = Some(Parts::record(*recorder, state, micro, before.cloned())?);
-        } else if let Some(parts) = parts {
+        if let Some(parts) = parts {
             parts.hold(micro, state.memories.get(micro.micro).and_then(Option::as_ref));
             match (is_first, &parts.further) {
                 (true, _) => parts.first.replay(state)?,
                 (false, Some(further)) => further.replay(state)?,
                 (false, None) => parts.further = Some(Recorded::record(*recorder, parts.further(), state)?),
             }
+        } else {
+            *parts = Some(Parts::record(*recorder, state, micro)?);
         }
         let Some(parts) = parts else { return Ok(()) };
         if state.carries_memory {
@@ -307,7 +306,7 @@ impl StepRunner for Captured {
 
 impl Parts {
     /// Records the first part of a step with this micro-batch, and runs it.
-    fn record(recorder: Recorder, state: &mut StepState, micro: &MicroBatch, memory: RecurrentMemory) -> Result<Self, TrialError> {
+    fn record(recorder: Recorder, state: &mut StepState, micro: &MicroBatch) -> Result<Self, TrialError> {
         let device = state.device.plain();
         let total_targets = Tensor::full([1], micro.total_targets as f64, device);
         // CUDA's kernels read an f32; those of the CPU read what is there, and an f64 is what they get otherwise.
@@ -315,8 +314,10 @@ impl Parts {
         let kind = if place.is_cuda() { tch::Kind::Float } else { tch::Kind::Double };
         let rate = tch::Tensor::zeros([] as [i64; 0], (kind, place));
         let batch = duplicate(&micro.batch);
-        let memory = memory.filter(|_| state.carries_memory).as_ref().map(duplicate_of);
-        if state.memories.get(micro.micro).and_then(Option::as_ref).is_none() {
+        // Any micro-batch's memory has the size; at the start of an epoch it begins as zeros.
+        let own = state.memories.get(micro.micro).and_then(Option::as_ref);
+        let memory = own.or_else(|| state.memories.iter().flatten().next()).filter(|_| state.carries_memory).map(duplicate_of);
+        if own.is_none() {
             tensors_of(memory.as_ref()).iter_mut().for_each(|tensor| drop(tensor.zero_()));
         }
         let (read, divisor, remembered) = (batch.clone(), Divisor::OnDevice(Box::new(total_targets.clone())), memory.clone());
