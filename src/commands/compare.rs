@@ -32,7 +32,7 @@ pub(super) struct CompareOptions {
     /// Exit with 1 if one of these verdicts occurs, and with 4 if these runs cannot decide it: `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
-    /// What to do if these runs cannot decide a gate of `--fail-on`, or whether a run is reproduced.
+    /// Exit status if the runs do not decide a gate of `--fail-on`, or whether a run is reproduced.
     #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
     cannot_tell: Untold,
     /// Exclude trials that were disturbed: throttled, other processes on the device, memory errors, a busy host.

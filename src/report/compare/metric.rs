@@ -94,7 +94,7 @@ impl ComparedMetric {
         }
     }
 
-    /// Whether it measures speed.
+    /// True for throughput and step time.
     pub(super) fn is_speed(self) -> bool {
         matches!(self, Self::Throughput | Self::StepTime)
     }

@@ -45,7 +45,7 @@ pub fn speaks_of_memory(text: &str) -> bool {
 }
 
 impl Trial {
-    /// Whether it differs from `failed` only by an equal or larger batch, sequence or width, so that it would also fail with the same memory.
+    /// True if it is `failed` with no smaller batch, sequence or width: in the same memory it would fail too.
     ///
     /// Seeds and initial weights do not count. The amount of accumulation does not count either, only whether there is any: then gradients
     /// outlive a forward pass.

@@ -279,7 +279,11 @@ fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
         return fault("to", &[], format!("`from` {from} is more than `to` {to}, so no batch size could be tried"));
     }
     if !has_batch(from, to, multiple_of) {
-        return fault("multiple_of", &[], format!("there is no multiple of {multiple_of} from {from} to {to}, so no batch size could be tried"));
+        return fault(
+            "multiple_of",
+            &[],
+            format!("no batch size from {from} to {to} is a multiple of {multiple_of}; widen the range or lower `multiple_of`"),
+        );
     }
     Vec::new()
 }

@@ -97,7 +97,7 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
 }
 
-/// Whether it holds for more than single runs of a side.
+/// True if `is_so` holds for a share of at least `MUCH_DISTURBED` of the runs of one side.
 fn are_many(sides: &Sides, is_so: fn(&TimedRun) -> bool) -> bool {
     [&sides.base, &sides.new].into_iter().any(|runs| {
         let found = runs.iter().filter(|run| is_so(run)).count();

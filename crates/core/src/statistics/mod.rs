@@ -51,7 +51,7 @@ pub struct TimedRun {
     pub block: Option<u64>,
     /// Whether a known disturbance affected it.
     pub is_disturbed: bool,
-    /// Whether it shared its machine with a run of the other side at that time: such runs do not alternate.
+    /// True if a run of the other side was running on the same machine at the same time.
     pub is_at_once: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct GpuWatchdog {
 
 impl fmt::Debug for GpuWatchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GpuDesk").field("stuck", &self.stuck.keys()).finish_non_exhaustive()
+        f.debug_struct("GpuWatchdog").field("stuck", &self.stuck.keys()).finish_non_exhaustive()
     }
 }
 

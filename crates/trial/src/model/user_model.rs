@@ -47,10 +47,10 @@ type Builder = dyn Fn(&Value, Samples, &Init) -> Result<BoxedModel, TrialError>;
 /// The users' own models that a program has, by name.
 ///
 /// ```no_run
-/// # use kiln_trial::{Registry, model::{Init, Input, OwnModel, Samples}, engine::Arithmetic, TrialError};
+/// # use kiln_trial::{Registry, model::{Init, Input, OwnModel, Samples}, engine::Ops, TrialError};
 /// # use kiln_trial::burn::{self, module::Module, tensor::Tensor};
 /// # #[derive(Module, Debug)] struct Mine { width: usize }
-/// # impl OwnModel for Mine { fn forward(&self, _: Input, _: Arithmetic) -> Tensor<2> { unimplemented!() } }
+/// # impl OwnModel for Mine { fn forward(&self, _: Input, _: Ops) -> Tensor<2> { unimplemented!() } }
 /// #[derive(serde::Deserialize)]
 /// #[serde(deny_unknown_fields)]
 /// struct Fields {

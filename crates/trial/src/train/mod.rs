@@ -281,8 +281,9 @@ fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
 fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
     let mut parts: Vec<String> = left_out_of_data(of_data).into_iter().collect();
     if epoch.dropped_samples() > 0 {
-        let (batch, step) = (epoch.dropped_partial_batch, epoch.dropped_partial_accumulation);
-        parts.push(format!("each epoch drops its last samples: {batch} (partial batch) and {step} more (partial step)"));
+        let dropped = [(epoch.dropped_partial_batch, "partial batch"), (epoch.dropped_partial_accumulation, "partial step")];
+        let dropped = dropped.iter().filter(|(count, _)| *count > 0).map(|(count, of)| format!("{count} ({of})"));
+        parts.push(format!("each epoch drops its last samples: {}", dropped.collect::<Vec<_>>().join(" and ")));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
